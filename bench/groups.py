@@ -1,151 +1,82 @@
-"""What a group of many members costs its coordinator: memory, processor, and how long it takes.
+"""Groups, beside Apache Kafka 4.1 in one run: joins, commits, a killed coordinator, heartbeats.
 
-Against clusters that `plimsoll local` starts, with raw requests over one connection a member and no
-timers of clients.  `--members` for the memory and the heartbeats, `--joining` for the rebalance.
-Machines differ: quote two builds on one machine.
+Three brokers of each on loopback, in turn, asked by raw requests (`bench.group_client`), one
+connection a member, with no client's timers; the broker that coordinates is the one whose processor
+time and memory are given.  Consuming is by `kcat -G`, and by raw fetches of the parts of a group's
+member, which show what the brokers can do.  Quote the ratios: machines differ and are noisy.
 
-    python -m bench.groups --members 1000 --joining 100
+    python -m bench.groups --rounds 3
+    python -m bench.groups --system plimsoll --only joins,heartbeats --members 1000
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from itertools import count
+from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import cycle
 from pathlib import Path
-from typing import Any
 
-from tests.integration.local_cluster import LocalCluster
+from bench.group_client import COMMIT_VERSION, Committer, Member, Reader, commit_values, frame
+from bench.group_systems import (
+    OFFSETS,
+    SYSTEMS,
+    System,
+    address,
+    create_topic,
+    leaders,
+    processor_s,
+    rss_kb,
+    wait_full,
+)
+from bench.side_by_side import make_load
 
-from plimsoll_wire.api_versions import ApiKey, is_flexible
-from plimsoll_wire.headers import request_frame
-from plimsoll_wire.messages import decode_response, encode_request
+from plimsoll_wire.api_versions import ApiKey
 
-SUBSCRIPTION = b"\0\1\0\0\0\1\0\6orders\xff\xff\xff\xff\0\0\0\0"
 HEARTBEAT_S = 3.0
-_NUMBERS = count(1)
-CLUSTER = """\
-apiVersion: plimsoll.dev/v1alpha1
-kind: LogCluster
-metadata: {name: main, namespace: kafka}
-spec:
-  brokers: {count: 3}
-  storage: {size: 1Gi}
-  config: {offsets.topic.num.partitions: 1, group.initial.rebalance.delay.ms: 0}
-"""
+MANY, READ = "many", "read"
+MANY_PARTITIONS, READ_PARTITIONS = 100, 12
+COMMITTERS, IN_FLIGHT, GROUPS = 20, 8, 100
+PACED_A_SECOND = 1_000
+TRY_EVERY_S = 0.02
+ASK_S = 1.0
+Figures = dict[str, float]
+"""What was measured in a round: the row's name, with its unit, and the number."""
 
 
-class Member:
-    """One connection, one request at a time."""
-
-    def __init__(self, group: str) -> None:
-        self.group = group
-        self.member_id = ""
-        self.joined: Any = None
-
-    async def connect(self, host: str, port: int) -> None:
-        self._reader, self._writer = await asyncio.open_connection(host, port)
-
-    async def ask(self, key: ApiKey, version: int, values: dict[str, Any]) -> Any:
-        body = encode_request(key, version, values)
-        self._writer.write(request_frame(key, version, next(_NUMBERS), "bench", body))
-        size = int.from_bytes(await self._reader.readexactly(4), "big")
-        reply = await self._reader.readexactly(size)
-        return decode_response(key, version, reply[5:] if is_flexible(key, version) else reply[4:])
-
-    async def join(self) -> None:
-        """Until it is told a generation."""
-        while True:
-            values = {
-                "group_id": self.group,
-                "session_timeout": 60_000,
-                "rebalance_timeout": 60_000,
-                "member_id": self.member_id,
-                "group_instance_id": None,
-                "protocol_type": "consumer",
-                "protocols": [{"name": "range", "metadata": SUBSCRIPTION}],
-                "reason": None,
-            }
-            self.joined = await self.ask(ApiKey.JOIN_GROUP, 9, values)
-            self.member_id = str(self.joined.member_id)
-            if int(self.joined.error_code) == 0:
-                return
-
-    def _identity(self) -> dict[str, Any]:
-        return {
-            "group_id": self.group,
-            "generation_id": int(self.joined.generation_id),
-            "member_id": self.member_id,
-            "group_instance_id": None,
-        }
-
-    async def sync(self) -> int:
-        parts = [
-            {"member_id": str(one.member_id), "assignment": SUBSCRIPTION}
-            for one in self.joined.members
-        ]
-        names = {"protocol_type": "consumer", "protocol_name": "range"}
-        values = {**self._identity(), **names, "assignments": parts}
-        return int((await self.ask(ApiKey.SYNC_GROUP, 5, values)).error_code)
-
-    async def rebalance(self) -> float:
-        """Join and sync until it has its part; when it had it."""
-        while True:
-            await self.join()
-            if await self.sync() == 0:
-                return time.monotonic()
-
-    async def heartbeat(self) -> int:
-        return int((await self.ask(ApiKey.HEARTBEAT, 4, self._identity())).error_code)
-
-    async def leave(self) -> None:
-        one = {"member_id": self.member_id, "group_instance_id": None, "reason": None}
-        await self.ask(ApiKey.LEAVE_GROUP, 5, {"group_id": self.group, "members": [one]})
-        self._writer.close()
+async def coordinator(system: System, group: str, brokers: tuple[int, ...] = (0, 1, 2)) -> int:
+    """Asked of those until one of them knows."""
+    for broker in cycle(brokers):
+        try:
+            async with asyncio.timeout(ASK_S):
+                asking = Member(group)
+                await asking.connect(*address(system, broker))
+                values = {"key_type": 0, "coordinator_keys": [group]}
+                (found,) = (await asking.ask(ApiKey.FIND_COORDINATOR, 4, values)).coordinators
+                asking.close()
+            if not int(found.error_code):
+                return int(found.node_id)
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        await asyncio.sleep(TRY_EVERY_S)
+    raise AssertionError("a cycle has no end")
 
 
-async def coordinator(cluster: LocalCluster, group: str) -> tuple[int, str, int]:
-    """Its broker, host and port."""
-    host, _, port = cluster.bootstrap.split(",")[0].partition(":")
-    asking = Member(group)
-    await asking.connect(host, int(port))
-    while True:
-        values = {"key_type": 0, "coordinator_keys": [group]}
-        (found,) = (await asking.ask(ApiKey.FIND_COORDINATOR, 4, values)).coordinators
-        if not int(found.error_code):
-            return int(found.node_id), str(found.host), int(found.port)
-        await asyncio.sleep(0.1)
-
-
-def _rss_kb(pid: int) -> int:
-    text = Path(f"/proc/{pid}/status").read_text()
-    return int(text.partition("VmRSS:")[2].split()[0])
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-async def rebalances(address: tuple[str, int], members: int, times: int) -> list[float]:
-    """All of a stable group join again at once: from the first request to the last part."""
-    group = [Member("joining") for _ in range(members)]
-    for one in group:
-        await one.connect(*address)
-    await asyncio.gather(*(one.rebalance() for one in group))
-    await _settled(group)
-    took = []
-    for _ in range(times):
-        began_s = time.monotonic()
-        took.append(max(await asyncio.gather(*(one.rebalance() for one in group))) - began_s)
-        await _settled(group)
-    for one in group:
-        await one.leave()
-    return took
+async def members(system: System, group: str, count: int) -> list[Member]:
+    """Connected, with a part each."""
+    where = address(system, await coordinator(system, group))
+    made = [Member(group) for _ in range(count)]
+    for one in made:
+        await one.connect(*where)
+    await asyncio.gather(*(one.rebalance() for one in made))
+    await _settled(made)
+    return made
 
 
 async def _settled(group: list[Member]) -> None:
@@ -158,31 +89,50 @@ async def _settled(group: list[Member]) -> None:
         await asyncio.gather(*(one.rebalance() for one in late))
 
 
-async def crowd(address: tuple[str, int], pid: int, members: int, seconds: float) -> None:
-    group = [Member("crowd") for _ in range(members)]
-    for one in group:
-        await one.connect(*address)
-    idle_kb = _rss_kb(pid)
-    began_s = time.monotonic()
-    await asyncio.gather(*(one.rebalance() for one in group))
-    await _settled(group)
-    took_s, grown_kb = time.monotonic() - began_s, _rss_kb(pid) - idle_kb
-    print(f"{members} members have a part after {took_s:.2f} s")
-    print(f"memory of {members} members: {grown_kb / 1024:.1f} MiB, connections not counted")
+# --- the rows -------------------------------------------------------------------------------------
+
+
+async def joins(system: System, arguments: argparse.Namespace) -> Figures:
+    """All of a stable group join again at once: from the last JoinGroup to the last part."""
+    found: Figures = {}
+    for count, times in ((arguments.joining, arguments.times), (arguments.members, 3)):
+        group = await members(system, f"joining-{count}", count)
+        took = []
+        for _ in range(times):
+            done = max(await asyncio.gather(*(one.rebalance() for one in group)))
+            took.append((done - max(one.asked_s for one in group)) * 1e3)
+            await _settled(group)
+        found[f"{count} members join, ms, p50"] = statistics.median(took)
+        found[f"{count} members join, ms, worst"] = max(took)
+        for one in group:
+            one.close()
+    return found
+
+
+async def heartbeats(system: System, arguments: argparse.Namespace) -> Figures:
+    count, seconds = arguments.members, arguments.seconds
+    broker = await coordinator(system, "crowd")
+    pid = system.pid(broker)
+    before_kb = rss_kb(pid)
+    group = await members(system, "crowd", count)
+    grown_kb = rss_kb(pid) - before_kb
     quiet_s = await _spent(pid, seconds)
     beats = asyncio.gather(*(_beat(one, seconds) for one in group))
     busy_s = await _spent(pid, seconds)
-    latest_ms = sorted(ms for each in await beats for ms in each)
-    print(
-        f"heartbeats every {HEARTBEAT_S:g} s: {(busy_s - quiet_s) / seconds:.1%} of a core, "
-        f"p50 {statistics.median(latest_ms):.1f} ms, p99 {latest_ms[-len(latest_ms) // 100]:.1f} ms"
-    )
+    took = sorted(ms for each in await beats for ms in each)
+    for one in group:
+        one.close()
+    return {
+        f"heartbeats of {count} members, % of a core": (busy_s - quiet_s) / seconds * 100,
+        f"heartbeats of {count} members, ms, p99": took[-len(took) // 100],
+        f"{count} members with their connections, MiB": grown_kb / 1024,
+    }
 
 
 async def _spent(pid: int, seconds: float) -> float:
-    before = _cpu_s(pid)
+    before = processor_s(pid)
     await asyncio.sleep(seconds)
-    return _cpu_s(pid) - before
+    return processor_s(pid) - before
 
 
 async def _beat(member: Member, seconds: float) -> list[float]:
@@ -197,30 +147,231 @@ async def _beat(member: Member, seconds: float) -> list[float]:
     return took
 
 
-async def measure(cluster: LocalCluster, arguments: argparse.Namespace) -> None:
-    broker, *address = await coordinator(cluster, "crowd")
-    where = (str(address[0]), int(str(address[1])))
-    took = sorted(await rebalances(where, arguments.joining, arguments.times))
-    print(
-        f"{arguments.joining} members, join to last sync: "
-        f"p50 {statistics.median(took) * 1000:.0f} ms, worst {took[-1] * 1000:.0f} ms"
+async def commits(system: System, arguments: argparse.Namespace) -> Figures:
+    """One partition each, of a hundred groups: as many as go, then some a second."""
+    broker = await coordinator(system, "commit-0")
+    frames = cycle(
+        frame(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, commit_values(f"commit-{n}", MANY, one, 7))
+        for n in range(GROUPS)
+        for one in [range(1)]
     )
-    await crowd(where, cluster.broker_pids[broker], arguments.members, arguments.seconds)
+    goes_on = True
+    made: list[Committer] = []
+    for _ in range(COMMITTERS):
+        loop = asyncio.get_running_loop()
+        each = partial(Committer, lambda: next(frames) if goes_on else None)
+        made.append((await loop.create_connection(each, *address(system, broker)))[1])
+    for one in made * IN_FLIGHT:
+        one.send()
+    await asyncio.sleep(arguments.seconds / 3)  # a warm-up, of the just-in-time compiler above all
+    before = sum(len(one.took) for one in made)
+    spent_s, began_s = processor_s(system.pid(broker)), time.perf_counter()
+    firsts = [len(one.took) for one in made]
+    await asyncio.sleep(arguments.seconds)
+    seconds = time.perf_counter() - began_s
+    count = sum(len(one.took) for one in made) - before
+    spent_s = processor_s(system.pid(broker)) - spent_s
+    busy = [took for one, first in zip(made, firsts, strict=True) for took in one.took[first:]]
+    goes_on = False
+    await _quiet(made)
+    paced = await _paced(made, frames, arguments.seconds)
+    for one in made:
+        one.close()
+    return {
+        "commits a second": count / seconds,
+        "commits, coordinator's processor, µs each": spent_s / count * 1e6,
+        "commits, all that go, ms, p99": _p99(busy),
+        f"commits, {PACED_A_SECOND} a second, ms, p50": statistics.median(paced) * 1e3,
+        f"commits, {PACED_A_SECOND} a second, ms, p99": _p99(paced),
+    }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+async def _paced(made: list[Committer], frames: cycle[bytes], seconds: float) -> list[float]:
+    """So many a second, whether they are answered or not."""
+    firsts = [len(one.took) for one in made]
+    due, end = time.perf_counter(), time.perf_counter() + seconds
+    for one in cycle(made):
+        due += 1 / PACED_A_SECOND
+        if due > end:
+            break
+        if (left := due - time.perf_counter()) > 0:
+            await asyncio.sleep(left)
+        one.send_one(next(frames))
+    await _quiet(made)
+    return [took for one, first in zip(made, firsts, strict=True) for took in one.took[first:]]
+
+
+async def _quiet(made: list[Committer]) -> None:
+    for one in made:
+        await one.idle.wait()
+
+
+def _p99(seconds: list[float]) -> float:
+    return sorted(seconds)[-max(len(seconds) // 100, 1)] * 1e3
+
+
+async def failover(system: System, arguments: argparse.Namespace) -> Figures:
+    """The coordinator of many offsets is killed: until another accepts a commit."""
+    group = "offsets-0"
+    writer = Member(group)
+    await writer.connect(*address(system, await coordinator(system, group)))
+    for number in range(arguments.offsets // MANY_PARTITIONS):
+        writer.group = f"offsets-{number}"
+        assert not any(await writer.commit(MANY, MANY_PARTITIONS, 7))
+    writer.close()
+    took, loads = [], len(system.loads())
+    for _ in range(arguments.kills):
+        broker = await coordinator(system, group)
+        began_s = time.monotonic()
+        system.kill(broker)
+        await _accepted(system, group, tuple(one for one in range(3) if one != broker))
+        took.append(time.monotonic() - began_s)
+        await asyncio.to_thread(system.start_again, broker)
+        await asyncio.to_thread(wait_full, system, OFFSETS, MANY)
+    found = {
+        "coordinator killed, s, p50": statistics.median(took),
+        "coordinator killed, s, worst": max(took),
+    }
+    rates = [offsets / max(ms, 1) * 1e3 for offsets, ms in system.loads()[loads:] if offsets]
+    return found | ({"load, offsets a second": statistics.median(rates)} if rates else {})
+
+
+async def _accepted(system: System, group: str, brokers: tuple[int, ...]) -> None:
+    while True:
+        broker = await coordinator(system, group, brokers)
+        asking = Member(group)
+        try:
+            async with asyncio.timeout(ASK_S * 5):
+                await asking.connect(*address(system, broker))
+                codes = await asking.commit(MANY, 1, 8)
+            asking.close()
+            if codes == [0]:
+                return
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        await asyncio.sleep(TRY_EVERY_S)
+
+
+async def consuming(system: System, arguments: argparse.Namespace) -> Figures:
+    """All of a topic of twelve partitions, by one member of a group: MB a second."""
+    create_topic(system, READ, READ_PARTITIONS)
+    with tempfile.TemporaryDirectory() as directory:
+        lines = make_load(Path(directory), arguments.megabytes).lines
+        await _kcat(
+            system, "-P", "-t", READ, "-l", str(lines), "-X", "acks=all", "-X", "linger.ms=5"
+        )
+        records = lines.stat().st_size // 1024
+    rates: dict[str, list[float]] = {"kcat -G": [], "raw fetches": []}
+    for number in range(arguments.times // 5 + 1):
+        began_s = time.monotonic()
+        options = ["-X", "auto.offset.reset=earliest", "-c", str(records), "-q"]
+        await _kcat(system, *options, "-G", f"reading-{number}", READ)
+        rates["kcat -G"].append(arguments.megabytes / (time.monotonic() - began_s))
+        rates["raw fetches"].append(await _read_raw(system, f"raw-{number}", records))
+    return {f"consuming, {name}, MB/s": statistics.median(each) for name, each in rates.items()}
+
+
+async def _kcat(system: System, *words: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        "kcat", "-b", system.bootstrap, *words, stdout=subprocess.DEVNULL
+    )
+    assert await process.wait() == 0
+
+
+async def _read_raw(system: System, group: str, records: int) -> float:
+    """One that joins, reads all that each broker leads, and commits."""
+    began_s = time.monotonic()
+    (member,) = await members(system, group, 1)
+    by_leader = leaders(system, READ)
+    ends = dict.fromkeys(range(READ_PARTITIONS), 0)
+    readers = []
+    for broker, partitions in by_leader.items():
+        reader = Reader(READ, partitions)
+        await reader.connect(*address(system, broker))
+        ends |= await reader.ends()
+        readers.append(reader)
+    assert sum(ends.values()) == records, ends
+    await asyncio.gather(*(reader.read(ends) for reader in readers))
+    assert await member.commit(READ, READ_PARTITIONS, 7) == [0] * READ_PARTITIONS
+    seconds = time.monotonic() - began_s
+    await member.leave()
+    for reader in readers:
+        reader.close()
+    return sum(reader.size for reader in readers) / 1e6 / seconds
+
+
+ROWS: dict[str, Callable[[System, argparse.Namespace], Awaitable[Figures]]] = {
+    "joins": joins,
+    "heartbeats": heartbeats,
+    "commits": commits,
+    "consuming": consuming,
+    "failover": failover,
+}
+
+
+async def measure(system: System, arguments: argparse.Namespace) -> Figures:
+    create_topic(system, MANY, MANY_PARTITIONS)
+    await coordinator(system, "any")
+    wait_full(system, OFFSETS)
+    found: Figures = {}
+    for name in arguments.only.split(","):
+        found |= await ROWS[name](system, arguments)
+    return found
+
+
+def one_round(name: str, arguments: argparse.Namespace) -> Figures:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        SYSTEMS[name](Path(directory, name)) as system,
+    ):
+        return asyncio.run(measure(system, arguments))
+
+
+def show(rounds: dict[str, list[Figures]]) -> None:
+    """A row each; the ratio is of the medians."""
+    print(f"\n| | {' | '.join(rounds)} | ratio |\n|---|{'---|' * len(rounds)}---|")
+    names = dict.fromkeys(name for found in rounds.values() for each in found for name in each)
+    for name in names:
+        columns, medians = [], []
+        for found in rounds.values():
+            values = [each[name] for each in found if name in each]
+            columns.append(spread(values) if values else "")
+            medians += [statistics.median(values)] if values else []
+        ratio = f"{medians[0] / medians[1]:.2f}" if len(medians) == 2 and medians[1] else ""
+        print(f"| {name} | {' | '.join(columns)} | {ratio} |")
+
+
+def spread(values: list[float]) -> str:
+    digits = 0 if min(values) >= 100 else 2
+    low, median, high = min(values), statistics.median(values), max(values)
+    return f"{median:.{digits}f} ({low:.{digits}f} – {high:.{digits}f})"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--system", choices=SYSTEMS, help="this one alone")
+    parser.add_argument("--only", default=",".join(ROWS), help="which, with commas between")
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--members", type=int, default=1_000)
     parser.add_argument("--joining", type=int, default=100)
     parser.add_argument("--times", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--seconds", type=float, default=12.0)
+    parser.add_argument("--offsets", type=int, default=100_000)
+    parser.add_argument("--kills", type=int, default=3)
+    parser.add_argument("--megabytes", type=int, default=300)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory, "cluster.yaml")
-        file.write_text(CLUSTER)
-        with LocalCluster(Path(directory, "data"), brokers=None, files=[file]) as cluster:
-            asyncio.run(measure(cluster, arguments))
+    names = [arguments.system] if arguments.system else list(SYSTEMS)
+    rounds: dict[str, list[Figures]] = {name: [] for name in names}
+    for number in range(arguments.rounds):
+        for name in names:
+            found = one_round(name, arguments)
+            rounds[name].append(found)
+            print(f"round {number + 1} {name}:", flush=True)
+            for row, value in found.items():
+                print(f"    {row}: {value:.2f}", flush=True)
+    show(rounds)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ import urllib.request
 import webbrowser
 from collections.abc import Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -47,6 +49,9 @@ STOP_S = 60
 JARS_S = 560
 METADATA_S = 2
 NAMESPACE = "default"
+TOPICS_NAMED = 5
+LOG_FOLDER = re.compile(r"(.+)-\d+")
+"""A partition's, as Kafka names it; one that is set aside has a suffix."""
 
 
 class LocalDemo:
@@ -109,6 +114,10 @@ class LocalDemo:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
         """A clean stop, as far as it goes; nothing of it runs afterwards."""
@@ -195,8 +204,31 @@ def kept_before(directory: Path) -> int | None:
     return pid if str(directory).encode() in words and b"local" in words else None
 
 
+def own_topics(directory: Path) -> list[str]:
+    """The topics that somebody else than a demo has made in its directory; internal ones are
+    Plimsoll's."""
+    found = {LOG_FOLDER.fullmatch(path.name) for path in directory.glob("broker-*/*")}
+    names = {match[1] for match in found if match}
+    return sorted(name for name in names if name != TOPIC and not name.startswith("__"))
+
+
+def check_nothing_is_lost(directory: Path) -> None:
+    """Raises GaveUp where `clear` would throw away what is not the demo's."""
+    topics, pid = own_topics(directory), kept_before(directory)
+    if not topics:
+        return
+    more = f" and {len(topics) - TOPICS_NAMED} more" if len(topics) > TOPICS_NAMED else ""
+    stop = f"stop its cluster (kill {pid}) and " if pid is not None else ""
+    raise GaveUp(
+        f"{directory} holds topics that are not the demo's: {', '.join(topics[:TOPICS_NAMED])}"
+        f"{more}. To keep them, {stop}move the folder away; to throw them away, {stop}remove it:"
+        f" rm -r {directory}"
+    )
+
+
 def clear(directory: Path) -> None:
-    """A new cluster each time; one that was kept is stopped first."""
+    """A new cluster each time; one that was kept is stopped first.  `check_nothing_is_lost` was
+    called before."""
     pid = kept_before(directory)
     if pid is not None:
         console.print(f"  stopping the cluster that an earlier demo has kept (pid {pid})")
@@ -236,6 +268,8 @@ def what_next(demo: LocalDemo, report: Path, *, keep: bool) -> list[str]:
     return [
         *lines,
         f"  {started}",
+        "the next make demo throws it away, unless it holds a topic that you made;"
+        " to keep it for good, move the folder when it is stopped",
         "any Kafka client against it, in another terminal:",
         f"  kcat -b {first} -L",
         f"  kcat -b {first} -t {TOPIC} -C -o -2 -c 10 -f '%p %o %S bytes\\n'",
@@ -255,6 +289,7 @@ def what_next(demo: LocalDemo, report: Path, *, keep: bool) -> list[str]:
 
 def run(demo: LocalDemo, story: Story, *, keep: bool) -> None:
     """The whole demo; the cluster runs afterwards.  Raises GaveUp."""
+    check_nothing_is_lost(demo.directory)
     steps = Steps(STEPS)
     steps.say("Spark's Kafka connector, which spark/jars.sh fetches once, in half a minute", 1)
     jars = spark_jars()
@@ -270,12 +305,38 @@ def run(demo: LocalDemo, story: Story, *, keep: bool) -> None:
         console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
+class Interrupts:
+    """SIGINT and SIGTERM: the first one ends the demo, and none ends its clean stop, which is
+    bounded."""
+
+    def __init__(self) -> None:
+        # Whether everything is being stopped already.
+        self.stopping = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._hear)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if not self.stopping:
+            self.stopping = True
+            raise KeyboardInterrupt
+        console.print(f"  stopping already; what has not ended after {STOP_S} s is killed")
+
+
+def stop(demo: LocalDemo) -> None:
+    """As `LocalDemo.stop`; says what it waits for."""
+    if demo.is_running:
+        console.print("  stopping Spark, the brokers and the controller")
+    try:
+        demo.stop()
+    except GaveUp as error:
+        console.print(f"[red]killed:[/] {error}", soft_wrap=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the cluster running")
     keep: bool = parser.parse_args().keep
-    # As Ctrl-C does, so that everything is stopped then too.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupts = Interrupts()
     began = time.monotonic()
     story, demo = Story(), LocalDemo(DIRECTORY, keep=keep)
     finished = False
@@ -286,11 +347,12 @@ def main() -> int:
         console.print(f"[red]demo failed:[/] {error}", soft_wrap=True)
         console.print(f"  logs are in {demo.said.parent.relative_to(ROOT)}")
     except KeyboardInterrupt:
-        console.print("interrupted; stopping what was started")
+        console.print("interrupted")
         return 128 + signal.SIGINT
     finally:
+        interrupts.stopping = True
         if not (finished and keep):
-            demo.stop()
+            stop(demo)
     took_s = time.monotonic() - began
     good = finished and not story.shortfalls
     console.print(f"[bold cyan]==>[/] {'done' if good else 'fell short'} in {took_s:.0f} s")

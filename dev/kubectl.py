@@ -1,5 +1,8 @@
 """kubectl as `make demo-kubernetes` and the end-to-end tests use it: run, read JSON, wait for a
-condition."""
+condition.
+
+Tests look many times a second: what is only read takes an `ApiReader`'s connection, not a process.
+"""
 
 import json
 import os
@@ -7,13 +10,18 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from api_reader import ApiReader, ReadFailed
 
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
 NODE = ROOT / "dev" / "node.sh"
+READ_S = 20.0
 
 
 class CommandFailed(RuntimeError):
@@ -63,16 +71,37 @@ class Cluster:
 
     def get(self, kind: str, name: str, namespace: str) -> dict[str, Any] | None:
         """An object, or None when there is none of that name."""
-        out = self.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
-        return json.loads(out) if out.strip() else None
+        said = self._read(self._path(kind, namespace) + f"/{name}")
+        return json.loads(said) if said else None
 
     def items(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
-        out = self.kubectl("get", kind, "-n", namespace, "-l", selector, "-o", "json")
-        found: list[dict[str, Any]] = json.loads(out)["items"]
+        query = f"?{urlencode({'labelSelector': selector})}" if selector else ""
+        said = self._read(self._path(kind, namespace) + query)
+        found: list[dict[str, Any]] = json.loads(said)["items"] if said else []
         return found
 
     def raw(self, path: str) -> str:
-        return self.kubectl("get", "--raw", path, timeout_s=20)
+        said = self._read(path)
+        if said is None:
+            raise CommandFailed(f"{path}: not found")
+        return said
+
+    def _path(self, kind: str, namespace: str) -> str:
+        try:
+            return _reader(self.environment.get("KUBECONFIG")).path_of(kind, namespace)
+        except ReadFailed as error:
+            raise CommandFailed(str(error)) from error
+
+    def _read(self, path: str) -> str | None:
+        try:
+            return _reader(self.environment.get("KUBECONFIG")).get(path, READ_S)
+        except ReadFailed as error:
+            raise CommandFailed(str(error)) from error
+
+
+@cache
+def _reader(kubeconfig: str | None) -> ApiReader:
+    return ApiReader(kubeconfig)
 
 
 def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float, every_s: float = 0.5) -> T:

@@ -5,6 +5,14 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 VENV=${VENV:-.venv}
 
+# What a command said last, on one line; pip names all that it installs, and is silent then.
+last_line() { # LOG
+  tail -n 1 "$1" | awk -F ', ' '
+    /^Installing collected packages:/ { print "installing " NF " packages"; next }
+    length($0) > 90 { print substr($0, 1, 89) "…"; next }
+    { print }'
+}
+
 # Runs a command that is silent for long: what is being done, how long that usually takes, and every
 # few seconds how far it is.
 slow() { # WHAT USUALLY COMMAND...
@@ -20,7 +28,7 @@ slow() { # WHAT USUALLY COMMAND...
     sleep 0.2
     [ $((SECONDS - said)) -ge 5 ] || continue
     said=$SECONDS
-    echo "  $((SECONDS - began)) s: $(tail -n 1 "$log" | cut -c1-90)"
+    echo "  $((SECONDS - began)) s: $(last_line "$log")"
   done
   wait "$pid" || { tail -n 40 "$log" >&2; exit 1; }
   rm -f "$log"

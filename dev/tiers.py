@@ -77,6 +77,8 @@ class Outcome:
 
     name: str
     seconds: float = 0.0
+    # Seconds of a processor, of what is no pod; None: not known.
+    processor_s: int | None = None
     passed: int = 0
     failed: int = 0
     skipped: int = 0
@@ -265,6 +267,8 @@ def judge(outcome: Outcome, code: int, report: Path, limit_s: int) -> None:
             outcome.failed += bad
             outcome.skipped += skipped
             outcome.passed += total - bad - skipped
+            if (used := suite.find("properties/property[@name='processor_s']")) is not None:
+                outcome.processor_s = int(used.get("value", 0))
             for case in suite.iter("testcase"):
                 outcome.tests.append((float(case.get("time", 0)), case.get("name", "")))
     if code != 0 and not outcome.failed:
@@ -280,11 +284,12 @@ def summary(outcomes: list[Outcome], seconds: float) -> int:
         print(f"\nthe {SLOWEST} slowest tests")
         for took, name, tier in slow[:SLOWEST]:
             print(f"{took:6.0f} s  {tier:<12}{name}")
-    print("\ntier           time   passed  failed  skipped")
+    print("\ntier           time  processor  passed  failed  skipped")
     for one in outcomes:
+        processor = "" if one.processor_s is None else f"{one.processor_s} s"
         print(
-            f"{one.name:<12}{one.seconds:6.0f} s {one.passed:8} {one.failed:7} {one.skipped:8}"
-            f"  {one.note}"
+            f"{one.name:<12}{one.seconds:6.0f} s {processor:>10} {one.passed:7} {one.failed:7}"
+            f" {one.skipped:8}  {one.note}"
         )
     passed, failed, skipped = (
         sum(getattr(one, what) for one in outcomes) for what in ("passed", "failed", "skipped")

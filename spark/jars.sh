@@ -12,9 +12,11 @@ complete() { (cd "$target" && sha256sum --check --status "$here/jars.sha256" 2>/
 
 if ! complete; then
   command -v mvn >/dev/null || { echo "jars.sh: mvn is not installed (Debian: maven)" >&2; exit 1; }
+  said=$(mktemp) # Maven colours even its silence; stdout holds the folder and nothing else
+  trap 'rm -f "$said"' EXIT
   timeout 540 mvn -B -q -C -f "$here/jars.pom.xml" \
     org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies \
-    -DexcludeTransitive=true -DoutputDirectory="$target" >&2 # stdout holds the folder and nothing else
+    -DexcludeTransitive=true -DoutputDirectory="$target" >"$said" 2>&1 || { cat "$said" >&2; exit 1; }
   complete || { echo "jars.sh: the jars in $target do not match jars.sha256" >&2; exit 1; }
 fi
 echo "$target"

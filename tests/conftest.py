@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Callable, Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("plimsoll", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("plimsoll")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def processor_time(record_testsuite_property: Callable[[str, object], None]) -> Iterator[None]:
+    """The report says what the tests and their children cost, in seconds of a processor."""
+    yield
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    record_testsuite_property("processor_s", round(sum(u.ru_utime + u.ru_stime for u in used)))

@@ -8,6 +8,7 @@ from dev.tiers import ROOT, TIERS, Lane, Outcome, Run, Tier, beside, judge, prog
 
 MARK = re.compile(r"pytest\.mark\.(\w+)")
 REPORT = """<testsuites><testsuite tests="3" failures="1" errors="0" skipped="1">
+<properties><property name="processor_s" value="7"/></properties>
 <testcase name="a" time="1.5"/><testcase name="b" time="0.1"/><testcase name="c" time="2.0"/>
 </testsuite></testsuites>"""
 
@@ -49,6 +50,7 @@ def test_tier_counts_what_pytest_reports(tmp_path: Path, code: int, failed: int,
     assert (outcome.passed, outcome.failed, outcome.skipped) == (1, failed, 1)
     assert outcome.note == note
     assert max(outcome.tests) == (2.0, "c")
+    assert outcome.processor_s == 7
 
 
 @pytest.mark.parametrize("code", [1, 2, 4, 124, -9])

@@ -71,14 +71,14 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
 
 _TOO_FAR = 2**40
-# How far the next record is, by the first byte of a length and, where that says that there is
-# another, by the second.  A negative length, which is odd, and a length of three bytes lead out of
-# any batch.
-_FIRST = [
+FIRST_STEP = [
     _TOO_FAR if byte & 1 else 1 + (byte >> 1) if byte < 0x80 else 2 + ((byte & 0x7F) >> 1)
     for byte in range(256)
 ]
-_SECOND = [byte << 6 if byte < 0x80 else _TOO_FAR for byte in range(256)]
+"""How far the next record is, by the first byte of a length and, where that says that there is
+another, by the second.  A negative length, which is odd, and a length of three bytes lead out of
+any batch."""
+SECOND_STEP = [byte << 6 if byte < 0x80 else _TOO_FAR for byte in range(256)]
 
 
 _GROUP, _GROUP_MAX = 2, 64
@@ -97,7 +97,7 @@ def check_records(records: bytes | memoryview, count: int) -> None:
     those that begin with the same length are that long, and Python compares one byte of each
     without a loop.
     """
-    first, second = _FIRST, _SECOND
+    first, second = FIRST_STEP, SECOND_STEP
     position, left, group, run = 0, count - 1, _GROUP, _RUN
     try:
         while left > 0:
@@ -125,6 +125,38 @@ def check_records(records: bytes | memoryview, count: int) -> None:
     if position >= len(records):
         position = _follow(records, count - 1)
     _check_last(records, position, count - 1)
+
+
+def record_starts(records: bytes, count: int) -> list[int]:
+    """Where each of `count` records starts, and where the last one ends.  Raises BadRecords."""
+    first, second = FIRST_STEP, SECOND_STEP
+    position, size = 0, len(records)
+    found = [0]
+    try:
+        for _ in range(count):
+            byte = records[position]
+            if byte < 0x80:
+                position += first[byte]
+            else:
+                position += first[byte] + second[records[position + 1]]
+            found.append(position)
+    except IndexError:
+        position = size + 1
+    return found if position <= size else _starts(records, count)
+
+
+def _starts(records: bytes, count: int) -> list[int]:
+    """With lengths of any size."""
+    found, size = [0], len(records)
+    for number in range(count):
+        try:
+            length, position = read_varint(records, found[-1])
+        except IndexError:
+            raise BadRecords("the batch ends inside a record", number) from None
+        if length < 0 or position + length > size:
+            raise BadRecords("a record is longer than its batch", number)
+        found.append(position + length)
+    return found
 
 
 def _follow(records: bytes | memoryview, count: int) -> int:

@@ -33,13 +33,14 @@ from plimsoll_operator.metalog.interface import MetadataLogError
 from plimsoll_operator.preflight import report
 from plimsoll_operator.preflight.checklist import BEFORE, CHECKS, FAIRNESS_VALUE, VALUES, verdicts
 from plimsoll_operator.preflight.cluster_checks import FAIRNESS
-from plimsoll_operator.preflight.facts import Verdict, Wishes
+from plimsoll_operator.preflight.facts import NotRead, Verdict, Wishes
 from plimsoll_operator.preflight.gather import Gatherer
 from plimsoll_operator.shipped_files import ExampleName, example_text, installed_version
 from plimsoll_process.collector import tune
 
 app = typer.Typer(name="plimsoll", no_args_is_help=True)
 DATA = Path("plimsoll-data")
+WHICH_SERVER = "The kubeconfig's current context says which one is asked (KUBECONFIG)."
 
 
 @app.callback()
@@ -114,6 +115,7 @@ def _announce(ready: LocalReady) -> None:
         "bootstrap": ready.bootstrap,
         "controller": ready.controller,
         "api": ready.api,
+        "metrics": ready.metrics,
         "pids": ready.pids,
     }
     typer.echo(json.dumps(line))
@@ -172,8 +174,13 @@ async def _preflight(wishes: Wishes, wanted: list[str]) -> list[Verdict]:
         transport = OfficialTransport(await find_access())
     except NoCluster as error:
         _fail(str(error), 1)
+    gatherer = Gatherer(Kube(transport), transport, wishes)
     try:
-        return await verdicts(Gatherer(Kube(transport), transport, wishes), wishes, wanted)
+        answer = await gatherer.version()
+        if isinstance(answer, NotRead) and not answer.refused:
+            # Every check would say the same.
+            _fail(f"No API server answers: {answer.message}. {WHICH_SERVER}", 1)
+        return await verdicts(gatherer, wishes, wanted)
     finally:
         await transport.close()
 

@@ -27,7 +27,8 @@ class BadOption(Exception):
 class OperatorOptions:
     """`broker_image`: of this operator's own release; `broker_images`: of others that it can run,
     by release.  `spark_image` empty: Verifications are not run.  `no_driver`: nor are those that
-    name an image, and this sentence says why.  `image_pull_secrets`: names of Secrets, each in
+    name an image, and this sentence says why.  `driver_output`: where to read what the driver of
+    the Job `{job}` says.  `image_pull_secrets`: names of Secrets, each in
     the namespace of the pods that are made.  `set_user`: whether those pods state the user and the
     groups that they run as.  `namespaces` empty: all are watched.  `namespace`:
     the operator's own, empty when not stated.  `metrics_from`: NetworkPolicy peers that may read
@@ -39,6 +40,7 @@ class OperatorOptions:
     broker_images: Mapping[str, str] = field(default_factory=dict)
     spark_image: str = ""
     no_driver: str = ""
+    driver_output: str = "kubectl logs job/{job}"
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
     set_user: bool = True

@@ -22,6 +22,7 @@ class ExampleName(StrEnum):
 
     LOGCLUSTER = "logcluster"
     TOPIC = "topic-orders"
+    TOPIC_EXPLICIT = "operations/topic-explicit"
     VERIFICATION = "verification"
     REASSIGNMENT = "operations/reassignment"
     REBALANCE = "operations/rebalance"

@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow.parquet as pq
+from pyarrow import ArrowInvalid
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -85,6 +87,17 @@ def read_log(spark: SparkSession, settings: Settings, ranges: Ranges, run: str) 
         "fetchOffset.retryIntervalMs": "500",
     }
     return parse.parse_log(spark.read.format("kafka").options(**options).load(), salt_of(run))
+
+
+def rows_so_far(copy: Path) -> int:
+    """How many rows Spark has copied: those of the files that its tasks have finished."""
+    rows = 0
+    for path in copy.rglob("*.parquet"):
+        try:
+            rows += pq.read_metadata(path).num_rows
+        except (OSError, ArrowInvalid):
+            continue  # it is being written, or was moved to its place just now
+    return rows
 
 
 def ranges_table(spark: SparkSession, ranges: Ranges) -> DataFrame:

@@ -117,7 +117,10 @@ class Run:
     def _verify(
         self, spark: SparkSession, planned: drive.Drive, client: TopicClient, before: Ranges
     ) -> Findings:
-        settings = self._settings
+        settings, copy = self._settings, self._work / "log"
+
+        def tell() -> None:
+            self._progress("Verifying", read=checks.rows_so_far(copy))
 
         def check() -> Findings:
             ledger = checks.read_ledger(spark, planned.ledger)
@@ -126,14 +129,13 @@ class Run:
             now = client.readable_ranges(ends, READABLE_WITHIN_S)
             ranges = checks.expected(now, before, acked)
             reading = checks.readable(ranges, now)
-            copy = str(self._work / "log")
-            checks.read_log(spark, settings, reading, self._id).write.parquet(copy)
-            log_table = spark.read.parquet(copy)
+            checks.read_log(spark, settings, reading, self._id).write.parquet(str(copy))
+            log_table = spark.read.parquet(str(copy))
             table = checks.ranges_table(spark, ranges)
             return checks.examine(settings, ledger, log_table, table)
 
         until_s = min(self._deadline_s, time.time() + settings.verify.timeout_seconds)
-        return self._watch(spark, check, lambda: self._progress("Verifying"), until_s)
+        return self._watch(spark, check, tell, until_s)
 
     @property
     def _deadline_s(self) -> float:
@@ -154,8 +156,10 @@ class Run:
                 wait([future], timeout=min(PROGRESS_EVERY_S, left_s))
             return future.result()
 
-    def _progress(self, phase: str) -> None:
-        state = Progress(phase=phase, counts=self._counts, timing=self._timing)
+    def _progress(self, phase: str, read: int = 0) -> None:
+        """`read`: so far, with what others wrote meanwhile; the verdict's count is the checks'."""
+        counts = msgspec.structs.replace(self._counts, read=read)
+        state = Progress(phase=phase, counts=counts, timing=self._timing)
         try:
             self._publisher.put({"progress.json": as_json(state)}, within_s=PROGRESS_WITHIN_S)
         except PublishFailed as failed:

@@ -110,6 +110,11 @@ class ApacheKafka:
         process.kill()
         process.wait()
 
+    def restart(self, node: int) -> None:
+        """A node that was killed, with what it had."""
+        assert node not in self.processes, "it is gone"
+        self.processes[node] = self._spawn(kafka_jars(self.version), node)
+
     def __enter__(self) -> ApacheKafka:
         self.start()
         return self

@@ -1,12 +1,20 @@
 """One local cluster for every client script; clients are told nothing of whose it is."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.conformance.kafka_jars import KafkaJars, kafka_jars
 from tests.integration.local_cluster import LocalCluster
 
+HERE = Path(__file__).parent
 PARTITIONS = 3
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.conformance)
 
 
 @pytest.fixture(scope="module")

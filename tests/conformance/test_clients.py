@@ -6,7 +6,6 @@ from tests.conformance.conftest import PARTITIONS
 from tests.conformance.kafka_jars import KafkaJars
 from tests.integration.local_cluster import LocalCluster
 
-pytestmark = pytest.mark.conformance
 EACH = 500
 
 

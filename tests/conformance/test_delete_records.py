@@ -9,7 +9,6 @@ from tests.conformance.conftest import PARTITIONS
 from tests.conformance.kafka_jars import KafkaJars
 from tests.integration.local_cluster import LocalCluster
 
-pytestmark = pytest.mark.conformance
 EACH = 100
 
 Delete = Callable[[str, str, Mapping[int, int]], dict[int, int]]

@@ -2,13 +2,11 @@
 
 from pathlib import Path
 
-import pytest
 from tests.conformance import scripts
 from tests.conformance.conftest import PARTITIONS
 from tests.conformance.kafka_jars import KafkaJars
 from tests.integration.local_cluster import LocalCluster
 
-pytestmark = pytest.mark.conformance
 EACH = 400
 SMALL_SEGMENTS = """\
 apiVersion: plimsoll.dev/v1alpha1

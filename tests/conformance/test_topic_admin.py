@@ -22,7 +22,6 @@ from tests.conformance.apache_kafka import ApacheKafka
 from tests.conformance.kafka_jars import KafkaJars, kafka_jars
 from tests.integration.local_cluster import LocalCluster, wait_for
 
-pytestmark = pytest.mark.conformance
 TIMEOUT_S = 60
 DECLARED = """\
 apiVersion: plimsoll.dev/v1alpha1

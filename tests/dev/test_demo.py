@@ -168,12 +168,64 @@ def test_cluster_that_an_earlier_demo_kept_is_stopped(
     assert not directory.exists()
 
 
+@pytest.mark.parametrize("runs", [False, True], ids=["stopped", "running"])
+def test_cluster_with_topics_that_the_user_made_is_neither_stopped_nor_thrown_away(
+    tmp_path: Path, kept: subprocess.Popen[bytes], runs: bool
+) -> None:
+    directory = tmp_path / "demo"
+    if runs:
+        show_pid(directory, kept.pid)
+    for name in ("orders-0", "__consumer_offsets-3", "__cluster_metadata"):
+        (directory / "broker-0" / name).mkdir(parents=True)
+    demo.check_nothing_is_lost(directory)
+    (directory / "broker-1" / "mine-14").mkdir(parents=True)
+    with pytest.raises(GaveUp, match=r"not the demo's: mine\.") as refused:
+        demo.run(demo.LocalDemo(directory, keep=False), Story(), keep=False)
+    assert (f"kill {kept.pid}" in str(refused.value)) is runs
+    assert f"rm -r {directory}" in str(refused.value)
+    assert kept.poll() is None
+    assert directory.exists()
+
+
 def test_process_of_somebody_else_under_an_old_pid_is_left_alone(tmp_path: Path) -> None:
     directory = tmp_path / "demo"
     show_pid(directory, os.getpid())
     assert demo.kept_before(directory) is None
     demo.clear(directory)
     assert not directory.exists()
+
+
+SLOW_TO_STOP = """
+import os, pathlib, signal, sys
+from dev import demo
+
+class Slow(demo.LocalDemo):
+    is_running = True
+
+    def stop(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+        print("stopped all the same", flush=True)
+
+def run(*_, **__):
+    os.kill(os.getpid(), signal.{first})
+
+demo.LocalDemo, demo.run = Slow, run
+sys.argv = ["demo"]
+sys.exit(demo.main())
+"""
+
+
+@pytest.mark.parametrize("first", ["SIGINT", "SIGTERM"])
+def test_demo_that_is_interrupted_again_while_it_stops_goes_on_stopping(first: str) -> None:
+    words = [sys.executable, "-c", SLOW_TO_STOP.replace("{first}", first)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 128 + signal.SIGINT
+    assert done.stderr == ""
+    interrupted, stopping, *already, stopped = done.stdout.splitlines()
+    assert (interrupted, stopped) == ("interrupted", "stopped all the same")
+    assert "stopping Spark" in stopping
+    assert ["stopping already" in line for line in already] == [True, True]
 
 
 def test_demo_that_is_not_to_be_kept_dies_with_its_process(tmp_path: Path) -> None:

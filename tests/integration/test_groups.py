@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +64,9 @@ def a_topic(cluster: LocalCluster, name: str) -> str:
 
 
 def produce(cluster: LocalCluster, topic: str, first: int, last: int) -> None:
-    """Numbers, spread over all partitions."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
+    """Numbers, spread over all partitions; each once, also where an answer is lost."""
+    config = {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True}
+    producer = confluent_kafka.Producer(config)
     for number in range(first, last):
         producer.produce(topic, str(number).encode(), partition=number % PARTITIONS)
     assert producer.flush(30) == 0
@@ -146,18 +149,28 @@ def test_kafka_pythons_consumers_share_a_topic(cluster: LocalCluster) -> None:
         for _ in range(2)
     ]
     read: set[int] = set()
+    ended = threading.Event()
 
-    def step() -> bool:
-        for consumer in consumers:
-            for records in consumer.poll(100).values():
+    def poll(consumer: kafka.KafkaConsumer) -> None:
+        # A join that a poll does not live to see is thrown away by this client, and begun anew:
+        # so each member polls by itself, for longer than a rebalance takes.
+        while not ended.is_set():
+            for records in consumer.poll(3_000).values():
                 read.update(int(record.value) for record in records)
-        return len(read) == 60 and all(len(one.assignment()) == 3 for one in consumers)
 
-    try:
-        wait_for("all records, by two members", step)
-    finally:
-        for consumer in consumers:
-            consumer.close()
+    with ThreadPoolExecutor(len(consumers)) as threads:
+        polling = [threads.submit(poll, consumer) for consumer in consumers]
+        try:
+            wait_for(
+                "all records, by two members",
+                lambda: len(read) == 60 and all(len(one.assignment()) == 3 for one in consumers),
+            )
+        finally:
+            ended.set()
+    for future in polling:
+        future.result()
+    for consumer in consumers:
+        consumer.close()
     described = describe(cluster, topic)
     assert described.state is confluent_kafka.ConsumerGroupState.EMPTY
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,9 +64,16 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 def test_ready_line_says_where_everything_is(shared: LocalCluster) -> None:
-    assert set(shared.ready) == {"bootstrap", "controller", "api", "pids"}
+    assert set(shared.ready) == {"bootstrap", "controller", "api", "metrics", "pids"}
     assert set(shared.ready["pids"]) == {"0", "1", "2", "controller"}
     assert len(shared.bootstrap.split(",")) == 3
+    for who, url in shared.ready["metrics"].items():
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            name = "operator_up" if who == "controller" else "broker_partitions"
+            assert f"plimsoll_{name}" in reply.read().decode()
+    with urllib.request.urlopen(shared.ready["api"] + "/v1/clusters", timeout=5) as reply:
+        (led,) = json.loads(reply.read())["clusters"]
+    assert (led["cluster"], led["active"]) == ("local", True)
     for pid in shared.ready["pids"].values():
         os.kill(pid, 0)
     assert all(shared.http(broker, "/readyz")[0] == 200 for broker in range(3))

@@ -161,3 +161,29 @@ def test_directory_without_objects_as_earlier_releases_left_it_keeps_its_topics(
         assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", 3))
         lost = [r for r in cluster.metadata_records() if r["type"] == "TopicOrphaned"]
         assert lost == []
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["edited", "deleted"])
+def test_local_cluster_that_kubectl_has_grown_starts_with_its_file_and_is_emptied_to_it(
+    tmp_path: Path, deleted: bool
+) -> None:
+    cluster = LocalCluster(tmp_path / "c", brokers=2)
+    grow = {"spec": {"brokers": {"count": 3}}}
+    with cluster:
+        merge = "merge-patch+json"
+        assert ask(cluster, "PATCH", f"{OURS}/logclusters/local", grow, merge)[0] == 200
+        wait_for("broker 2 takes part", lambda: len(cluster.admin().list_topics().brokers) == 3)
+        cluster.create_topic("t", 6)
+        acked = produce(cluster.bootstrap, "t", [b"%d" % n for n in range(300)])
+        before = {b for p in cluster.topic("t").values() for b in p.replicas}
+        assert before == {0, 1, 2}
+        if deleted:
+            assert ask(cluster, "DELETE", f"{OURS}/logclusters/local")[0] == 200
+    with cluster:
+        assert len(cluster.bootstrap.split(",")) == 3
+        wait_for(
+            "broker 2 is emptied and gone",
+            lambda: set(cluster.admin().list_topics(timeout=5).brokers) == {0, 1},
+            90,
+        )
+        assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", 6))

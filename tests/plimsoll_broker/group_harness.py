@@ -10,6 +10,7 @@ from tests.plimsoll_core.groups.coordinator_model import CoordinatorModel
 from tests.plimsoll_core.groups.coordinator_model import an_image as topics
 
 from plimsoll_broker.coordinator.answers import Asker
+from plimsoll_broker.coordinator.group_measures import GroupStats
 from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_broker.handlers.groups.table import group_handlers
 from plimsoll_broker.handlers.large_messages import Aside
@@ -34,6 +35,7 @@ class FakeCoordinators:
         self.model = CoordinatorModel(topics(orders=3), settings, looks_on=looks_on)
         self.refusal: RefusedAsWhole | None = None
         self.topics = InternalTopics(self._never)
+        self.stats = GroupStats()
         self.asked: list[Operation] = []
         self.heard = asyncio.Event()
         self._told = 0

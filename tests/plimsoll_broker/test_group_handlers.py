@@ -20,6 +20,8 @@ async def test_commit_answers_each_partition(version: int) -> None:
     harness = Harness()
     assert await harness.commit(version, (0, 10), (2, 12), (3, 1)) == [0, 0, 3]
     assert (await harness.fetch(9, [0, 2]))[1] == {0: 10, 2: 12}
+    stats = harness.coordinators.stats
+    assert (stats.commits, stats.commit_failures) == (2, {"UNKNOWN_TOPIC_OR_PARTITION": 1})
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))

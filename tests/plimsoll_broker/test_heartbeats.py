@@ -71,6 +71,17 @@ async def test_broker_that_is_held_back_asks_until_it_may_take_part(
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_heartbeat_tells_how_many_groups_are_coordinated_once_any_can_be() -> None:
+    client: Any = Controller()
+    stream: Any = SimpleNamespace(position=POSITION, unknown="")
+    found: list[int | None] = [None]
+    one = Heartbeats(client, stream, BrokerEpoch(5), groups=lambda: found[0])
+    await one._beat()
+    found[0] = 7
+    await one._beat()
+    assert [beat.groups for beat in client.heard] == [None, 7]
+
+
 def beats(client: Controller, lease: LeaderLease) -> Any:
     stream = SimpleNamespace(position=POSITION, unknown="")
     return Heartbeats(client, stream, BrokerEpoch(5), lease)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 
 import pytest
+from tests.plimsoll_broker.metric_values import told
 from tests.plimsoll_broker.storage.cleaning import batches, keyed_batch, latest, records
 from tests.plimsoll_broker.test_replication import kill, until
 from tests.plimsoll_broker.trio import Broker, Client, Controller
@@ -11,6 +12,7 @@ from tests.plimsoll_broker.trio import Broker, Client, Controller
 from plimsoll_broker.replication.cleaning_process import CleaningProcess
 from plimsoll_broker.replication.log_cleaner import LogCleaner
 from plimsoll_broker.storage.cleaner.process import Pace
+from plimsoll_broker.storage.cleaner.work import CleaningFailed
 from plimsoll_broker.storage.disk import DiskFile, StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_core.cluster.image import apply
@@ -59,6 +61,48 @@ async def test_compacted_log_shrinks_and_keeps_the_last_record_of_each_key(
     assert latest(log) == before
     assert log.size < size / 2
     assert one.store.cleaned_ends.get(("t", 0)) == log.segments[-1].base_offset
+
+
+async def test_metrics_tell_what_the_cleaner_did_and_what_waits_for_it(
+    controller: Controller, broker: Make
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,), **COMPACT)
+    await overwrite(await one.client())
+    cleaner, dirty = a_cleaner(one), sum(segment.size for segment in a_log(one).segments[:-1])
+    await cleaner._dirtiest()
+    seen = told(one.manager)
+    assert (seen["cleaner_due_logs"], seen["cleaner_due_bytes"]) == (1, dirty)
+    assert seen["cleaner_max_dirty_ratio"] == 1
+    assert seen["cleaner_rounds_total"] == seen["cleaner_read_bytes_total"] == 0
+    await cleaner.run()
+    seen = told(one.manager)
+    assert seen["cleaner_rounds_total"] == 1
+    assert seen["cleaner_read_bytes_total"] == dirty
+    assert 0 < seen["cleaner_written_bytes_total"] < dirty
+    assert seen["cleaner_due_logs"] == seen["cleaner_max_dirty_ratio"] == 0
+    assert seen["cleaner_failures_total"] == seen["cleaner_uncleanable_logs"] == 0
+
+
+async def test_log_with_a_damaged_segment_counts_as_uncleanable_until_it_is_gone(
+    controller: Controller, broker: Make
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,), **COMPACT)
+    await overwrite(await one.client())
+    cleaner = a_cleaner(one)
+
+    async def damaged(_: object) -> int:
+        raise CleaningFailed("a segment is damaged", damaged=True)
+
+    cleaner._work.begin = damaged  # type: ignore[method-assign]
+    await cleaner.run()
+    await cleaner.run()
+    seen = told(one.manager)
+    assert (seen["cleaner_failures_total"], seen["cleaner_uncleanable_logs"]) == (1, 1)
+    one.manager.drop(one.hosted("t"))
+    await cleaner.run()
+    assert told(one.manager)["cleaner_uncleanable_logs"] == 0
 
 
 async def test_log_below_its_dirty_ratio_is_left_alone(
@@ -160,6 +204,9 @@ async def test_full_disk_ends_a_round_and_a_later_one_makes_up_for_it(
     with monkeypatch.context() as patch:
         patch.setattr(DiskFile, "append", full)
         await a_cleaner(one).run()
+    seen = told(one.manager)
+    assert (seen["cleaner_failures_total"], seen["cleaner_due_logs"]) == (1, 1)
+    assert seen["cleaner_rounds_total"] == seen["cleaner_written_bytes_total"] == 0
     assert (log.size, log.fault, one.hosted("t").replica.failed) == (size, None, False)
     assert not [name for name in os.listdir(log.directory) if "cleaned" in name]
     await a_cleaner(one).run()

@@ -74,7 +74,10 @@ def an_image(brokers: tuple[int, ...] = (0, 1, 2)) -> ClusterImage:
 
 
 def with_topic(
-    image: ClusterImage, replicas: tuple[tuple[int, ...], ...], holder: TopicObject | None = OBJECT
+    image: ClusterImage,
+    replicas: tuple[tuple[int, ...], ...],
+    holder: TopicObject | None = OBJECT,
+    name: str = "orders",
 ) -> ClusterImage:
     """The topic `orders` with these replicas, all of them in sync, and min ISR 2."""
     rows = tuple(tuple(BrokerId(b) for b in row) for row in replicas)
@@ -83,7 +86,7 @@ def with_topic(
         TopicCreated(
             cause="created",
             topic_id=TOPIC_ID,
-            name="orders",
+            name=name,
             replication_factor=len(rows[0]),
             min_isr=2,
             object=holder,

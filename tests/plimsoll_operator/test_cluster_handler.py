@@ -7,8 +7,10 @@ from tests.plimsoll_operator.builders import CLUSTER_UID, an_image, replay
 from tests.plimsoll_operator.terms import Scene
 
 from plimsoll_core.cluster.cluster_configs import broker_configs
-from plimsoll_core.cluster.records import MembersChanged
+from plimsoll_core.cluster.records import BrokerFenced, MembersChanged
+from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.errors import Refusal
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, Done, Request, SetMembers
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_status import LogClusterStatus
@@ -207,6 +209,28 @@ async def test_size_may_go_back_to_what_the_smallest_volume_has():
     assert conditions["Stalled"] == ("True", "VolumeCannotGrow")
     assert conditions["Blocked"] == ("False", "NothingWaits")
     assert [row.action for row in shown.status.blocked] == ["GrowVolume"]
+
+
+async def test_groups_of_a_broker_that_does_not_take_part_are_counted_by_its_successor_alone():
+    scene = a_scene((0, 1, 2))
+    heard = scene.controller.soft.contacts
+    for broker_id, broker in scene.term.image.brokers.items():
+        epoch = broker.broker_epoch
+        heard[broker_id] = Contact(broker_epoch=epoch, last_ms=0, groups=broker_id + 1)
+    everybody = sum(contact.groups or 0 for contact in heard.values())
+    assert shown_groups(scene) == everybody
+    gone = scene.term.image.brokers[BrokerId(0)]
+    fenced = BrokerFenced(cause="silent", broker_id=gone.id, broker_epoch=gone.broker_epoch)
+    scene.controller.image = replay(scene.controller.image, fenced)
+    assert shown_groups(scene) == everybody - 1
+
+
+def shown_groups(scene: Scene) -> int:
+    shown = draft_of(scene.term, Target(LOG_CLUSTERS, "kafka", "main"))
+    assert shown is not None
+    assert isinstance(shown.status, LogClusterStatus)
+    assert shown.status.groups is not None
+    return shown.status.groups.total
 
 
 async def test_volume_claim_that_was_deleted_is_told_of_before_its_pod_ends():

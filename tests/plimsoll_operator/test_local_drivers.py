@@ -28,7 +28,7 @@ WITHIN_S = 30
 ENDS = """
 import json, os, sys
 config = json.load(open(sys.argv[sys.argv.index("--config") + 1]))
-print(json.dumps({"config": config, "tmp": os.environ["TMPDIR"]}))
+print(json.dumps({"config": config, "tmp": os.environ["TMPDIR"], "cwd": os.getcwd()}))
 sys.exit(3 if config["produce"]["records"] == 666 else 0)
 """
 WAITS = """
@@ -121,8 +121,10 @@ async def test_volumes_of_a_driver_go_when_it_has_ended(scene: Scene) -> None:
     scene.config_map(a_driver())
     scene.pods.start(pod())
     await scene.until("Succeeded")
-    folder = Path(json.loads(scene.log.read_text())["tmp"])
+    said = json.loads(scene.log.read_text())
+    folder = Path(said["tmp"])
     assert scene.layout.pod("check-driver-1") in folder.parents
+    assert Path(said["cwd"]) == scene.layout.pod("check-driver-1")
     async with asyncio.timeout(WITHIN_S):
         await scene.pods.stop_all()
     assert not scene.layout.pod("check-driver-1").exists()

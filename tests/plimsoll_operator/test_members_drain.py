@@ -10,8 +10,9 @@ from tests.plimsoll_operator.terms import Deciding, Scene
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import BrokerProvenDead
+from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.kube.resources import REBALANCES
-from plimsoll_operator.reconcile.cluster import edit_settling
+from plimsoll_operator.reconcile.cluster import edit_settling, logcluster_status
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
 from plimsoll_operator.status.status_writer import Target
@@ -130,6 +131,35 @@ async def test_withdrawn_drain_stops_reassignments_and_keeps_broker_member(scene
     assert scene.image.members == (0, 1, 2, 3)
     assert not scene.made("rebalances")
     assert {len(p.replicas) for p in scene.image.partitions.values()} == {3}
+
+
+def shown(scene: Draining, kind: str) -> Condition:
+    found = logcluster_status.render(scene.term, scene.term.key)
+    assert found is not None
+    return next(c for c in found.status.conditions or () if c.type == kind)
+
+
+async def test_edit_that_settles_is_said_and_one_that_was_taken_back_is_not(
+    scene: Draining,
+) -> None:
+    scene.declare(brokers={"count": 4, "excludedIds": [1]})
+    await scene.look()
+    assert shown(scene, "Reconciling").reason == "Settling"
+    scene.declare(brokers={"count": 4}, config={"no.such.config": "1"})
+    await scene.look()
+    found = shown(scene, "Reconciling")
+    assert (found.status, found.reason) == ("False", "Stalled")
+
+
+async def test_cluster_whose_drain_waits_for_a_person_does_not_say_that_nobody_has_to_act(
+    scene: Draining,
+) -> None:
+    assert shown(scene, "Stalled").message == logcluster_status.NOTHING_TO_DO
+    await scene.edit(count=2)
+    (row, *_) = scene.term.blocked["Members"]
+    assert "or keep 3 brokers" in row.until
+    stalled = shown(scene, "Stalled")
+    assert (stalled.status, stalled.message) == ("False", logcluster_status.SEE_BLOCKED)
 
 
 async def test_survivors_that_are_too_few_are_said_in_the_status(scene: Draining) -> None:

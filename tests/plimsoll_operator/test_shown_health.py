@@ -12,6 +12,7 @@ from tests.plimsoll_operator.builders import (
     with_topic,
 )
 
+from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey, PendingDeletion
 from plimsoll_core.cluster.records import (
     BrokerFenced,
@@ -28,7 +29,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.topic import EstimatedLoss, TopicStatus
 from plimsoll_operator.reconcile.topic.topic_status import Sight, topic_status
 from plimsoll_operator.status.cluster_conditions import cluster_conditions
-from plimsoll_operator.status.cluster_counts import cluster_status
+from plimsoll_operator.status.cluster_counts import cluster_status, groups_status
 
 ROWS = ((0, 1, 2), (0, 2, 1), (1, 2, 0))
 SINCE_MS = 1_000
@@ -214,6 +215,40 @@ def test_topics_that_cannot_survive_a_restart_are_counted():
     exposure = cluster_status(with_topic(an_image(), ((0, 1),)), a_cluster()).exposure
     assert exposure is not None
     assert (exposure.replication_factor_one, exposure.replication_equals_min_isr) == (0, 1)
+
+
+def lacking(image: ClusterImage, **spec: Any) -> tuple[str, ...] | None:
+    found = cluster_status(image, a_cluster(**spec)).internal_topics
+    return None if found is None else found.under_replicated
+
+
+def test_internal_topic_is_named_while_an_isr_of_it_lacks_a_replica():
+    image = with_topic(an_image(), ROWS, None, GROUP_OFFSETS)
+    assert lacking(image) == ()
+    image = replay(image, isr_changed(1, (0, 2)))
+    assert lacking(image) == (GROUP_OFFSETS,)
+
+
+def test_internal_topic_is_named_while_it_could_have_more_replicas():
+    """Until the controller has raised them: the broker that holds it alone may not be lost."""
+    rows = ((0,), (1,), (2,))
+    image = with_topic(an_image(), rows, None, GROUP_OFFSETS)
+    assert lacking(image) == (GROUP_OFFSETS,)
+    assert lacking(image, config={"offsets.topic.replication.factor": 1}) == ()
+    alone = with_topic(an_image((0,)), ((0,),), None, GROUP_OFFSETS)
+    assert lacking(alone) == ()
+
+
+def test_nothing_is_said_of_internal_topics_while_there_are_none():
+    assert lacking(with_topic(an_image(), ((0,),))) is None
+
+
+def test_groups_are_those_that_brokers_count_and_unknown_while_none_does():
+    assert groups_status([]) is None
+    assert groups_status([None, None]) is None
+    found = groups_status([3, None, 4])
+    assert found is not None
+    assert found.total == 7
 
 
 def test_cluster_that_grows_stays_ready_and_says_what_it_does():

@@ -25,10 +25,10 @@ VERDICT = {
 }
 
 
-def a_scene(image: Any = READY, spark_image: str = "s:1") -> Scene:
+def a_scene(image: Any = READY, spark_image: str = "s:1", **options: Any) -> Scene:
     scene = Scene(image)
     scene.term.options = type(scene.term.options)(
-        identity="x", broker_image="b", controllers=("c:1",), spark_image=spark_image
+        identity="x", broker_image="b", controllers=("c:1",), spark_image=spark_image, **options
     )
     scene.objects.verifications.put(
         {
@@ -107,6 +107,18 @@ async def test_reading_back_says_what_it_does_and_until_when():
     message = (await step(scene)).conditions[0].message
     assert "verify.timeoutSeconds (600)" in message
     assert "kubectl logs job/check-driver" in message
+
+
+async def test_driver_that_ended_without_a_verdict_names_the_place_of_its_output():
+    output = "the newest /data/logs/{job}-*.log"
+    scene = a_scene(driver_output=output)
+    await step(scene)
+    job = scene.kube.find(JOBS, "kafka", "check-driver")
+    failed = {"conditions": [{"type": "Failed", "status": "True"}]}
+    scene.kube.put(JOBS, {**job, "status": failed})
+    status = await step(scene)
+    assert status.conditions[0].reason == "DriverFailed"
+    assert status.conditions[0].message.endswith("see the newest /data/logs/check-driver-*.log")
 
 
 def add(scene: Scene, name: str, made: str, **more: Any) -> None:

@@ -59,6 +59,8 @@ class GroupShard:
         self.phase = ShardPhase.LOADING
         self.state = GroupsState()
         self.soft = SoftState()
+        # When its load began to be waited for; on the monotonic clock.
+        self.begun_ms = manager.now_ms()
         # On the monotonic clock; None until it is active.
         self.active_since_ms: int | None = None
         # Topics may be gone whose offsets are here: they are looked for once metadata are fresh.

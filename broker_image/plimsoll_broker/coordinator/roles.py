@@ -16,6 +16,7 @@ from typing import Any
 
 from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.coordinator.answers import Asker
+from plimsoll_broker.coordinator.group_measures import GroupMeasures, GroupStats
 from plimsoll_broker.coordinator.group_shard import GroupShard, ShardPhase
 from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_broker.coordinator.loader import load
@@ -46,6 +47,8 @@ class Coordinators:
         self, manager: ReplicaManager, settings: GroupSettings, topics: InternalTopics
     ) -> None:
         self.topics = topics
+        self.stats = GroupStats()
+        self.measures = GroupMeasures(manager, self.shards, settings.lag_series_max)
         self._manager = manager
         self._settings = settings
         self._clock = WallClock(manager.now_ms)
@@ -69,7 +72,7 @@ class Coordinators:
         if self._manager.hosted(hosted.key) is not hosted:
             leader = None  # dropped, or there is another replica in its place by now
         if shard is not None and (leader is not None or shard.hosted is hosted):
-            shard.drop()
+            self._drop(shard)
             del self._shards[hosted.key]
             self._to_load.pop(shard, None)
         if leader is not None and not self._closed:
@@ -91,15 +94,31 @@ class Coordinators:
         """No group is coordinated here any more; who waits hears it."""
         self._closed = True
         for shard in self._shards.values():
-            shard.drop()
+            self._drop(shard)
         self._shards.clear()
         self._to_load.clear()
+
+    def _drop(self, shard: GroupShard) -> None:
+        shard.drop()
+        self.stats.rebalances_ended += shard.soft.rebalances
 
     # --- being asked ----------------------------------------------------------------------------
 
     def shards(self) -> list[GroupShard]:
         """Those that are here now, active or not."""
         return list(self._shards.values())
+
+    @property
+    def groups(self) -> int:
+        """How many are coordinated here."""
+        return sum(len(shard.state.groups) for shard in self._active())
+
+    @property
+    def loading_ms(self) -> int:
+        """For how long whoever waits longest has been waiting for a load."""
+        now_ms = self._manager.now_ms()
+        loading = (s for s in self._shards.values() if s.phase is ShardPhase.LOADING)
+        return max((now_ms - shard.begun_ms for shard in loading), default=0)
 
     def partition_of(self, group_id: str) -> PartitionKey | None:
         """Which partition holds a group; None: there is no such topic yet."""
@@ -145,6 +164,7 @@ class Coordinators:
         """What must run for as long as the broker does; any end is a failure."""
         yield "coordinators", self._run()
         yield "internal topics", self.topics.run()
+        yield "group measures", self.measures.run()
 
     async def _run(self) -> None:
         while True:
@@ -158,6 +178,9 @@ class Coordinators:
                 shard = next(iter(self._to_load))
                 del self._to_load[shard]
                 await load(self._manager, shard)
+                if shard.active_since_ms is not None:
+                    self.stats.loads += 1
+                    self.stats.load_ms += shard.active_since_ms - shard.begun_ms
             for shard in self._active():
                 if shard.sweep_due and shard.metadata_fresh:
                     await self._sweep(shard)

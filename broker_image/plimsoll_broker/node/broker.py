@@ -21,6 +21,7 @@ from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.control.controller_client import ControllerClient, NoController, Peers
 from plimsoll_broker.control.metadata_store import MetadataCopy
 from plimsoll_broker.control.metadata_stream import MetadataStream
+from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_broker.node.assembly import assemble
 from plimsoll_broker.node.broker_metrics import MetricsServer
@@ -120,6 +121,11 @@ class BrokerNode:
         return self._serving.data.manager if self._serving is not None else None
 
     @property
+    def coordinators(self) -> Coordinators | None:
+        """Of groups; None until the logs are loaded."""
+        return self._serving.coordinators if self._serving is not None else None
+
+    @property
     def listeners(self) -> Mapping[str, Server]:
         """By name; none until this lifetime serves."""
         return {} if self._serving is None else self._serving.listeners
@@ -128,6 +134,11 @@ class BrokerNode:
     def handler_failures(self) -> Mapping[str, int]:
         """Requests that met a bug, by API."""
         return {} if self._serving is None else self._serving.handler_failures
+
+    def _groups(self) -> int | None:
+        """How many are coordinated here."""
+        found = self.coordinators
+        return None if found is None else found.groups
 
     def fail(self, error: BaseException) -> None:
         """It cannot go on: `run` raises the error, and nothing is closed cleanly."""
@@ -183,7 +194,7 @@ class BrokerNode:
         if meta_directory_id is None:
             self._store.format(self.config.cluster_id, self.config.id, directory_id)
         lease = LeaderLease()
-        self._heartbeats = Heartbeats(self._client, stream, self._epoch, lease)
+        self._heartbeats = Heartbeats(self._client, stream, self._epoch, lease, self._groups)
         self._spawn("metadata stream", stream.run())
         self._spawn("heartbeats", self._heartbeats.run())
 

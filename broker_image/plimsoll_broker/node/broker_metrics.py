@@ -18,6 +18,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from plimsoll_broker.config import Address
+from plimsoll_broker.coordinator.roles import Coordinators
+from plimsoll_broker.node.group_metrics import group_metrics
+from plimsoll_broker.replication.cleaning_stats import CleaningStats
 from plimsoll_broker.replication.full_disks import out_for_room
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.traffic import Traffic
@@ -46,6 +49,10 @@ class MeasuredNode(Protocol):
     @property
     def manager(self) -> ReplicaManager | None:
         """None until the logs are loaded."""
+
+    @property
+    def coordinators(self) -> Coordinators | None:
+        """None until groups are coordinated."""
 
     @property
     def listeners(self) -> Mapping[str, Server]:
@@ -90,8 +97,11 @@ class BrokerCollector(Collector):
         manager = self._node.manager
         if manager is not None:
             yield from _traffic(manager.traffic)
+            yield from _cleaning(manager.traffic.cleaning)
             yield from _partitions(manager)
             yield from _movement(manager)
+        if self._node.coordinators is not None:
+            yield from group_metrics(PREFIX, self._node.coordinators)
 
 
 def _handler_failures(counts: Mapping[str, int]) -> Metric:
@@ -164,6 +174,26 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
         for cause, count in sorted(counts.items()):
             family.add_metric([cause], count)
         yield family
+
+
+def _cleaning(stats: CleaningStats) -> Iterator[Metric]:
+    text = "Bytes of compacted logs' segments that the cleaner looked through"
+    yield _counter("cleaner_read_bytes", text, stats.bytes_read)
+    text = "Bytes of what is left of them"
+    yield _counter("cleaner_written_bytes", text, stats.bytes_written)
+    yield _counter("cleaner_rounds", "Logs that were cleaned, each time", stats.rounds)
+    text = "Rounds that failed, and left their log as it was"
+    yield _counter("cleaner_failures", text, stats.failures)
+    text = "How long all rounds took"
+    yield _counter("cleaner_seconds", text, stats.spent_ms / 1000)
+    text = "Logs that are to be cleaned, as of the cleaner's last look"
+    yield _gauge("cleaner_due_logs", text, stats.due_logs)
+    text = "Bytes of these logs that were never cleaned"
+    yield _gauge("cleaner_due_bytes", text, stats.due_bytes)
+    text = "The greatest part of one of these logs that was never cleaned"
+    yield _gauge("cleaner_max_dirty_ratio", text, stats.dirtiest)
+    text = "Logs that are not cleaned any more, because a segment is damaged"
+    yield _gauge("cleaner_uncleanable_logs", text, stats.uncleanable_logs)
 
 
 def _movement(manager: ReplicaManager) -> Iterator[Metric]:
@@ -293,6 +323,11 @@ class MetricsServer:
         finally:
             writer.close()
 
+    @property
+    def _lag(self) -> bytes:
+        found = self._node.coordinators
+        return b"" if found is None else found.measures.seen.lag_text
+
     def _answer(self, head: bytes, paths: frozenset[bytes]) -> bytes:
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or words[0] != b"GET":
@@ -301,7 +336,7 @@ class MetricsServer:
             case path if path not in paths:
                 return _response("404 Not Found", b"not found\n")
             case b"/metrics":
-                return _response("200 OK", generate_latest(self._registry))
+                return _response("200 OK", generate_latest(self._registry) + self._lag)
             case b"/healthz":
                 return _response("200 OK", b"ok\n")
             case b"/readyz" if self._node.ready:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from plimsoll_broker.control.controller_client import ControllerClient, HeartbeatResult
 from plimsoll_broker.control.metadata_stream import MetadataStream
@@ -35,7 +36,8 @@ class LifetimeOver(Exception):
 
 
 class Heartbeats:
-    """`run` is the task; it raises LifetimeOver."""
+    """`run` is the task; it raises LifetimeOver.  `groups`: how many are coordinated here, None
+    before any can be."""
 
     def __init__(
         self,
@@ -43,11 +45,13 @@ class Heartbeats:
         stream: MetadataStream,
         broker_epoch: BrokerEpoch,
         lease: LeaderLease | None = None,
+        groups: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._client = client
         self._stream = stream
         self._broker_epoch = broker_epoch
         self._lease = lease
+        self._groups = groups
         self._want_fence = True
         self._want_shutdown = False
         self._kick = asyncio.Event()
@@ -123,6 +127,7 @@ class Heartbeats:
             metadata_versions=UNDERSTOOD,
             release=RELEASE,
             unknown_metadata=self._stream.unknown,
+            groups=self._groups(),
         )
         sent_ms = monotonic_ms()
         result = await self._client.heartbeat(heartbeat, ANSWER_MS_MAX)

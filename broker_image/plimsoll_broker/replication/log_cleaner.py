@@ -81,6 +81,7 @@ class LogCleaner:
         # Logs of which a segment cannot be read: not tried again before the broker starts anew.
         self._uncleanable: set[Log] = set()
         self._backoff_s = int(configs.get(BACKOFF_CONFIG, OWN_DEFAULTS[BACKOFF_CONFIG])) / 1000
+        self._stats = manager.traffic.cleaning
         # Set while a log is to be compacted.
         self.wanted = asyncio.Event()
 
@@ -108,14 +109,20 @@ class LogCleaner:
 
     async def _dirtiest(self) -> _Due | None:
         best: _Due | None = None
+        due_logs, due_bytes, damaged, dirtiest = 0, 0, 0, 0.0
         async for hosted in in_slices(list(self._manager)):
             if hosted.log.config.compact:
                 self.wanted.set()
+            damaged += hosted.log in self._uncleanable
             found = self._plan(hosted, hosted.log.log_end_offset)
             if found is not None:
                 due = _Due(hosted, found)
+                due_logs, due_bytes = due_logs + 1, due_bytes + found.dirty_bytes
+                dirtiest = max(dirtiest, found.dirty_ratio)
                 if best is None or _urgency(due) > _urgency(best):
                     best = due
+        self._stats.due_logs, self._stats.due_bytes = due_logs, due_bytes
+        self._stats.dirtiest, self._stats.uncleanable_logs = dirtiest, damaged
         return best
 
     def _plan(self, hosted: Hosted, flushed_end: int) -> CleaningPlan | None:
@@ -141,15 +148,18 @@ class LogCleaner:
         found = self._plan(hosted, log.recovery_point)
         if found is None:
             return False
+        begun_ms, stats = self._manager.now_ms(), self._stats
         try:
             return await self._clean(hosted, found)
         except CleaningFailed as error:
             logger.error("%r is not cleaned: %s", hosted, error)
+            stats.failures += 1
             if error.damaged:
                 here = {one.log for one in self._manager}
                 self._uncleanable = (self._uncleanable & here) | {log}
             return False
         finally:
+            stats.spent_ms += self._manager.now_ms() - begun_ms
             with suppress(CleaningFailed):
                 await self._work.end()
 
@@ -165,13 +175,15 @@ class LogCleaner:
                 break
             made = await self._work.clean(swap.bases)
             before, after = before + made.bytes_before, after + made.bytes_after
+            # Also of a round that has not ended: a long one is seen to get on.
+            self._stats.bytes_read += made.bytes_before
+            self._stats.bytes_written += made.bytes_after
             if made.changed and not await manager.driver.swap(hosted, swap):
                 return False
         if not manager.is_here(hosted) or log.cuts != cuts:
             return False
         await in_thread(manager.store.cleaned_ends.begin_save({(log.topic, log.index): end}))
-        manager.traffic.cleaner_in += before
-        manager.traffic.cleaner_out += after
+        self._stats.rounds += 1
         logger.info("%r is cleaned to %d: %d of %d bytes are left", hosted, end, after, before)
         return True
 
@@ -192,7 +204,6 @@ class LogCleaner:
             delete_retention_ms=log.config.limits.delete_retention_ms,
             buffer_bytes=self._buffer_bytes,
             index_interval_bytes=log.config.index_interval_bytes,
-            producer_batches=tuple(entry.last_offset for entry in log.producers.snapshot()),
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from plimsoll_broker.replication.cleaning_stats import CleaningStats
+
 
 class Traffic:
     """Only grows; the metrics read it."""
@@ -9,8 +11,7 @@ class Traffic:
     __slots__ = (
         "bytes_in",
         "bytes_out",
-        "cleaner_in",
-        "cleaner_out",
+        "cleaning",
         "isr_expands",
         "isr_shrinks",
         "moved_in",
@@ -23,6 +24,6 @@ class Traffic:
     def __init__(self) -> None:
         self.bytes_in = self.bytes_out = self.replicated_in = self.replicated_out = 0
         self.moved_in = self.unleased_refusals = self.room_again = 0
-        self.cleaner_in = self.cleaner_out = 0
+        self.cleaning = CleaningStats()
         self.isr_expands: dict[str, int] = {}
         self.isr_shrinks: dict[str, int] = {}

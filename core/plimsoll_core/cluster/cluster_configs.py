@@ -88,10 +88,10 @@ _OWN = {
         ),
         integer(
             "log.cleaner.dedupe.buffer.size",
-            33_554_432,
+            134_217_728,
             24_576,
             INT32_MAX,
-            "Memory for the keys of one round of compaction: 24 bytes for each.",
+            "Memory for the keys of one round of compaction: 96 bytes and the key for each.",
         ),
         integer(
             "log.cleaner.io.max.bytes.per.second",
@@ -131,6 +131,13 @@ _OWN = {
         integer("group.max.session.timeout.ms", 1_800_000, 1, INT32_MAX, "Of a group's members."),
         integer(
             "group.initial.rebalance.delay.ms", 3_000, 0, INT32_MAX, "A new group waits so long."
+        ),
+        integer(
+            "group.lag.series.max",
+            1_000,
+            0,
+            10_000,
+            "Groups' topics whose lag a coordinator shows, those furthest behind; 0: none.",
         ),
         integer("offsets.topic.num.partitions", 50, 1, 1_000, "Of __consumer_offsets, for good."),
         integer("offsets.topic.replication.factor", 3, 1, 32_767, "Of __consumer_offsets, first."),

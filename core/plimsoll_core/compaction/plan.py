@@ -44,14 +44,15 @@ class CompactionLimits:
 class CleaningPlan(NamedTuple):
     """Clean [first_dirty, end); what lies before is looked at again for what that supersedes.
 
-    `dirty_ratio`: bytes that were never cleaned, of all that would be looked at.  `overdue`: a
-    record waits longer than max.compaction.lag.ms.
+    `dirty_ratio`: bytes that were never cleaned (`dirty_bytes`), of all that would be looked at.
+    `overdue`: a record waits longer than max.compaction.lag.ms.
     """
 
     first_dirty: int
     end: int
     dirty_ratio: float
     overdue: bool
+    dirty_bytes: int = 0
 
 
 def plan(
@@ -86,7 +87,7 @@ def plan(
     )
     if ratio <= limits.dirty_ratio_min and not overdue:
         return None
-    return CleaningPlan(first_dirty, dirty[-1].end_offset, ratio, overdue)
+    return CleaningPlan(first_dirty, dirty[-1].end_offset, ratio, overdue, dirty_bytes)
 
 
 def _too_young(segment: SealedSegment, lag_min_ms: int, now_ms: int | None) -> bool:

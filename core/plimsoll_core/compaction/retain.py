@@ -1,8 +1,9 @@
 """Which records and which batches of a log stay when it is cleaned.
 
-Called for each batch and each record by the broker's cleaner.  It knows offsets and times, no
-bytes.  A batch that stays keeps its offsets, leader epoch, producer and sequence, whatever of its
-records goes.  Source: Kafka's Cleaner; docs/protocol.md §10.2, with what is stricter there.
+Called by the broker's cleaner for each batch, and for the records of one that may lose tombstones.
+It knows times, no bytes.  A batch that stays keeps its offsets, leader epoch, producer and
+sequence, whatever of its records goes.  Source: Kafka's Cleaner; docs/protocol.md §10.2, with what
+is stricter there.
 """
 
 from __future__ import annotations
@@ -36,14 +37,12 @@ def delete_horizon(
     return Horizon(now_ms + delete_retention_ms, is_new=True)
 
 
-def keeps_record(offset: int, newest_offset: int | None, *, expired_tombstone: bool) -> bool:
-    """`newest_offset`: the key's last one in the range that is cleaned, None if it has none there.
+def keeps_record(*, superseded: bool, expired_tombstone: bool) -> bool:
+    """`superseded`: the part that is cleaned holds a later record of its key.
 
     What is not the last value of its key goes; so does a tombstone whose horizon has passed.
     """
-    if newest_offset is not None and offset < newest_offset:
-        return False
-    return not expired_tombstone
+    return not (superseded or expired_tombstone)
 
 
 def is_expired(horizon: Horizon, now_ms: int | None) -> bool:
@@ -68,6 +67,7 @@ class EmptyBatch(NamedTuple):
         shows, and a follower that copies the log reaches its end (Kafka keeps the last one of a
         round).  The first of a leader epoch: so every replica can tell from batches alone where a
         term begins (Kafka: from a file only, and a follower that starts afresh not at all).  One by
-        which a retry of an idempotent producer is recognised: its last five (Kafka: its last).
+        which a retry of an idempotent producer is recognised: its last five below the round's end,
+        above which the log may still be cut (Kafka: its last in the log).
         """
         return self.ends_segment or self.begins_epoch or self.of_producer

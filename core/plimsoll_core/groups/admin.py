@@ -31,6 +31,8 @@ from plimsoll_core.groups.records import (
     GroupStored,
     OffsetForgotten,
 )
+from plimsoll_core.groups.soft import SoftState
+from plimsoll_core.groups.state import Group
 from plimsoll_core.groups.turn import GroupTurn
 
 CLASSIC = "Classic"
@@ -47,6 +49,10 @@ _STATES = {
 }
 
 
+STATES = tuple(_STATES.values())
+"""In the order in which a group goes through them."""
+
+
 def state_of(turn: GroupTurn, group_id: str) -> str:
     """Kafka's word for a group's phase.  A group that was loaded and not asked for yet is not made
     for it: a shard may have thousands."""
@@ -55,6 +61,14 @@ def state_of(turn: GroupTurn, group_id: str) -> str:
         return _STATES[type(group.phase)]
     stored = turn.state.groups.get(group_id)
     return _STATES[Empty if stored is None or not stored.has_members else Stable]
+
+
+def seen_state(group: Group, soft: SoftState) -> str:
+    """The same for who only counts: a group that was loaded stays as it is."""
+    found = soft.classic.get(group.group_id)
+    if found is None:
+        return _STATES[Stable if group.has_members else Empty]
+    return _STATES[type(found.phase)]
 
 
 def describe_group(

@@ -42,6 +42,8 @@ class GroupSettings:
     """`group.max.session.timeout.ms`."""
     initial_rebalance_delay_ms: int = 3_000
     """`group.initial.rebalance.delay.ms`: a group that begins waits so long for others to come."""
+    lag_series_max: int = 1_000
+    """`group.lag.series.max`: groups' topics whose lag is shown; 0: none is measured."""
 
     @staticmethod
     def of(configs: Mapping[str, str]) -> GroupSettings:
@@ -55,4 +57,5 @@ class GroupSettings:
             session_timeout_ms_min=own_integer(configs, "group.min.session.timeout.ms"),
             session_timeout_ms_max=own_integer(configs, "group.max.session.timeout.ms"),
             initial_rebalance_delay_ms=own_integer(configs, "group.initial.rebalance.delay.ms"),
+            lag_series_max=own_integer(configs, "group.lag.series.max"),
         )

@@ -36,7 +36,7 @@ DeadlineKey = (
 class SoftState:
     """Of one shard."""
 
-    __slots__ = ("classic", "deadlines", "seats")
+    __slots__ = ("classic", "deadlines", "rebalances", "seats")
 
     def __init__(self) -> None:
         # When something is to be looked at again, by `DeadlineKey`, on the monotonic clock.
@@ -45,3 +45,5 @@ class SoftState:
         self.classic: dict[str, ClassicGroup] = {}
         # Members and pending ids of all of them.
         self.seats = 0
+        # How many rebalances began, for the metrics.
+        self.rebalances = 0

@@ -84,7 +84,8 @@ class RegisterBroker(Message, frozen=True, kw_only=True):
 class Heartbeat(Message, frozen=True, kw_only=True):
     """`applied_offset`: how much metadata the broker has applied (records).  What it understands
     is told as in a registration, which a new term's controller has not heard.  `unknown_metadata`:
-    why nothing more is applied, when a newer release wrote what follows."""
+    why nothing more is applied, when a newer release wrote what follows.  `groups`: how many the
+    broker coordinates, for the LogCluster's status alone; None: it does not say."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -94,6 +95,7 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     metadata_versions: tuple[int, int] = (1, 1)
     release: str = "0.1"
     unknown_metadata: str = ""
+    groups: int | None = None
 
 
 class IsrMember(msgspec.Struct, frozen=True, kw_only=True):

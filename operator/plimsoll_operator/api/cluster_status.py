@@ -76,6 +76,20 @@ class Exposure(Api, frozen=True, kw_only=True):
     replication_equals_min_isr: Count = msgspec.field(name="replicationEqualsMinISR")
 
 
+class GroupsStatus(Api, frozen=True, kw_only=True):
+    """Consumer groups, as the brokers that coordinate them count them."""
+
+    total: Count
+
+
+class InternalTopicsStatus(Api, frozen=True, kw_only=True):
+    """The brokers' own topics.  `underReplicated`: those of which an ISR lacks a replica, or that
+    have fewer replicas than there could be."""
+
+    total: Count
+    under_replicated: Annotated[tuple[TopicName, ...], Meta(max_length=20)] = ()
+
+
 class BootstrapServers(Api, frozen=True, kw_only=True):
     """Where clients connect, by listener."""
 
@@ -127,6 +141,8 @@ class LogClusterStatus(Api, frozen=True, kw_only=True):
     partitions: PartitionsStatus | None = None
     metadata_log: MetadataLogStatus | None = None
     exposure: Exposure | None = None
+    groups: GroupsStatus | None = None
+    internal_topics: InternalTopicsStatus | None = None
     volume_size: Annotated[Quantity, Meta(description="Of the smallest volume.")] | None = None
     blocked: Annotated[tuple[BlockedAction, ...], Meta(max_length=BLOCKED_MAX)] = ()
     conditions: Conditions = ()

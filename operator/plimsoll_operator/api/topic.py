@@ -47,7 +47,10 @@ class Placement(Api, frozen=True, kw_only=True):
             tuple[PartitionAssignment, ...],
             Meta(
                 max_length=1000,
-                description="Only with Explicit: every partition, each broker at most once.",
+                description=(
+                    "Only with Explicit: every partition, such as {partition: 0, replicas: "
+                    "[0, 1, 2]}, each broker at most once."
+                ),
                 extra_json_schema={
                     "x-kubernetes-list-type": "map",
                     "x-kubernetes-list-map-keys": ["partition"],

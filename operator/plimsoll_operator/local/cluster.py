@@ -35,6 +35,7 @@ from plimsoll_operator.local.layout import (
     DirectoryLayout,
     Ports,
     Remembered,
+    next_port,
     plan,
     taken,
 )
@@ -71,6 +72,7 @@ class LocalReady:
     bootstrap: str
     controller: str
     api: str
+    metrics: dict[str, str]
     pids: dict[str, int]
 
 
@@ -118,8 +120,9 @@ class LocalCluster:
         )
         pods = LocalPods(brokers, self._drivers(objects))
         machine = Machine(objects.server, pods, self.fail)
-        api = ApiEndpoint(objects.server, planned.api_port)
         parts = self._parts(objects)
+        parts.metrics.watch(parts)
+        api = ApiEndpoint(objects.server, planned.api_port, parts)
         start = Start(parts, objects, brokers, self._wishes.documents, image)
         start.prepare(planned.cluster_id)
         operator = self._tasks.spawn(self._operate(parts), "operator")
@@ -162,7 +165,8 @@ class LocalCluster:
     def _ports(self, broker_id: int) -> Ports:
         """A broker's; one that joins later gets its own when it is first asked for."""
         if broker_id not in self._planned.brokers:
-            self._planned = plan(self._planned, (broker_id,), None, None)
+            port = next_port(self._planned.brokers, self._wishes.port)
+            self._planned = plan(self._planned, (broker_id,), None, port)
             self._layout.remember(self._planned)
         return self._planned.brokers[broker_id]
 
@@ -191,6 +195,7 @@ class LocalCluster:
                 controllers=(f"{LOOPBACK}:{port}",),
                 spark_image=f"plimsoll-spark:{RELEASE}",
                 no_driver=why_no_driver(os.environ),
+                driver_output=f"the newest {self._layout.pod_log('{job}-*')}",
             ),
             kube=kube,
             lease_kube=kube,
@@ -231,10 +236,13 @@ class LocalCluster:
         )
 
     def _ready(self, members: tuple[BrokerId, ...], api: str, brokers: BrokerPods) -> LocalReady:
+        ports = {str(b): self._ports(int(b)).metrics for b in members}
+        served = {broker: f"http://{LOOPBACK}:{port}/metrics" for broker, port in ports.items()}
         return LocalReady(
             bootstrap=_addresses(self._ports(int(broker_id)) for broker_id in members),
             controller=f"{LOOPBACK}:{self._planned.controller_port}",
             api=api,
+            metrics={**served, "controller": f"{api}/metrics"},
             pids=brokers.pids,
         )
 

@@ -36,6 +36,7 @@ logger = logging.getLogger("plimsoll.local")
 
 MODULE = "plimsoll_spark.verification"
 HOME = "HOME"
+PYTHON_PATH = "PYTHONPATH"
 STOP_MS_MAX = 15_000
 LOOK_MS = 50
 NOT_STARTED = 128
@@ -132,6 +133,7 @@ class DriverPods:
     async def _run(self, pod: Object, running: _RunningDriver) -> None:
         folder = self._layout.pod(running.name)
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             mounts = self._volumes(pod, folder)
             running.exit_code = await self._run_driver(pod, running, mounts)
         except (OSError, NotThere) as error:
@@ -181,6 +183,7 @@ class DriverPods:
                 stdout=log,
                 stderr=log,
                 env=environment(container, mounts, os.environ),
+                cwd=self._layout.pod(running.name),  # Spark makes folders where it is started
                 start_new_session=True,
             )
         running.process = process
@@ -231,14 +234,17 @@ def local_config(text: str, *, bootstrap: str, api: str) -> str:
 def environment(
     container: Object, mounts: Mapping[str, Path], own: Mapping[str, str]
 ) -> dict[str, str]:
-    """`own` is this process's.  HOME stays: below it may be what the interpreter imports."""
+    """`own` is this process's.  HOME stays: below it may be what the interpreter imports; and so do
+    the places that it states by itself, for a driver that runs in another folder."""
     stated = {
         one["name"]: translated(one.get("value", ""), mounts)
         for one in container.get("env") or ()
         if one["name"] != HOME
     }
+    paths = [path for path in own.get(PYTHON_PATH, "").split(os.pathsep) if path]
+    imported = {PYTHON_PATH: os.pathsep.join(map(os.path.abspath, paths))} if paths else {}
     temporary = {"TMPDIR": str(mounts["/tmp"])} if "/tmp" in mounts else {}
-    return {**own, JARS_VARIABLE: str(jars_directory(own)), **temporary, **stated}
+    return {**own, JARS_VARIABLE: str(jars_directory(own)), **imported, **temporary, **stated}
 
 
 def translated(text: str, mounts: Mapping[str, Path]) -> str:

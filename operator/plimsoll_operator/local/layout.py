@@ -18,6 +18,7 @@ import yaml
 from plimsoll_operator.metalog.directory_files import write_whole
 
 LOOPBACK = "127.0.0.1"
+PORT_MAX = 65_535
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +154,15 @@ def plan(
     )
     picker.close()
     return planned
+
+
+def next_port(brokers: Mapping[int, Ports], first: int | None) -> int | None:
+    """Clients' port of a broker that joins later, where they follow the `first` one; None where the
+    kernel picks it."""
+    if first is None:
+        return None
+    used = {port for ports in brokers.values() for port in (ports.kafka, ports.replication)}
+    return next(port for port in range(first, PORT_MAX + 1) if port not in used)
 
 
 def taken(brokers: Mapping[int, Ports]) -> str:

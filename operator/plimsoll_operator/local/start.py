@@ -7,6 +7,7 @@ good, and ends the start with the sentence that its status shows.  Called by `cl
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -16,7 +17,7 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.controller.brokers.membership import next_members
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.requests import Refused, SetMembers
+from plimsoll_core.messages.requests import Done, Refused, SetMembers
 from plimsoll_operator.api.cluster_ids import cluster_id as cluster_id_of
 from plimsoll_operator.api.load import Resource, Unreadable, from_object
 from plimsoll_operator.api.logcluster import LogCluster
@@ -35,6 +36,8 @@ from plimsoll_operator.local.kept_objects import LocalObjects, NotApplied
 from plimsoll_operator.local.undeclared_objects import drop_undeclared
 from plimsoll_operator.reconcile.topic.leaders_to_elect import named_leaders
 from plimsoll_operator.status.status_writer import Target
+
+logger = logging.getLogger("plimsoll.local")
 
 START_MS_MAX = 120_000
 LOOK_MS = 20
@@ -105,11 +108,11 @@ class Start:
         try:
             async with asyncio.timeout(START_MS_MAX / 1000):
                 controller = (await self._led()).controller
-                members = await self._members(controller)
-                await self._all_unfenced(members)
+                await self._members(controller)
+                await self._all_unfenced()
                 await self._settled()
                 await self._apply()
-                return members
+                return controller.image.members
         except TimeoutError:
             raise self._too_late() from None
 
@@ -129,30 +132,41 @@ class Start:
                 return leader
             await self._look_again()
 
-    async def _members(self, controller: Controller) -> tuple[BrokerId, ...]:
-        """What an edited file says holds at once, or ends the start: nobody waits for brokers to be
-        emptied here.  What `kubectl` has changed goes on as it was begun."""
+    async def _members(self, controller: Controller) -> None:
+        """What an edited file says holds at once, as far as nothing has to be moved for it: brokers
+        that hold replicas stay, and the operator empties them, as after the same edit while the
+        cluster runs.  What `kubectl` has changed goes on as it was begun."""
         while True:
             cluster = self._documents.cluster
-            image = controller.image
-            wanted = next_members(image.members, cluster.count, cluster.excluded_ids)
-            if image.members and (wanted == image.members or not self._is_edited):
-                return image.members
+            members = controller.image.members
+            wanted = next_members(members, cluster.count, cluster.excluded_ids)
+            if members and (wanted == members or not self._is_edited):
+                return
             answer = await controller.request(SetMembers(broker_ids=wanted))
+            if isinstance(answer, Refused) and answer.known_reason is Reason.BrokerHoldsReplicas:
+                wanted = tuple(sorted({*members, *wanted}))
+                logger.info("%s", answer.message)
+                if wanted == members:
+                    return
+                answer = await controller.request(SetMembers(broker_ids=wanted))
+            if isinstance(answer, Done):
+                return
             if isinstance(answer, Refused) and answer.known_reason is not Reason.NotController:
                 raise CannotRun(answer.message)
             await self._look_again()
 
-    async def _all_unfenced(self, members: tuple[BrokerId, ...]) -> None:
-        """Those that run now: after a crash the log still shows the last lifetimes as alive."""
+    async def _all_unfenced(self) -> None:
+        """Those that run now: after a crash the log still shows the last lifetimes as alive.  One
+        that was leaving may be gone meanwhile."""
         earlier_epochs = {id_: b.broker_epoch for id_, b in self._image.brokers.items()}
         while True:
-            brokers = (await self._led()).controller.image.brokers
+            image = (await self._led()).controller.image
+            brokers = image.brokers
             if all(
                 b in brokers
                 and brokers[b].active
                 and brokers[b].broker_epoch != earlier_epochs.get(b)
-                for b in members
+                for b in image.members
             ):
                 return
             await self._look_again()

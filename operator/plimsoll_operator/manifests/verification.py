@@ -34,6 +34,8 @@ class SparkDriver:
     image_pull_secrets: tuple[str, ...] = ()
     set_user: bool = True
     api_server_ports: tuple[int, ...] = labels.API_SERVER_PORTS
+    output: str = ""
+    """Where to read what it says; `{job}` stands for its Job's name."""
 
     @property
     def name(self) -> str:
@@ -43,6 +45,11 @@ class SparkDriver:
     def report(self) -> str:
         """The ConfigMap that the driver writes."""
         return f"{self.name}-report"
+
+    @property
+    def where_it_says(self) -> str:
+        """Of this driver's Job."""
+        return self.output.replace("{job}", f"{self.name}-driver")
 
     def metadata(self, name: str) -> Manifest:
         meta = self.verification.metadata

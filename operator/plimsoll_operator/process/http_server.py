@@ -28,14 +28,18 @@ class Health:
         self._ready = ready
         self._runners: list[web.AppRunner] = []
 
-    async def start(self, metrics_port: int, health_port: int) -> None:
-        views = [
+    @property
+    def views(self) -> list[web.RouteDef]:
+        """Metrics and partitions: also for a host that serves them on a port of its own."""
+        return [
             web.get("/metrics", self._metrics),
             web.get("/v1/clusters", self._clusters),
             web.get("/v1/clusters/{namespace}/{cluster}/topics/{topic}", self._topic),
         ]
+
+    async def start(self, metrics_port: int, health_port: int) -> None:
         health = [web.get("/healthz", self._alive), web.get("/readyz", self._readiness)]
-        await self._serve(views, metrics_port)
+        await self._serve(self.views, metrics_port)
         await self._serve(health, health_port)
 
     async def _serve(self, routes: list[web.RouteDef], port: int) -> None:

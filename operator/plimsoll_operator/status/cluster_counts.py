@@ -9,13 +9,17 @@ from collections.abc import Iterable
 
 import msgspec
 
-from plimsoll_core.cluster.model import ClusterImage, Partition, Topic
+from plimsoll_core.cluster.internal_topics import INTERNAL_TOPICS
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
 from plimsoll_operator.api import labels
+from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.api.cluster_ids import kafka_id
 from plimsoll_operator.api.cluster_status import (
     BootstrapServers,
     BrokersStatus,
     Exposure,
+    GroupsStatus,
+    InternalTopicsStatus,
     LogClusterStatus,
     MetadataLogStatus,
     PartitionsStatus,
@@ -50,7 +54,33 @@ def cluster_status(image: ClusterImage, cluster: LogCluster) -> LogClusterStatus
                 t.replication_factor > 1 and t.replication_factor <= t.min_isr for t in topics
             ),
         ),
+        internal_topics=_internal_topics(image, cluster),
     )
+
+
+def groups_status(told: Iterable[int | None]) -> GroupsStatus | None:
+    """`told`: how many each broker coordinates.  None while no broker has said so."""
+    counts = [count for count in told if count is not None]
+    return GroupsStatus(total=sum(counts)) if counts else None
+
+
+def _internal_topics(image: ClusterImage, cluster: LogCluster) -> InternalTopicsStatus | None:
+    """None: there is none yet."""
+    topics = [
+        image.topics[image.topic_ids[n]] for n in sorted(INTERNAL_TOPICS) if n in image.topic_ids
+    ]
+    if not topics:
+        return None
+    stated = settings_of(cluster).offsets_topic.replication_factor
+    could_be = min(stated, sum(broker.active for broker in image.brokers.values()))
+    lacking = (t.name for t in topics if _lacks_replicas(image, t, could_be))
+    return InternalTopicsStatus(total=len(topics), under_replicated=tuple(sorted(lacking)))
+
+
+def _lacks_replicas(image: ClusterImage, topic: Topic, could_be: int) -> bool:
+    keys = (PartitionKey(topic.id, index) for index in range(topic.partitions))
+    partitions = (image.partitions[key] for key in keys)
+    return any(len(p.isr) < max(len(p.replicas), could_be) for p in partitions)
 
 
 def _brokers(image: ClusterImage, cluster: LogCluster) -> BrokersStatus:

@@ -40,13 +40,16 @@ class Events:
         self._now_ms = now_ms
         self._identity = identity
         self._queue: asyncio.Queue[tuple[LogCluster, Occurrence]] = asyncio.Queue(QUEUE_MAX)
+        # When each key was last said, of those that may not be said again yet.
         self._last: dict[str, float] = {}
         self.dropped = 0
 
     def add(self, cluster: LogCluster, occurrence: Occurrence) -> None:
-        """Never waits; the same key within a minute is said once."""
+        """Never waits; the same key within a minute is said once, and again when it was undone
+        between: whoever reads that a broker was fenced also reads that it is back."""
         now = asyncio.get_running_loop().time()
         self._last = {k: at for k, at in self._last.items() if now - at < SAME_SECONDS}
+        self._last.pop(occurrence.undoes, None)
         if occurrence.key in self._last:
             return
         self._last[occurrence.key] = now

@@ -43,10 +43,11 @@ class IsrChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """What an Event will say.  `key`: the same key within a minute is the same Event.
-    `unclean`: a leader that may lack acknowledged records was elected."""
+    """What an Event will say.  `key`: the same key within a minute is the same Event, unless one
+    that `undoes` it came between.  `unclean`: the elected leader may lack acknowledged records."""
 
     key: str
+    undoes: str = ""
     reason: str
     message: str
     warning: bool = False
@@ -110,7 +111,8 @@ def occurrences(
                 yield Occurrence(
                     key=f"orphaned-{name}",
                     reason="TopicPendingDeletion",
-                    message=f"The object of topic {name} is gone; its data is kept for the grace.",
+                    message=f"The object of topic {name} is gone: it serves until its grace ends,"
+                    " and its data goes then.",
                 )
             case TopicRemoved(topic_id=topic_id) if topic_id in old.topics:
                 name = old.topics[topic_id].name
@@ -129,6 +131,7 @@ def _presence(
     if isinstance(record, BrokerFenced):
         yield Occurrence(
             key=f"fenced-{broker_id}",
+            undoes=f"unfenced-{broker_id}",
             reason="BrokerFenced",
             message=_fenced(old, new, broker_id, record.cause),
             warning=not (broker_id in old.grants or broker_id in old.leaving),
@@ -136,6 +139,7 @@ def _presence(
     elif isinstance(record, BrokerUnfenced):
         yield Occurrence(
             key=f"unfenced-{broker_id}",
+            undoes=f"fenced-{broker_id}",
             reason="BrokerUnfenced",
             message=f"Broker {broker_id} takes part.",
         )
@@ -185,6 +189,7 @@ def _reassignment(row: Reassignment, before: Reassignment | None) -> Occurrence:
         text = f"{name} {'is paused' if row.paused else 'goes on'}."
     return Occurrence(
         key=f"reassignment-{row.object.uid}-{row.phase}-{row.paused}",
+        undoes=f"reassignment-{row.object.uid}-{row.phase}-{not row.paused}",
         reason=f"Reassignment{'Paused' if row.paused else row.phase}",
         message=text[:LENGTH_MAX],
         warning=row.phase == "Failed",
@@ -207,6 +212,7 @@ def _rebalance(row: Rebalance, before: Rebalance | None) -> Occurrence | None:
         return None
     return Occurrence(
         key=f"rebalance-{row.object.uid}-{row.phase}-{row.paused}",
+        undoes=f"rebalance-{row.object.uid}-{row.phase}-{not row.paused}",
         reason=f"Rebalance{'Paused' if row.paused else row.phase}",
         message=f"{text} {row.message}".strip()[:LENGTH_MAX],
         warning=row.phase == "Failed",

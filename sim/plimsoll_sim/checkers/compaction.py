@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.hosts.coordinator_payload import is_coordinators, is_left_of, records_in
 from plimsoll_sim.hosts.payload import key_of
 from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import CommittedBatch, Copy, PartitionGhost, Violation
@@ -34,12 +35,13 @@ def uncleaned(
         for taken in _between(ghost, expected, batch):
             copy.emptied[taken.base] = copy.taken[taken.base] = None
             whole.append(taken)
-        copy.emptied.pop(batch.base, None)
-        copy.taken.pop(batch.base, None)
+        copy.whole_again(batch.base)
         if not count:
             copy.emptied[batch.base] = None
         known = ghost.ever.get(batch.base, {}).get(batch.epoch)
         if known is not None and _same(known, batch):
+            if batch.ident not in (b"", known.ident):
+                copy.left[batch.base] = batch.ident
             batch = known
         elif count != batch.last - batch.base + 1:
             raise Violation("CleanedCommitted", f"{ghost.name}: {batch} was cleaned, not {known}")
@@ -54,7 +56,7 @@ def _same(known: CommittedBatch, batch: CommittedBatch) -> bool:
         known.last == batch.last
         and known.epoch == batch.epoch
         and known.producer == batch.producer
-        and batch.ident in (b"", known.ident)
+        and is_left_of(batch.ident, known.ident)
     )
 
 
@@ -74,22 +76,33 @@ def _between(
         start = batch.last + 1
 
 
-def _values(batches: Iterable[CommittedBatch], emptied: dict[int, None]) -> dict[bytes, bytes]:
-    """Of each key the last batch that has a record."""
-    return {key_of(each.ident): each.ident for each in batches if each.base not in emptied}
+def _values(batches: Iterable[CommittedBatch], copy: Copy | None = None) -> dict[bytes, object]:
+    """Of each key the last record; `copy`: of what a cleaner left there of the batches.  A
+    client's batch has one key, and its name is what it says."""
+    values: dict[bytes, object] = {}
+    for each in batches:
+        if copy is not None and each.base in copy.emptied:
+            continue
+        ident = each.ident if copy is None else copy.left.get(each.base, each.ident)
+        if is_coordinators(ident):
+            for record in records_in(ident):
+                values[record.key] = (each.base + record.delta, record.content)
+        else:
+            values[key_of(ident)] = ident
+    return values
 
 
 def check_keys(ghost: PartitionGhost, broker_id: int, copy: Copy) -> None:
     """K1: of all that is committed the last record of each key is there (no run is so long that a
     tombstone goes); I22: so is what tells each producer's last sequence."""
-    if not copy.emptied or ghost.unclean_epoch >= 0:
+    if not copy.is_cleaned or ghost.unclean_epoch >= 0:
         return
     gone = [each for each in ghost.producers.values() if each[2] in copy.taken]
     if gone:
         raise Violation("ProducerState", f"{ghost.name}: leader {broker_id} lacks {gone}")
     first = max(copy.start, ghost.start)
-    last = _values((each for each in ghost.committed if each.base >= first), {})
-    held = _values((each for each in copy.batches[: copy.same] if each.base >= first), copy.emptied)
+    last = _values(each for each in ghost.committed if each.base >= first)
+    held = _values((each for each in copy.batches[: copy.same] if each.base >= first), copy)
     if held != last:
         raise Violation(
             "LastOfEachKey", f"{ghost.name}: leader {broker_id} has {held}, committed is {last}"
@@ -100,12 +113,24 @@ def check_agreement(ghosts: MetadataGhost, hosts: dict[int, BrokerHost]) -> None
     """K5: all replicas that the run ends with have the same value of every key."""
     for key, partition in ghosts.image.partitions.items():
         ghost = ghosts.partitions[key]
-        if not any(copy.emptied for copy in ghost.copies.values()):
+        if not any(copy.is_cleaned for copy in ghost.copies.values()):
             continue
-        told: dict[BrokerId, dict[bytes, bytes]] = {}
+        excused = _half_copied(ghost, partition.leader)
+        told: dict[BrokerId, dict[bytes, object]] = {}
         for replica in partition.replicas:
             if hosts[int(replica)].hosted(key) is not None:
                 copy = ghost.copy_of(int(replica))
-                told[replica] = _values(copy.batches, copy.emptied)
+                values = _values(copy.batches, copy)
+                told[replica] = {k: value for k, value in values.items() if k not in excused}
         if any(each != told[partition.replicas[0]] for each in told.values()):
             raise Violation("SameValues", f"{ghost.name}: replicas differ: {told}")
+
+
+def _half_copied(ghost: PartitionGhost, leader: BrokerId | None) -> set[bytes]:
+    """Keys of which the leader lacks the last record that its log should have: it was elected
+    uncleanly when it had copied a hole, and not yet what superseded the record there (10.4)."""
+    if ghost.unclean_epoch < 0 or leader is None:
+        return set()
+    copy = ghost.copy_of(int(leader))
+    has = _values(copy.batches, copy)
+    return {key for key, value in _values(copy.batches).items() if has.get(key) != value}

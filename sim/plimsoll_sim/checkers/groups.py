@@ -3,7 +3,8 @@
 `GroupChecker.look` is called with each broker that did something in a step.  It replays the logs of
 led partitions of `__consumer_offsets` by itself and compares (StateIsLog), and hears what their
 coordinators tell from memory (ReadUnderLease); committers tell it what they were told (CommitKept,
-OffsetForward, NothingUncommitted).  G1, G2, G7, G8 and G9 of the protocol.
+OffsetForward, NothingUncommitted).  G1, G2, G7, G8 and G9 of the protocol; what was written is
+kept for G10 (`cleaned_groups`).
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from plimsoll_core.groups.invariants import GroupLog
 from plimsoll_core.groups.records import GroupRecord, OffsetCommitted, OffsetForgotten
 from plimsoll_core.groups.state import GroupsState
 from plimsoll_core.ids import TopicPartition
+from plimsoll_sim.checkers.cleaned_groups import (
+    LogPlaceOfRecord,
+    UncleanedRecords,
+    group_records,
+    shown,
+)
 from plimsoll_sim.checkers.generations import GenerationChecker, a_log, check_record
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import PartitionGhost, Violation
-from plimsoll_wire.batches import HEADER_SIZE, iter_headers
-from plimsoll_wire.coordinator_records import UnknownGroupRecord, decode_group_record
-from plimsoll_wire.record_sets import iter_records
 
 NOTHING = -1
 
@@ -41,13 +45,6 @@ class _Watched:
     replay: GroupsState = field(default_factory=GroupsState)
     history: GroupLog = field(default_factory=a_log)
     compared: bool = False
-
-
-class LogPlaceOfRecord(NamedTuple):
-    """Where a record stands in a log, and of which leader epoch its batch is."""
-
-    offset: int
-    epoch: int
 
 
 class AskedOffset(NamedTuple):
@@ -71,19 +68,28 @@ class _ToldGroup:
     places: dict[int, dict[LogPlaceOfRecord, None]] = field(default_factory=dict)
     """By offset, where in a log it was seen, and of which leader epoch the batch there is; -1 for
     tombstones."""
+    newest_us: int = 0
+    """When the last commit was seen first."""
+    expired: dict[LogPlaceOfRecord, None] = field(default_factory=dict)
+    """Tombstones that came when no commit was younger than offsets are kept."""
 
 
 class GroupChecker:
     """`plimsoll_sim.hosts.committers.GroupWitness`."""
 
-    def __init__(self, ghost: MetadataGhost, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self, ghost: MetadataGhost, now_us: Callable[[], int], retention_minutes: int
+    ) -> None:
+        """`retention_minutes`: for how long the brokers keep offsets that nobody commits again."""
         self._ghost = ghost
+        self._retention_us = retention_minutes * 60_000_000
         self._now_us = now_us
         self._watched: dict[tuple[int, PartitionKey], _Watched] = {}
         self._told: dict[str, _ToldGroup] = {}
         self._violation: Violation | None = None
         self.commits = self.fetches = 0
         self.generations = GenerationChecker(self._partition)
+        self.written = UncleanedRecords()
 
     # --- after a step -----------------------------------------------------------------------------
 
@@ -121,39 +127,38 @@ class GroupChecker:
                 raise Violation(
                     "StateIsLog",
                     f"{shard.hosted!r}: group {group_id} is not what its log says up to "
-                    f"{log.log_end_offset}: {_shown(held)}, not {_shown(true)}",
+                    f"{log.log_end_offset}: {shown(held)}, not {shown(true)}",
                 )
 
     def _replay(self, watched: _Watched, end: int) -> dict[str, None]:
         """The groups of the records that came since."""
-        log, replay = watched.shard.hosted.log, watched.replay
-        offset = max(replay.end, log.log_start_offset)
+        hosted, replay = watched.shard.hosted, watched.replay
+        start = max(replay.end, hosted.log.log_start_offset)
         touched: dict[str, None] = {}
-        while offset < end:
-            data = bytes(log.read(offset, 2**30, end))
-            at = 0
-            for header in iter_headers(data):
-                body = data[at + HEADER_SIZE : at + header.length]
-                at += header.length
-                for place, key, value in iter_records(header, body):
-                    record = decode_group_record(key, value)
-                    if place < offset or isinstance(record, UnknownGroupRecord):
-                        continue
-                    apply(replay, record, place)
-                    check_record(watched.history, record)
-                    self.generations.saw(record, place)
-                    touched[record.group_id] = None
-                    self._saw(record, LogPlaceOfRecord(place, header.leader_epoch))
-                offset = header.next_offset
-            if not data:
-                break
+        for place, record in group_records(hosted.log, start, end):
+            apply(replay, record, place.offset)
+            check_record(watched.history, record)
+            self.generations.saw(record, place.offset)
+            self.written.saw(hosted.key, place, record)
+            touched[record.group_id] = None
+            self._saw(record, place)
         return touched
 
     def _saw(self, record: GroupRecord, place: LogPlaceOfRecord) -> None:
         told = self._told.get(record.group_id)
         if told is not None and isinstance(record, OffsetCommitted | OffsetForgotten):
             offset = record.offset if isinstance(record, OffsetCommitted) else NOTHING
-            told.places.setdefault(offset, {})[place] = None
+            places = told.places.setdefault(offset, {})
+            if place not in places:
+                places[place] = None
+                self._saw_first(told, offset, place)
+
+    def _saw_first(self, told: _ToldGroup, offset: int, place: LogPlaceOfRecord) -> None:
+        now_us = self._now_us()
+        if offset != NOTHING:
+            told.newest_us = now_us
+        elif now_us - told.newest_us >= self._retention_us:
+            told.expired[place] = None
 
     def _listen(self, broker_id: int, shard: GroupShard) -> None:
         may_tell = shard.may_tell
@@ -245,6 +250,9 @@ class GroupChecker:
             self._check_nothing(group, ghost)
         if NOTHING < offset <= asked.dead and not asked.deposed:
             raise Violation("OffsetForward", f"{group}: {offset} is told, which was deleted")
+        if offset == NOTHING and any(_is_committed(ghost, *place) for place in told.expired):
+            told.least = NOTHING
+            return
         # Who was replaced and does not know it may tell what was so, for as long as a lease (G9).
         if offset < asked.least and not asked.deposed:
             name = "CommitKept" if offset == NOTHING else "OffsetForward"
@@ -287,7 +295,3 @@ def _is_committed(ghost: PartitionGhost, place: int, epoch: int) -> bool:
     if at == len(ghost.committed):
         return place < ghost.start
     return ghost.committed[at].base > place or ghost.committed[at].epoch == epoch
-
-
-def _shown(group: object) -> str:
-    return "nothing" if group is None else str(getattr(group, "offsets", group))

@@ -27,9 +27,15 @@ class ReplicaChecker:
     """One for all brokers of a world."""
 
     def __init__(
-        self, ghost: MetadataGhost, now_us: Callable[[], int], proposed: Callable[[], None]
+        self,
+        ghost: MetadataGhost,
+        now_us: Callable[[], int],
+        proposed: Callable[[], None],
+        cleaned: Callable[[PartitionGhost, Copy, Hosted], None],
     ) -> None:
-        """`proposed` hears of every proposed in-sync set."""
+        """`proposed` hears of every proposed in-sync set, `cleaned` of every log whose segments are
+        others than before, once its broker leads or may."""
+        self._cleaned = cleaned
         self._ghost = ghost
         self._now_us = now_us
         self._proposed = proposed
@@ -92,6 +98,7 @@ class ReplicaChecker:
         cleaned = before is not None and before[9] != _shape(hosted)
         if before is None or cut or cleaned or before[5] != log.log_start_offset:
             copies.reread(ghost, copy, hosted)
+            copy.reshaped = True
             if copy.start != begun:
                 log_starts.moved(ghost, host, hosted, held, cut=cut)
             epochs_and_producers.check_producers(ghost, copy, hosted)
@@ -285,12 +292,24 @@ class ReplicaChecker:
                 f"{ghost.name}: {host.id} of isr {p.isr}, elr {p.elr} has "
                 f"{matching} of {known} committed",
             )
+        candidate = present and host.id in (*p.isr, *p.elr) and host.id not in ghost.lossy_open
         if leads and not copy.suspect:
             compaction.check_keys(ghost, host.id, copy)
+        self._check_cleaned(ghost, host, copy, whole=leads or candidate)
         if leads:
             log_starts.check(ghost, host.id, copy, leads=True)
-        elif present and host.id in (*p.isr, *p.elr) and host.id not in ghost.lossy_open:
+        elif candidate:
             log_starts.check(ghost, host.id, copy, leads=False)
+
+    def _check_cleaned(
+        self, ghost: PartitionGhost, host: BrokerHost, copy: Copy, *, whole: bool
+    ) -> None:
+        """Who copies a cleaned log lacks what was superseded until it comes to what superseded
+        it."""
+        hosted = host.hosted(ghost.key)
+        if copy.reshaped and whole and hosted is not None and not copy.suspect:
+            copy.reshaped = False
+            self._cleaned(ghost, copy, hosted)
 
     def _replica_epoch(self, host: BrokerHost, ghost: PartitionGhost) -> int:
         hosted = host.hosted(ghost.key)

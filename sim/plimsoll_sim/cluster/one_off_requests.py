@@ -20,7 +20,7 @@ from plimsoll_sim.hosts.client_calls import (
     Lost,
     delete_records_values,
 )
-from plimsoll_sim.oracle.partition_ghost import PartitionGhost
+from plimsoll_sim.oracle.partition_ghost import Deletion, PartitionGhost
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.replication import (
     NEW_SESSION,
@@ -60,13 +60,14 @@ async def delete_records(
 ) -> tuple[int, int]:
     """Ask a leader to let go of what is below; its answer's code and where its log begins.  Until
     it is refused that is what clients asked for."""
-    before, ghost.deleted = ghost.deleted, max(ghost.deleted, offset)
+    asked = Deletion(offset)
+    ghost.deletions.append(asked)
     values = delete_records_values(ghost.name, offset)
     reply = await caller.ask(connection, ApiKey.DELETE_RECORDS, 2, values)
     one = reply.topics[0].partitions[0]
     code = int(one.error_code)
-    if code in NOT_DONE and ghost.deleted == offset:
-        ghost.deleted = before
+    if code in NOT_DONE:
+        ghost.deletions.remove(asked)
     return code, int(one.low_watermark)
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from plimsoll_sim.environment.latency import QUICK_US, LatencyUs
@@ -22,6 +22,7 @@ class RunOptions:
     `__consumer_offsets`, None: as many as by default.
     `compacted`: topics keep the last record of each key alone, and records have keys.
     `chores_faster`: by how much the brokers' chores (retention, checkpoints) come more often.
+    `broker_configs`: a scenario's, beside all that.
     """
 
     profile: str = ""
@@ -61,9 +62,11 @@ class RunOptions:
     nervous: float = 0.0
     at_once: int = 100
     faults: tuple[tuple[str, int], ...]
+    # Not drawn: seeds depend on what is shown of all others.
+    broker_configs: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def lines(self) -> list[str]:
-        return [f"  {field.name} = {getattr(self, field.name)!r}" for field in fields(self)]
+        return [f"  {one.name} = {getattr(self, one.name)!r}" for one in fields(self) if one.repr]
 
     @property
     def broker_ids(self) -> range:

@@ -19,18 +19,22 @@ from plimsoll_sim.cluster.run_options import RunOptions
 
 
 def cleaning_configs(options: RunOptions) -> dict[str, str | int | bool]:
-    """Of brokers: where topics are compacted they clean all the time; where there are groups they
-    never do, whose checkers know no holes."""
-    if options.compacted:
-        return {
-            "log.cleaner.backoff.ms": 300,
-            "log.cleaner.min.cleanable.ratio": "0",
-            # No run takes so long: a replica that was away for longer may keep a deleted key.
-            "log.cleaner.delete.retention.ms": 24 * 3_600_000,
-        }
-    if options.offsets_partitions is None:
-        return {}
-    return {"log.cleaner.min.compaction.lag.ms": 24 * 3_600_000}
+    """Of brokers: where topics are compacted, or there are groups, they clean all the time; and
+    what a scenario wants."""
+    wanted: dict[str, str | int | bool] = dict(options.broker_configs)
+    if not options.compacted and options.offsets_partitions is None:
+        return wanted
+    return wanted | {
+        "log.cleaner.backoff.ms": 300,
+        "log.cleaner.min.cleanable.ratio": "0",
+        # No run takes so long: a replica that was away for longer may keep a deleted key.
+        "log.cleaner.delete.retention.ms": 24 * 3_600_000,
+    }
+
+
+def kept_minutes(options: RunOptions) -> int:
+    """For how long brokers keep offsets that nobody commits again: a week, but for a scenario."""
+    return int(dict(options.broker_configs).get("offsets.retention.minutes", 10_080))
 
 
 def cluster_spec(options: RunOptions, cluster_id: UUID) -> LogClusterSpec:

@@ -32,7 +32,7 @@ from plimsoll_sim.checkers.replica_predicates import ReplicaChecker
 from plimsoll_sim.checkers.stale_serving import LeaseChecker
 from plimsoll_sim.cluster.record_text import short
 from plimsoll_sim.cluster.run_options import RunOptions
-from plimsoll_sim.cluster.specs import cleaning_configs, cluster_spec, topic_spec
+from plimsoll_sim.cluster.specs import cleaning_configs, cluster_spec, kept_minutes, topic_spec
 from plimsoll_sim.desired import rebalances, revisions
 from plimsoll_sim.desired.approvals import Approvals
 from plimsoll_sim.desired.objects import AppliedObjects
@@ -95,10 +95,11 @@ class World:
         self.etcd = self.api_server.store
         self.weather = Weather(latency_us=options.api_latency_us)
         self.ghost = MetadataGhost(CLUSTER_ID, options.metadata_version)
-        self.replicas = ReplicaChecker(self.ghost, lambda: self.loop.now_us, self._tempt)
-        self.leases = LeaseChecker(self.ghost, lambda: self.loop.now_us)
+        ghost, now_us = self.ghost, lambda: self.loop.now_us
+        self.groups = GroupChecker(ghost, now_us, kept_minutes(options))
+        self.replicas = ReplicaChecker(ghost, now_us, self._tempt, self.groups.written.check)
+        self.leases = LeaseChecker(ghost, now_us)
         self.witness = ClientChecker(self.ghost)
-        self.groups = GroupChecker(self.ghost, lambda: self.loop.now_us)
         self.objects = AppliedObjects(self.api_server, NAMESPACE, CLUSTER_NAME)
         self.etcd.observers.append(self._stored)
         self.brokers = self._brokers(stream())

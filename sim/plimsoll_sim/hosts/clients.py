@@ -104,9 +104,14 @@ class Client(Caller):
     async def think(self, factor: float = 1.0) -> None:
         await asyncio.sleep(self._rng.randint(*self.habits.think_ms) * factor / 1000)
 
+    @property
+    def over(self) -> bool:
+        """Whether it is stopped and has nothing left to do."""
+        return self.habits.stopped() and self.idle
+
     async def forever(self) -> None:
-        """Sessions, one after another; ends when it is stopped and has nothing left to do."""
-        while not (self.habits.stopped() and self.idle):
+        """Sessions, one after another."""
+        while not self.over:
             try:
                 await self.session()
             except Lost:

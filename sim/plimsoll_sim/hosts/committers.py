@@ -8,6 +8,7 @@ knew as coordinators before.  What it was told goes to the `GroupWitness`.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from plimsoll_core.errors import Code
@@ -35,20 +36,27 @@ class GroupWitness(Protocol):
     def fetched(self, group: str, asked: object, offset: int) -> None: ...
 
 
-def commit_values(group: str, topic: str, partition: int, offset: int) -> dict[str, Any]:
+def commit_rows(partitions: Iterable[int], offset: int, metadata: str = "") -> list[dict[str, Any]]:
+    """The same offset for each of a topic's partitions."""
+    return [
+        {
+            "partition_index": partition,
+            "committed_offset": offset,
+            "committed_leader_epoch": -1,
+            "committed_metadata": metadata,
+        }
+        for partition in partitions
+    ]
+
+
+def commit_values(group: str, topic: str, partitions: Iterable[int], offset: int) -> dict[str, Any]:
     """An OffsetCommit request (version 8) of no member."""
-    row = {
-        "partition_index": partition,
-        "committed_offset": offset,
-        "committed_leader_epoch": -1,
-        "committed_metadata": "",
-    }
     return {
         "group_id": group,
         "generation_id_or_member_epoch": -1,
         "member_id": "",
         "group_instance_id": None,
-        "topics": [{"name": topic, "partitions": [row]}],
+        "topics": [{"name": topic, "partitions": commit_rows(partitions, offset)}],
     }
 
 
@@ -120,7 +128,7 @@ class OffsetCommitter(Client):
             reply = await self.ask(connection, ApiKey.OFFSET_DELETE, 0, values)
             code = int(reply.error_code)
         else:
-            values = commit_values(self.group, at.topic, at.partition, wanted)
+            values = commit_values(self.group, at.topic, [at.partition], wanted)
             reply = await self.ask(connection, ApiKey.OFFSET_COMMIT, 8, values)
             code = int(reply.topics[0].partitions[0].error_code)
         if code not in (Code.NONE, Code.GROUP_ID_NOT_FOUND):

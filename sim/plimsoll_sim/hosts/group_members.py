@@ -8,16 +8,19 @@ now and then wants something else, leaves, or begins anew.  What it was told goe
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from plimsoll_core.errors import Code
 from plimsoll_sim.hosts.client_calls import ClientConnection, Lost
 from plimsoll_sim.hosts.clients import Client, Habits, Witness
+from plimsoll_sim.hosts.committers import commit_rows
 from plimsoll_wire.api_versions import ApiKey
 
 PARTS = 6
+COMMITTED_PARTITIONS = 3
+"""Of these a commit is about some; of a topic that has fewer the others are refused."""
 SESSION_MS = 4_000
 REBALANCE_MS = 6_000
 _LOST_IDS = frozenset({Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID})
@@ -38,8 +41,11 @@ class Fellows:
 
     @property
     def shared_out(self) -> bool:
-        """Whether every part has one owner, and all are of one generation."""
+        """Whether every part has one owner, and all are of one generation and know that they still
+        are."""
         owned = sorted(part for member in self.members for part in member.owned)
+        if not all(member.sure for member in self.members):
+            return False
         generations = {member.settled for member in self.members}
         return owned == list(range(PARTS)) and len(generations) == 1 and None not in generations
 
@@ -80,7 +86,8 @@ def _text(numbers: Sequence[int] | set[int]) -> bytes:
 
 
 class GroupMember(Client):
-    """`idle` once its whole group has shared out."""
+    """`idle` once its whole group has shared out.  It lives for as long as its world: one that
+    stopped would be missed, since what its fellows have may be over by then."""
 
     def __init__(
         self, habits: Habits, rng: random.Random, witness: Witness, kind: MemberKind,
@@ -97,6 +104,12 @@ class GroupMember(Client):
         self._part: bytes | None = None
         # What it works on, which a cooperative one keeps while it joins again.
         self.owned: set[int] = set()
+        # Whether its coordinator has said in this session that it is of its generation.
+        self.sure = False
+        # How often it was told that another has its instance.
+        self.fenced = 0
+        # The generation before the one that it is in.
+        self._former: int | None = None
         kind.fellows.members.append(self)
 
     @property
@@ -106,6 +119,10 @@ class GroupMember(Client):
     @idle.setter
     def idle(self, value: bool) -> None:
         """It follows from what was told."""
+
+    @property
+    def over(self) -> bool:
+        return False
 
     @property
     def settled(self) -> int | None:
@@ -118,17 +135,22 @@ class GroupMember(Client):
 
     def told(self) -> str:
         """A line for people."""
-        if self._part is None:
+        if self._joined is None:
             return f"{self.name}: joins"
+        if self._part is None:
+            return f"{self.name}: was told of generation {int(self._joined.generation_id)}"
         leads = " leads" if str(self._joined.leader) == self.member_id else ""
-        return f"{self.name}: generation {self.settled}{leads}, has {_text(self.owned).decode()}"
+        fenced = ", was fenced" if self.fenced else ""
+        has = _text(self.owned).decode()
+        return f"{self.name}: generation {self.settled}{leads}, has {has}{fenced}"
 
     # --- its life ---------------------------------------------------------------------------------
 
     async def session(self) -> None:
+        self.sure = False
         connection = await self.connect(await self._coordinator())
         try:
-            while not (self.habits.stopped() and self.idle):
+            while True:
                 if self._joined is None:
                     await self._join(connection)
                 elif self._part is None:
@@ -148,6 +170,8 @@ class GroupMember(Client):
             await self._leave(connection)
         elif chance < 0.08:
             self._begin_anew()
+        elif chance < 0.11:
+            await self._commit_late(connection)
         elif chance < 0.3:
             await self._commit(connection)
         else:
@@ -155,17 +179,20 @@ class GroupMember(Client):
 
     def _again(self) -> None:
         """Join again; an eager member works on nothing meanwhile."""
+        if self._joined is not None:
+            self._former = int(self._joined.generation_id)
         self._joined = self._part = None
         if not self.kind.cooperative:
             self.owned = set()
 
     def _begin_anew(self) -> None:
-        self.member_id = ""
+        self.member_id, self._former = "", None
         self._joined = self._part = None
         self.owned = set()
 
     def _refused(self, code: int) -> None:
         if code in _LOST_IDS:
+            self.fenced += code == Code.FENCED_INSTANCE_ID
             self._begin_anew()
         elif code in _AGAIN:
             if code == Code.ILLEGAL_GENERATION:
@@ -225,7 +252,7 @@ class GroupMember(Client):
         if int(reply.error_code):
             self._refused(int(reply.error_code))
             return
-        self._part = bytes(reply.assignment)
+        self._part, self.sure = bytes(reply.assignment), True
         self._groups.synced(self.kind.group, int(joined.generation_id), self.seat, self._part)
         part = _numbers(self._part)
         revoked = self.owned - part
@@ -257,30 +284,44 @@ class GroupMember(Client):
 
     async def _heartbeat(self, connection: ClientConnection) -> None:
         reply = await self.ask(connection, ApiKey.HEARTBEAT, 4, self._identity())
-        if int(reply.error_code):
+        self.sure = not int(reply.error_code)
+        if not self.sure:
             self._refused(int(reply.error_code))
 
     async def _commit(self, connection: ClientConnection) -> None:
-        """What it commits says in which generation."""
+        """What it commits says in which generation; for some partitions at once, so that a cleaner
+        finds batches of which it may take a part."""
         self._offset += 1
         generation = int(self._joined.generation_id)
-        row = {
-            "partition_index": self.at.partition,
-            "committed_offset": self._offset,
-            "committed_leader_epoch": -1,
-            "committed_metadata": f"@{generation}",
-        }
+        partitions = [
+            partition
+            for partition in range(COMMITTED_PARTITIONS)
+            if partition == self.at.partition or self._rng.random() < 0.5
+        ]
+        codes = await self.commit(connection, partitions, generation)
+        for code in sorted(codes - {Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION}):
+            self._refused(code)
+
+    async def _commit_late(self, connection: ClientConnection) -> None:
+        """What it would have committed in the generation before, and sends only now: whatever it is
+        told, it has no say any more (NoStaleCommit)."""
+        if self._former is not None:
+            await self.commit(connection, [self.at.partition], self._former)
+
+    async def commit(
+        self, connection: ClientConnection, partitions: Iterable[int], generation: int
+    ) -> set[int]:
+        """As of that generation; the codes of the answer."""
+        rows = commit_rows(partitions, self._offset, f"@{generation}")
         values = {
             "group_id": self.kind.group,
             "generation_id_or_member_epoch": generation,
             "member_id": self.member_id,
             "group_instance_id": self.kind.instance,
-            "topics": [{"name": self.at.topic, "partitions": [row]}],
+            "topics": [{"name": self.at.topic, "partitions": rows}],
         }
         reply = await self.ask(connection, ApiKey.OFFSET_COMMIT, 8, values)
-        code = int(reply.topics[0].partitions[0].error_code)
-        if code and code != Code.UNKNOWN_TOPIC_OR_PARTITION:
-            self._refused(code)
+        return {int(one.error_code) for one in reply.topics[0].partitions}
 
     async def _leave(self, connection: ClientConnection) -> None:
         one = {"member_id": self.member_id, "group_instance_id": self.kind.instance, "reason": None}

@@ -7,9 +7,13 @@ header each.
 
 from __future__ import annotations
 
+from typing import NamedTuple
 from zlib import crc32
 
+from plimsoll_sim.hosts.coordinator_payload import CoordinatorRecord, digest, name_of
+
 HEADER_BYTES = 61
+_TIME_AT = 27
 IDENT_BYTES_MAX = 50
 _NO_KEY = 1
 _VALUE_SIZE_AT = HEADER_BYTES + 5
@@ -66,31 +70,60 @@ def _zigzag(value: int) -> bytes:
 
 
 def ident_of(data: bytes | bytearray | memoryview, at: int) -> bytes:
-    """The name of the batch that begins at byte `at`; nothing, if none of its records is left; a
-    coordinator's, whose records have keys and no header, is known by its place and its CRC."""
+    """The name of the batch that begins at byte `at`; nothing, if none of its records is left; of a
+    coordinator's, whose records have keys and no header, what `coordinator_payload` makes of it."""
     if not int.from_bytes(data[at + HEADER_BYTES - 4 : at + HEADER_BYTES], "big"):
         return b""
     if data[at + HEADER_BYTES + 4] != _NO_KEY or data[at + HEADER_BYTES + 2]:
-        place = bytes(data[at : at + 8]) + bytes(data[at + 17 : at + 21])
-        return _ident_in_header(data, at + HEADER_BYTES) or place
+        first = _record_at(data, at + HEADER_BYTES)
+        return first.header if first.header is not None else _coordinators(data, at)
     size = data[at + _VALUE_SIZE_AT] >> 1
     return bytes(data[at + _VALUE_SIZE_AT + 1 : at + _VALUE_SIZE_AT + 1 + size])
 
 
-def _ident_in_header(data: bytes | bytearray | memoryview, position: int) -> bytes:
-    """Of the record that begins there; nothing, if it has no header."""
-    _, position = _varint(data, position)
-    _, position = _varint(data, position + 1)  # behind its attributes
-    _, position = _varint(data, position)
-    for _ in range(2):  # key and value
-        size, position = _varint(data, position)
-        position += max(size, 0)
+def _coordinators(data: bytes | bytearray | memoryview, at: int) -> bytes:
+    base_offset = int.from_bytes(data[at : at + 8], "big")
+    base_time = int.from_bytes(data[at + _TIME_AT : at + _TIME_AT + 8], "big", signed=True)
+    count = int.from_bytes(data[at + HEADER_BYTES - 4 : at + HEADER_BYTES], "big")
+    records, position = [], at + HEADER_BYTES
+    for _ in range(count):
+        one = _record_at(data, position)
+        position = one.end
+        time = b"%d" % (base_time + one.time_delta)
+        value = b"-" if one.value is None else b"+" + one.value
+        content = digest(one.key, time, value)
+        records.append(CoordinatorRecord(one.offset_delta, digest(one.key), content))
+    return name_of(base_offset, records)
+
+
+class _RecordThere(NamedTuple):
+    """`header`: the value of its first one, None if it has none; `end`: where the next begins."""
+
+    offset_delta: int
+    time_delta: int
+    key: bytes
+    value: bytes | None
+    header: bytes | None
+    end: int
+
+
+def _record_at(data: bytes | bytearray | memoryview, position: int) -> _RecordThere:
+    length, position = _varint(data, position)
+    end = position + length
+    time_delta, position = _varint(data, position + 1)  # behind its attributes
+    offset_delta, position = _varint(data, position)
+    key, position = _bytes(data, position)
+    value, position = _bytes(data, position)
     headers, position = _varint(data, position)
-    if not headers:
-        return b""
+    header = _bytes(data, _bytes(data, position)[1])[0] if headers else None
+    return _RecordThere(offset_delta, time_delta, key or b"", value, header, end)
+
+
+def _bytes(data: bytes | bytearray | memoryview, position: int) -> tuple[bytes | None, int]:
     size, position = _varint(data, position)
-    size, position = _varint(data, position + size)
-    return bytes(data[position : position + size])
+    if size < 0:
+        return None, position
+    return bytes(data[position : position + size]), position + size
 
 
 def _varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:

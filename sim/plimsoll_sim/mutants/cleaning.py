@@ -7,7 +7,10 @@ from plimsoll_sim.mutants.mutant import Edit, Mutant
 CORE = "core/plimsoll_core/"
 BROKER = "broker_image/plimsoll_broker/"
 RETAIN = CORE + "compaction/retain.py"
+ROUND = BROKER + "storage/cleaner/round.py"
 CLEANER = BROKER + "replication/log_cleaner.py"
+NEWEST = BROKER + "storage/cleaner/newest_keys.py"
+MARKED = "            live[number >> 3] |= 1 <<"
 KEPT = "return self.ends_segment or self.begins_epoch or self.of_producer"
 
 CLEANING: tuple[Mutant, ...] = (
@@ -23,7 +26,7 @@ CLEANING: tuple[Mutant, ...] = (
         rule="the last record of each key stays (10.2)",
         scenarios=("K01",),
         profile="cleaning",
-        edits=(Edit(RETAIN, "offset < newest_offset:", "offset <= newest_offset:"),),
+        edits=(Edit(NEWEST, MARKED, MARKED.replace("1", "0")),),
     ),
     Mutant(
         name="drops-the-first-batch-of-a-term",
@@ -70,6 +73,67 @@ CLEANING: tuple[Mutant, ...] = (
                 CORE + "replica/compacted_copy.py",
                 "max(start, self._superseded_below) if self._log.holes else start",
                 "start",
+            ),
+        ),
+    ),
+    Mutant(
+        name="tombstones-go-at-once",
+        rule="a tombstone stays for as long as somebody may be behind (10.2)",
+        scenarios=("K04",),
+        profile="cleaning",
+        edits=(Edit(RETAIN, "return now_ms >= horizon.at_ms", "return True"),),
+    ),
+    Mutant(
+        name="knows-keys-by-their-beginning",
+        rule="two keys that begin alike are two keys (10.1)",
+        scenarios=("C05",),
+        profile="groups",
+        edits=(
+            Edit(
+                ROUND.replace("round.py", "newest_keys.py"),
+                "            return found.keys\n",
+                "            return [key and key[:6] for key in found.keys]\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="moves-times-with-the-horizon",
+        rule="a record's time stays when a delete horizon takes the base's place (10.2)",
+        scenarios=("C05",),
+        profile="groups",
+        edits=(
+            Edit(
+                CORE.replace("plimsoll_core", "plimsoll_wire") + "keyed_records.py",
+                "shift, base = base - horizon_ms, horizon_ms",
+                "base = horizon_ms",
+            ),
+        ),
+    ),
+    Mutant(
+        name="old-segments-stay-beside-the-new-one",
+        rule="a start removes what a cleaned segment replaces (10.3)",
+        scenarios=("K05",),
+        profile="cleaning",
+        edits=(
+            Edit(
+                CORE + "compaction/swap.py",
+                "        if base_offset < int(other) < end_offset:\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="keeps-batches-that-may-be-cut",
+        rule="a producer's last batches below the round's end stay, not the log's last (10.2)",
+        scenarios=("K06",),
+        profile="cleaning",
+        edits=(
+            Edit(
+                ROUND,
+                "        known = ProducerSnapshots(self._disk, self._directory)"
+                ".load(self._job.end)\n",
+                "        files = ProducerSnapshots(self._disk, self._directory)\n"
+                "        known = files.load(files.offsets()[-1])\n",
             ),
         ),
     ),

@@ -12,6 +12,12 @@ PHASES = "core/plimsoll_core/groups/classic/phases.py"
 SEATS = "core/plimsoll_core/groups/classic/seats.py"
 SYNC = "core/plimsoll_core/groups/classic/sync.py"
 JOIN = "core/plimsoll_core/groups/classic/join.py"
+COMMIT = "core/plimsoll_core/groups/offsets/commit.py"
+EXPIRE = "core/plimsoll_core/groups/offsets/expire.py"
+DEADLINES = "core/plimsoll_core/groups/classic/deadlines.py"
+MEMBERS = "core/plimsoll_core/groups/members.py"
+ROLES = "broker_image/plimsoll_broker/coordinator/roles.py"
+RECORD_SETS = "core/plimsoll_wire/record_sets.py"
 PROFILE = "groups"
 
 GROUPS: tuple[Mutant, ...] = (
@@ -121,5 +127,111 @@ GROUPS: tuple[Mutant, ...] = (
         scenarios=("C12",),
         profile=PROFILE,
         edits=(Edit(JOIN, "    elif holder is not None:\n", "    elif False:\n"),),
+    ),
+    Mutant(
+        name="take-commits-of-any-generation",
+        rule="a commit of a generation that is over is refused (5.8.1)",
+        scenarios=("C06",),
+        profile=PROFILE,
+        edits=(
+            Edit(
+                COMMIT,
+                "    if op.generation != group.generation:\n",
+                "    if op.generation < 0:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="store-no-new-id",
+        rule="a static member's new id is in the log before it hears of it (5.8.1)",
+        scenarios=("C12",),
+        profile=PROFILE,
+        by_chance=False,  # who has the id that is not stored is fenced, and comes back
+        edits=(
+            Edit(
+                JOIN,
+                "        effects.records.append(generation_of(turn, group))\n"
+                "        effects.reply(token, _current",
+                "        effects.reply(token, _current",
+            ),
+        ),
+    ),
+    Mutant(
+        name="wait-for-who-died",
+        rule="a newcomer whose connection closes is waited for no longer (5.8.1)",
+        scenarios=("C09",),
+        profile=PROFILE,
+        by_chance=False,  # it is let go of after five minutes, and a run waits for longer
+        edits=(
+            Edit(
+                DEADLINES,
+                "    if group is not None and member_id is not None and "
+                "group.members[member_id].is_new:\n",
+                "    if False:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="wait-for-no-id",
+        rule="a rebalance waits for who was given an id, as long as its session (5.8.1)",
+        scenarios=("C09",),
+        profile=PROFILE,
+        by_chance=False,  # it begins another rebalance when it comes, and nothing is wrong
+        edits=(
+            Edit(
+                MEMBERS,
+                "len(self.joins) == len(self._members) and not self.pending",
+                "len(self.joins) == len(self._members)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="expire-what-members-use",
+        rule="offsets that members may consume do not expire (5.8)",
+        scenarios=("C08",),
+        profile=PROFILE,
+        by_chance=False,  # no run is as long as offsets are kept
+        edits=(
+            Edit(
+                EXPIRE,
+                "subscribed = _in_use(members, group.stored)",
+                "subscribed: frozenset[str] | None = frozenset()",
+            ),
+        ),
+    ),
+    Mutant(
+        name="shard-of-an-old-term",
+        rule="another term of the same leader is another shard, which reads its log (5.8)",
+        scenarios=("C15",),
+        profile=PROFILE,
+        by_chance=False,  # no script has a coordinator miss that it was replaced
+        edits=(
+            Edit(
+                ROLES,
+                "shard.hosted is hosted and shard.leader is leader:",
+                "shard.hosted is hosted and (shard.leader is leader or "
+                "None not in (leader, shard.leader)):",
+            ),
+        ),
+    ),
+    Mutant(
+        name="load-no-batch-that-was-cleaned",
+        rule="what a cleaner left of a batch is read back like any (5.8, 10.2)",
+        scenarios=("C05",),
+        profile=PROFILE,
+        edits=(
+            Edit(
+                LOADER,
+                "    if header.is_control:\n",
+                "    if header.is_control or header.count <= header.last_offset_delta:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="count-records-for-places",
+        rule="a record's place is its own also when others of its batch are gone (5.8, 10.2)",
+        scenarios=("C05",),
+        profile=PROFILE,
+        edits=(Edit(RECORD_SETS, "ReadRecord(base + delta,", "ReadRecord(base + index,"),),
     ),
 )

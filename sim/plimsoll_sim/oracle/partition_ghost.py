@@ -50,7 +50,9 @@ class Copy:
     committed log's; `suspect` after an unclean election elsewhere, until it has followed.
     `begins`: up to where it may have let go of what it held (`checkers.log_starts`); `retention`:
     how many bytes and ms it was to keep.  `emptied`: the bases of batches of which a cleaner left
-    no record: they stand in `batches` as they were; of those in `taken` not even a header."""
+    no record: they stand in `batches` as they were; of those in `taken` not even a header.
+    `left`: by base the names of those of which it left some records.  `reshaped`: its segments are
+    others since what they say was looked at."""
 
     batches: list[CommittedBatch] = field(default_factory=list)
     start: int = 0
@@ -63,28 +65,48 @@ class Copy:
     sequences: dict[tuple[int, int, int], int] = field(default_factory=dict)
     emptied: dict[int, None] = field(default_factory=dict)
     taken: dict[int, None] = field(default_factory=dict)
+    left: dict[int, bytes] = field(default_factory=dict)
+    reshaped: bool = False
 
     def cut(self, count: int) -> None:
         """Keep the first `count` batches."""
         for batch in self.batches[count:]:
             self.sequences.pop(batch.producer, None)
-            self.emptied.pop(batch.base, None)
-            self.taken.pop(batch.base, None)
+            self.whole_again(batch.base)
         del self.batches[count:]
         self.same = min(self.same, count)
+
+    def whole_again(self, base: int) -> None:
+        """Forget what a cleaner took of the batch that begins there."""
+        self.emptied.pop(base, None)
+        self.taken.pop(base, None)
+        self.left.pop(base, None)
+
+    @property
+    def is_cleaned(self) -> bool:
+        """Whether a cleaner has taken anything of it."""
+        return bool(self.emptied or self.left)
+
+
+@dataclass(slots=True, eq=False)
+class Deletion:
+    """A client's request to let go of what is below `offset`; several may be on their way."""
+
+    offset: int
 
 
 @dataclass(slots=True)
 class PartitionGhost:
     """`committed` is the log that was ever under a leader's high watermark, less what unclean
     elections cut off; that is in `lost`.  `start`: where it begins by now, for retention or a
-    client let go of what is below; `deleted`: what clients asked for.  `led`: by leader epoch who
-    led, since when (µs).  `ever`: what was ever committed at an offset, by leader epoch."""
+    client let go of what is below; `deletions`: what clients asked for, but for what was refused.
+    `led`: by leader epoch who led, since when (µs).  `ever`: what was ever committed at an offset,
+    by leader epoch."""
 
     key: PartitionKey
     name: TopicPartition
     start: int = 0
-    deleted: int = 0
+    deletions: list[Deletion] = field(default_factory=list)
     committed: list[CommittedBatch] = field(default_factory=list)
     ever: dict[int, dict[int, CommittedBatch]] = field(default_factory=dict)
     index: dict[int, int] = field(default_factory=dict)
@@ -109,6 +131,11 @@ class PartitionGhost:
     def true_high_watermark(self) -> int:
         """Above `start`, but for who was elected uncleanly with nothing but a beginning."""
         return max(self.start, self.committed[-1].last + 1 if self.committed else 0)
+
+    @property
+    def deleted(self) -> int:
+        """Up to where any client may have had records deleted."""
+        return max((deletion.offset for deletion in self.deletions), default=0)
 
     def copy_of(self, broker_id: int) -> Copy:
         found = self.copies.get(broker_id)
@@ -159,7 +186,8 @@ class PartitionGhost:
             self.index.pop(batch.base, None)
             self.idents.pop(batch.ident, None)
             self.lost[batch.ident] = batch.base
-        self.deleted = min(self.deleted, self.true_high_watermark)
+        for deletion in self.deletions:
+            deletion.offset = min(deletion.offset, self.true_high_watermark)
         self.producers.clear()
         for batch in self.committed:
             self.note_producer(batch)

@@ -17,6 +17,8 @@ from plimsoll_sim.runs.profiles.profile_table import DRAWN, PROFILES
 RARE_SHARE = 0.06
 """In how many runs without a profile a rare fault takes part."""
 CLIENT_TOPIC_SHARE = 0.4
+GROUPS_SHARE = 0.25
+"""In how many runs that could have groups, which their profile does not ask for, there are some."""
 CLIENT_TOPIC_FAULT = ("change_client_topic", 15)
 LATENCIES_US = (
     LatencyUs(50, 500),
@@ -37,16 +39,30 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
         profile = rng.choice(("", *DRAWN)) if rng.random() < 0.6 else ""
     options = _of_profile(rng, profile)
     version = rng.choice((None, None, 1))
+    about_groups = bool(options.committers or options.members)
     options = replace(
         options,
-        metadata_version=None if options.committers else version,
+        metadata_version=None if about_groups else version,
         volumes_when_scaled=rng.choice(("Retain", "Delete")),
         auto_rebalance=rng.choice(("Off", "Propose", "Automatic")),
     )
     # By dice of its own, and in runs without a profile: all other seeds are what they were.
     if not profile and random.Random(f"{options}").random() < CLIENT_TOPIC_SHARE:
         options = replace(options, faults=(*options.faults, CLIENT_TOPIC_FAULT))
-    return options
+    # Brokers of an older metadata version know no groups.
+    able = options.metadata_version is None and options.offsets_partitions is None
+    dice = random.Random(f"groups {options}")
+    return _with_groups(options, dice) if able and dice.random() < GROUPS_SHARE else options
+
+
+def _with_groups(options: RunOptions, dice: random.Random) -> RunOptions:
+    """Groups beside all else that goes on; what is kept of them is cleaned all the time."""
+    return replace(
+        options,
+        committers=dice.randint(1, 3),
+        members=dice.choice(((), (("eager", "static"),), (("cooperative", "cooperative"),))),
+        offsets_partitions=dice.randint(1, 3),
+    )
 
 
 def _of_profile(rng: random.Random, profile: str) -> RunOptions:

@@ -81,9 +81,7 @@ def run(
     entropy = rng.getrandbits(64)
     compacted = options.compacted or rng.random() < COMPACTED_SHARE
     # Brokers of an older metadata version know no compaction.
-    # The checkers of groups know no holes.
-    able = options.metadata_version is None and options.offsets_partitions is None
-    options = replace(options, compacted=compacted and able)
+    options = replace(options, compacted=compacted and options.metadata_version is None)
     world = World(entropy, options)
     result = Result(seed=seed, options=options.lines())
     with alone(world, logs=logs):

@@ -30,13 +30,16 @@ OPTIONS = RunOptions(
 
 def cluster(stage: Stage, words: Words) -> None:
     """cluster brokers=3 operators=1 lag=30s segment=1000000 flush=never slots=64
-    on_controller_loss=KeepServing metadata=newest cleaning=off: brokers from 1 on, up and serving.
+    on_controller_loss=KeepServing metadata=newest cleaning=off think=0ms: brokers from 1 on, up and
+    serving.  `think` is how long clients that live by themselves wait between two requests.
     `lag` is replica.lag.time.max.ms, `flush` log.flush.interval.messages, `metadata` where the
     metadata version is pinned, `cleaning` whether topics are compacted: then a batch named a:1 has
-    the key a, and a: deletes it; with `offsets=1` __consumer_offsets gets so many partitions."""
+    the key a, and a: deletes it; with `offsets=1` __consumer_offsets gets so many partitions.
+    Names with a dot are configs of brokers."""
     flush = words.option("flush", "never")
     metadata = words.option("metadata", "newest")
     offsets = words.number("offsets", 0)
+    think_ms = microseconds(words.option("think", "0ms")) // 1_000
     loss = words.option("on_controller_loss", "KeepServing")
     if loss not in ("KeepServing", "StopServing"):
         raise BadScript(f"unknown on_controller_loss: {loss}")
@@ -51,6 +54,8 @@ def cluster(stage: Stage, words: Words) -> None:
         offsets_partitions=offsets or None,
         metadata_version=None if metadata == "newest" else whole(metadata),
         compacted=words.option("cleaning", "off") == "on",
+        think_ms=(think_ms, think_ms),
+        broker_configs=tuple(words.dotted().items()),
         slots=words.number("slots", 64),
         slice_partitions_max=words.number("slice", 1_000),
     )

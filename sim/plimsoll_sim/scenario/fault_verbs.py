@@ -140,6 +140,14 @@ def disk(stage: Stage, words: Words) -> None:
             raise BadScript(f"cannot make a disk {what}")
 
 
+def crash(stage: Stage, words: Words) -> None:
+    """crash 2 writes=3: its process ends in the midst of a write, sync, rename or removal of a
+    file, after three that it still makes."""
+    host, writes = stage.broker(words.take("a broker")), words.number("writes", 0)
+    words.end()
+    host.volume.crash_in = writes
+
+
 def clock(stage: Stage, words: Words) -> None:
     """clock 2 3600s: the wall clock of this process is wrong by so much from now on."""
     host = stage.broker(words.take("a broker"))
@@ -303,6 +311,7 @@ VERBS: dict[str, Verb] = {
     "pause": pause,
     "resume": resume,
     "disk": disk,
+    "crash": crash,
     "clock": clock,
     "cut": cut,
     "heal": heal,

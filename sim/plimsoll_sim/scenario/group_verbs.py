@@ -30,7 +30,7 @@ async def _find(actor: Actor, host: str, group: str) -> list[str]:
     return [] if int(found.error_code) else [str(found.host)]
 
 
-def _host(stage: Stage, actor: Actor, words: Words, group: str) -> str:
+def host_of(stage: Stage, actor: Actor, words: Words, group: str) -> str:
     """The broker that is named, or the coordinator, once there is one."""
     named = words.option("to", "")
     if named:
@@ -64,14 +64,17 @@ async def _commit(actor: Actor, host: str, values: dict[str, Any], offset: int) 
 
 
 def commit(stage: Stage, words: Words) -> list[str]:
-    """commit g 5: a client commits that group g has come to 5 in orders-0 (or `of=`), at the
-    group's coordinator or `to=2`.  Tells what was answered within `wait=8s`."""
+    """commit g 5: a client commits that group g has come to 5 in orders-0 (or `of=`; in
+    `partitions=2`, from 0 on), at the group's coordinator or `to=2`.  Tells what was answered
+    within `wait=8s`."""
     at, patience = stage.at(words.option("of", "")), words.option("wait", PATIENCE)
+    count = words.number("partitions", 0)
     group, offset = words.take("a group"), whole(words.take("an offset"))
     actor = stage.actor(words.option("by", CLIENT))
-    host = _host(stage, actor, words, group)
+    host = host_of(stage, actor, words, group)
     words.end()
-    values = commit_values(group, at.topic, at.partition, offset)
+    partitions = range(count) if count else [at.partition]
+    values = commit_values(group, at.topic, partitions, offset)
     return stage.ask(actor, _commit(actor, host, values, offset), microseconds(patience))
 
 
@@ -97,7 +100,7 @@ def offset(stage: Stage, words: Words) -> list[str]:
     at, patience = stage.at(words.option("of", "")), words.option("wait", PATIENCE)
     group = words.take("a group")
     actor = stage.actor(words.option("by", CLIENT))
-    host = _host(stage, actor, words, group)
+    host = host_of(stage, actor, words, group)
     words.end()
     return stage.ask(actor, _offset(actor, host, group, at), microseconds(patience))
 
@@ -122,7 +125,7 @@ def forget(stage: Stage, words: Words) -> list[str]:
     at, patience = stage.at(words.option("of", "")), words.option("wait", PATIENCE)
     group = words.take("a group")
     actor = stage.actor(words.option("by", CLIENT))
-    host = _host(stage, actor, words, group)
+    host = host_of(stage, actor, words, group)
     words.end()
     return stage.ask(actor, _forget(actor, host, group, at), microseconds(patience))
 

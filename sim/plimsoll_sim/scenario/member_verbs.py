@@ -1,13 +1,28 @@
-"""Verbs for members of groups: they come and die by themselves, and share out `PARTS` numbers."""
+"""Verbs for members of groups: they come and die by themselves, and share out `PARTS` numbers; what
+somebody else says in a member's name, or as one that never comes back, is said by a client."""
 
 from __future__ import annotations
 
-from plimsoll_sim.hosts.group_members import Fellows, MemberKind
+from typing import Any
+
+from plimsoll_core.errors import Code
+from plimsoll_sim.hosts.committers import commit_rows, commit_values
+from plimsoll_sim.hosts.group_members import (
+    REBALANCE_MS,
+    SESSION_MS,
+    Fellows,
+    GroupMember,
+    MemberKind,
+)
 from plimsoll_sim.scenario.cluster_verbs import Verb
-from plimsoll_sim.scenario.script import BadScript, Words
-from plimsoll_sim.scenario.stage import Stage
+from plimsoll_sim.scenario.group_verbs import host_of
+from plimsoll_sim.scenario.script import BadScript, Words, whole
+from plimsoll_sim.scenario.scripted_clients import Actor
+from plimsoll_sim.scenario.stage import CLIENT, Stage
+from plimsoll_wire.api_versions import ApiKey
 
 SHARED_US = 60_000_000
+PATIENCE_US = 8_000_000
 
 
 def _fellows(stage: Stage, group: str) -> Fellows:
@@ -35,8 +50,9 @@ def member(stage: Stage, words: Words) -> None:
 
 
 def dies(stage: Stage, words: Words) -> None:
-    """dies a: the member's process ends, and tells nobody."""
-    name = words.take("a member")
+    """dies a: the member's process ends, and tells nobody; `closes`: its kernel closes its
+    connections."""
+    name, closes = words.take("a member"), words.flag("closes")
     words.end()
     for fellows in stage.fellows.values():
         for one in list(fellows.members):
@@ -46,6 +62,8 @@ def dies(stage: Stage, words: Words) -> None:
                 for process in stage.world.client_processes:
                     if process.name == name:
                         process.die()
+                        if closes:
+                            stage.world.network.process_died(process)
                 return
     raise BadScript(f"there is no member {name}")
 
@@ -67,9 +85,95 @@ def shared(stage: Stage, words: Words) -> list[str]:
     return [one.told() for one in fellows.members]
 
 
+def _member(stage: Stage, name: str) -> GroupMember:
+    for fellows in stage.fellows.values():
+        for one in fellows.members:
+            if one.name == name:
+                return one
+    raise BadScript(f"there is no member {name}")
+
+
+async def _ask(actor: Actor, host: str, key: ApiKey, version: int, values: dict[str, Any]) -> Any:
+    return await actor.ask(await actor.connected(host), key, version, values)
+
+
+def commit_as(stage: Stage, words: Words) -> list[str]:
+    """commit-as a 7 generation=1: what a would commit, for orders-0, as of that generation; sent by
+    a client, at whoever coordinates its group."""
+    one, offset = _member(stage, words.take("a member")), whole(words.take("an offset"))
+    generation, group = words.number("generation", 0), one.kind.group
+    actor, groups = stage.actor(CLIENT), stage.world.groups
+    host = host_of(stage, actor, words, group)
+    words.end()
+    values = {
+        **commit_values(group, one.at.topic, [], offset),
+        "generation_id_or_member_epoch": generation,
+        "member_id": one.member_id,
+        "group_instance_id": one.kind.instance,
+    }
+    rows = commit_rows([one.at.partition], offset, f"@{generation}")
+    values["topics"] = [{"name": one.at.topic, "partitions": rows}]
+
+    async def work() -> list[str]:
+        groups.committing(group, offset)
+        reply = await _ask(actor, host, ApiKey.OFFSET_COMMIT, 8, values)
+        code = Code(int(reply.topics[0].partitions[0].error_code))
+        if code is Code.NONE:
+            groups.committed(group, offset)
+            return [f"{group}: {offset} is committed"]
+        return [f"{group}: refused, {code.name}"]
+
+    return stage.ask(actor, work(), PATIENCE_US)
+
+
+def pending(stage: Stage, words: Words) -> list[str]:
+    """pending g: a client asks to join group g, gets an id, and never comes back with it."""
+    group = words.take("a group")
+    actor = stage.actor(CLIENT)
+    host = host_of(stage, actor, words, group)
+    words.end()
+    values = {
+        "group_id": group,
+        "session_timeout": SESSION_MS,
+        "rebalance_timeout": REBALANCE_MS,
+        "member_id": "",
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"0/"}],
+        "reason": None,
+    }
+
+    async def work() -> list[str]:
+        reply = await _ask(actor, host, ApiKey.JOIN_GROUP, 9, values)
+        return [f"{group}: {Code(int(reply.error_code)).name}"]
+
+    return stage.ask(actor, work(), PATIENCE_US)
+
+
+def leaves(stage: Stage, words: Words) -> list[str]:
+    """leaves a: a leaves its group, and its process ends; sent by a client in its name."""
+    name = words.take("a member")
+    one = _member(stage, name)
+    actor = stage.actor(CLIENT)
+    host = host_of(stage, actor, words, one.kind.group)
+    words.end()
+    member_row = {"member_id": one.member_id, "group_instance_id": None, "reason": None}
+    values = {"group_id": one.kind.group, "members": [member_row]}
+    dies(stage, Words(f"dies {name}"))
+
+    async def work() -> list[str]:
+        reply = await _ask(actor, host, ApiKey.LEAVE_GROUP, 5, values)
+        return [f"{name} leaves: {Code(int(reply.members[0].error_code)).name}"]
+
+    return stage.ask(actor, work(), PATIENCE_US)
+
+
 MEMBER_VERBS: dict[str, Verb] = {
     "member": member,
     "dies": dies,
     "members": members,
     "shared": shared,
+    "commit-as": commit_as,
+    "pending": pending,
+    "leaves": leaves,
 }

@@ -21,6 +21,7 @@ from plimsoll_core.ids import BrokerId, TopicPartition
 from plimsoll_core.replica.maximal_isr import proposal_in_flight
 from plimsoll_sim.environment.power_cuts import Folder
 from plimsoll_sim.hosts.brokers import DATA, BrokerHost
+from plimsoll_sim.hosts.coordinator_payload import is_coordinators, records_in
 from plimsoll_sim.hosts.payload import ident_of
 from plimsoll_sim.oracle.partition_ghost import CommittedBatch
 from plimsoll_sim.scenario.stage import Stage
@@ -307,6 +308,11 @@ def _whole(data: bytes | memoryview) -> Iterator[BatchHeader]:
         yield from iter_headers(data)
 
 
+def _named(ident: bytes) -> str:
+    """A coordinator's batch says how many records it has."""
+    return f"[{len(records_in(ident))}]" if is_coordinators(ident) else ident.decode()
+
+
 def _batches(batches: list[CommittedBatch], high_watermark: int | None) -> str:
     """Each with its offsets, after the leader epoch where that changes."""
     words: list[str] = []
@@ -319,7 +325,7 @@ def _batches(batches: list[CommittedBatch], high_watermark: int | None) -> str:
             epoch = batch.epoch
             words.append(f"LE{epoch}")
         offsets = f"{batch.base}" if batch.base == batch.last else f"{batch.base}-{batch.last}"
-        words.append(f"{batch.ident.decode()}@{offsets}")
+        words.append(f"{_named(batch.ident)}@{offsets}")
     if not barred and words:
         words.append("|")
     return " ".join(words)

@@ -108,7 +108,6 @@ def clean(
         delete_retention_ms=retention_ms,
         buffer_bytes=buffer_bytes,
         index_interval_bytes=log.config.index_interval_bytes,
-        producer_batches=tuple(entry.last_offset for entry in log.producers.snapshot()),
     )
     work = Round(disk, job, lambda size: None)
     by_base = {segment.base_offset: segment for segment in log.segments}

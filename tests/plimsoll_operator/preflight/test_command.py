@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import socket
 
 import pytest
 from kubernetes.aio.client.configuration import Configuration
@@ -73,6 +74,22 @@ def test_options_reach_the_checks_and_the_exit_code_tells_the_worst(
     assert done.exit_code == 1
     assert asked[1][1] == ["rights"]
     assert "failed   rights  Told." in done.output
+
+
+def test_api_server_that_does_not_answer_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # nobody listens
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+
+        async def found() -> Access:
+            return Access(Configuration(host=url))
+
+        monkeypatch.setattr(access, "find_access", found)
+        done = run()
+    assert done.exit_code == 1
+    assert done.output.count("No API server answers") == 1
+    assert done.output.count("127.0.0.1") <= 2, "told once, by the client's words"
+    assert "KUBECONFIG" in done.output
 
 
 async def test_it_reads_an_api_server_over_http(monkeypatch: pytest.MonkeyPatch):

@@ -126,6 +126,7 @@ class GroupHandler:
         """Now, if all answers are there and few."""
         answers = [one.asker.answer_value for one in asked]
         if None not in answers and sum(map(_rows, answers)) <= ROWS_AT_ONCE:
+            self._count(asked, answers)
             return self._reply(request, answers)
         # Each is listened to from now on: the answers may come in any order.
         futures = [one.asker.future() for one in asked]
@@ -144,8 +145,13 @@ class GroupHandler:
                 (again,) = self._ask((one.op,))
                 answer = await again.asker.future()
             answers.append(answer)
+        self._count(asked, answers)
         reply = partial(self._reply, request, answers)
         return reply() if sum(map(_rows, answers)) <= ROWS_AT_ONCE else await self._aside.do(reply)
+
+    def _count(self, asked: list[_Question], answers: list[object]) -> None:
+        for (op, _), answer in zip(asked, answers, strict=True):
+            self._coordinators.stats.answered(op, answer)
 
     def _reply(self, request: GroupRequest, answers: list[object]) -> Reply:
         values = self._api.tells(request, answers)

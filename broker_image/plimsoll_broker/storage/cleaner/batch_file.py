@@ -7,27 +7,35 @@ is not used then.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from plimsoll_broker.storage.disk import Disk
+from plimsoll_broker.storage.cleaner.newest_keys import BatchKeys
+from plimsoll_broker.storage.disk import Disk, DiskFile
 from plimsoll_broker.storage.segment import file_name
 from plimsoll_wire.batches import (
     HEADER_SIZE,
+    LENGTH_END,
+    MAGIC,
     BadBatch,
     BatchError,
     BatchHeader,
     check_crc,
+    iter_headers,
     peek_header,
 )
 from plimsoll_wire.compression import opened
-from plimsoll_wire.keyed_records import KeyedRecord, iter_keyed
+from plimsoll_wire.keyed_records import SHORT_KEY_BYTES, KeyedRecord, iter_keyed, plain_keys
 from plimsoll_wire.records import BadRecords
 
 READ_BYTES = 2**20
 OPENED_BYTES_MAX = 64 * 2**20
 """Of one compressed batch; a client's opens to half of that at most."""
+
+_FIELDS = struct.Struct(">qiib6xi34x")
+"""Base offset, length, leader epoch, magic and last offset delta."""
 
 
 class SegmentRange(NamedTuple):
@@ -37,53 +45,108 @@ class SegmentRange(NamedTuple):
     end_offset: int
 
 
-def batches(
-    disk: Disk, directory: Path, extent: SegmentRange, used: Callable[[int], None]
-) -> Iterator[tuple[BatchHeader, bytes]]:
-    """Every batch, as its producer sealed it, in its place; raises BatchError at the first that is
-    not.  `used` is told of every read."""
-    base_offset, end_offset = extent
-    next_offset, leader_epoch = base_offset, -1
-    file = disk.open(directory / file_name(base_offset, ".log"), make=False)
-    size = file.size()
-    chunk, start, position = b"", 0, 0
+class _Place(NamedTuple):
+    """Where the batches so far end, and the leader epoch of the last one."""
+
+    next_offset: int
+    leader_epoch: int
+
+
+class Chunk(NamedTuple):
+    """Whole batches that lie at `position` of a segment's file; each time it is read they are the
+    same."""
+
+    position: int
+    data: bytes
+
+    def headers(self) -> list[BatchHeader]:
+        return list(iter_headers(self.data))
+
+
+def open_segment(disk: Disk, directory: Path, base_offset: int) -> DiskFile:
+    return disk.open(directory / file_name(base_offset, ".log"), make=False)
+
+
+def chunks(file: DiskFile, extent: SegmentRange, used: Callable[[int], None]) -> Iterator[Chunk]:
+    """All of a segment, about a mebibyte at a time, every batch as its producer sealed it, in its
+    place; raises BatchError at the first that is not.  `used` is told of every read."""
+    position, size = 0, file.size()
+    place = _Place(extent.base_offset, -1)
     while position < size:
-        if position - start + HEADER_SIZE > len(chunk):
-            chunk, start = file.pread(READ_BYTES, position), position
-            used(len(chunk))
-        header = peek_header(chunk, position - start)
-        if position + header.length > size:
+        data = file.pread(READ_BYTES, position)
+        length = peek_header(data).length
+        if position + length > size:
             raise BatchError(BadBatch.TORN, position)
-        if position - start + header.length > len(chunk):
-            chunk, start = file.pread(max(READ_BYTES, header.length), position), position
-            used(len(chunk))
-        if not next_offset <= header.base_offset <= header.last_offset < end_offset:
-            raise BatchError(BadBatch.PLACE, position)
-        if header.leader_epoch < leader_epoch:
-            raise BatchError(BadBatch.EPOCH, position)
-        at = position - start
-        if not check_crc(chunk, at, header.length):
-            raise BatchError(BadBatch.CRC, position)
-        yield header, chunk[at : at + header.length]
-        next_offset, leader_epoch = header.next_offset, header.leader_epoch
-        position += header.length
-    if next_offset != end_offset:
+        if length > len(data):
+            data = file.pread(length, position)
+        used(len(data))
+        end, place = _checked(data, place, extent.end_offset, position)
+        if not end:
+            raise BatchError(BadBatch.TORN, position)
+        yield Chunk(position, data[:end])
+        position += end
+    if place.next_offset != extent.end_offset:
         raise BatchError(BadBatch.TORN, position)
 
 
-def keyed(header: BatchHeader, batch: bytes) -> tuple[bytes, list[KeyedRecord]] | None:
-    """A batch's records, opened, and where each of them is.
+def _checked(data: bytes, place: _Place, end_offset: int, position: int) -> tuple[int, _Place]:
+    """How much of it is whole batches, which come behind `place`; and the place behind them."""
+    next_offset, leader_epoch = place
+    at, size = 0, len(data)
+    view, unpack = memoryview(data), _FIELDS.unpack_from
+    while at + HEADER_SIZE <= size:
+        base, length, epoch, magic, last_delta = unpack(data, at)
+        length += LENGTH_END
+        if at + length > size:
+            break
+        if length < HEADER_SIZE or magic != MAGIC:
+            peek_header(data, at)  # which says what is wrong
+        if not next_offset <= base <= base + last_delta < end_offset:
+            raise BatchError(BadBatch.PLACE, position + at)
+        if epoch < leader_epoch:
+            raise BatchError(BadBatch.EPOCH, position + at)
+        if not check_crc(view, at, length):
+            raise BatchError(BadBatch.CRC, position + at)
+        next_offset, leader_epoch = base + last_delta + 1, epoch
+        at += length
+    return at, _Place(next_offset, leader_epoch)
 
-    None: they cannot be told apart, or are a coordinator's: such a batch supersedes nothing, and
-    stays as it is.
-    """
-    if header.is_control:
+
+def read_again(file: DiskFile, position: int, size: int, used: Callable[[int], None]) -> Chunk:
+    """A chunk that was found to be good; it raises BatchError if it is shorter now."""
+    data = file.pread(size, position)
+    used(len(data))
+    return Chunk(position, data)
+
+
+def opened_records(header: BatchHeader, batch: bytes) -> bytes | None:
+    """A batch's records; None: they cannot be opened, or are a coordinator's: such a batch
+    supersedes nothing, and stays as it is."""
+    if header.is_control or not header.count:
         return None
     try:
-        records = opened(header.codec, batch[HEADER_SIZE:], OPENED_BYTES_MAX)
-        found = list(iter_keyed(records, header.count))
+        return opened(header.codec, batch[HEADER_SIZE:], OPENED_BYTES_MAX)
     except BadRecords:
         return None
-    if any(not 0 <= each.offset_delta <= header.last_offset_delta for each in found):
+
+
+def keyed(header: BatchHeader, records: bytes) -> list[KeyedRecord] | None:
+    """Where each of a batch's records is.  None: they cannot be told apart, as if not opened."""
+    try:
+        return list(iter_keyed(records, header.count))
+    except BadRecords:
         return None
-    return records, found
+
+
+def batch_keys(header: BatchHeader, records: bytes) -> BatchKeys | None:
+    """None: as `keyed`."""
+    plain = plain_keys(records, header.count)
+    if plain is not None:
+        return BatchKeys(*plain)
+    found = keyed(header, records)
+    if found is None:
+        return None
+    keys = [each.key for each in found]
+    tombstones = any(each.tombstone and each.key is not None for each in found)
+    long = any(key is not None and len(key) > SHORT_KEY_BYTES for key in keys)
+    return BatchKeys(keys, tombstones, long)

@@ -12,17 +12,28 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from plimsoll_broker.storage.cleaner.batch_file import SegmentRange, batches, keyed
-from plimsoll_broker.storage.cleaner.offset_map import ENTRY_BYTES, LOAD_MAX, OffsetMap
+from plimsoll_broker.storage.cleaner.batch_file import (
+    Chunk,
+    SegmentRange,
+    batch_keys,
+    chunks,
+    keyed,
+    open_segment,
+    opened_records,
+    read_again,
+)
+from plimsoll_broker.storage.cleaner.newest_keys import ChunkMarks, NewestKeys
 from plimsoll_broker.storage.disk import Disk, StorageError
+from plimsoll_broker.storage.producer_snapshots import ProducerSnapshots
 from plimsoll_broker.storage.segment import Segment, file_name
 from plimsoll_core.compaction.retain import EmptyBatch, delete_horizon, is_expired, keeps_record
 from plimsoll_core.compaction.swap import CLEANED, INDEXES, LOG
 from plimsoll_wire.batches import BatchHeader, parse_header
-from plimsoll_wire.keyed_records import rewrite
+from plimsoll_wire.keyed_records import picked, rewrite
 
 WRITTEN_AT_ONCE = 256 * 1024
 
@@ -31,8 +42,7 @@ class CleaningJob(msgspec.Struct, frozen=True, kw_only=True):
     """A log and how far it is to be cleaned.
 
     `segments`: where each sealed one begins and ends, oldest first.  `now_ms` None: the wall clock
-    is not to be believed, no tombstone goes.  `producer_batches`: the last offsets of the batches
-    by which retries are recognised.
+    is not to be believed, no tombstone goes.
     """
 
     directory: str
@@ -43,7 +53,6 @@ class CleaningJob(msgspec.Struct, frozen=True, kw_only=True):
     delete_retention_ms: int
     buffer_bytes: int
     index_interval_bytes: int
-    producer_batches: tuple[int, ...] = ()
 
 
 class CleanedSegment(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +85,15 @@ class _Output:
     headers: list[BatchHeader] = field(default_factory=list)
 
 
+class _MarkedBatch(NamedTuple):
+    """`marks`: of its chunk, in which its first record has the number `first`."""
+
+    header: BatchHeader
+    data: bytes
+    marks: ChunkMarks | None
+    first: int
+
+
 class Round:
     """`measure` comes first, then `clean` for each group, oldest first.  Both raise StorageError,
     and BatchError where a segment is damaged.  `used` is told of bytes that were read or written,
@@ -87,50 +105,114 @@ class Round:
         self._directory = Path(job.directory)
         self._used = used
         self._ends = dict(job.segments)
-        self._producers = frozenset(job.producer_batches)
+        # The last offsets of the batches by which retries are recognised; None: of any producer's.
+        self._producers: frozenset[int] | None = None
         # The leader epoch of the last batch that was looked at by `clean`.
         self._epoch: int | None = None
-        # No more than there may be keys, for a short log.
-        keys_max = int((job.end - job.first_dirty) / LOAD_MAX) + 2
-        self._newest = OffsetMap(min(job.buffer_bytes, keys_max * ENTRY_BYTES))
+        self._newest = NewestKeys(job.buffer_bytes)
+        # What was noted goes so far.
+        self._end = job.end
+        # By segment and position; of a chunk without any, all batches stay.
+        self._marks: dict[tuple[int, int], ChunkMarks] = {}
 
     # --- the keys -------------------------------------------------------------------------------
 
     def measure(self) -> int:
-        """Note the last offset of each key; returns how far that goes: the plan's end, or where
-        the memory for keys was used up.  A batch with more keys than there is memory for supersedes
-        nothing: the round gets past it."""
+        """Find the last record of each key; returns up to where: the plan's end, or, if there is
+        not memory for so many keys, an earlier batch's."""
         job = self._job
-        end = job.first_dirty
-        for base, segment_end in job.segments:
-            if segment_end <= job.first_dirty or base >= job.end:
+        self._producers = self._last_of_producers()
+        end, first_end = job.end, self._first_batch_end()
+        while (full := self._note_back_from(end, first_end)) is not None:
+            self._newest, self._marks = NewestKeys(job.buffer_bytes), {}
+            covered = end - full.end_offset
+            # Another part has about as many keys, but not just as many.
+            end = job.first_dirty + covered * 3 // 4 if covered > 0 else full.base_offset
+            end = max(end, first_end)
+        return self._end
+
+    def _first_batch_end(self) -> int:
+        """A round that gets so far is not for nothing."""
+        for base, segment_end in self._job.segments:
+            if segment_end <= self._job.first_dirty:
                 continue
-            for header, batch in self._batches(base):
-                if header.last_offset < job.first_dirty:
+            for chunk in self._chunks(base):
+                for header in chunk.headers():
+                    if header.last_offset >= self._job.first_dirty:
+                        return header.next_offset
+        return self._job.end
+
+    def _chunks(self, base: int) -> Iterator[Chunk]:
+        file = open_segment(self._disk, self._directory, base)
+        return chunks(file, SegmentRange(base, self._ends[base]), self._used)
+
+    def _note_back_from(self, end: int, first_end: int) -> SegmentRange | None:
+        """Take up the batches that begin in the dirty part before `end`, the last one first.
+
+        Where there is no room any more: the batch, or batches, for which there was none.  The first
+        batch is passed even then: it supersedes nothing and stays.
+        """
+        self._end = end
+        for base, segment_end in reversed(self._job.segments):
+            if base >= end or segment_end <= self._job.first_dirty:
+                continue
+            file = open_segment(self._disk, self._directory, base)
+            places = [(one.position, len(one.data)) for one in self._chunks(base)]
+            for position, size in reversed(places):
+                chunk = read_again(file, position, size, self._used)
+                found = chunk.headers()
+                if not found:
                     continue
-                if header.base_offset >= job.end:
-                    return end
-                if not self._note(header, batch) and self._newest.count:
-                    return end
-                end = header.next_offset
-        return max(end, job.end)
+                marks = self._newest.marks(sum(header.count for header in found))
+                full = self._note_chunk(chunk, found, marks, end)
+                if full is not None and full.end_offset > first_end:
+                    return full
+                if marks is not None:
+                    self._marks[base, position] = marks
+        return None
 
-    def _batches(self, base: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        extent = SegmentRange(base, self._ends[base])
-        return batches(self._disk, self._directory, extent, self._used)
+    def _last_of_producers(self) -> frozenset[int] | None:
+        """As of the round's end: what lies above may still be cut, and then these are the last
+        ones again.  None: no snapshot says, which costs a header for each of their batches."""
+        known = ProducerSnapshots(self._disk, self._directory).load(self._job.end)
+        if known is None:
+            return None
+        return frozenset(entry.last_offset for entry in known.snapshot())
 
-    def _note(self, header: BatchHeader, batch: bytes) -> bool:
+    def _is_of_producer(self, header: BatchHeader) -> bool:
+        if self._producers is None:
+            return header.producer_id >= 0
+        return header.last_offset in self._producers
+
+    def _note_chunk(
+        self, chunk: Chunk, found: list[BatchHeader], marks: ChunkMarks | None, end: int
+    ) -> SegmentRange | None:
+        """The last batch for which there was no room, if there is one."""
+        number, at = sum(header.count for header in found), len(chunk.data)
+        for header in reversed(found):
+            number, at = number - header.count, at - header.length
+            if header.base_offset >= end:
+                continue
+            if header.last_offset < self._job.first_dirty:
+                break
+            self._end = max(self._end, header.next_offset)
+            if marks is None:
+                return SegmentRange(header.base_offset, header.next_offset)
+            if not self._note(header, chunk.data[at : at + header.length], marks, number):
+                marks.keep_all(number, header.count)
+                return SegmentRange(header.base_offset, header.next_offset)
+        return None
+
+    def _note(self, header: BatchHeader, batch: bytes, marks: ChunkMarks, number: int) -> bool:
         """False: there is no room for its keys."""
-        found = keyed(header, batch) if header.count else None
-        if found is None:
+        records = opened_records(header, batch)
+        keys = None if records is None else batch_keys(header, records)
+        if keys is None:
+            marks.keep_all(number, header.count)
             return True
-        records = found[1]
-        if len(records) > self._newest.room:
-            return False
-        for record in records:
-            if record.key is not None:
-                self._newest.put(record.key, header.base_offset + record.offset_delta)
-        return True
+        if keys.tombstones:
+            marks.note_tombstones(number)
+        return self._newest.note(marks, number, keys)
 
     # --- the segments ---------------------------------------------------------------------------
 
@@ -171,32 +253,45 @@ class Round:
             self._disk.remove(self._directory / file_name(base_offset, suffix + CLEANED))
 
     def _write(self, out: _Output, bases: Sequence[int], counts: _Counts) -> None:
-        before: tuple[BatchHeader, bytes] | None = None
+        before: _MarkedBatch | None = None
         for base in bases:
-            for each in self._batches(base):
+            for batch in self._batches(base):
                 if before is not None:
-                    self._take(out, *before, counts, last=False)
-                before = each
+                    self._take(out, before, counts, last=False)
+                before = batch
         if before is not None:
-            self._take(out, *before, counts, last=True)
+            self._take(out, before, counts, last=True)
         self._flush(out)
 
-    def _take(
-        self, out: _Output, header: BatchHeader, batch: bytes, counts: _Counts, *, last: bool
-    ) -> None:
+    def _batches(self, base: int) -> Iterator[_MarkedBatch]:
+        for chunk in self._chunks(base):
+            marks = self._marks.get((base, chunk.position))
+            at = number = 0
+            for header in chunk.headers():
+                end = at + header.length
+                yield _MarkedBatch(header, chunk.data[at:end], marks, number)
+                at, number = end, number + header.count
+
+    def _take(self, out: _Output, batch: _MarkedBatch, counts: _Counts, *, last: bool) -> None:
+        header = batch.header
         kind = EmptyBatch(
             ends_segment=last,
             begins_epoch=header.leader_epoch != self._epoch,
-            of_producer=header.last_offset in self._producers,
+            of_producer=self._is_of_producer(header),
         )
         self._epoch = header.leader_epoch
-        counts.bytes_before += len(batch)
+        counts.bytes_before += header.length
         counts.records_before += header.count
-        left = self._left(header, batch)
-        if left is not batch:
+        left = self._left(batch)
+        if left is not batch.data:
             counts.same = False
+        if left is None:
+            if not kind.stays:
+                return
+            left = rewrite(header, b"", (), None)
+        if left is not batch.data:
             header = parse_header(left)
-        if not header.count and not kind.stays:
+        elif not header.count and not kind.stays:
             counts.same = False
             return
         counts.bytes_after += len(left)
@@ -212,13 +307,41 @@ class Round:
             self._used(len(out.data))
             out.data, out.headers = bytearray(), []
 
-    def _left(self, header: BatchHeader, batch: bytes) -> bytes:
-        """The batch without what is superseded; itself, if nothing is."""
-        found = keyed(header, batch) if header.count else None
-        if found is None:
-            return batch
-        records, each = found
-        now_ms = self._job.now_ms
+    def _left(self, batch: _MarkedBatch) -> bytes | None:
+        """The batch without what is superseded; itself, if nothing is; None: no record is left."""
+        header, marks, first = batch.header, batch.marks, batch.first
+        if not header.count or header.base_offset >= self._end:
+            return batch.data
+        whole = (1 << header.count) - 1
+        records = None
+        if header.last_offset < self._job.first_dirty:
+            records = opened_records(header, batch.data)
+            keys = None if records is None else batch_keys(header, records)
+            if keys is None:
+                return batch.data
+            live = self._newest.live_in(keys)
+            may_delete = keys.tombstones
+        elif marks is None:
+            return batch.data
+        else:
+            live = marks.live_of(first, header.count)
+            may_delete = marks.may_delete(first)
+        if not live:
+            return None
+        if live == whole and not may_delete:
+            return batch.data
+        if records is None:
+            records = opened_records(header, batch.data)
+        assert records is not None, "they were opened before"
+        if may_delete or header.delete_horizon_ms is not None:
+            return self._without_tombstones(batch, records, live)
+        return picked(header, records, live)
+
+    def _without_tombstones(self, batch: _MarkedBatch, records: bytes, live: int) -> bytes | None:
+        """As `_left`, of a batch that has or had tombstones."""
+        header, now_ms = batch.header, self._job.now_ms
+        each = keyed(header, records)
+        assert each is not None, "their keys were read before"
         tombstones = any(record.tombstone and record.key is not None for record in each)
         horizon = delete_horizon(
             header.delete_horizon_ms, tombstones, self._job.delete_retention_ms, now_ms
@@ -226,16 +349,16 @@ class Round:
         expired = is_expired(horizon, now_ms)
         kept = [
             record
-            for record in each
+            for number, record in enumerate(each)
             # A record without a key is older than the topic's compaction.
             if record.key is None
             or keeps_record(
-                header.base_offset + record.offset_delta,
-                self._newest.get(record.key),
-                expired_tombstone=expired and record.tombstone,
+                superseded=not live >> number & 1, expired_tombstone=expired and record.tombstone
             )
         ]
+        if not kept:
+            return None
         still = horizon.is_new and any(r.tombstone and r.key is not None for r in kept)
         if len(kept) == len(each) and not still:
-            return batch
+            return batch.data
         return rewrite(header, records, kept, horizon.at_ms if still else None)

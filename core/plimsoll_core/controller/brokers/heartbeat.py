@@ -35,6 +35,7 @@ def heartbeat(turn: DecisionContext, request: Heartbeat) -> Answer | Refusal:
         metadata_versions=request.metadata_versions,
         release=request.release,
         unknown_metadata=request.unknown_metadata,
+        groups=request.groups,
     )
     if broker.fenced:
         return _fenced(turn, broker, request)

@@ -11,8 +11,8 @@ from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset
 @dataclass(slots=True, kw_only=True)
 class Contact:
     """When a broker's current lifetime was last heard of, and how much metadata it had applied;
-    which metadata versions it understands, None: it has not said so in this term, its release, and
-    why it applies no more.
+    which metadata versions it understands, None: it has not said so in this term, its release, why
+    it applies no more, and how many groups it coordinates.
     """
 
     broker_epoch: BrokerEpoch
@@ -21,6 +21,7 @@ class Contact:
     metadata_versions: tuple[int, int] | None = None
     release: str = ""
     unknown_metadata: str = ""
+    groups: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,8 @@ class VolatileState:
     displaced: dict[PartitionKey, None] = field(default_factory=dict)
     # When those leaderships go back.
     leaders_due_ms: int | None = None
+    # When it is looked again whether the brokers' own topics may have more replicas.
+    internal_due_ms: int | None = None
     # Bytes that the leader and the new replicas of a moving partition hold.
     copies: dict[PartitionKey, dict[BrokerId, int]] = field(default_factory=dict)
     # Bytes that leaders hold of their partitions; reported slowly.

@@ -1,9 +1,9 @@
 """Which partitions have to move, because a Topic object states other replicas than they have.
 
-Called for DeclareTopic.  Only what is stated moves anything: another replication factor, or the
-rows of an Explicit assignment.  Where the placement formula would put replicas now is not looked
-at: what is placed stays.  A move under way is left alone, unless a broker that it adds stayed away
-for long and another broker can take its place.
+Called for DeclareTopic, and in part for the brokers' own topics.  Only what is stated moves
+anything: another replication factor, or the rows of an Explicit assignment.  Where the placement
+formula would put replicas now is not looked at: what is placed stays.  A move under way is left
+alone, unless a broker that it adds stayed away for long and another broker can take its place.
 Source: the protocol's rule for reassignments; crds/plimsoll.dev_topics.yaml.
 """
 
@@ -39,7 +39,7 @@ def declared_moves(turn: DecisionContext, topic: Topic, request: DeclareTopic) -
         more = len(targets) > at_once
         targets = targets[:at_once]
     else:
-        wants = _wants(turn, request, partitions)
+        wants = wants_of(turn, request.replication_factor, partitions)
         more = len(wants) > at_once
         chosen = choose(turn, wants[:at_once])
         if isinstance(chosen, Refusal):
@@ -49,8 +49,9 @@ def declared_moves(turn: DecisionContext, topic: Topic, request: DeclareTopic) -
     return wishes if isinstance(wishes, Refusal) else (wishes, more)
 
 
-def _wants(turn: DecisionContext, request: DeclareTopic, partitions: list[Partition]) -> list[Want]:
-    factor = request.replication_factor
+def wants_of(turn: DecisionContext, factor: int, partitions: list[Partition]) -> list[Want]:
+    """Those of the partitions that are to have another number of replicas, or another replica
+    instead of one that is lost before it was added."""
     wants = [Want(partition=p, size=factor) for p in partitions]
     movers = running(turn.image)
     for p in partitions:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS, METADATA_VERSION, is_internal
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.topics.internal_replication import MIN_ISR_MAX, wanted_replicas
 from plimsoll_core.controller.topics.topic_creation import TopicPlan, create, created, place_new
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.internal_topics import EnsureInternalTopic
@@ -27,14 +28,14 @@ def ensure_internal_topic(turn: DecisionContext, request: EnsureInternalTopic) -
         message = f"{name} needs metadata version 0.2; upgrade every broker and the operator first."
         return Refusal(reason=Reason.MetadataTooOld, message=message)
     stated = turn.settings.offsets_topic
-    factor = max(min(stated.replication_factor, len(turn.receivers())), 1)
+    factor = wanted_replicas(stated.replication_factor, len(turn.receivers()))
     rows = place_new(turn, name, stated.partitions, factor)
     if isinstance(rows, Refusal):
         return rows
     plan = TopicPlan(
         name=name,
         rows=rows,
-        min_isr=min(2, factor),
+        min_isr=min(MIN_ISR_MAX, factor),
         configs={
             "cleanup.policy": "compact",
             "segment.bytes": str(stated.segment_bytes),

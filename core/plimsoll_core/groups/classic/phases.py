@@ -42,6 +42,7 @@ _NOBODY_CAME_MS_MIN = 1_000
 def prepare(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
     """Everybody has to join again."""
     assert not isinstance(group.phase, Preparing)
+    turn.soft.rebalances += 1
     refuse_syncs(turn, group, Code.REBALANCE_IN_PROGRESS, effects)
     turn.soft.deadlines.clear(EndSyncing(group.group_id))
     first = None

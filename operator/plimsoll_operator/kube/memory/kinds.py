@@ -73,6 +73,8 @@ class Resource:
     """Prunes, sets defaults and validates; built-in kinds are taken as they are."""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
+    columns: tuple[Object, ...] = ()
+    """What `kubectl get` shows, as a custom resource's definition states it."""
 
     @property
     def typed(self) -> bool:
@@ -185,6 +187,7 @@ def custom(definition: Object) -> Iterator[Resource]:
             check=_checked(schema),
             short_names=tuple(names.get("shortNames", ())),
             categories=tuple(names.get("categories", ())),
+            columns=tuple(version.get("additionalPrinterColumns", ())),
         )
 
 

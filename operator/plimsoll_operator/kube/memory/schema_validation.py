@@ -303,6 +303,24 @@ def untyped(value: Any, schema: Schema, path: str) -> Iterator[str]:
                 yield f"{path}.{name}: field not declared in schema"
 
 
+def unknown_fields(value: Any, schema: Schema, path: str) -> Iterator[str]:
+    """The fields that are pruned because the schema does not know them."""
+    if schema.get(_PRESERVE) or schema.get("additionalProperties") is True:
+        return
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from unknown_fields(item, schema.get("items", {}), f"{path}[{index}]")
+    elif isinstance(value, dict):
+        known, rest = schema.get("properties", {}), schema.get("additionalProperties")
+        for name, field in value.items():
+            at = f"{path}.{name}" if path else name
+            inner = known.get(name, rest or None)
+            if inner is None:
+                yield at
+            else:
+                yield from unknown_fields(field, inner, at)
+
+
 _APPLY_TYPES = {
     "integer": "numeric (int or float)",
     "number": "numeric (int or float)",

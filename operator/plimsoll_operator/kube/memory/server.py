@@ -37,6 +37,7 @@ from plimsoll_operator.kube.resources import Kind
 
 BODY_BYTES_MAX = 3 * 2**20
 PROTOBUF = "application/vnd.kubernetes.protobuf"
+JSON_PATCH = "application/json-patch+json"
 TARGETS_MAX = 1_000
 """How many paths are remembered."""
 PAGES_MAX = 1_000
@@ -271,6 +272,9 @@ def _decoded(request: HttpRequest) -> dict[str, Any]:
     """Server-side apply may be YAML; everything else is JSON."""
     if request.content_type == PROTOBUF:
         text = "the body of the request was in an unknown format: protobuf is not spoken here"
+        raise StatusError(415, "UnsupportedMediaType", text)
+    if request.content_type == JSON_PATCH:
+        text = "JSON patches are not served here: patch with --type merge"
         raise StatusError(415, "UnsupportedMediaType", text)
     try:
         body = msgspec.json.decode(request.body)

@@ -6,9 +6,11 @@ change them one after the other.
 
 from __future__ import annotations
 
+from plimsoll_core.controller.brokers.membership import next_members
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.api.conditions import condition
+from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 
@@ -33,7 +35,23 @@ def is_settled(term: Term, wanted: Ids) -> bool:
     return left_ms <= 0
 
 
-def settling_condition(wanted: tuple[int, ...]) -> Condition:
+def unsettled(term: Term, cluster: LogCluster) -> Condition | None:
+    """What is said while the members are not, and do not become, what the spec asks for now; None
+    when they are or do.  An edit that cannot be followed at all is not looked at by `is_settled`:
+    what that remembers may be of an earlier one."""
+    image = term.image
+    wanted = next_members(image.members, cluster.count, cluster.excluded_ids)
+    if set(wanted) == set(image.members) - set(image.leaving):
+        return None
+    if term.settling is not None and term.settling[0] == wanted:
+        if term.monotonic_ms() - term.settling[1] < SETTLE_MS:
+            return settling_condition(wanted)
+        text = f"The spec asks for {brokers_text(wanted)}: the condition Blocked says what waits."
+        return condition("Reconciling", True, "Blocked", text)
+    return None
+
+
+def settling_condition(wanted: Ids) -> Condition:
     """Edits often come in several; a wish stands for some seconds before it is acted on."""
     text = (
         f"The spec asks for {brokers_text(wanted)}; the members change once it has not been edited"

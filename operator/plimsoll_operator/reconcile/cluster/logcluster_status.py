@@ -6,6 +6,8 @@ read back.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from plimsoll_operator.api.cluster_ids import kafka_id
@@ -16,17 +18,20 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.blocked_actions import blocked_condition, that_wait, worst_first
-from plimsoll_operator.reconcile.cluster.edit_settling import settling_condition
+from plimsoll_operator.reconcile.cluster.edit_settling import unsettled
 from plimsoll_operator.reconcile.cluster.release_versions import versions
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.restarts.pod_state import troubles_text
 from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
 from plimsoll_operator.reconcile.restarts.roll_progress import rolls_condition
 from plimsoll_operator.status.cluster_conditions import cluster_conditions
-from plimsoll_operator.status.cluster_counts import cluster_status
+from plimsoll_operator.status.cluster_counts import cluster_status, groups_status
 from plimsoll_operator.status.status_writer import StatusDraft, Target
 from plimsoll_operator.status.unclean_recovery_condition import TYPE as UNCLEAN
 from plimsoll_operator.status.unclean_recovery_condition import UncleanRecovery
+
+NOTHING_TO_DO = "No human action is needed."
+SEE_BLOCKED = "No human action is needed but what the condition Blocked may ask for."
 
 
 def unclean_recovery_of(term: Term) -> UncleanRecovery:
@@ -47,14 +52,15 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         blocked=tuple(_blocked(term)[:BLOCKED_MAX]),
         versions=versions(term),
         volume_size=term.volume_size,
+        groups=groups_status(_told_groups(term)),
     )
     found_so = cluster_conditions(image, status, troubles_text(term.troubles))
     shown = {c.type: c for c in (*found_so, *_notes(term))}
     rolling = restarts_of(term).rolling
     if rolling is not None:
         shown["Reconciling"] = rolls_condition(rolling)
-    elif term.settling is not None and shown["Reconciling"].status == "False":
-        shown["Reconciling"] = settling_condition(term.settling[0])
+    elif shown["Reconciling"].status == "False" and (edit := unsettled(term, found)):
+        shown["Reconciling"] = edit
     if (stalled := shown.get("Stalled")) and stalled.status == "True":
         shown["Ready"] = unready(shown["Ready"], stalled)
         if shown["Reconciling"].status != "True":
@@ -67,6 +73,14 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         shown=term.objects.clusters.conditions(key),
         version=found.metadata.resource_version,
     )
+
+
+def _told_groups(term: Term) -> Iterator[int | None]:
+    """By brokers that take part: another one has taken over what a dead one coordinated."""
+    heard = term.controller.soft.contacts
+    for broker_id, broker in term.image.brokers.items():
+        if broker.active and broker_id in heard:
+            yield heard[broker_id].groups
 
 
 def _without_log(term: Term, found: LogCluster) -> StatusDraft | None:
@@ -91,9 +105,11 @@ def _notes(term: Term) -> list[Condition]:
     """The conditions that are always shown, and those that reconcilers report."""
     notes = {
         "Blocked": condition("Blocked", False, "NothingWaits", "No voluntary action waits."),
-        "Stalled": condition("Stalled", False, "NothingToDo", "No human action is needed."),
+        "Stalled": condition("Stalled", False, "NothingToDo", NOTHING_TO_DO),
         UNCLEAN: unclean_recovery_of(term).condition(term.now_ms()),
     } | term.notes
     if rows := that_wait(_blocked(term)):
         notes["Blocked"] = blocked_condition(rows)
+        if "Stalled" not in term.notes:
+            notes["Stalled"] = condition("Stalled", False, "NothingToDo", SEE_BLOCKED)
     return list(notes.values())

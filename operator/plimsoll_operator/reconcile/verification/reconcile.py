@@ -52,6 +52,7 @@ async def reconcile(term: Term, key: Key) -> None:
         image_pull_secrets=term.options.image_pull_secrets,
         set_user=term.options.set_user,
         api_server_ports=term.options.api_server_ports,
+        output=term.options.driver_output,
     )
     try:
         status = await _step(term, verification, driver)
@@ -181,9 +182,7 @@ def _running(job: Object, driver: SparkDriver) -> VerificationStatus:
     """A driver that has said nothing: not yet, or never."""
     if not _failed(job):
         return _pending("DriverStarted", "The driver's pod is starting.")
-    message = (
-        f"The driver's pod ended without a verdict; see kubectl logs job/{driver.name}-driver."
-    )
+    message = f"The driver's pod ended without a verdict; see {driver.where_it_says}"
     return VerificationStatus(
         phase="Failed",
         verdict="Inconclusive",
@@ -218,7 +217,7 @@ def _progress(content: dict[str, Any], driver: SparkDriver) -> VerificationStatu
             "The topic is read back and compared with what was acknowledged. A verdict comes "
             f"within verify.timeoutSeconds ({timeout_s}), and by deadlineSeconds "
             f"({driver.deadline_seconds}) after the start in any case; records that others write "
-            f"to the topic make it longer. How far it is: kubectl logs job/{driver.name}-driver."
+            f"to the topic make it longer. How far it is: {driver.where_it_says}"
         )
     return VerificationStatus(
         phase=phase,

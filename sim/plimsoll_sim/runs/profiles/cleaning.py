@@ -1,4 +1,4 @@
-"""Runs about compacted topics, whose logs are cleaned all the time.
+"""Runs about compacted topics, whose logs are cleaned all the time; in half of them groups, too.
 
 Asked for by name; of the other runs a tenth has compacted topics, too (`runs.run`).
 """
@@ -33,6 +33,9 @@ CLEANING: dict[str, Profile] = {
             "retention_bytes": (None,),
             "retention_ms": (None,),
             "producers": ACKED,
+            "committers": (0, 0, 2),
+            "members": ((), (), (("eager", "static"),)),
+            "offsets_partitions": (1, 2),
         },
     ),
 }

@@ -1,4 +1,5 @@
-"""Runs about groups: coordinators move, die and come back while offsets are committed."""
+"""Runs about groups: coordinators move, die and come back while offsets are committed, and what
+they wrote is cleaned."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ GROUPS: dict[str, Profile] = {
             "pause_broker": 4,
             "cut_link_between_brokers": 5,
             "cut_broker_from_controllers": 4,
+            "crash_broker_at_io": 3,
+            "cut_power_of_broker": 1,
             "cut_client_from_broker": 2,
             "isolate_broker": 5,
             "stall_metadata_stream": 3,
@@ -30,7 +33,9 @@ GROUPS: dict[str, Profile] = {
             "lag_time_max_ms": (1_000, 5_000),
             "latency_us": (LatencyUs(100, 5_000), LatencyUs(1_000, 40_000)),
             "think_ms": ((10, 500), (200, 2_000)),
-            "segment_bytes": (200, 1_000, 1_000_000),
+            # Of 300 bytes: batches of several records, of which a cleaner takes a part.
+            "segment_bytes": (200, 300, 1_000, 1_000_000),
+            "compacted": (False, False, True),
             "producers": (((-1, True),),),
             "consumers": (0,),
             "committers": (2, 3, 5),

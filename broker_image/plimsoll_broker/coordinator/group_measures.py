@@ -1,0 +1,169 @@
+"""What is measured of the groups that are coordinated here: how many in which state, their members,
+and how far each is behind on each topic.
+
+Owned by `roles`; the metrics read what the last look found, so that a scrape costs nothing that
+grows with the groups.  A look goes through all groups in slices, every few seconds.  It decides
+nothing, and tells nothing to clients.  Source: docs/protocol.md §5.8.2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from plimsoll_broker.background.time_slices import in_slices
+from plimsoll_broker.coordinator.group_shard import GroupShard, ShardPhase
+from plimsoll_broker.coordinator.lag_text import lag_text
+from plimsoll_broker.coordinator.log_ends import LogEnds
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_core.coordination.outcome import RefusedAsWhole
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.admin import STATES, seen_state
+from plimsoll_core.groups.lag import EndHistory, FurthestBehind, topic_lag
+from plimsoll_core.groups.operations import CommitOffsets, OffsetsCommitted, Operation
+from plimsoll_core.groups.state import CommittedOffset
+
+LOOK_EVERY_S = 10.0
+PARTITIONS_MAX = 10_000
+"""Whose ends are known at a time: a thousand bytes each."""
+
+Shards = Callable[[], list[GroupShard]]
+
+
+@dataclass(slots=True)
+class GroupStats:
+    """Counters since the start; only grow."""
+
+    loads: int = 0
+    load_ms: int = 0
+    commits: int = 0
+    """Offsets that were committed."""
+    commit_failures: Counter[str] = field(default_factory=Counter)
+    """Offsets that were not, by Kafka's word for the code."""
+    rebalances_ended: int = 0
+    """Of shards that are not here any more."""
+
+    def answered(self, op: Operation, answer: object) -> None:
+        """Counted are commits."""
+        match op, answer:
+            case CommitOffsets(), OffsetsCommitted(partitions):
+                failed = [one.code.name for one in partitions if one.code is not Code.NONE]
+                self.commits += len(partitions) - len(failed)
+                self.commit_failures.update(failed)
+            case CommitOffsets(offsets=offsets), RefusedAsWhole(code=code):
+                self.commit_failures[code.name] += len(offsets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsSeen:
+    """What one look found."""
+
+    states: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(STATES, 0))
+    """Groups by state, in Kafka's words."""
+    lag_text: bytes = b""
+    """As Prometheus reads it; empty: none is measured."""
+    series_left_out: int = 0
+    """Groups' topics that are not shown, because others are further behind."""
+    partitions_left_out: int = 0
+    """Committed offsets to which no log end is known."""
+
+    @property
+    def groups(self) -> int:
+        return sum(self.states.values())
+
+
+class GroupMeasures:
+    """`series_max`: groups' topics whose lag is shown; 0: no lag is measured, and no broker asked
+    for it."""
+
+    def __init__(self, manager: ReplicaManager, shards: Shards, series_max: int) -> None:
+        # What the last look found.
+        self.seen = GroupsSeen()
+        self._manager = manager
+        self._shards = shards
+        self._series_max = series_max
+        self._ends = LogEnds(manager)
+
+    @property
+    def measures_lag(self) -> bool:
+        return self._series_max > 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            await self.look()
+
+    async def look(self) -> None:
+        states = Counter(dict.fromkeys(STATES, 0))
+        async for shard, group_id in in_slices(self._groups()):
+            group = shard.state.groups.get(group_id)
+            if group is not None:
+                states[seen_state(group, shard.soft)] += 1
+        if not self.measures_lag:
+            self.seen = GroupsSeen(states=states)
+            return
+        await self._ends.look(await self._wanted())
+        lags, left_out = await self._lags()
+        self.seen = GroupsSeen(
+            states=states,
+            lag_text=await lag_text(lags.shown()),
+            series_left_out=lags.left_out,
+            partitions_left_out=left_out,
+        )
+
+    # --- lag ------------------------------------------------------------------------------------
+
+    async def _wanted(self) -> list[PartitionKey]:
+        wanted: dict[PartitionKey, None] = {}
+        async for _, topic, committed in in_slices(self._topics()):
+            for index, offset in committed.items():
+                key = self._key(topic, index, offset)
+                if key is not None and len(wanted) < PARTITIONS_MAX:
+                    wanted[key] = None
+        return list(wanted)
+
+    async def _lags(self) -> tuple[FurthestBehind, int]:
+        lags, now_ms, unknown = FurthestBehind(self._series_max), self._manager.now_ms(), 0
+
+        def history(index: int, offset: CommittedOffset) -> EndHistory | None:
+            nonlocal unknown
+            key = self._key(topic, index, offset)
+            found = None if key is None else self._ends.history(key)
+            unknown += found is None
+            return found
+
+        async for group_id, topic, committed in in_slices(self._topics()):
+            lag = topic_lag(group_id, topic, committed, history, now_ms)
+            if lag is not None:
+                lags.add(lag)
+        return lags, unknown
+
+    def _key(self, topic: str, index: int, offset: CommittedOffset) -> PartitionKey | None:
+        """None: the topic, as it was when the offset was committed, is gone."""
+        image = self._manager.image
+        if image is None:
+            return None
+        topic_id = offset.topic_id or image.topic_ids.get(topic)
+        if topic_id is None or topic_id not in image.topics:
+            return None
+        return PartitionKey(topic_id, index)
+
+    # --- what is there now, however long it takes to go through it ------------------------------
+
+    def _groups(self) -> Iterator[tuple[GroupShard, str]]:
+        for shard in self._shards():
+            if shard.phase is ShardPhase.ACTIVE:
+                for group_id in list(shard.state.groups):
+                    if shard.leads:
+                        yield shard, group_id
+
+    def _topics(self) -> Iterator[tuple[str, str, Mapping[int, CommittedOffset]]]:
+        for shard, group_id in self._groups():
+            group = shard.state.groups.get(group_id)
+            if group is not None:
+                for topic, committed in list(group.offsets.items()):
+                    yield group_id, topic, committed

@@ -1,0 +1,134 @@
+"""Where the logs end for which groups have committed offsets: looked at every few seconds.
+
+Owned by `group_measures`, which says which partitions.  Of a partition that is in sync here the
+broker's own log tells; the leaders of the others are asked, as followers ask them (ListOffsets on
+the replication port), some hundred partitions a request and one leader after another.  A leader
+that does not answer is left alone until the next look: what it said last still stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+
+from plimsoll_broker.background.time_slices import in_slices
+from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_core.cluster import listener_peers
+from plimsoll_core.cluster.model import Partition, PartitionKey
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.lag import EndHistory
+from plimsoll_core.ids import BrokerId
+from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.headers import request_frame
+from plimsoll_wire.messages import decode_response, encode_request
+from plimsoll_wire.primitives import MalformedMessage
+
+ASKED_AT_ONCE = 500
+"""Partitions in one request: its reply is read in a few milliseconds."""
+CONNECT_S = 2.0
+SILENCE_S = 5.0
+_VERSION, _LATEST = 5, -1
+_CORRELATION_BYTES = 4
+
+
+class LogEnds:
+    """`manager`: of this broker, which knows the metadata."""
+
+    def __init__(self, manager: ReplicaManager) -> None:
+        self._manager = manager
+        # Of every partition that was asked for last.
+        self._histories: dict[PartitionKey, EndHistory] = {}
+        self._numbers = count(1)
+
+    def history(self, key: PartitionKey) -> EndHistory | None:
+        """None: its end was never heard of."""
+        return self._histories.get(key)
+
+    async def look(self, wanted: Sequence[PartitionKey]) -> None:
+        """Where they end now; the others are forgotten."""
+        self._histories = {k: self._histories[k] for k in wanted if k in self._histories}
+        elsewhere: dict[BrokerId, list[Partition]] = {}
+        async for key in in_slices(wanted):
+            image = self._manager.image
+            partition = None if image is None else image.partitions.get(key)
+            if partition is None or self._here(partition) or partition.leader is None:
+                continue
+            elsewhere.setdefault(partition.leader, []).append(partition)
+        for leader, partitions in sorted(elsewhere.items()):
+            try:
+                await self._ask(leader, partitions)
+            except (PeerLost, MalformedMessage):
+                continue
+
+    def _note(self, key: PartitionKey, end: int) -> None:
+        self._histories.setdefault(key, EndHistory()).note(end, self._manager.now_ms())
+
+    def _here(self, partition: Partition) -> bool:
+        """Whether this broker's own log is in sync, and told."""
+        manager, hosted = self._manager, self._manager.hosted(partition.key)
+        if hosted is None or hosted.replica.failed or not manager.is_here(hosted):
+            return False
+        if manager.settings.broker_id not in partition.isr:
+            return False
+        self._note(partition.key, hosted.log.log_end_offset)
+        return True
+
+    # --- leaders elsewhere ----------------------------------------------------------------------
+
+    async def _ask(self, leader: BrokerId, partitions: Sequence[Partition]) -> None:
+        image = self._manager.image
+        broker = None if image is None else image.brokers.get(leader)
+        endpoint = None if broker is None else listener_peers.for_followers(broker)
+        if endpoint is None or leader == self._manager.settings.broker_id:
+            return
+        connection = await PeerConnection.open(endpoint.host, endpoint.port, CONNECT_S)
+        try:
+            for first in range(0, len(partitions), ASKED_AT_ONCE):
+                await self._ask_some(connection, partitions[first : first + ASKED_AT_ONCE])
+        finally:
+            connection.close()
+
+    async def _ask_some(self, connection: PeerConnection, asked: Sequence[Partition]) -> None:
+        named = self._by_name(asked)
+        body = encode_request(ApiKey.LIST_OFFSETS, _VERSION, self._request(named))
+        number = next(self._numbers) & 0x7FFFFFFF
+        frame = request_frame(ApiKey.LIST_OFFSETS, _VERSION, number, "plimsoll-lag", body)
+        reply = bytes(await connection.request(frame, SILENCE_S))
+        if int.from_bytes(reply[:_CORRELATION_BYTES]) != number:
+            raise PeerLost("a reply to another request")
+        told = decode_response(ApiKey.LIST_OFFSETS, _VERSION, reply[_CORRELATION_BYTES:])
+        for topic in told.topics:
+            partitions = named.get(topic.name, {})
+            for one in topic.partitions:
+                partition = partitions.get(one.partition_index)
+                if partition is not None and one.error_code == Code.NONE and one.offset >= 0:
+                    self._note(partition.key, one.offset)
+
+    def _by_name(self, asked: Iterable[Partition]) -> dict[str, dict[int, Partition]]:
+        """Without those whose topic is gone."""
+        found: dict[str, dict[int, Partition]] = {}
+        image = self._manager.image
+        for partition in asked:
+            topic = None if image is None else image.topics.get(partition.topic_id)
+            if topic is not None:
+                found.setdefault(topic.name, {})[partition.index] = partition
+        return found
+
+    def _request(self, named: dict[str, dict[int, Partition]]) -> dict[str, object]:
+        topics = [
+            {
+                "name": name,
+                "partitions": [
+                    {
+                        "partition_index": index,
+                        "current_leader_epoch": partition.leader_epoch,
+                        "timestamp": _LATEST,
+                    }
+                    for index, partition in partitions.items()
+                ],
+            }
+            for name, partitions in named.items()
+        ]
+        broker_id = self._manager.settings.broker_id
+        return {"replica_id": broker_id, "isolation_level": 0, "topics": topics}

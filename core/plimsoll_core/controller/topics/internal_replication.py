@@ -1,0 +1,85 @@
+"""Gives the brokers' own topics more replicas once there are more brokers.
+
+Called by ticks, every few seconds.  Such a topic is made when the first group is looked for, on as
+many brokers as take part then; no object states its replicas, so nobody else would raise them.  It
+never lowers any: what a person took away with more brokers than replicas is given back, up to
+`offsets.topic.replication.factor`.  What an object moves is left to it, and looked at again.
+Source: docs/protocol.md §5.8.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.cluster.internal_topics import INTERNAL_TOPICS
+from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
+from plimsoll_core.cluster.move_owners import mover_of, running
+from plimsoll_core.cluster.records import TopicConfigured
+from plimsoll_core.controller.kernel.availability_margin import away
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
+from plimsoll_core.controller.moves.declared_moves import wants_of
+from plimsoll_core.controller.moves.partition_move import begun, check_target
+from plimsoll_core.controller.moves.target_choice import choose
+from plimsoll_core.controller.topics.min_isr_change import spread_min_isr
+from plimsoll_core.errors import Refusal
+
+CAUSE = "more brokers may hold it"
+LOOK_EVERY_MS = 5_000
+MIN_ISR_MAX = 2
+
+
+def wanted_replicas(stated: int, brokers: int) -> int:
+    """Of a topic of which `stated` are asked for, while so many brokers may have one."""
+    return max(min(stated, brokers), 1)
+
+
+def raise_replicas(turn: DecisionContext) -> None:
+    """Begin what is missing: a bounded number of moves a look."""
+    due_ms = turn.soft.internal_due_ms
+    if due_ms is not None and turn.now_ms < due_ms:
+        return
+    turn.soft.internal_due_ms = turn.now_ms + LOOK_EVERY_MS
+    for name in sorted(INTERNAL_TOPICS):
+        topic_id = turn.image.topic_ids.get(name)
+        if topic_id is not None:
+            _raise(turn, turn.image.topics[topic_id])
+
+
+def _raise(turn: DecisionContext, topic: Topic) -> None:
+    stated = turn.settings.offsets_topic.replication_factor
+    factor = max(wanted_replicas(stated, len(turn.receivers())), topic.replication_factor)
+    keys = (PartitionKey(topic.id, index) for index in range(topic.partitions))
+    partitions = [turn.image.partitions[key] for key in keys]
+    movers = running(turn.image)
+    free = [
+        p for p in partitions if len(p.target) <= factor and mover_of(movers, p.key) is None
+    ]  # fmt: skip
+    wants = wants_of(turn, factor, free)[: turn.settings.slice_partitions_max]
+    targets = choose(turn, wants)
+    if isinstance(targets, Refusal):
+        return  # racks that are not known, say: looked at again
+    wishes: list[tuple[Partition, PartitionUpdate]] = []
+    for p, target in targets:
+        wish = check_target(turn, p, target) or begun(p, target, away(turn.image))
+        if isinstance(wish, PartitionUpdate):
+            wishes.append((p, wish))
+    if wishes:
+        _configure(turn, topic, factor)
+        turn.change(wishes, CAUSE)
+    spread_min_isr(turn, topic.id)
+
+
+def _configure(turn: DecisionContext, topic: Topic, factor: int) -> None:
+    """A partition's effective min ISR is no more than its settled replicas, so it may be stated
+    before the new ones are in sync."""
+    min_isr = max(topic.min_isr, min(MIN_ISR_MAX, factor))
+    if (topic.replication_factor, topic.min_isr) == (factor, min_isr):
+        return
+    turn.add(
+        TopicConfigured(
+            cause=CAUSE,
+            topic_id=topic.id,
+            configs=dict(sorted(topic.configs.items())),
+            min_isr=min_isr,
+            replication_factor=factor,
+        )
+    )

@@ -1,0 +1,133 @@
+"""Consumer lag: how far a group is behind the ends of the logs that it reads, in records and in
+time, and which of all groups are shown.
+
+Called by the broker's `coordinator.group_measures`, which looks at committed offsets and log ends
+every few seconds.  It reads no record: that a record is old is told from when the log's end was
+first seen behind it, by the coordinator's own clock, never by producers' timestamps.  Source:
+docs/protocol.md §5.8.2.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from heapq import heappush, heappushpop
+from typing import NamedTuple
+
+from plimsoll_core.groups.state import CommittedOffset
+
+SAMPLES_MAX = 24
+"""Of one partition: the newest as they were seen, older ones further and further apart."""
+
+
+class EndHistory:
+    """When the end of one partition's log was first seen where.  What it tells of is never older
+    than its first sample."""
+
+    __slots__ = ("_ends", "_times_ms")
+
+    def __init__(self) -> None:
+        # Growing: ends, and when each was first seen.
+        self._ends = array("q")
+        self._times_ms = array("q")
+
+    def note(self, end: int, now_ms: int) -> None:
+        """The log ends there now.  One that shrank (an unclean election) begins anew."""
+        if self._ends and end <= self._ends[-1]:
+            if end == self._ends[-1]:
+                return
+            del self._ends[:], self._times_ms[:]
+        self._ends.append(end)
+        self._times_ms.append(now_ms)
+        if len(self._ends) > SAMPLES_MAX:
+            at = self._least_missed(now_ms)
+            del self._ends[at], self._times_ms[at]
+
+    def _least_missed(self, now_ms: int) -> int:
+        """Without it ages are told as too short by the least part of themselves."""
+        times = self._times_ms
+
+        def part(at: int) -> float:
+            return (times[at + 1] - times[at - 1]) / max(now_ms - times[at - 1], 1)
+
+        return min(range(1, len(times) - 1), key=part)
+
+    @property
+    def end(self) -> int | None:
+        """As seen last; None: never."""
+        return self._ends[-1] if self._ends else None
+
+    def behind_since_ms(self, position: int) -> int | None:
+        """Since when the log has certainly gone on behind `position`; None: it has not."""
+        at = bisect_right(self._ends, position)
+        return self._times_ms[at] if at < len(self._ends) else None
+
+
+class TopicLag(NamedTuple):
+    """One group's lag on one topic, over the partitions for which it has committed.
+
+    `records`: offsets between its committed ones and the ends, added up.  `behind_ms`: for how long
+    its oldest unread record has been there, at least; 0: it has read everything.  `position`: its
+    committed offsets, added up: whether it moves.
+    """
+
+    records: int
+    group_id: str
+    topic: str
+    behind_ms: int
+    position: int
+
+
+History = Callable[[int, CommittedOffset], EndHistory | None]
+"""Of a partition, which is found by its index and what is committed; None: its end is not known."""
+
+
+def topic_lag(
+    group_id: str,
+    topic: str,
+    committed: Mapping[int, CommittedOffset],
+    history: History,
+    now_ms: int,
+) -> TopicLag | None:
+    """None: no partition's end is known.  Those that are not known are left out."""
+    records = behind_ms = position = known = 0
+    for index, offset in committed.items():
+        ends = history(index, offset)
+        if ends is None or ends.end is None:
+            continue
+        known += 1
+        position += offset.offset
+        records += max(ends.end - offset.offset, 0)
+        since_ms = ends.behind_since_ms(offset.offset)
+        if since_ms is not None:
+            behind_ms = max(behind_ms, now_ms - since_ms)
+    return TopicLag(records, group_id, topic, behind_ms, position) if known else None
+
+
+class FurthestBehind:
+    """The lags that are shown: so many of all, those with the most records; ties by name."""
+
+    __slots__ = ("_heap", "_most", "left_out")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        # A heap of those that are shown, the smallest first.
+        self._heap: list[TopicLag] = []
+        self.left_out = 0
+
+    def add(self, lag: TopicLag) -> None:
+        if len(self._heap) < self._most:
+            heappush(self._heap, lag)
+            return
+        self.left_out += 1
+        if self._heap:
+            heappushpop(self._heap, lag)
+
+    def shown(self) -> list[TopicLag]:
+        """By group and topic."""
+        return sorted(self._heap, key=_name)
+
+
+def _name(lag: TopicLag) -> tuple[str, str]:
+    return lag.group_id, lag.topic

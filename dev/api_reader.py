@@ -1,0 +1,75 @@
+"""Reads of the Kubernetes API over connections that stay: what `kubectl get -o json` gives, for a
+hundredth of its processor time.  Called by `Cluster` in dev/kubectl.py; it writes nothing."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+from kubernetes import config
+from urllib3.exceptions import HTTPError
+
+ALL_GROUPS = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+NOT_FOUND = 404
+DISCOVERY_S = 20.0
+
+
+class ReadFailed(RuntimeError):
+    """The API server did not answer as it should; the message is what it said."""
+
+
+class ApiReader:
+    """Connections to the API server of a kubeconfig's current context; threads may share it."""
+
+    def __init__(self, kubeconfig: str | None) -> None:
+        self._client = config.new_client_from_config(kubeconfig)
+        # Path and whether it has namespaces, by a resource's plural, singular and short names.
+        self._resources: dict[str, tuple[str, bool]] = {}
+        self._discovering = threading.Lock()
+
+    def get(self, path: str, timeout_s: float, accept: str = "application/json") -> str | None:
+        """A response's body; None: there is no such thing."""
+        call = self._client.param_serialize(
+            "GET", path, header_params={"Accept": accept}, auth_settings=["BearerToken"]
+        )
+        try:
+            reply = self._client.call_api(*call, _request_timeout=timeout_s)
+            reply.read()
+        except HTTPError as error:
+            raise ReadFailed(f"{path}: {error}") from error
+        said: str = reply.data.decode()
+        if reply.status == NOT_FOUND:
+            return None
+        if reply.status >= 300:
+            raise ReadFailed(f"{path}: {reply.status} {said}")
+        return said
+
+    def path_of(self, kind: str, namespace: str) -> str:
+        """Of a resource's collection; `kind` as kubectl takes it."""
+        with self._discovering:
+            # CRDs may have come since.
+            if kind not in self._resources:
+                self._discover()
+            if kind not in self._resources:
+                raise ReadFailed(f"the server has no resource {kind!r}")
+            path, namespaced = self._resources[kind]
+        prefix, _, plural = path.rpartition("/")
+        return f"{prefix}/namespaces/{namespace}/{plural}" if namespaced else path
+
+    def _discover(self) -> None:
+        for root in ("/apis", "/api"):
+            groups = json.loads(self.get(root, DISCOVERY_S, ALL_GROUPS) or '{"items": []}')
+            for group in groups["items"]:
+                name, version = group["metadata"].get("name"), group["versions"][0]
+                prefix = "/".join(part for part in (root, name, version["version"]) if part)
+                for one in version.get("resources", ()):
+                    self._add(one, prefix)
+
+    def _add(self, resource: dict[str, Any], prefix: str) -> None:
+        plural = resource["resource"]
+        found = f"{prefix}/{plural}", resource["scope"] == "Namespaced"
+        short = resource.get("shortNames", ())
+        for name in (plural, resource.get("singularResource") or plural, *short):
+            # Built-in groups come last, and are meant where a name is used twice.
+            self._resources[name] = found

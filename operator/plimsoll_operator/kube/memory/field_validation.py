@@ -1,0 +1,83 @@
+"""What a client hears of fields that no schema knows: refused, warned of, or nothing.
+
+Clients behind a socket ask for it (`fieldValidation`; `kubectl apply` for Strict), and hear
+warnings by default; the operator's own requests do not.  Of custom resources alone, and not of
+server-side apply, which takes no such field in any case.  Called by `serving`, before the request
+is carried out.
+
+Source: Kubernetes' "Server Side Field Validation", and apiserver `pkg/endpoints/handlers`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from plimsoll_operator.kube.memory.kinds import Resource
+from plimsoll_operator.kube.memory.schema_validation import unknown_fields
+from plimsoll_operator.kube.memory.server import BODY_BYTES_MAX, MemoryApiServer
+from plimsoll_operator.kube.memory.status_errors import StatusError, bad_request
+from plimsoll_operator.kube.memory.writes import MERGE
+from plimsoll_operator.kube.port import HttpRequest, Object
+
+FIELDS_MAX = 20
+PATH_LENGTH_MAX = 200
+"""How many are named at most, and how much of each: names come from the client, and go into a
+header."""
+METADATA = frozenset(
+    {
+        "annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp",
+        "finalizers", "generateName", "generation", "labels", "managedFields", "name", "namespace",
+        "ownerReferences", "resourceVersion", "selfLink", "uid",
+    }
+)  # fmt: skip
+
+
+def unknown(server: MemoryApiServer, request: HttpRequest) -> list[str]:
+    """Warnings for the client.  Raises `StatusError` where it asked for Strict."""
+    directive = request.params.get("fieldValidation") or "Warn"
+    patched = request.method == "PATCH"
+    media = request.content_type.partition(";")[0]
+    if request.method not in ("POST", "PUT", "PATCH") or directive == "Ignore":
+        return []
+    if (patched and media != MERGE) or len(request.body) > BODY_BYTES_MAX:
+        return []
+    resource = server.target(request.path).resource
+    body = _body(request)
+    if resource.schema is None or body is None:
+        return []
+    paths = islice(_fields(resource, body), FIELDS_MAX)
+    found = [f'unknown field "{path[:PATH_LENGTH_MAX]}"' for path in paths]
+    if not found or directive != "Strict":
+        return found
+    why = f"strict decoding error: {', '.join(found)}"
+    if patched:
+        text = f'"" is invalid: patch: Invalid value: {json.dumps(json.dumps(body))}: {why}'
+        raise StatusError(422, "Invalid", text)
+    kind, version = resource.kind.kind, resource.kind.api_version.rpartition("/")[2]
+    raise bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {why}')
+
+
+def _body(request: HttpRequest) -> Object | None:
+    """None: the server says what is wrong with it."""
+    try:
+        body = msgspec.json.decode(request.body)
+    except msgspec.DecodeError:
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _fields(resource: Resource, body: Object) -> Iterator[str]:
+    assert resource.schema is not None
+    known: dict[str, Any] = {"apiVersion": {}, "kind": {}}
+    known |= resource.schema["properties"] | {
+        "metadata": {"properties": dict.fromkeys(METADATA, _ANY)}
+    }
+    yield from unknown_fields(body, {**resource.schema, "properties": known}, "")
+
+
+_ANY: Object = {"x-kubernetes-preserve-unknown-fields": True}

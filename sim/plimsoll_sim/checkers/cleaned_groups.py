@@ -1,0 +1,91 @@
+"""Cleaned logs of groups: replayed they give what coordinators wrote (G10, CompactedSame).
+
+`GroupChecker` tells every record that it reads in a log that is led, so that each is known as it
+was written; `check` is called by the replica checker for every log whose segments are others now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.storage.log import Log
+from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
+from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_core.groups.apply import apply
+from plimsoll_core.groups.records import GroupRecord
+from plimsoll_core.groups.state import GroupsState
+from plimsoll_sim.oracle.partition_ghost import Copy, PartitionGhost, Violation
+from plimsoll_wire.batches import HEADER_SIZE, iter_headers
+from plimsoll_wire.coordinator_records import UnknownGroupRecord, decode_group_record
+from plimsoll_wire.record_sets import iter_records
+
+
+class LogPlaceOfRecord(NamedTuple):
+    """Where a record stands in a log, and of which leader epoch its batch is."""
+
+    offset: int
+    epoch: int
+
+
+def group_records(log: Log, start: int, end: int) -> Iterator[tuple[LogPlaceOfRecord, GroupRecord]]:
+    """Those in [start, end) that this release knows, in log order."""
+    offset = start
+    while offset < end:
+        data = bytes(log.read(offset, 2**30, end))
+        at = 0
+        for header in iter_headers(data):
+            body = data[at + HEADER_SIZE : at + header.length]
+            at += header.length
+            for place, key, value in iter_records(header, body):
+                record = decode_group_record(key, value)
+                if place >= start and not isinstance(record, UnknownGroupRecord):
+                    yield LogPlaceOfRecord(place, header.leader_epoch), record
+            offset = header.next_offset
+        if not data:
+            return
+
+
+class UncleanedRecords:
+    """What coordinators wrote, whatever cleaners took of it since."""
+
+    def __init__(self) -> None:
+        self._records: dict[PartitionKey, dict[LogPlaceOfRecord, GroupRecord]] = {}
+
+    def saw(self, key: PartitionKey, place: LogPlaceOfRecord, record: GroupRecord) -> None:
+        """In a log that is led, where every record is looked at as soon as it is written."""
+        known = self._records.setdefault(key, {}).setdefault(place, record)
+        if known != record:
+            raise Violation("CompactedSame", f"{key}: {place} is {record}, written was {known}")
+
+    def check(self, ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
+        """G10: the log says of every group what it would say if nothing had been cleaned, unless a
+        half copied log was elected uncleanly (10.4)."""
+        if hosted.name != GROUP_OFFSETS or not copy.is_cleaned or ghost.unclean_epoch >= 0:
+            return
+        log, written = hosted.log, self._records.get(ghost.key, {})
+        held = dict(group_records(log, log.log_start_offset, log.log_end_offset))
+        cleaned, whole = GroupsState(), GroupsState()
+        for place, record in held.items():
+            apply(cleaned, record, place.offset)
+        for batch in copy.batches:
+            for offset in range(batch.base, batch.last + 1):
+                place = LogPlaceOfRecord(offset, batch.epoch)
+                told = written.get(place) or held.get(place)
+                if told is not None:
+                    apply(whole, told, offset)
+        for group_id in dict.fromkeys((*whole.groups, *cleaned.groups)):
+            has, had = cleaned.groups.get(group_id), whole.groups.get(group_id)
+            if has != had:
+                raise Violation(
+                    "CompactedSame",
+                    f"{hosted!r}: cleaned, it says of {group_id} {shown(has)}, not {shown(had)}",
+                )
+
+
+def shown(group: object) -> str:
+    """For people."""
+    if group is None:
+        return "nothing"
+    return f"{getattr(group, 'offsets', '')} {getattr(group, 'stored', '')}"

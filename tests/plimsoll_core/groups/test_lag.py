@@ -1,0 +1,93 @@
+"""Consumer lag: records, time, and which groups are shown."""
+
+import pytest
+
+from plimsoll_core.groups.lag import (
+    SAMPLES_MAX,
+    EndHistory,
+    FurthestBehind,
+    TopicLag,
+    topic_lag,
+)
+from plimsoll_core.groups.state import CommittedOffset
+
+LOOK_MS = 10_000
+
+
+def committed(*offsets: int) -> dict[int, CommittedOffset]:
+    return {n: CommittedOffset(at, -1, "", 0, None, None) for n, at in enumerate(offsets)}
+
+
+def history(*ends: int, began_ms: int = 0) -> EndHistory:
+    """Looked at every ten seconds."""
+    found = EndHistory()
+    for number, end in enumerate(ends):
+        found.note(end, began_ms + number * LOOK_MS)
+    return found
+
+
+def lag_of(ends: dict[int, EndHistory], *offsets: int, now_ms: int = 0) -> TopicLag | None:
+    return topic_lag("g", "t", committed(*offsets), lambda index, _: ends.get(index), now_ms)
+
+
+def test_group_that_has_read_everything_is_not_behind() -> None:
+    assert lag_of({0: history(5), 1: history(7)}, 5, 7, now_ms=90_000) == (0, "g", "t", 0, 12)
+
+
+def test_lag_adds_up_records_and_tells_the_longest_time_of_all_partitions() -> None:
+    ends = {0: history(5, 8, 9), 1: history(7, 7, 9)}
+    assert lag_of(ends, 5, 8, now_ms=30_000) == (4 + 1, "g", "t", 20_000, 13)
+
+
+def test_time_is_told_from_when_the_end_was_first_seen_behind_the_position() -> None:
+    ends = history(10, 20, 30, 30, 30)
+    assert ends.behind_since_ms(9) == 0
+    assert ends.behind_since_ms(10) == 10_000
+    assert ends.behind_since_ms(29) == 20_000
+    assert ends.behind_since_ms(30) is None
+
+
+def test_partition_whose_end_is_not_known_is_left_out() -> None:
+    assert lag_of({1: history(7)}, 5, 4) == (3, "g", "t", 0, 4)
+    assert lag_of({0: EndHistory()}, 5) is None
+
+
+def test_committed_offset_beyond_the_end_is_no_negative_lag() -> None:
+    assert lag_of({0: history(3), 1: history(5)}, 9, 4) == (1, "g", "t", 0, 13)
+
+
+def test_log_that_shrank_begins_its_history_anew() -> None:
+    ends = history(10, 20, 5, 8)
+    assert ends.end == 8
+    assert ends.behind_since_ms(0) == 20_000
+    assert ends.behind_since_ms(7) == 30_000
+
+
+@pytest.mark.parametrize("looks", [20, 100, 1_000, 5_000])
+def test_history_of_any_length_is_short_and_tells_no_age_too_long_nor_half_too_short(
+    looks: int,
+) -> None:
+    """The log grows by one record a look, so a position is as old as the looks since."""
+    ends = history(*range(1, looks + 1))
+    assert len(ends._ends) <= SAMPLES_MAX
+    now_ms = (looks - 1) * LOOK_MS
+    for position in range(looks):
+        since_ms = ends.behind_since_ms(position)
+        assert since_ms is not None
+        true_ms, told_ms = now_ms - position * LOOK_MS, now_ms - since_ms
+        assert told_ms <= true_ms
+        assert told_ms >= true_ms / 2 - LOOK_MS
+
+
+def test_those_furthest_behind_are_shown_by_name_and_the_others_counted() -> None:
+    lags = FurthestBehind(2)
+    for records, group in ((5, "e"), (1, "a"), (9, "n"), (7, "b")):
+        lags.add(TopicLag(records, group, "t", 0, 0))
+    assert [(lag.group_id, lag.records) for lag in lags.shown()] == [("b", 7), ("n", 9)]
+    assert lags.left_out == 2
+
+
+def test_where_none_are_to_be_shown_all_are_counted() -> None:
+    lags = FurthestBehind(0)
+    lags.add(TopicLag(5, "e", "t", 0, 0))
+    assert (lags.shown(), lags.left_out) == ([], 1)
