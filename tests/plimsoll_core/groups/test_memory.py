@@ -36,7 +36,7 @@ def takes(most_bytes: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("groups", "topics", "partitions"), [(1, 10, 2_000), (2_000, 1, 10), (2_000, 10, 1)]
+    ("groups", "topics", "partitions"), [(1, 10, 500), (500, 1, 10), (500, 10, 1)]
 )
 def test_committed_offset_takes_400_bytes_at_the_most(
     groups: int, topics: int, partitions: int
@@ -88,13 +88,13 @@ def test_member_takes_6_kilobytes_at_the_most() -> None:
         group = model.turn.soft.classic["g"]
         followers = [member for member in group.members if member != group.leader]
         assert group.leader is not None
+        parts = tuple((one, bytes(bytearray(SUBSCRIPTION))) for one in group.members)
         for member in (*followers, group.leader):
-            parts = [(one, bytes(bytearray(SUBSCRIPTION))) for one in group.members]
             sync = m.SyncGroup(
                 group_id="g",
                 member_id=member,
                 generation=group.generation,
-                assignments=tuple(parts) if member == group.leader else (),
+                assignments=parts if member == group.leader else (),
             )
             model.submit(sync, member)
         assert type(group.phase).__name__ == "Stable"
