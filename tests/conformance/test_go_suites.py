@@ -43,6 +43,7 @@ SARAMA_LEFT_OUT = {
 SARAMA_FAILS = {
     "TestFuncAdminQuotas": SECURITY,
     "TestFuncAdminDescribeLogDirs": NUMBERED,
+    "TestFuncConnectionFailure": NUMBERED,
     "TestFuncAdminIncrementalAlterConfigs": "configs of brokers are the LogCluster's",
     "TestFuncAdminUpdateFeatures": "UpdateFeatures is not served",
     "TestFuncAdminListOffsets": "its records are of 2023, and retention looks every 5 s",
