@@ -128,7 +128,7 @@ class ApacheKafka:
         self.stop()
 
     def _start_once(self, jars: KafkaJars) -> None:
-        with _kernel_picked_ports(self.brokers + 1) as ports:
+        with kernel_picked_ports(self.brokers + 1) as ports:
             controller_port, self.ports = ports[0], tuple(ports[1:])
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -215,7 +215,7 @@ class ApacheKafka:
 
 
 @contextlib.contextmanager
-def _kernel_picked_ports(count: int) -> Iterator[list[int]]:
+def kernel_picked_ports(count: int) -> Iterator[list[int]]:
     """Ports that were free a moment ago; held until the block ends, so that all differ."""
     with contextlib.ExitStack() as held:
         ports = []

@@ -1,20 +1,105 @@
 """One local cluster for every client script; clients are told nothing of whose it is."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.conformance import results
+from tests.conformance.apache_kafka import ApacheKafka
 from tests.conformance.kafka_jars import KafkaJars, kafka_jars
 from tests.integration.local_cluster import LocalCluster
 
 HERE = Path(__file__).parent
 PARTITIONS = 3
+CLUSTER = """\
+apiVersion: plimsoll.dev/v1alpha1
+kind: LogCluster
+metadata: {name: main}
+spec:
+  brokers: {count: 3}
+  storage: {size: 1Gi}
+  config: {offsets.topic.num.partitions: 5, group.initial.rebalance.delay.ms: 300}
+"""
+# The same for Kafka, as far as its defaults differ.
+BESIDE = {
+    "auto.create.topics.enable": "true",
+    "group.initial.rebalance.delay.ms": "300",
+    "offsets.topic.num.partitions": "5",
+}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.conformance)
+@dataclass(frozen=True, kw_only=True)
+class Peer:
+    """Whom an application stands on: Plimsoll, or Apache Kafka for comparison."""
+
+    name: str
+    bootstrap: str
+    replicas: int = 3
+    # Plimsoll's, for tests that look at it when something is missing.
+    local: LocalCluster | None = None
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="what takes minutes, too")
+    parser.addoption("--beside-kafka", action="store_true", help="and against Apache Kafka")
+    parser.addoption("--record", help="the file into which outcomes of clients are written")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if path := config.getoption("--record", default=None):
+        config.pluginmanager.register(results.Recorder(Path(path)))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "peer" in metafunc.fixturenames:
+        beside = metafunc.config.getoption("--beside-kafka", default=False)
+        peers = ["plimsoll", "kafka"] if beside else ["plimsoll"]
+        metafunc.parametrize("peer", peers, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    ours = [item for item in items if HERE in item.path.parents]
+    for item in ours:
+        item.add_marker(pytest.mark.conformance)
+    if not config.getoption("--full", default=False):
+        left_out = [item for item in ours if item.get_closest_marker("full")]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture(scope="session")
+def peer(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Peer]:
+    """A cluster that all applications share, each with its own topics: three brokers of Plimsoll's,
+    or one of Kafka's, which is only there to be compared with."""
+    directory = tmp_path_factory.mktemp(request.param)
+    if request.param == "kafka":
+        with ApacheKafka(directory, configs=BESIDE) as kafka:
+            yield Peer(name=request.param, bootstrap=kafka.bootstrap, replicas=1)
+        return
+    file = directory / "cluster.yaml"
+    file.write_text(CLUSTER)
+    with LocalCluster(directory / "data", brokers=None, files=[file]) as local:
+        yield Peer(name=request.param, bootstrap=local.bootstrap, local=local)
+
+
+@pytest.fixture
+def peer_topic(peer: Peer, request: pytest.FixtureRequest) -> str:
+    """A topic of the test's own with three replicas, whoever's."""
+    name = topic_name(request)
+    admin = AdminClient({"bootstrap.servers": peer.bootstrap})
+    for future in admin.create_topics([NewTopic(name, PARTITIONS, peer.replicas)]).values():
+        future.result(30)
+    return name
+
+
+def topic_name(request: pytest.FixtureRequest) -> str:
+    return "".join(c if c.isalnum() else "-" for c in request.node.name)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +111,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 @pytest.fixture
 def topic(cluster: LocalCluster, request: pytest.FixtureRequest) -> str:
     """A topic of the test's own, with three replicas, to which no other test writes."""
-    name = "".join(c if c.isalnum() else "-" for c in request.node.name)
+    name = topic_name(request)
     cluster.create_topic(name, PARTITIONS, {"min.insync.replicas": "2"})
     cluster.wait_isr(name, 3)
     return name

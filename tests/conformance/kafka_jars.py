@@ -1,7 +1,9 @@
 """Fetches Apache Kafka's own jars, once per version, through the ordinary Maven client.
 
 Called by conformance tests and the benchmark.  Decides nothing but where the jars lie: a folder per
-version under the checkout's `.cache/`.  Never names a registry; Maven's settings do.
+version under the checkout's `.cache/`, and one for what is built upon its clients (Connect with its
+file connectors, MirrorMaker 2, Streams with its tests).  Never names a registry; Maven's settings
+do.
 
 Run as a script to fetch them ahead of a test run: `python tests/conformance/kafka_jars.py`.
 """
@@ -31,6 +33,16 @@ _ARTIFACTS = {
     ),
     "3.9.1": ("org.apache.kafka:kafka_2.13:3.9.1", "org.apache.kafka:kafka-tools:3.9.1"),
 }
+# `:test` is the classifier: programs of Kafka's system tests, and what they need.
+_APPLICATIONS = (
+    *(f"org.apache.kafka:{name}:{BROKER_VERSION}" for name in ("connect-file", "connect-mirror")),
+    f"org.apache.kafka:kafka-streams:{BROKER_VERSION}",
+    f"org.apache.kafka:kafka-streams:{BROKER_VERSION}:test",
+    f"org.apache.kafka:kafka-clients:{BROKER_VERSION}:test",
+    f"org.apache.kafka:connect-runtime:{BROKER_VERSION}",
+    f"org.apache.kafka:connect-json:{BROKER_VERSION}",
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
+)
 
 
 class JarsUnavailable(RuntimeError):
@@ -122,20 +134,29 @@ def java_command() -> str:
 
 def kafka_jars(version: str = BROKER_VERSION) -> KafkaJars:
     """The jars of `version`, fetched when this machine has not got them yet."""
-    directory = CACHE / f"kafka-{version}"
+    return _found_or_fetched(version, f"kafka-{version}", _ARTIFACTS[version])
+
+
+def application_jars() -> KafkaJars:
+    """The jars of Connect, MirrorMaker 2 and Streams."""
+    return _found_or_fetched(BROKER_VERSION, f"kafka-applications-{BROKER_VERSION}", _APPLICATIONS)
+
+
+def _found_or_fetched(version: str, folder: str, artifacts: tuple[str, ...]) -> KafkaJars:
+    directory = CACHE / folder
     if not directory.is_dir():
-        _fetch(version, directory)
+        _fetch(artifacts, directory)
     return KafkaJars(version=version, directory=directory)
 
 
-def _fetch(version: str, directory: Path) -> None:
+def _fetch(artifacts: tuple[str, ...], directory: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise JarsUnavailable("mvn is not installed (Debian: maven)")
     CACHE.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="fetching-") as work:
         pom, jars = Path(work, "pom.xml"), Path(work, "jars")
-        pom.write_text(_pom(_ARTIFACTS[version]))
+        pom.write_text(_pom(artifacts))
         done = subprocess.run(
             [
                 *(maven, "-B", "-q", "-C", "-f", str(pom), COPY),
@@ -147,7 +168,7 @@ def _fetch(version: str, directory: Path) -> None:
             check=False,
         )
         if done.returncode != 0:
-            raise JarsUnavailable(f"Maven could not fetch Kafka {version}: {done.stdout[-2000:]}")
+            raise JarsUnavailable(f"Maven could not fetch {directory.name}: {done.stdout[-2000:]}")
         try:
             jars.rename(directory)
         except OSError:  # another process fetched the same version meanwhile
@@ -159,8 +180,10 @@ def _pom(artifacts: tuple[str, ...]) -> str:
     parts = [artifact.split(":") for artifact in artifacts]
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
-        f"<version>{version}</version></dependency>"
-        for group, name, version in parts
+        f"<version>{version}</version>"
+        + "".join(f"<classifier>{one}</classifier>" for one in classifier)
+        + "</dependency>"
+        for group, name, version, *classifier in parts
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
@@ -172,3 +195,4 @@ def _pom(artifacts: tuple[str, ...]) -> str:
 if __name__ == "__main__":
     for wanted in sys.argv[1:] or VERSIONS:
         print(kafka_jars(wanted).directory)
+    print(application_jars().directory)

@@ -2,31 +2,40 @@
 
 import pytest
 from tests.conformance import scripts
-from tests.conformance.conftest import PARTITIONS
+from tests.conformance.conftest import PARTITIONS, Peer
 from tests.conformance.kafka_jars import KafkaJars
-from tests.integration.local_cluster import LocalCluster
 
 EACH = 500
+CLIENTS = {
+    "librdkafka (confluent-kafka)": scripts.with_confluent,
+    "kafka-python": scripts.with_kafka_python,
+    "aiokafka": scripts.with_aiokafka,
+    "kcat": scripts.with_kcat,
+}
 
 
 @pytest.mark.parametrize(
     "script",
-    [scripts.with_confluent, scripts.with_kafka_python, scripts.with_aiokafka, scripts.with_kcat],
+    [
+        pytest.param(script, marks=pytest.mark.client(client, "writes and reads"))
+        for client, script in CLIENTS.items()
+    ],
     ids=lambda script: script.__name__.removeprefix("with_"),
 )
 def test_client_reads_back_what_it_wrote_in_order(
-    cluster: LocalCluster, topic: str, script: object
+    peer: Peer, peer_topic: str, script: object
 ) -> None:
     records = scripts.sent(PARTITIONS, EACH)
     assert callable(script)
-    assert script(cluster.bootstrap, topic, records) == records
+    assert script(peer.bootstrap, peer_topic, records) == records
 
 
+@pytest.mark.client("Java {jars}", "writes and reads")
 def test_kafkas_own_console_tools_read_back_what_they_wrote(
-    cluster: LocalCluster, topic: str, jars: KafkaJars
+    peer: Peer, peer_topic: str, jars: KafkaJars
 ) -> None:
     records = scripts.sent(PARTITIONS, EACH)
-    found = scripts.with_java_console(cluster.bootstrap, topic, records, jars)
+    found = scripts.with_java_console(peer.bootstrap, peer_topic, records, jars)
     everything = sorted(value for values in found.values() for value in values)
     assert everything == sorted(value for values in records.values() for value in values)
     for values in found.values():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+from tests.conformance.conftest import Peer
 from tests.conformance.kafka_jars import KafkaJars
 from tests.integration.local_cluster import LocalCluster, wait_for
 
@@ -21,31 +23,32 @@ def tool(jars: KafkaJars, main_class: str, *arguments: str) -> str:
     return said
 
 
-def groups(jars: KafkaJars, cluster: LocalCluster, *arguments: str) -> str:
+def groups(jars: KafkaJars, cluster: LocalCluster | Peer, *arguments: str) -> str:
     own = ("--bootstrap-server", cluster.bootstrap)
     return tool(jars, jars.consumer_groups, *own, *arguments)
 
 
+@pytest.mark.client("Java {jars}", "offsets")
 def test_consumer_groups_tool_resets_describes_lists_and_deletes(
-    cluster: LocalCluster, topic: str, jars: KafkaJars
+    peer: Peer, peer_topic: str, jars: KafkaJars
 ) -> None:
-    group = f"group-of-{topic}"
+    topic, group = peer_topic, f"group-of-{peer_topic}"
     named = ("--group", group)
-    groups(jars, cluster, *named, "--topic", topic, "--reset-offsets", "--to-earliest", "--execute")
-    described = groups(jars, cluster, *named, "--describe")
+    groups(jars, peer, *named, "--topic", topic, "--reset-offsets", "--to-earliest", "--execute")
+    described = groups(jars, peer, *named, "--describe")
     rows = [line.split() for line in described.splitlines() if line.startswith(group)]
     assert sorted((row[1], row[2], row[3]) for row in rows) == [
         (topic, str(index), "0") for index in range(3)
     ]
-    assert group in groups(jars, cluster, "--list")
-    state = groups(jars, cluster, *named, "--describe", "--state")
+    assert group in groups(jars, peer, "--list")
+    state = groups(jars, peer, *named, "--describe", "--state")
     assert "Empty" in state
-    groups(jars, cluster, *named, "--delete-offsets", "--topic", f"{topic}:1")
-    described = groups(jars, cluster, *named, "--describe")
+    groups(jars, peer, *named, "--delete-offsets", "--topic", f"{topic}:1")
+    described = groups(jars, peer, *named, "--describe")
     rows = [line.split() for line in described.splitlines() if line.startswith(group)]
     assert sorted(row[2] for row in rows) == ["0", "2"]
-    groups(jars, cluster, *named, "--delete")
-    assert group not in groups(jars, cluster, "--list")
+    groups(jars, peer, *named, "--delete")
+    assert group not in groups(jars, peer, "--list")
 
 
 def test_kafkas_decoder_prints_the_commits_and_tombstones_that_were_written(

@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping
 import confluent_kafka
 import pytest
 from tests.conformance import scripts
-from tests.conformance.conftest import PARTITIONS
+from tests.conformance.conftest import PARTITIONS, Peer
 from tests.conformance.kafka_jars import KafkaJars
-from tests.integration.local_cluster import LocalCluster
 
 EACH = 100
 
@@ -26,33 +25,43 @@ def begins(bootstrap: str, topic: str) -> list[int]:
     return found
 
 
-def deletes(cluster: LocalCluster, topic: str, delete: Delete) -> None:
+def deletes(peer: Peer, topic: str, delete: Delete) -> None:
     records = scripts.sent(PARTITIONS, EACH)
-    assert scripts.with_confluent(cluster.bootstrap, topic, records) == records
-    assert delete(cluster.bootstrap, topic, {0: 30, 1: -1}) == {0: 30, 1: EACH}
-    assert begins(cluster.bootstrap, topic) == [30, EACH, 0]
+    assert scripts.with_confluent(peer.bootstrap, topic, records) == records
+    assert delete(peer.bootstrap, topic, {0: 30, 1: -1}) == {0: 30, 1: EACH}
+    assert begins(peer.bootstrap, topic) == [30, EACH, 0]
 
 
 @pytest.mark.parametrize(
     "delete",
-    [scripts.delete_with_confluent, scripts.delete_with_kafka_python],
+    [
+        pytest.param(
+            scripts.delete_with_confluent,
+            marks=pytest.mark.client("librdkafka (confluent-kafka)", "topics and configs"),
+        ),
+        pytest.param(
+            scripts.delete_with_kafka_python,
+            marks=pytest.mark.client("kafka-python", "topics and configs"),
+        ),
+    ],
     ids=["confluent", "kafka-python"],
 )
 def test_client_deletes_records_and_hears_where_its_partitions_begin(
-    cluster: LocalCluster, topic: str, delete: Delete
+    peer: Peer, peer_topic: str, delete: Delete
 ) -> None:
-    deletes(cluster, topic, delete)
+    deletes(peer, peer_topic, delete)
 
 
+@pytest.mark.client("Java {jars}", "topics and configs")
 def test_kafkas_own_tools_delete_records_and_say_it(
-    cluster: LocalCluster, topic: str, jars: KafkaJars
+    peer: Peer, peer_topic: str, jars: KafkaJars
 ) -> None:
     deletes(
-        cluster,
-        topic,
+        peer,
+        peer_topic,
         lambda bootstrap, name, offsets: scripts.delete_with_kafkas_tool(
             bootstrap, name, offsets, jars
         ),
     )
-    said = scripts.with_kafkas_get_offsets(cluster.bootstrap, topic, jars)
+    said = scripts.with_kafkas_get_offsets(peer.bootstrap, peer_topic, jars)
     assert said == {0: 30, 1: EACH, 2: 0}

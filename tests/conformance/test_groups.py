@@ -36,6 +36,8 @@ def describe(cluster: LocalCluster, group: str) -> Any:
         return None
 
 
+@pytest.mark.client("Java {jars}", "groups")
+@pytest.mark.client("Java {jars}", "restart")
 def test_console_consumers_group_goes_on_where_it_ended(
     cluster: LocalCluster, topic: str, jars: KafkaJars
 ) -> None:

@@ -86,6 +86,7 @@ def _comparable(printed: str) -> list[str]:
     return sorted(own.splitlines())
 
 
+@pytest.mark.client("Java 4.1", "topics and configs", both=True)
 def test_tools_alter_a_topic_and_describe_it_as_they_do_with_kafka(
     cluster: LocalCluster, apache_kafka: ApacheKafka, tools: KafkaJars
 ) -> None:
@@ -217,6 +218,7 @@ def configs_of(admin: AdminClient, topic: str) -> dict[str, str]:
     return {name: entry.value for name, entry in future.result(TIMEOUT_S).items()}
 
 
+@pytest.mark.client("librdkafka (confluent-kafka)", "topics and configs")
 def test_librdkafka_alters_configs_and_adds_partitions(cluster: LocalCluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     for future in admin.create_topics([NewTopic("by-librdkafka", 1)]).values():
@@ -237,6 +239,7 @@ def test_librdkafka_alters_configs_and_adds_partitions(cluster: LocalCluster) ->
     assert len(admin.list_topics(timeout=TIMEOUT_S).topics["by-librdkafka"].partitions) == 4
 
 
+@pytest.mark.client("kafka-python", "topics and configs")
 def test_kafka_python_alters_configs_and_adds_partitions(cluster: LocalCluster) -> None:
     admin = kafka.admin.KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     admin.create_topics([kafka.admin.NewTopic("by-kafka-python", 1, 1)])

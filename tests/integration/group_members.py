@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Protocol
 
 import confluent_kafka
-from tests.integration.local_cluster import LocalCluster
 
 STOP_S = 30
+
+
+class HasBootstrap(Protocol):
+    """A cluster, whoever's."""
+
+    @property
+    def bootstrap(self) -> str: ...
 
 
 class Member:
     """It commits each record that it read, and waits for the answer."""
 
-    def __init__(self, cluster: LocalCluster, topic: str, group: str, **config: object) -> None:
+    def __init__(self, cluster: HasBootstrap, topic: str, group: str, **config: object) -> None:
         self.consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": cluster.bootstrap,

@@ -1,0 +1,38 @@
+"""`make conformance`: every unmodified client and application, long suites too, against Plimsoll
+and beside it Apache Kafka; what was seen becomes the table of docs/compatibility.md.
+
+`python -m dev.conformance -k connect` runs a part; cells that it does not run stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conformance import results
+
+ROOT = Path(__file__).resolve().parent.parent
+PATHS = (
+    "tests/conformance",
+    "tests/integration/test_groups.py",
+    "tests/plimsoll_spark/test_structured_streaming.py",
+)
+TEST_S = 1800
+
+
+def main(words: list[str]) -> int:
+    """The exit code of pytest, after the table has been written."""
+    options = ["--full", "--beside-kafka", "--record", str(results.RESULTS)]
+    options += ["-o", f"timeout={TEST_S}", "-o", f"faulthandler_timeout={TEST_S}"]
+    command = [sys.executable, "-m", "pytest", "-v", "--no-header", *options, *PATHS, *words]
+    code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    recorded = json.loads(results.RESULTS.read_text())
+    document = results.document(results.DOCUMENT.read_text(), recorded)
+    results.DOCUMENT.write_text(document)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,184 @@
+"""Processes of applications that stand on Kafka's clients: started, asked, killed, stopped.
+
+Called by the tests of Connect, MirrorMaker 2 and Streams.  Each writes to a log of its own, whose
+end is in what a test says when a wait is over.  It ends only the processes that it started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.conformance.apache_kafka import kernel_picked_ports
+from tests.conformance.kafka_jars import KafkaJars, application_jars
+
+STOP_S = 30.0
+REQUEST_S = 20.0
+LOG_END = 4000
+CONNECT = "org.apache.kafka.connect.cli.ConnectDistributed"
+# What one process commits before it is killed must be soon, and its death must be noticed soon.
+WORKER = {
+    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "offset.flush.interval.ms": "500",
+    "scheduled.rebalance.max.delay.ms": "1000",
+    "session.timeout.ms": "6000",
+    "heartbeat.interval.ms": "1000",
+    "consumer.session.timeout.ms": "6000",
+    "consumer.heartbeat.interval.ms": "1000",
+    "config.storage.topic": "connect-configs",
+    "offset.storage.topic": "connect-offsets",
+    "status.storage.topic": "connect-status",
+    "offset.storage.partitions": "3",
+    "status.storage.partitions": "3",
+    "plugin.discovery": "service_load",
+}
+
+
+class Application:
+    """A process of one of Kafka's classes, in a directory of its own."""
+
+    def __init__(self, command: list[str], log: Path) -> None:
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=log.parent
+            )
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL to what does not end."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def printed(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def said(self) -> str:
+        """The end of what it printed."""
+        return self.printed()[-LOG_END:]
+
+
+def properties(path: Path, values: Mapping[str, str]) -> str:
+    """Written to a file; its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+    return str(path)
+
+
+def command(jars: KafkaJars, main_class: str, *arguments: str) -> list[str]:
+    """As the jars say, with warnings told."""
+    java, *others = jars.command(main_class, *arguments)
+    return [java, "-Dorg.apache.logging.log4j.level=WARN", *others]
+
+
+class Worker(Application):
+    """One worker of Kafka Connect, distributed; `url` is where its REST interface listens."""
+
+    def __init__(self, directory: Path, bootstrap: str, configs: Mapping[str, str]) -> None:
+        with kernel_picked_ports(1) as (port,):
+            self.url = f"http://127.0.0.1:{port}"
+        self.id = f"127.0.0.1:{port}"
+        values = {"bootstrap.servers": bootstrap, "group.id": "connect", **WORKER, **configs}
+        values |= {"listeners": self.url, "rest.advertised.host.name": "127.0.0.1"}
+        file = properties(directory / f"worker-{port}.properties", values)
+        super().__init__(
+            command(application_jars(), CONNECT, file), directory / f"worker-{port}.log"
+        )
+
+
+@dataclass(kw_only=True)
+class Connect:
+    """Workers of one Connect cluster."""
+
+    directory: Path
+    bootstrap: str
+    configs: Mapping[str, str]
+    # Those that were started and not killed.
+    workers: list[Worker] = field(default_factory=list)
+
+    def start_worker(self) -> Worker:
+        worker = Worker(self.directory, self.bootstrap, self.configs)
+        self.workers.append(worker)
+        return worker
+
+    def kill_worker(self, worker: Worker) -> None:
+        self.workers.remove(worker)
+        worker.kill()
+
+    def stop(self) -> None:
+        for worker in self.workers:
+            worker.process.terminate()
+        for worker in self.workers:
+            worker.stop()
+
+    def request(self, path: str, body: Any = None, method: str | None = None) -> Any:
+        """The answer of any worker; None: none can answer now (it starts, or it rebalances)."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        for worker in self.workers:
+            request = urllib.request.Request(worker.url + path, data, headers, method=method)
+            try:
+                with urllib.request.urlopen(request, timeout=REQUEST_S) as reply:
+                    return json.loads(reply.read() or b"{}")
+            except urllib.error.HTTPError as error:
+                with error:
+                    if error.code not in (404, 409, 500, 503):
+                        raise AssertionError(error.read().decode()) from error
+            except OSError:
+                continue
+        return None
+
+    def wait_for(self, what: str, condition: Callable[[], Any], timeout_s: float = 90.0) -> Any:
+        """As the local cluster's, with what the workers said."""
+        deadline = time.monotonic() + timeout_s
+        while not (value := condition()):
+            if time.monotonic() > deadline:
+                logs = "\n".join(one.said() for one in self.workers)
+                raise AssertionError(f"not within {timeout_s:g} s: {what}\n{logs}")
+            time.sleep(0.1)
+        return value
+
+    def create(self, name: str, configs: Mapping[str, str]) -> None:
+        """A connector, running with its tasks."""
+        self.wait_for(
+            f"{name} is taken", lambda: self.request(f"/connectors/{name}/config", configs, "PUT")
+        )
+        self.wait_for(f"{name} runs", lambda: self.runs(name))
+
+    def runs(self, name: str) -> str | None:
+        """The id of the worker that runs the first task, if the connector and all tasks run."""
+        status = self.request(f"/connectors/{name}/status")
+        if not status or not status["tasks"] or status["connector"]["state"] != "RUNNING":
+            return None
+        if {task["state"] for task in status["tasks"]} != {"RUNNING"}:
+            return None
+        return str(status["tasks"][0]["worker_id"])
+
+
+@contextlib.contextmanager
+def connect(directory: Path, bootstrap: str, **configs: str) -> Iterator[Connect]:
+    """Two workers that answer."""
+    found = Connect(directory=directory, bootstrap=bootstrap, configs=configs)
+    try:
+        for _ in range(2):
+            found.start_worker()
+        yield found
+    finally:
+        found.stop()

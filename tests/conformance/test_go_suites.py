@@ -1,0 +1,93 @@
+"""The suites of clients in Go, whole: what fails here fails on Kafka too, or is told why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.conformance import go_suites
+from tests.conformance.go_suites import PROXY_PORTS, SARAMA
+from tests.integration.local_cluster import LocalCluster, wait_for
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
+SUITE_S = 900
+CLUSTER = """\
+apiVersion: plimsoll.dev/v1alpha1
+kind: LogCluster
+metadata: {name: main}
+spec:
+  brokers: {count: 5}
+  storage: {size: 1Gi}
+  config:
+    auto.create.topics.enable: false
+    group.initial.rebalance.delay.ms: 0
+    offsets.topic.num.partitions: 5
+"""
+TRANSACTIONS = "there are no transactions yet"
+SECURITY = "there are no quotas, users and ACLs yet"
+DOCKER = "it stops brokers of its own Docker Compose"
+NUMBERED = "it wants brokers 1 to 5; these are numbered from 0"
+# Left out: some of them would end the whole run.
+SARAMA_LEFT_OUT = {
+    "TestConsumerFetchFollowerFailover": DOCKER,
+    "TestFuncAdminListConsumerGroupOffsets$": DOCKER,
+    "TestFuncIdempotentBufferedSequence": DOCKER,
+    "TestFuncTxn": TRANSACTIONS,
+    "Transactions": TRANSACTIONS,
+    "TestFuncDescribeProducers": TRANSACTIONS,
+    "TestFuncInitProducerId3": TRANSACTIONS,
+    "TestReadOnlyAndAllCommittedMessages": TRANSACTIONS,
+}
+SARAMA_FAILS = {
+    "TestFuncAdminQuotas": SECURITY,
+    "TestFuncAdminDescribeLogDirs": NUMBERED,
+    "TestFuncConnectionFailure": NUMBERED,
+    "TestFuncAdminIncrementalAlterConfigs": "configs of brokers are the LogCluster's",
+    "TestFuncAdminUpdateFeatures": "UpdateFeatures is not served",
+    "TestFuncAdminListOffsets": "its records are of 2023, and retention looks every 5 s",
+}
+
+
+@pytest.fixture
+def sarama_cluster(tmp_path: Path) -> Iterator[str]:
+    """Five brokers that clients reach by way of toxiproxy only; where to steer that."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CLUSTER)
+    with LocalCluster(tmp_path / "data", brokers=None, files=[file]) as cluster:
+        for broker, port in enumerate(PROXY_PORTS):
+            path = cluster.directory / f"broker-{broker}.json"
+            config = json.loads(path.read_text())
+            config["advertised"]["port"] = port
+            path.write_text(json.dumps(config))
+            cluster.wait_restarted(broker, cluster.kill_broker(broker))
+        upstream = [":".join(map(str, cluster.address(broker))) for broker in range(5)]
+        with go_suites.toxiproxy(upstream, tmp_path / "toxiproxy.log") as url:
+
+            def advertised() -> list[int]:
+                brokers = cluster.admin().list_topics(timeout=5).brokers.values()
+                return sorted(broker.port for broker in brokers)
+
+            wait_for("proxies are advertised", lambda: advertised() == [*PROXY_PORTS])
+            yield url
+
+
+def failed(outcomes: dict[str, str]) -> list[str]:
+    return sorted(name for name, outcome in outcomes.items() if outcome == "FAIL")
+
+
+@pytest.mark.client("sarama", "own suite")
+def test_functional_tests_of_sarama_pass_through_toxiproxy(
+    sarama_cluster: str, tmp_path: Path
+) -> None:
+    outcomes = go_suites.run(
+        SARAMA,
+        tmp_path / "sarama.log",
+        SUITE_S,
+        *("-test.skip", "|".join(SARAMA_LEFT_OUT)),
+        TOXIPROXY_ADDR=sarama_cluster,
+        KAFKA_VERSION="4.1.0",
+    )
+    assert [name for name in failed(outcomes) if name not in SARAMA_FAILS] == []
+    assert list(outcomes.values()).count("PASS") >= 100
