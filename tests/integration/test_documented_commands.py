@@ -117,7 +117,7 @@ def test_commands_of_operations_do_what_the_page_says(tmp_path: Path) -> None:
         assert "logcluster.plimsoll.dev/main" in terminal.type(every)
         assert "kind: LogCluster" in terminal.type(shown)
         assert "kind: Topic" in terminal.type("kubectl get topic orders -n kafka -o yaml")
-        assert "main." in terminal.type(events)
+        assert "logcluster/main" in terminal.type(events)
         terminal.type("kubectl apply -f -", stdin=move)
         assert "orders-off-broker-1" in terminal.type(moves)
         terminal.type(moved)

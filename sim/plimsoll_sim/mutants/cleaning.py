@@ -114,6 +114,7 @@ CLEANING: tuple[Mutant, ...] = (
         rule="a start removes what a cleaned segment replaces (10.3)",
         scenarios=("K05",),
         profile="cleaning",
+        by_chance=False,  # what does not fit is cut off, and copied from the leader again
         edits=(
             Edit(
                 CORE + "compaction/swap.py",
@@ -127,6 +128,7 @@ CLEANING: tuple[Mutant, ...] = (
         rule="a producer's last batches below the round's end stay, not the log's last (10.2)",
         scenarios=("K06",),
         profile="cleaning",
+        by_chance=False,  # of a producer more than five batches have to wait for their commit
         edits=(
             Edit(
                 ROUND,
