@@ -10,6 +10,8 @@ from typing import Literal
 
 from plimsoll_sim.environment.latency import QUICK_US, LatencyUs
 
+OFFSETS_FACTOR = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
@@ -67,6 +69,13 @@ class RunOptions:
 
     def lines(self) -> list[str]:
         return [f"  {one.name} = {getattr(self, one.name)!r}" for one in fields(self) if one.repr]
+
+    @property
+    def factor_max(self) -> int:
+        """The greatest replication factor of the topics that a run begins with: so many members
+        there must be.  `__consumer_offsets` has three replicas, where there are as many brokers."""
+        internal = 0 if self.offsets_partitions is None else min(OFFSETS_FACTOR, self.brokers)
+        return max(self.replication_factor, internal)
 
     @property
     def broker_ids(self) -> range:

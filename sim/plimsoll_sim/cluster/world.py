@@ -377,7 +377,7 @@ class World:
             if broker.needs_restart:
                 broker.kill()
             self.start_broker(broker)
-        rebalances.heal(self.objects, self.options.replication_factor)
+        rebalances.heal(self.objects, self.options.factor_max)
 
     def settle(self) -> None:
         """After healing: clients come to an end, and everything becomes as it should."""

@@ -8,7 +8,7 @@ from plimsoll_sim.desired.objects import AppliedObjects
 
 def heal(objects: AppliedObjects, replication_factor: int) -> None:
     """Nothing stays paused, and what contradicts the topics or the members is deleted.
-    `replication_factor` is that of a topic which is made again."""
+    `replication_factor`: the greatest of topics without an object, or that are made again."""
     factors = [topic.replication_factor for topic in objects.topics.values()]
     most = max([*factors, replication_factor])
     for name, found in objects.rebalances.items():

@@ -14,7 +14,7 @@ def remove_broker(context: FaultContext, rng: random.Random) -> str | None:
     world = context.world
     objects = world.objects
     factors = [wanted.replication_factor for wanted in objects.topics.values()]
-    factors.append(world.options.replication_factor)  # of a topic that is made again
+    factors.append(world.options.factor_max)  # also of a topic that is made again, and of groups'
     members = objects.members
     if len(members) <= max(factors):
         return None
