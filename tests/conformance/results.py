@@ -110,8 +110,8 @@ def table(results: Results) -> str:
     """Client × feature, in Markdown."""
     lines = [f"| client | {' | '.join(FEATURES)} |", "|---" * (len(FEATURES) + 1) + "|"]
     for client in sorted(results, key=str.lower):
-        cells = (cell(results[client].get(feature, {})) for feature in FEATURES)
-        lines.append(f"| {client} | {' | '.join(cells)} |".replace("|  |", "| |"))
+        cells = (client, *(cell(results[client].get(feature, {})) for feature in FEATURES))
+        lines.append("|" + "|".join(f" {text} " if text else " " for text in cells) + "|")
     return "\n".join(lines)
 
 
