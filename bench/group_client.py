@@ -20,6 +20,7 @@ from plimsoll_wire.messages import decode_response, encode_request
 SUBSCRIPTION = b"\0\1\0\0\0\1\0\6orders\xff\xff\xff\xff\0\0\0\0"
 COMMIT_VERSION, FETCH_VERSION, LIST_VERSION = 8, 12, 7
 LATEST = -1
+UNKNOWN_MEMBER_ID = 25
 FETCH_BYTES, FETCH_PARTITION_BYTES = 50 * 2**20, 2**20
 INFINITE = 2**62
 _NUMBERS = count(1)
@@ -74,8 +75,9 @@ class Member(Connection):
                 "reason": None,
             }
             self.joined = await self.ask(ApiKey.JOIN_GROUP, 9, values)
-            self.member_id = str(self.joined.member_id)
-            if int(self.joined.error_code) == 0:
+            code = int(self.joined.error_code)
+            self.member_id = "" if code == UNKNOWN_MEMBER_ID else str(self.joined.member_id)
+            if code == 0:
                 return
 
     def _identity(self) -> dict[str, Any]:

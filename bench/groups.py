@@ -6,7 +6,7 @@ time and memory are given.  Consuming is by `kcat -G`, and by raw fetches of the
 member, which show what the brokers can do.  Quote the ratios: machines differ and are noisy.
 
     python -m bench.groups --rounds 3
-    python -m bench.groups --system plimsoll --only joins,heartbeats --members 1000
+    python -m bench.groups --system plimsoll --only heartbeats,joins --members 1000
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ COMMITTERS, IN_FLIGHT, GROUPS = 20, 8, 100
 PACED_A_SECOND = 1_000
 TRY_EVERY_S = 0.02
 ASK_S = 1.0
+STAY_S = 0.25
 Figures = dict[str, float]
 """What was measured in a round: the row's name, with its unit, and the number."""
 
@@ -74,9 +75,20 @@ async def members(system: System, group: str, count: int) -> list[Member]:
     made = [Member(group) for _ in range(count)]
     for one in made:
         await one.connect(*where)
-    await asyncio.gather(*(one.rebalance() for one in made))
+    within: list[Member] = []
+    await asyncio.gather(*(_stays(one, within, count) for one in made))
     await _settled(made)
     return made
+
+
+async def _stays(member: Member, within: list[Member], count: int) -> None:
+    """In its group until all are: the others wait for one that has its part already."""
+    await member.rebalance()
+    within.append(member)
+    while len(within) < count:
+        await asyncio.sleep(STAY_S)
+        if await member.heartbeat():
+            await member.rebalance()
 
 
 async def _settled(group: list[Member]) -> None:
@@ -149,6 +161,7 @@ async def _beat(member: Member, seconds: float) -> list[float]:
 
 async def commits(system: System, arguments: argparse.Namespace) -> Figures:
     """One partition each, of a hundred groups: as many as go, then some a second."""
+    await _accepted(system, "commit-0", (0, 1, 2))
     broker = await coordinator(system, "commit-0")
     frames = cycle(
         frame(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, commit_values(f"commit-{n}", MANY, one, 7))
@@ -301,8 +314,8 @@ async def _read_raw(system: System, group: str, records: int) -> float:
 
 
 ROWS: dict[str, Callable[[System, argparse.Namespace], Awaitable[Figures]]] = {
+    "heartbeats": heartbeats,  # first: its memory is that of a new process
     "joins": joins,
-    "heartbeats": heartbeats,
     "commits": commits,
     "consuming": consuming,
     "failover": failover,
