@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-from api_reader import ApiReader, ReadFailed
+from dev.api_reader import ApiReader, ReadFailed
 
 T = TypeVar("T")
 

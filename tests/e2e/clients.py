@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from dev.kubectl import Cluster
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kubectl import Cluster
 
 Mishap = Callable[[Cluster], AbstractContextManager[None]]
 

@@ -12,19 +12,14 @@ end, so that repeating a test is quick; `make test` stops it when `make test` ha
 import json
 import os
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from dev.kubectl import NODE, ROOT, Cluster, CommandFailed, local_environment
 
-DEV = Path(__file__).resolve().parent.parent.parent / "dev"
-sys.path.insert(0, str(DEV))
 SYSTEM = "plimsoll-system"
-
-from kubectl import NODE, ROOT, Cluster, CommandFailed, local_environment  # noqa: E402
-
 LOG_LINES = 60
 """Of a container that ended: enough for a traceback."""
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kubectl import Cluster, CommandFailed, wait_for
+from dev.kubectl import Cluster, CommandFailed, wait_for
 
 SYSTEM = "plimsoll-system"
 PER_SECOND = 1_500

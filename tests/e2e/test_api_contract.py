@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from kubectl import Cluster
+from dev.kubectl import Cluster
 from msgspec.structs import replace
 from tests.plimsoll_operator.kube.contract import *  # noqa: F403
 from tests.plimsoll_operator.kube.contract import ContractServer

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from kubectl import ROOT, Cluster
+from dev.kubectl import ROOT, Cluster
 
 TIMEOUT_S = 900
 NOTHING = ("acked records lost", "duplicated", "out of order")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubectl import ROOT, Cluster, CommandFailed, wait_for
+from dev.kubectl import ROOT, Cluster, CommandFailed, wait_for
 from tests.e2e.test_operator import ORDERS, SYSTEM, a_log_cluster, apply, ready
 
 from plimsoll_operator.preflight.checklist import BEFORE

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kubectl import Cluster
+from dev.kubectl import Cluster
 from tests.plimsoll_operator.metalog.fake_api import Request
 from tests.plimsoll_operator.metalog.shells import PLACE, SLOTS, CrashingApi, Shell
 from tests.plimsoll_operator.metalog.test_contract import *  # noqa: F403

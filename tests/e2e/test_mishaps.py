@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kubectl import Cluster, CommandFailed, condition, wait_for
+from dev.kubectl import Cluster, CommandFailed, condition, wait_for
 from tests.e2e.test_operator import a_log_cluster, a_topic, apply, ready
 
 SET = "main-broker-0"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubectl import Cluster, CommandFailed, wait_for
+from dev.kubectl import Cluster, CommandFailed, wait_for
 
 IMAGE = "localhost/python:3.11-bookworm"
 WRITE_AND_READ = """

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kubectl import Cluster, CommandFailed, condition, is_true, wait_for
+from dev.kubectl import Cluster, CommandFailed, condition, is_true, wait_for
 from tests.e2e.clients import produce
 from tests.e2e.drill import (
     FAST,

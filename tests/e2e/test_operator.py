@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubectl import Cluster, CommandFailed, condition, is_true, wait_for
+from dev.kubectl import Cluster, CommandFailed, condition, is_true, wait_for
 from tests.e2e.clients import consume, produce, write_during
 
 SYSTEM = "plimsoll-system"

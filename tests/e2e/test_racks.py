@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from dev.kubectl import Cluster, condition, wait_for
 from kafka import KafkaAdminClient
-from kubectl import Cluster, condition, wait_for
 from tests.e2e.clients import bootstrap, cluster_names, consume, left_sockets, produce
 from tests.e2e.test_operator import ORDERS, a_log_cluster, apply, ready, values
 

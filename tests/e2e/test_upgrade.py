@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubectl import ROOT, Cluster, is_true, wait_for
+from dev.kubectl import ROOT, Cluster, is_true, wait_for
 from tests.e2e.drill import SYSTEM, TOPICS, Drill, assert_all_passed, verified
 from tests.e2e.test_operator import ready
 
