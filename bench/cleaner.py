@@ -38,6 +38,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.conformance.apache_kafka import ApacheKafka
+from tests.integration.declared import log_cluster
 from tests.integration.local_cluster import WAIT_S, LocalCluster, wait_for
 
 from plimsoll_wire.api_versions import ApiKey
@@ -59,15 +60,7 @@ IN_FLIGHT = 32
 CLEAN_S = 280.0
 CHECKPOINT = "cleaner-offset-checkpoint"
 PRODUCE_VERSION = 9
-CLUSTER = f"""\
-apiVersion: plimsoll.dev/v1alpha1
-kind: LogCluster
-metadata: {{name: main, namespace: kafka}}
-spec:
-  brokers: {{count: 3}}
-  storage: {{size: 8Gi}}
-  config: {{log.cleaner.backoff.ms: {BACKOFF_MS}}}
-"""
+CLUSTER = log_cluster(storage={"size": "8Gi"}, config={"log.cleaner.backoff.ms": BACKOFF_MS})
 
 
 @dataclass(frozen=True, slots=True)

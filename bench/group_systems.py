@@ -16,19 +16,15 @@ from typing import Protocol
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conformance.apache_kafka import ApacheKafka
+from tests.integration.declared import log_cluster
 from tests.integration.local_cluster import WAIT_S, LocalCluster, wait_for
 
 OFFSETS = "__consumer_offsets"
 BACK_S = 90.0
-CLUSTER = """\
-apiVersion: plimsoll.dev/v1alpha1
-kind: LogCluster
-metadata: {name: main, namespace: kafka}
-spec:
-  brokers: {count: 3}
-  storage: {size: 4Gi}
-  config: {offsets.topic.num.partitions: 1, group.initial.rebalance.delay.ms: 0}
-"""
+CLUSTER = log_cluster(
+    storage={"size": "4Gi"},
+    config={"offsets.topic.num.partitions": 1, "group.initial.rebalance.delay.ms": 0},
+)
 _LOADED = re.compile(r"(\d+) groups with (\d+) offsets loaded in (\d+) ms")
 
 

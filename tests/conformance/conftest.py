@@ -11,19 +11,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conformance import results
 from tests.conformance.apache_kafka import ApacheKafka
 from tests.conformance.kafka_jars import KafkaJars, kafka_jars
+from tests.integration.declared import log_cluster
 from tests.integration.local_cluster import LocalCluster
 
 HERE = Path(__file__).parent
 PARTITIONS = 3
-CLUSTER = """\
-apiVersion: plimsoll.dev/v1alpha1
-kind: LogCluster
-metadata: {name: main}
-spec:
-  brokers: {count: 3}
-  storage: {size: 1Gi}
-  config: {offsets.topic.num.partitions: 5, group.initial.rebalance.delay.ms: 300}
-"""
+CLUSTER = log_cluster(
+    config={"offsets.topic.num.partitions": 5, "group.initial.rebalance.delay.ms": 300}
+)
 # The same for Kafka, as far as its defaults differ.
 BESIDE = {
     "auto.create.topics.enable": "true",

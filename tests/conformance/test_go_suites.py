@@ -10,22 +10,19 @@ import pytest
 from tests.conformance import go_suites
 from tests.conformance.conftest import Peer
 from tests.conformance.go_suites import CONFLUENT_KAFKA_GO, PROXY_PORTS, SARAMA
+from tests.integration.declared import log_cluster
 from tests.integration.local_cluster import LocalCluster, wait_for
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 SUITE_S = 900
-CLUSTER = """\
-apiVersion: plimsoll.dev/v1alpha1
-kind: LogCluster
-metadata: {name: main}
-spec:
-  brokers: {count: 5}
-  storage: {size: 1Gi}
-  config:
-    auto.create.topics.enable: false
-    group.initial.rebalance.delay.ms: 0
-    offsets.topic.num.partitions: 5
-"""
+CLUSTER = log_cluster(
+    5,
+    config={
+        "auto.create.topics.enable": False,
+        "group.initial.rebalance.delay.ms": 0,
+        "offsets.topic.num.partitions": 5,
+    },
+)
 TRANSACTIONS = "there are no transactions yet"
 SECURITY = "there are no quotas, users and ACLs yet"
 DOCKER = "it stops brokers of its own Docker Compose"

@@ -12,18 +12,11 @@ import kafka
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
+from tests.integration.declared import log_cluster
 from tests.integration.local_cluster import LocalCluster, wait_for
 
 PARTITIONS = 3
-CLUSTER = """\
-apiVersion: plimsoll.dev/v1alpha1
-kind: LogCluster
-metadata: {name: main, namespace: kafka}
-spec:
-  brokers: {count: 3}
-  storage: {size: 1Gi}
-  config: {offsets.topic.num.partitions: 7}
-"""
+CLUSTER = log_cluster(config={"offsets.topic.num.partitions": 7})
 
 
 @pytest.fixture(scope="module")

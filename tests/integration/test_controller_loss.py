@@ -11,17 +11,10 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
+from tests.integration.declared import log_cluster
 from tests.integration.local_cluster import LocalCluster, consume_all, wait_for
 
-CLUSTER = """\
-apiVersion: plimsoll.dev/v1alpha1
-kind: LogCluster
-metadata: {name: main, namespace: kafka}
-spec:
-  brokers: {count: 3}
-  storage: {size: 1Gi}
-  onControllerLoss: StopServing
-"""
+CLUSTER = log_cluster(onControllerLoss="StopServing")
 LEASE_S = 5.4
 
 

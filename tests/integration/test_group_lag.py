@@ -9,18 +9,13 @@ import confluent_kafka
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import NewTopic, OffsetSpec
+from tests.integration.declared import log_cluster
 from tests.integration.local_cluster import WAIT_S, LocalCluster, wait_for
 
 PARTITIONS = 6
-CLUSTER = """\
-apiVersion: plimsoll.dev/v1alpha1
-kind: LogCluster
-metadata: {name: main, namespace: kafka}
-spec:
-  brokers: {count: 3}
-  storage: {size: 1Gi}
-  config: {offsets.topic.num.partitions: 3, group.initial.rebalance.delay.ms: 300}
-"""
+CLUSTER = log_cluster(
+    config={"offsets.topic.num.partitions": 3, "group.initial.rebalance.delay.ms": 300}
+)
 
 
 @pytest.fixture(scope="module")

@@ -7,23 +7,15 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka import TopicPartition
+from tests.integration.declared import log_cluster
 from tests.integration.local_cluster import WAIT_S, LocalCluster, wait_for
 from tests.integration.test_local_objects import OURS, ask
 
 OFFSETS = "__consumer_offsets"
-CLUSTER = """\
-apiVersion: plimsoll.dev/v1alpha1
-kind: LogCluster
-metadata: {name: local}
-spec:
-  brokers: {count: COUNT}
-  storage: {size: 1Gi}
-  config: {offsets.topic.num.partitions: 5}
-"""
 
 
 def declare(file: Path, brokers: int) -> Path:
-    file.write_text(CLUSTER.replace("COUNT", str(brokers)))
+    file.write_text(log_cluster(brokers, config={"offsets.topic.num.partitions": 5}))
     return file
 
 
@@ -47,7 +39,7 @@ def committed(cluster: LocalCluster) -> int:
 
 
 def status(cluster: LocalCluster) -> dict[str, Any]:
-    found: dict[str, Any] = ask(cluster, "GET", f"{OURS}/logclusters/local")[1].get("status") or {}
+    found: dict[str, Any] = ask(cluster, "GET", f"{OURS}/logclusters/main")[1].get("status") or {}
     return found
 
 

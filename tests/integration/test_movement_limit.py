@@ -7,6 +7,7 @@ from pathlib import Path
 
 import confluent_kafka
 from confluent_kafka.admin import NewTopic
+from tests.integration.declared import log_cluster
 from tests.integration.local_cluster import (
     WAIT_S,
     LocalCluster,
@@ -21,15 +22,7 @@ LIMIT = 256 * 2**10
 PIECE_S = 0.125
 """At this limit a copy is fetched eight times a second."""
 BATCH_BYTES = 16_000
-CLUSTER = f"""\
-apiVersion: plimsoll.dev/v1alpha1
-kind: LogCluster
-metadata: {{name: main, namespace: kafka}}
-spec:
-  brokers: {{count: 4}}
-  storage: {{size: 1Gi}}
-  movement: {{bytesPerSecond: "{LIMIT}"}}
-"""
+CLUSTER = log_cluster(4, movement={"bytesPerSecond": str(LIMIT)})
 VALUES = [b"%06d" % n + b"x" * 2_000 for n in range(1_000)]
 
 

@@ -8,19 +8,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.integration.declared import log_cluster
 from tests.integration.local_cluster import LocalCluster, a_producer, produce, wait_for
 from tests.integration.strangers import Crowd, Strangers
 
 MIB = 2**20
-CLUSTER = """
-apiVersion: plimsoll.dev/v1alpha1
-kind: LogCluster
-metadata: {name: main}
-spec:
-  brokers: {count: 3}
-  storage: {size: 1Gi}
-  config: {memory.limit.bytes: 268435456}
-"""
+CLUSTER = log_cluster(config={"memory.limit.bytes": 268_435_456})
 SECONDS = 6
 RSS_MAX = 260 * MIB
 BACKLOG, LIVE = "backlog", "live"
