@@ -64,12 +64,12 @@ class ApiReader:
                 name, version = group["metadata"].get("name"), group["versions"][0]
                 prefix = "/".join(part for part in (root, name, version["version"]) if part)
                 for one in version.get("resources", ()):
-                    self._add(one, prefix)
+                    self._add(one, name, prefix)
 
-    def _add(self, resource: dict[str, Any], prefix: str) -> None:
+    def _add(self, resource: dict[str, Any], group: str | None, prefix: str) -> None:
         plural = resource["resource"]
         found = f"{prefix}/{plural}", resource["scope"] == "Namespaced"
-        short = resource.get("shortNames", ())
-        for name in (plural, resource.get("singularResource") or plural, *short):
+        names = [plural, resource.get("singularResource") or plural, f"{plural}.{group}"]
+        for name in (*names, *resource.get("shortNames", ())):
             # Built-in groups come last, and are meant where a name is used twice.
             self._resources[name] = found
