@@ -74,7 +74,14 @@ def test_run_holds_in_which_a_leaders_disk_is_full_when_it_commits(seed: int) ->
     assert result.sentence == ""
 
 
-@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_run_holds_in_which_an_elr_members_full_disk_has_room_again() -> None:
+    """It discarded a compacted log, of which one record was not committed."""
+    result = run(1601838, 2_000)
+    assert result.faults["fill_disk"]
+    assert result.sentence == ""
+
+
+@pytest.mark.parametrize("seed", [2, 6, 7])
 def test_run_holds_in_which_a_replica_goes_behind_the_log_start_of_an_unclean_leader(
     seed: int,
 ) -> None:

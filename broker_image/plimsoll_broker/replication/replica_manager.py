@@ -290,12 +290,14 @@ class ReplicaManager:
             logger.error("%s-%d cannot be opened: %s", topic.name, partition.index, error)
             self.broken[partition.key] = error
             return None
-        return self._host(topic, partition, log, clean=self.store.clean_epoch is not None)
+        # After a crash more may be committed than the checkpoint says.
+        known = 0 if self.store.clean_epoch is not None else log.log_end_offset
+        return self._host(topic, partition, log, known)
 
-    def _host(self, topic: Topic, partition: Partition, log: Log, *, clean: bool) -> Hosted:
+    def _host(self, topic: Topic, partition: Partition, log: Log, committed: int) -> Hosted:
+        """`committed`: so much may be, whatever the checkpoint says."""
         replica = Replica(partition, log, self.store.high_watermark(log), self.around)
-        if not clean:  # more may be committed than the checkpoint says
-            replica.compacted_copy.committed(log.log_end_offset)
+        replica.compacted_copy.committed(committed)
         hosted = Hosted(topic, partition, log, replica)
         hosted.configure(topic, self.settings.configs)
         self._hosted[partition.key] = hosted
@@ -372,7 +374,9 @@ class ReplicaManager:
         if old is not None and log is not None:
             self.fetchers.unfollow(old)
             self.store.reopened(old.log, log)
-            self._host(image.topics[key.topic_id], image.partitions[key], log, clean=False)
+            # It may be an ELR member: what it never committed must be cut, and not all of its log.
+            known = old.replica.compacted_copy.superseded_below
+            self._host(image.topics[key.topic_id], image.partitions[key], log, known)
         self._apply(image, image.partitions[key])
 
     def high_watermarks(self) -> dict[tuple[str, int], int]:

@@ -15,13 +15,13 @@ from plimsoll_core.replica.replica_context import LogView
 class CompactedCopy:
     """One replica's.  Kept for every log; it counts for those of topics that were compacted."""
 
-    __slots__ = ("_log", "_superseded_below", "must_begin_again")
+    __slots__ = ("_log", "must_begin_again", "superseded_below")
 
     def __init__(self, log: LogView, high_watermark: int) -> None:
         self._log = log
         # What supersedes a record that is missing here lies below this: a cleaner here goes no
         # further than the high watermark, nor does the leader's.
-        self._superseded_below = high_watermark
+        self.superseded_below = high_watermark
         # A term began while part of that was still to be copied: another leader may not have it.
         self.must_begin_again = False
 
@@ -29,19 +29,19 @@ class CompactedCopy:
     def least_cut(self) -> int:
         """The lowest offset that the log may be cut to; below it, it begins again."""
         start = self._log.log_start_offset
-        return max(start, self._superseded_below) if self._log.holes else start
+        return max(start, self.superseded_below) if self._log.holes else start
 
     def committed(self, high_watermark: int) -> None:
         """This replica, as leader or follower, knows so much for committed."""
-        if high_watermark > self._superseded_below:
-            self._superseded_below = high_watermark
+        if high_watermark > self.superseded_below:
+            self.superseded_below = high_watermark
 
     def new_term(self) -> None:
         """Of another leader."""
-        behind = self._superseded_below > self._log.log_end_offset
+        behind = self.superseded_below > self._log.log_end_offset
         self.must_begin_again = self._log.holes and behind
 
     def cut(self) -> None:
         """The log was cut, or begins again."""
-        self._superseded_below = min(self._superseded_below, self._log.log_end_offset)
+        self.superseded_below = min(self.superseded_below, self._log.log_end_offset)
         self.must_begin_again = False

@@ -71,7 +71,7 @@ CLEANING: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 CORE + "replica/compacted_copy.py",
-                "max(start, self._superseded_below) if self._log.holes else start",
+                "max(start, self.superseded_below) if self._log.holes else start",
                 "start",
             ),
         ),
@@ -136,6 +136,20 @@ CLEANING: tuple[Mutant, ...] = (
                 ".load(self._job.end)\n",
                 "        files = ProducerSnapshots(self._disk, self._directory)\n"
                 "        known = files.load(files.offsets()[-1])\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="reopens-as-after-a-crash",
+        rule="a log that had a full disk cuts only what was never committed (10.4)",
+        scenarios=("K07",),
+        profile="cleaning",
+        by_chance=False,  # one run in thousands has a leader that cleaned, a full disk and a tail
+        edits=(
+            Edit(
+                "broker_image/plimsoll_broker/replication/replica_manager.py",
+                "known = old.replica.compacted_copy.superseded_below",
+                "known = log.log_end_offset",
             ),
         ),
     ),
