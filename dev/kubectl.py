@@ -22,6 +22,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 NODE = ROOT / "dev" / "node.sh"
 READ_S = 20.0
+FIRST_PAUSE_S = 0.05
 
 
 class CommandFailed(RuntimeError):
@@ -105,9 +106,10 @@ def _reader(kubeconfig: str | None) -> ApiReader:
 
 
 def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float, every_s: float = 0.5) -> T:
-    """Poll until `probe` gives something; a command that fails meanwhile counts as "not yet"."""
+    """Poll until `probe` gives something, every `every_s` seconds, at first more often; a command
+    that fails meanwhile counts as "not yet"."""
     deadline = time.monotonic() + timeout_s
-    last = ""
+    last, pause_s = "", FIRST_PAUSE_S
     while True:
         try:
             if (found := probe()) is not None:
@@ -116,7 +118,8 @@ def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float, every_s
             last = str(error)
         if time.monotonic() > deadline:
             raise GaveUp(f"{what}: not within {timeout_s:.0f} s. {last}".strip())
-        time.sleep(every_s)
+        time.sleep(min(pause_s, every_s))
+        pause_s *= 2
 
 
 def condition(thing: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:
