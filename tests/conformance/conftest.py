@@ -50,10 +50,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    beside = metafunc.config.getoption("--beside-kafka", default=False)
+    peers = ["plimsoll", "kafka"] if beside else ["plimsoll"]
     if "peer" in metafunc.fixturenames:
-        beside = metafunc.config.getoption("--beside-kafka", default=False)
-        peers = ["plimsoll", "kafka"] if beside else ["plimsoll"]
         metafunc.parametrize("peer", peers, indirect=True, scope="session")
+    elif "peer_name" in metafunc.fixturenames:  # the test's cluster is its own
+        metafunc.parametrize("peer_name", peers)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.conformance import go_suites
+from tests.conformance.apache_kafka import ApacheKafka
 from tests.conformance.conftest import Peer
 from tests.conformance.go_suites import CONFLUENT_KAFKA_GO, PROXY_PORTS, SARAMA
 from tests.integration.declared import log_cluster
@@ -54,8 +55,17 @@ CONFLUENT_FAILS = {
 
 
 @pytest.fixture
-def sarama_cluster(tmp_path: Path) -> Iterator[str]:
+def sarama_cluster(peer_name: str, tmp_path: Path) -> Iterator[str]:
     """Five brokers that clients reach by way of toxiproxy only; where to steer that."""
+    if peer_name == "kafka":
+        # As the suite's own environment differs from Kafka's defaults.
+        configs = {"default.replication.factor": "2", "group.initial.rebalance.delay.ms": "0"}
+        kafka = ApacheKafka(
+            tmp_path / "kafka", brokers=5, configs=configs, advertised_ports=PROXY_PORTS
+        )
+        with kafka, go_suites.toxiproxy(kafka.bootstrap.split(","), tmp_path / "proxy.log") as url:
+            yield url
+        return
     file = tmp_path / "cluster.yaml"
     file.write_text(CLUSTER)
     with LocalCluster(tmp_path / "data", brokers=None, files=[file]) as cluster:
@@ -66,7 +76,7 @@ def sarama_cluster(tmp_path: Path) -> Iterator[str]:
             path.write_text(json.dumps(config))
             cluster.wait_restarted(broker, cluster.kill_broker(broker))
         upstream = [":".join(map(str, cluster.address(broker))) for broker in range(5)]
-        with go_suites.toxiproxy(upstream, tmp_path / "toxiproxy.log") as url:
+        with go_suites.toxiproxy(upstream, tmp_path / "proxy.log") as url:
 
             def advertised() -> list[int]:
                 brokers = cluster.admin().list_topics(timeout=5).brokers.values()
