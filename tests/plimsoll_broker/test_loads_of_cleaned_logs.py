@@ -1,4 +1,4 @@
-"""A coordinator loads its log while the cleaner puts other segments in the place of what is read."""
+"""A coordinator loads its log while the cleaner swaps the segments that are read."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
