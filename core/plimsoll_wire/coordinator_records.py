@@ -174,9 +174,10 @@ class _Place(NamedTuple):
     topic: str
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=256)
 def _place(head: bytes) -> _Place | None:
-    """Of a key without its last four bytes.  None: it has another form."""
+    """Of a key without its last four bytes; a commit names many partitions of one topic.  None: it
+    has another form."""
     _, group_size = _KEY_HEAD.unpack_from(head)
     group_end = _KEY_HEAD.size + group_size
     (topic_size,) = _NUMBER.unpack_from(head, group_end)
