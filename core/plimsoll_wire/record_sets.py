@@ -102,7 +102,11 @@ def iter_records(header: BatchHeader, body: bytes) -> Iterator[ReadRecord]:
             at = position + 1
             at = at + 1 if body[at] < MORE_BYTES else read_varint(body, at)[1]
             delta, at = read_varint(body, at)
-            size, at = read_varint(body, at)
+            size = body[at]
+            if size < MORE_BYTES:
+                size, at = (size >> 1) ^ -(size & 1), at + 1
+            else:
+                size, at = read_varint(body, at)
             key = None if size < 0 else body[at : at + size]
             at += max(size, 0)
             size, at = read_varint(body, at)
