@@ -25,6 +25,7 @@ from plimsoll_operator.metalog.interface import (
     LogCorrupt,
     LogRegressed,
     MetadataLogError,
+    OpenedLog,
     SnapshotRequired,
 )
 
@@ -53,6 +54,7 @@ class Committer:
         self.tail = MetadataTail(start=image.next_offset, nonce=None)
         self.confirmed_at_ms = 0
         self.subscribers: list[Subscriber] = []
+        self.readers: list[Callable[[OpenedLog], None]] = []
         self._journal = journal
         self._clock = clock
         self._stats = stats
@@ -66,6 +68,8 @@ class Committer:
             raise LogUnusable(f"The metadata log does not open: {error}.") from error
         self.queue = CommitQueue(restored.image)
         self.tail = restored.tail
+        for reader in self.readers:
+            reader(restored.opened)
         return restored
 
     async def commit_alone(self, record: Record) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -48,6 +49,7 @@ from plimsoll_operator.metalog.interface import (
     AppendConflict,
     MetadataLog,
     MetadataLogError,
+    OpenedLog,
     SnapshotRequired,
     UnknownRecord,
 )
@@ -91,7 +93,9 @@ class Controller:
         self.settings = settings
         self._identity = identity
         self._clock = Clock()
-        self._committer = Committer(Journal(log, cluster_id), self._clock, self.stats)
+        self._committer = Committer(
+            Journal(log, cluster_id, self._clock.now_ms), self._clock, self.stats
+        )
         self.soft = VolatileState()
         self._claims = Claims(
             self._clock, claim_ms=self.options.claim_ms, listen_ms=self.options.listen_ms
@@ -152,6 +156,10 @@ class Controller:
     def subscribe(self, callback: Subscriber) -> None:
         """Called after each commit with (old image, new image, records); must not block."""
         self._committer.subscribers.append(callback)
+
+    def on_open(self, callback: Callable[[OpenedLog], None]) -> None:
+        """Called with the log each time that it was read, before the term's first commit."""
+        self._committer.readers.append(callback)
 
     async def wait_active(self) -> None:
         """Until it has taken over; bound it with a timeout."""

@@ -24,6 +24,7 @@ from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
+from plimsoll_operator.history.keeper import HistoryKeeper
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.leadership.pod_evidence import evidence_of
 from plimsoll_operator.leadership.process_parts import Parts
@@ -95,6 +96,7 @@ class LedCluster:
         self.term = self._new_term()
         self._writer = self._new_writer()
         self._racks = RackFinder(self.term)
+        self._history = self._new_history()
         self.controller.subscribe(self._committed)
 
     async def run(self, vacant_ms: int = 0) -> Outcome:
@@ -113,6 +115,8 @@ class LedCluster:
                     group.create_task(self._resync(vacant_ms)),
                     group.create_task(self._look_at_restless()),
                 ]
+                if self._history is not None:
+                    helpers.append(group.create_task(self._history.run()))
                 outcome = await group.create_task(self.controller.run())
                 await self._say_last(outcome)
                 for helper in helpers:
@@ -132,7 +136,20 @@ class LedCluster:
         self.term = self._new_term()
         self._writer = self._new_writer()
         self._parts.metrics.begin(self.term.key)
+        if self._history is not None:
+            self._history.begin()
         self._racks = RackFinder(self.term)
+
+    def _new_history(self) -> HistoryKeeper | None:
+        parts, controller = self._parts, self.controller
+        if parts.history is None:
+            return None
+        archive = parts.history(self.term.key, controller.cluster_id)
+        keeper = HistoryKeeper(archive, controller.cluster_id, parts.now_ms)
+        controller.on_open(keeper.opened)
+        controller.subscribe(keeper.committed)
+        controller.snapshotter.before_release = keeper.settle
+        return keeper
 
     def _new_writer(self) -> StatusWriter:
         render = partial(registry.draft_of, self.term)
