@@ -35,6 +35,7 @@ from plimsoll_operator.options import BadOption, OperatorOptions, from_environme
 from plimsoll_operator.process.http_server import Health
 from plimsoll_operator.process.kopf_watches import KopfWatches
 from plimsoll_operator.process.operator import Operator
+from plimsoll_operator.process.view_access import ViewAccess
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.status.operator_metrics import Metrics
 from plimsoll_operator.status.status_writer import WRITES_AT_ONCE
@@ -131,7 +132,8 @@ async def run(parts: Parts, pools: Pools, access: Access) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     operator = Operator(parts, partial(KopfWatches, parts.options, access))
-    health = Health(parts, lambda: operator.ready)
+    access_reviews = ViewAccess(parts.kube, parts.monotonic_ms)
+    health = Health(parts, lambda: operator.ready, access_reviews.check)
     parts.metrics.watch(parts)
     await health.start(parts.options.metrics_port, parts.options.health_port)
     running = asyncio.ensure_future(operator.run())

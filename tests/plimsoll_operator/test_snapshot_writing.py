@@ -106,8 +106,9 @@ async def test_history_is_settled_after_the_commit_and_before_the_release(tmp_pa
     log = EagerLog(tmp_path / "log")
     controller = a_controller(log)
 
-    async def settle() -> None:
+    async def settle() -> bool:
         log.done.append("settled")
+        return True
 
     controller.snapshotter.before_release = settle
     running = asyncio.ensure_future(controller.run())

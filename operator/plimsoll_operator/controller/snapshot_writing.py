@@ -41,7 +41,7 @@ class Snapshotter:
         self._log = log
         self.urgent = asyncio.Event()
         # Called before a part of the log is given up; the log may be full meanwhile: it is short.
-        self.before_release: Callable[[], Awaitable[None]] | None = None
+        self.before_release: Callable[[], Awaitable[bool]] | None = None
         self._turn = asyncio.Lock()
 
     async def run_forever(self) -> None:

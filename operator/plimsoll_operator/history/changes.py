@@ -162,7 +162,7 @@ class _Walk:
         known = self._old.partitions.get(key)
         led = had.leader if after.leader != had.leader else None
         gone = lost or (() if led is None else (led,))
-        found = words.why(words.Images(self._old, self._new), known, gone, record.cause)
+        found = words.why(words.CommitImages(self._old, self._new), known, gone, record.cause)
         return self._change(
             offset,
             "changed",

@@ -100,14 +100,15 @@ class HistoryKeeper:
 
     # --- beside it ------------------------------------------------------------------------------
 
-    async def settle(self) -> None:
-        """What is committed by now is stored, or could not be within `SETTLE_S`."""
+    async def settle(self) -> bool:
+        """What is committed by now is stored; False: it could not be within `SETTLE_S`."""
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._settling.append(stored)
         self._wanted.set()
         await asyncio.wait([stored], timeout=SETTLE_S)
         if not stored.done():
-            logger.warning("the history's archive is behind; the metadata log goes on without it")
+            logger.warning("the history's archive is behind, and nothing waits for it")
+        return stored.done()
 
     async def run(self) -> None:
         """Until it is cancelled.  A bug in it ends the history of this term, and is logged."""

@@ -31,7 +31,7 @@ _PREFIXES = (
 )
 
 
-class Images(NamedTuple):
+class CommitImages(NamedTuple):
     """Before and after a commit."""
 
     old: ClusterImage
@@ -46,7 +46,7 @@ class Why(NamedTuple):
 
 
 def why(
-    images: Images,
+    images: CommitImages,
     partition: Partition | None,
     gone: Iterable[BrokerId],
     cause: str,
@@ -67,7 +67,7 @@ def word_of(cause: str) -> str:
     return next((word for prefix, word in _PREFIXES if text.startswith(prefix)), UNKNOWN)
 
 
-def _covered(images: Images, partition: Partition, broker: BrokerId) -> str | None:
+def _covered(images: CommitImages, partition: Partition, broker: BrokerId) -> str | None:
     """What is committed of this broker, or of this partition, that covers its leaving."""
     for image in images:
         if broker in image.grants:

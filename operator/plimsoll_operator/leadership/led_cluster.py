@@ -179,6 +179,10 @@ class LedCluster:
         key = f"outage-{lasted_ms}"
         self._tell(Occurrence(key=key, reason="ControllerOutage", message=text, warning=True))
 
+    async def settle_history(self) -> bool:
+        """See `process_parts.Led`."""
+        return self._history is not None and await self._history.settle()
+
     def offer(self, work: Work) -> None:
         """Something was seen that may matter."""
         if work.task is Task.TOPIC and (found := self.term.objects.topics.get(work.key)):

@@ -28,6 +28,10 @@ class Led(Protocol):
     @property
     def term(self) -> Term: ...
 
+    async def settle_history(self) -> bool:
+        """What is committed by now is in the archive of the history; False: it could not be, or
+        none is kept."""
+
     def offer(self, work: Work) -> None: ...
 
 
