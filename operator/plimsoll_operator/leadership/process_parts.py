@@ -59,6 +59,8 @@ class Parts:
     alone: bool = False
     # The archive of the history of a cluster's leaders and ISRs; None: none is kept.
     history: Callable[[Key, UUID], Archive] | None = None
+    # Where that is when it is a directory of this machine; empty: it is on the API server.
+    history_directory: str = ""
     leaders: dict[Key, Led] = field(default_factory=dict)
 
     def known(self) -> list[Key]:

@@ -213,6 +213,7 @@ class LocalCluster:
             monotonic_ms=monotonic_ms,
             alone=True,
             history=self._history,
+            history_directory=str(self._layout.history),
         )
 
     def _log(self, key: Key, wanted: UUID) -> MetadataLog:

@@ -22,6 +22,7 @@ ROOT = "/v1/clusters"
 ONE = ROOT + "/{namespace}/{cluster}"
 BROKERS_MAX = 100
 FORBIDDEN = 403
+NOT_LEADING = "NotLeading"
 EVERY: Key = ("", "")
 """All LogClusters, in the words of an access review."""
 
@@ -60,7 +61,7 @@ class Views:
             leader = self._parts.leaders.get(key)
             if leader is None or not leader.controller.active:
                 text = f"This process does not lead {key[0]}/{key[1]}; ask the other one."
-                return _error(404, text)
+                return _error(404, text, NOT_LEADING)
             return await show(request, leader)
 
         return handle
@@ -128,7 +129,8 @@ class Views:
         """Where the history is, once all that is committed by now is there."""
         offset = leader.controller.image.next_offset
         settled = await leader.settle_history()
-        return _json({"offset": offset, "archived": settled})
+        place = self._parts.history_directory
+        return _json({"offset": offset, "archived": settled, "directory": place})
 
 
 def _numbers(text: str) -> list[int] | str:
@@ -145,5 +147,5 @@ def _json(value: object) -> Answer:
     return web.Response(body=msgspec.json.encode(value), content_type="application/json")
 
 
-def _error(status: int, text: str) -> Answer:
-    return web.json_response({"error": text}, status=status)
+def _error(status: int, text: str, reason: str = "") -> Answer:
+    return web.json_response({"error": text, "reason": reason}, status=status)
