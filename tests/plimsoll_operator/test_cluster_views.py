@@ -21,6 +21,7 @@ from plimsoll_core.cluster.records import BrokerFenced
 from plimsoll_core.controller.kernel.volatile_state import Contact, VolatileState
 from plimsoll_core.ids import BrokerId, MetadataOffset
 from plimsoll_operator.status import cluster_views
+from plimsoll_operator.status.what_if import what_if
 
 ROWS = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
 
@@ -49,7 +50,8 @@ def test_topic_shows_each_partition_with_size_and_lag_as_far_as_they_were_told()
     key = PartitionKey(TOPIC_ID, 0)  # type: ignore[arg-type]
     soft.sizes[key] = 4_096
     soft.behind[key] = {BrokerId(2): 17, BrokerId(1): None}
-    view = as_json(cluster_views.topic_view(shown(image, soft), image.topics[TOPIC_ID]))  # type: ignore[index]
+    topic = image.topics[TOPIC_ID]  # type: ignore[index]
+    view = as_json(cluster_views.topic_view(shown(image, soft), topic))
     told, untold, _ = view["partitions"]
     assert (told["bytes"], told["behind"]) == (4_096, {"1": None, "2": 17})
     assert (untold["bytes"], untold["behind"]) == (None, None)
@@ -101,27 +103,27 @@ def test_cluster_names_the_worst_partitions_first() -> None:
 
 def test_what_if_tells_offline_from_under_min_isr_and_what_is_so_already() -> None:
     image = replay(a_cluster(), isr_changed(0, (0, 1)), isr_changed(1, (1,)))
-    one = as_json(cluster_views.what_if(shown(image), (0,)))
+    one = as_json(what_if(image, (0,)))
     assert (one["offline"], one["underMinISR"], one["leadersThatMove"]) == (0, 2, 1)
     assert [(p["partition"], p["leftInIsr"], p["already"]) for p in one["underPartitions"]] == [
         (0, [1], False),
         (1, [1], True),
     ]
-    two = as_json(cluster_views.what_if(shown(image), (0, 1)))
+    two = as_json(what_if(image, (0, 1)))
     assert [p["partition"] for p in two["offlinePartitions"]] == [0, 1]
     assert [p["leftInIsr"] for p in two["underPartitions"]] == [[2]]
-    assert as_json(cluster_views.what_if(shown(image), (7,)))["unknown"] == [7]
+    assert as_json(what_if(image, (7,)))["unknown"] == [7]
 
 
 def test_elr_member_that_takes_part_keeps_a_partition_online() -> None:
     elr = (BrokerId(1),)
     image = replay(a_cluster(), isr_changed(0, (0,), elr=elr))
-    gone = as_json(cluster_views.what_if(shown(image), (0,)))
+    gone = as_json(what_if(image, (0,)))
     assert gone["offline"] == 0
     assert [p["leftInIsr"] for p in gone["underPartitions"] if p["partition"] == 0] == [[]]
     fenced = image.brokers[BrokerId(1)].broker_epoch
     image = replay(image, BrokerFenced(cause="x", broker_id=BrokerId(1), broker_epoch=fenced))
-    gone = as_json(cluster_views.what_if(shown(image), (0,)))
+    gone = as_json(what_if(image, (0,)))
     assert [p["partition"] for p in gone["offlinePartitions"]] == [0]
 
 

@@ -57,6 +57,8 @@ JOB_NAME = "batch.kubernetes.io/job-name"
 JOB_UID = "batch.kubernetes.io/controller-uid"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 """An annotation of a StorageClass: claims that name none get it."""
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""An annotation that `kubectl apply` leaves: the whole object again."""
 VOLUME_PROTECTION = "kubernetes.io/pvc-protection"
 """A finalizer: a volume claim stays while a pod uses it."""
 

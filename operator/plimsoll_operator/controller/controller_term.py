@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +19,7 @@ from plimsoll_core.cluster.model import ClusterImage, Partition
 from plimsoll_core.cluster.records import ControllerChanged, Record
 from plimsoll_core.controller.decide import decide
 from plimsoll_core.controller.kernel.decision import Decision, DecisionContext
+from plimsoll_core.controller.kernel.dropped_decisions import unsee
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.controller.partitions.unhealthy_partitions import Outlook, outlook
@@ -49,7 +49,6 @@ from plimsoll_operator.metalog.interface import (
     AppendConflict,
     MetadataLog,
     MetadataLogError,
-    OpenedLog,
     SnapshotRequired,
     UnknownRecord,
 )
@@ -94,7 +93,10 @@ class Controller:
         self._identity = identity
         self._clock = Clock()
         self._committer = Committer(
-            Journal(log, cluster_id, self._clock.now_ms), self._clock, self.stats
+            Journal(log, cluster_id, self._clock.now_ms, self.options.on_open),
+            self._clock,
+            self.stats,
+            self._never_happened,
         )
         self.soft = VolatileState()
         self._claims = Claims(
@@ -157,10 +159,6 @@ class Controller:
         """Called after each commit with (old image, new image, records); must not block."""
         self._committer.subscribers.append(callback)
 
-    def on_open(self, callback: Callable[[OpenedLog], None]) -> None:
-        """Called with the log each time that it was read, before the term's first commit."""
-        self._committer.readers.append(callback)
-
     async def wait_active(self) -> None:
         """Until it has taken over; bound it with a timeout."""
         await self._activated.wait()
@@ -222,6 +220,9 @@ class Controller:
             self._end(_HandOver())
             return None
         return decision
+
+    def _never_happened(self, records: tuple[Record, ...]) -> None:
+        unsee(self.soft, self.image, records, self._clock.now_ms())
 
     def _consistent(self, request: Request) -> bool:
         """Whether the broker's metadata can come from this log; if not, the term ends."""

@@ -34,21 +34,25 @@ from plimsoll_operator.metalog.interface import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What the log holds: the image at its end, and its newest batches for the streams.  `opened`:
-    all of it, as it was read."""
+    """What the log holds: the image at its end, and its newest batches for the streams."""
 
     image: ClusterImage
     tail: MetadataTail
-    opened: OpenedLog
 
 
 class Journal:
     """Where the next batch goes.  One append at a time; the caller sees to that."""
 
     def __init__(
-        self, log: MetadataLog, cluster_id: UUID, now_ms: Callable[[], int] = lambda: 0
+        self,
+        log: MetadataLog,
+        cluster_id: UUID,
+        now_ms: Callable[[], int] = lambda: 0,
+        on_open: Callable[[OpenedLog], None] | None = None,
     ) -> None:
-        """`now_ms`: the clock that batches tell of."""
+        """`now_ms`: the clock that batches tell of.  `on_open`: told of the log each time that it
+        was read."""
+        self._on_open = on_open
         self._log = log
         self._now_ms = now_ms
         self.cluster_id = cluster_id
@@ -62,6 +66,8 @@ class Journal:
         restored = replay(opened, self.cluster_id)
         self._tip = opened.tip
         self.group_unfinished = False
+        if self._on_open is not None:
+            self._on_open(opened)
         return restored
 
     async def append(
@@ -90,7 +96,7 @@ def replay(opened: OpenedLog, cluster_id: UUID) -> Restored:
         for batch in whole:
             image = apply_all(image, decode_records(batch))
         tail.append(merged(whole))
-    return Restored(image=image, tail=tail, opened=opened)
+    return Restored(image=image, tail=tail)
 
 
 def first_image(opened: OpenedLog, cluster_id: UUID) -> ClusterImage:

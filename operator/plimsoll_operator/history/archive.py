@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from plimsoll_operator.history import segments
-from plimsoll_operator.history.segments import Budget, Header, Segment, Stored, UnreadableSegment
+from plimsoll_operator.history.segments import (
+    ArchiveSegment,
+    Budget,
+    Header,
+    Stored,
+    UnreadableSegment,
+)
 
 
 class ArchiveUnavailable(Exception):
@@ -26,10 +32,10 @@ class ArchiveConflict(Exception):
 class SegmentStore(Protocol):
     """Where segments are.  Raises `ArchiveUnavailable` and, for writes, `ArchiveConflict`."""
 
-    async def stored(self) -> list[tuple[Stored, Segment]]:
+    async def stored(self) -> list[tuple[Stored, ArchiveSegment]]:
         """All there are, by sequence; one that cannot be read with `segments.unreadable`."""
 
-    async def write(self, segment: Segment, over: Stored | None) -> Stored:
+    async def write(self, segment: ArchiveSegment, over: Stored | None) -> Stored:
         """Make a segment, or write over what `over` stands for and nothing else."""
 
     async def delete(self, stored: Stored) -> None:
@@ -81,7 +87,7 @@ class Archive:
             over, before = None, b""
         header = self._header(over, rows, end_offset, now_ms)
         packed = await asyncio.to_thread(segments.pack, before + text)
-        stored = await self._store.write(Segment(header=header, packed=packed), over)
+        stored = await self._store.write(ArchiveSegment(header=header, packed=packed), over)
         if over is not None:
             self._stored.pop()
         self._stored.append(stored)

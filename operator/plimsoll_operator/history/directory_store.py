@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from plimsoll_operator.history.archive import ArchiveUnavailable
-from plimsoll_operator.history.segments import Header, Segment, Stored, unreadable
+from plimsoll_operator.history.segments import ArchiveSegment, Header, Stored, unreadable
 from plimsoll_operator.metalog.directory_files import write_whole
 
 GLOB = "history-*.zlib"
@@ -20,13 +20,13 @@ class DirectoryStore:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    async def stored(self) -> list[tuple[Stored, Segment]]:
+    async def stored(self) -> list[tuple[Stored, ArchiveSegment]]:
         try:
             return await asyncio.to_thread(self._list)
         except OSError as error:
             raise ArchiveUnavailable(f"{self._path}: {error.strerror}") from error
 
-    async def write(self, segment: Segment, over: Stored | None) -> Stored:
+    async def write(self, segment: ArchiveSegment, over: Stored | None) -> Stored:
         path = self._path / f"history-{segment.header.sequence:08d}.zlib"
         data = msgspec.json.encode(segment.header) + b"\n" + segment.packed
         try:
@@ -41,7 +41,7 @@ class DirectoryStore:
         except OSError as error:
             raise ArchiveUnavailable(f"{self._path}: {error.strerror}") from error
 
-    def _list(self) -> list[tuple[Stored, Segment]]:
+    def _list(self) -> list[tuple[Stored, ArchiveSegment]]:
         found = []
         for path in sorted(self._path.glob(GLOB)):
             head, _, packed = path.read_bytes().partition(b"\n")
@@ -52,5 +52,5 @@ class DirectoryStore:
                     continue
                 header, packed = header_by_name, b""
             stored = Stored(header=header, size=len(packed), version=path.name)
-            found.append((stored, Segment(header=header, packed=packed)))
+            found.append((stored, ArchiveSegment(header=header, packed=packed)))
         return found

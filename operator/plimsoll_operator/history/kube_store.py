@@ -14,7 +14,7 @@ import msgspec
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.history.archive import ArchiveConflict, ArchiveUnavailable
-from plimsoll_operator.history.segments import Header, Segment, Stored, unreadable
+from plimsoll_operator.history.segments import ArchiveSegment, Header, Stored, unreadable
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import KubeApi, Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS
@@ -39,7 +39,7 @@ class KubeStore:
         }
         self._selector = f"{labels.LOG_CLUSTER_ID}={cluster_id},{labels.LOG_PART}={PART}"
 
-    async def stored(self) -> list[tuple[Stored, Segment]]:
+    async def stored(self) -> list[tuple[Stored, ArchiveSegment]]:
         try:
             found = await self._kube.list(
                 CONFIG_MAPS, self._namespace, label_selector=self._selector
@@ -49,7 +49,7 @@ class KubeStore:
         read = [one for item in found.items if (one := _read(item)) is not None]
         return sorted(read, key=lambda one: one[0].header.sequence)
 
-    async def write(self, segment: Segment, over: Stored | None) -> Stored:
+    async def write(self, segment: ArchiveSegment, over: Stored | None) -> Stored:
         name = f"{self._prefix}-{segment.header.sequence:06d}"
         meta: Object = {"name": name, "namespace": self._namespace, "labels": self._labels}
         if over is not None:
@@ -88,7 +88,7 @@ def _version(body: Object) -> str:
     return f"{meta['uid']} {meta['resourceVersion']}"
 
 
-def _read(item: Object) -> tuple[Stored, Segment] | None:
+def _read(item: Object) -> tuple[Stored, ArchiveSegment] | None:
     try:
         header = msgspec.json.decode(item["data"][HEADER], type=Header)
         packed = base64.b64decode(item["binaryData"][ROWS], validate=True)
@@ -98,4 +98,4 @@ def _read(item: Object) -> tuple[Stored, Segment] | None:
             return None
         header, packed = by_name, b""
     stored = Stored(header=header, size=len(packed), version=_version(item))
-    return stored, Segment(header=header, packed=packed)
+    return stored, ArchiveSegment(header=header, packed=packed)

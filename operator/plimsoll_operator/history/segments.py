@@ -64,7 +64,7 @@ def unreadable(name: str) -> Header | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class ArchiveSegment:
     """`packed`: the rows, one a line, compressed."""
 
     header: Header
@@ -104,7 +104,7 @@ def unpack(packed: bytes) -> bytes:
     return text
 
 
-def rows_of(segment: Segment) -> list[ChangeRow]:
+def rows_of(segment: ArchiveSegment) -> list[ChangeRow]:
     """Raises `UnreadableSegment`."""
     try:
         return [_decoder.decode(line) for line in unpack(segment.packed).splitlines()]

@@ -30,16 +30,16 @@ from plimsoll_operator.kubectl_plugin import (
 from plimsoll_operator.kubectl_plugin.problems import Problem
 from plimsoll_operator.kubectl_plugin.session import (
     OPERATOR_NAMESPACE,
-    Session,
-    Wishes,
+    CommonOptions,
+    PluginSession,
     connect,
 )
-from plimsoll_operator.kubectl_plugin.shown import Shown
+from plimsoll_operator.kubectl_plugin.shown import Findings
 
 WATCH_S = 2.0
 HELP = "What a Plimsoll cluster is doing, and why. Reads through the API server of the kubeconfig."
 
-Act = Callable[[Session], Awaitable[Shown]]
+Act = Callable[[PluginSession], Awaitable[Findings]]
 
 app = typer.Typer(name="kubectl-plimsoll", no_args_is_help=True, help=HELP)
 
@@ -54,7 +54,7 @@ def _common(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
-# What every verb takes besides its own, in the order of `Wishes`.
+# What every verb takes besides its own, in the order of `CommonOptions`.
 COMMON = (
     _common(
         "namespace",
@@ -113,8 +113,8 @@ def verb(name: str) -> Callable[[Callable[..., Act]], Callable[..., Act]]:
 
         def run(**given: Any) -> None:
             output = given["output"]
-            wishes = Wishes(
-                **{field.name: given.pop(field.name) for field in fields(Wishes)}
+            wishes = CommonOptions(
+                **{field.name: given.pop(field.name) for field in fields(CommonOptions)}
                 | {"output": output.value if output else None}
             )
             _run(wishes, make(**given))
@@ -222,13 +222,13 @@ class _Following:
         self._work = work
         self._name = ""
 
-    async def __call__(self, session: Session) -> Shown:
+    async def __call__(self, session: PluginSession) -> Findings:
         if not self._name:
             self._name = await verbs_verify.begin(session, self._work)
         return await verbs_verify.progress(session, self._name)
 
 
-def _run(wishes: Wishes, act: Act) -> None:
+def _run(wishes: CommonOptions, act: Act) -> None:
     try:
         code = asyncio.run(_show(wishes, act))
     except (Problem, NoCluster) as error:
@@ -239,7 +239,7 @@ def _run(wishes: Wishes, act: Act) -> None:
     raise typer.Exit(code)
 
 
-async def _show(wishes: Wishes, act: Act) -> int:
+async def _show(wishes: CommonOptions, act: Act) -> int:
     session = await connect(wishes)
     try:
         if wishes.watch or getattr(act, "follows", False):
@@ -251,7 +251,7 @@ async def _show(wishes: Wishes, act: Act) -> int:
         await session.close()
 
 
-async def _follow(session: Session, wishes: Wishes, act: Act) -> int:
+async def _follow(session: PluginSession, wishes: CommonOptions, act: Act) -> int:
     """A live view on a terminal; elsewhere, what differs from what was printed last."""
     console = shown.console()
     last: str | None = None
@@ -271,7 +271,7 @@ async def _follow(session: Session, wishes: Wishes, act: Act) -> int:
             await asyncio.sleep(WATCH_S)
 
 
-def _print(found: Shown, output: str | None) -> None:
+def _print(found: Findings, output: str | None) -> None:
     if output is not None:
         typer.echo(shown.as_text(found.data, output))
     elif found.raw:

@@ -16,9 +16,9 @@ from plimsoll_operator.history.archive import ArchiveUnavailable, SegmentStore
 from plimsoll_operator.history.changes import ChangeRow
 from plimsoll_operator.history.directory_store import DirectoryStore
 from plimsoll_operator.history.kube_store import KubeStore
-from plimsoll_operator.history.segments import Segment, UnreadableSegment, rows_of
+from plimsoll_operator.history.segments import ArchiveSegment, UnreadableSegment, rows_of
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
-from plimsoll_operator.kubectl_plugin.session import Session
+from plimsoll_operator.kubectl_plugin.session import PluginSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Archived:
     notes: list[str]
 
 
-async def read(session: Session, topic: str = "", partition: int = 0) -> Archived:
+async def read(session: PluginSession, topic: str = "", partition: int = 0) -> Archived:
     """The rows about one partition; with no topic, about all.  Raises `Problem`."""
     notes: list[str] = []
     directory = ""
@@ -52,7 +52,7 @@ async def read(session: Session, topic: str = "", partition: int = 0) -> Archive
     return Archived(rows=rows, notes=notes)
 
 
-def _store(session: Session, directory: str) -> SegmentStore:
+def _store(session: PluginSession, directory: str) -> SegmentStore:
     if directory:
         return DirectoryStore(Path(directory))
     namespace, name = session.cluster.key
@@ -60,7 +60,7 @@ def _store(session: Session, directory: str) -> SegmentStore:
 
 
 def _rows(
-    segments: Sequence[Segment], topic: str, partition: int
+    segments: Sequence[ArchiveSegment], topic: str, partition: int
 ) -> tuple[list[ChangeRow], list[str]]:
     rows: list[ChangeRow] = []
     notes: list[str] = []

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
+from plimsoll_operator.api import labels
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.port import HttpRequest, Object
 from plimsoll_operator.kube.resources import (
@@ -32,8 +33,8 @@ from plimsoll_operator.kube.resources import (
 )
 from plimsoll_operator.kubectl_plugin import archive_client
 from plimsoll_operator.kubectl_plugin.problems import Problem, told
-from plimsoll_operator.kubectl_plugin.session import Session
-from plimsoll_operator.kubectl_plugin.shown import Shown, line
+from plimsoll_operator.kubectl_plugin.session import PluginSession
+from plimsoll_operator.kubectl_plugin.shown import Findings, line
 from plimsoll_operator.shipped_files import installed_version
 
 HIDDEN = "(left out)"
@@ -46,7 +47,6 @@ _NOT_SECRET = frozenset(
     {"imagePullSecrets", "automountServiceAccountToken", "secretName", "tokenExpirationSeconds"}
 )
 _VIEWS = ("", "/brokers", "/topics")
-_NOTED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class ReportFile(NamedTuple):
@@ -56,7 +56,7 @@ class ReportFile(NamedTuple):
     content: bytes
 
 
-async def bundle(session: Session, path: Path) -> Shown:
+async def bundle(session: PluginSession, path: Path) -> Findings:
     """Write the archive.  What cannot be read is named in it, and is no failure."""
     missing: list[str] = []
     files = [file async for file in _files(session, missing)]
@@ -70,10 +70,10 @@ async def bundle(session: Session, path: Path) -> Shown:
     text = f"{path}: {len(files)} files. Look through them before you send them anywhere."
     parts = [line(text), *(line(f"  {name}") for name in names)]
     parts += [line(f"Not read: {one}") for one in missing]
-    return Shown(data={"path": str(path), "files": names, "missing": missing}, parts=parts)
+    return Findings(data={"path": str(path), "files": names, "missing": missing}, parts=parts)
 
 
-async def _files(session: Session, missing: list[str]) -> AsyncIterator[ReportFile]:
+async def _files(session: PluginSession, missing: list[str]) -> AsyncIterator[ReportFile]:
     yield ReportFile("versions.json", _json(await _versions(session)))
     for view in _VIEWS:
         name = f"view{view.replace('/', '-') or '-cluster'}.json"
@@ -97,7 +97,7 @@ async def _files(session: Session, missing: list[str]) -> AsyncIterator[ReportFi
         yield ReportFile(f"objects/{kind.plural}.yaml", _yaml(found))
 
 
-async def _versions(session: Session) -> Object:
+async def _versions(session: PluginSession) -> Object:
     try:
         answer = await session.transport.send(HttpRequest(method="GET", path="/version"))
         server = msgspec.json.decode(answer.body).get("gitVersion", "")
@@ -114,7 +114,7 @@ def _cleaned(kind: Kind, body: Object) -> Object:
     found: Object = redacted(body)
     meta = found.get("metadata") or {}
     meta.pop("managedFields", None)
-    (meta.get("annotations") or {}).pop(_NOTED, None)
+    (meta.get("annotations") or {}).pop(labels.LAST_APPLIED, None)
     if kind is PODS:
         for container in _containers(found):
             container.pop("env", None)

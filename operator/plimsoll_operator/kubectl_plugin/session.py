@@ -28,7 +28,7 @@ OPERATOR_NAMESPACE = "plimsoll-system"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class CommonOptions:
     """The options that every verb has."""
 
     namespace: str | None
@@ -40,7 +40,7 @@ class Wishes:
     watch: bool
 
 
-class Session:
+class PluginSession:
     """`kube` and `transport`: the same API server.  Close it."""
 
     def __init__(self, transport: Transport, view: ViewClient, namespace: str) -> None:
@@ -124,7 +124,7 @@ def _typed(body: Object) -> LogCluster:
         raise Problem(f"LogCluster {name} cannot be read by this release: {error}") from error
 
 
-async def connect(wishes: Wishes) -> Session:
+async def connect(wishes: CommonOptions) -> PluginSession:
     """Raises `Problem` and `NoCluster`."""
     paths = wishes.kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
     access = await from_kubeconfig(paths, wishes.context)
@@ -138,7 +138,7 @@ async def connect(wishes: Wishes) -> Session:
     view: ViewClient = (
         LocalView(transport) if local else ProxiedView(transport, wishes.operator_namespace)
     )
-    session = Session(transport, view, namespace)
+    session = PluginSession(transport, view, namespace)
     try:
         await session.choose(wishes.cluster)
     except Problem:

@@ -18,7 +18,7 @@ WIDTH = 220
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class Findings:
     """`data`: for programs; `parts`: for people, one below the other, or `raw`, which is printed as
     it is.  `over`: there is nothing more to watch.  `code`: the exit code."""
 
@@ -37,7 +37,7 @@ def as_text(data: Any, output: str) -> str:
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100).rstrip()
 
 
-def group(shown: Shown) -> Group:
+def group(shown: Findings) -> Group:
     return Group(*shown.parts)
 
 

@@ -38,7 +38,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class AskedPartition:
     """Which partition, since when (milliseconds since 1970), and its leader epoch now."""
 
     topic: str
@@ -60,7 +60,7 @@ def since(text: str | None, now_ms: int) -> int:
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def timeline(rows: Iterable[ChangeRow], asked: Question) -> list[Moment]:
+def timeline(rows: Iterable[ChangeRow], asked: AskedPartition) -> list[Moment]:
     """The partition's changes, oldest first."""
     ours = {row for row in rows if row.holds(asked.topic, asked.partition)}
     made = max((row.offset for row in ours if row.kind == "created"), default=0)

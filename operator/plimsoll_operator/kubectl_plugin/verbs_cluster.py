@@ -7,11 +7,12 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import USER_KINDS, Kind
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
-from plimsoll_operator.kubectl_plugin.session import Session
-from plimsoll_operator.kubectl_plugin.shown import Shown, heading, line, table, warned
+from plimsoll_operator.kubectl_plugin.session import PluginSession
+from plimsoll_operator.kubectl_plugin.shown import Findings, heading, line, table, warned
 
 GOOD = {"Ready": "True"}
 """A condition's status when all is well; of the others that is False, or does not matter."""
@@ -19,7 +20,7 @@ BAD = ("Stalled", "Blocked")
 ROWS_MAX = 20
 
 
-async def status(session: Session) -> Shown:
+async def status(session: PluginSession) -> Findings:
     """The cluster on one screen: what the operator says now, and what its object shows."""
     await session.refresh()
     shown, namespace = session.status, session.namespace
@@ -38,7 +39,7 @@ async def status(session: Session) -> Shown:
     if blocked := shown.get("blocked"):
         parts += [heading("Blocked"), _blocked_table(blocked)]
     data = {"namespace": namespace, "cluster": name, "view": view, "status": shown}
-    return Shown(data=data, parts=parts)
+    return Findings(data=data, parts=parts)
 
 
 def _conditions(conditions: Sequence[Object]) -> list[list[Any]]:
@@ -113,7 +114,7 @@ def _now(view: Any) -> list[RenderableType]:
     return parts
 
 
-async def brokers(session: Session) -> Shown:
+async def brokers(session: PluginSession) -> Findings:
     """Each broker: state, rack, load, and what cannot do without it."""
     rows = (await session.see("/brokers"))["brokers"]
     titles = (
@@ -121,7 +122,7 @@ async def brokers(session: Session) -> Shown:
         "heard", "behind", "note",
     )  # fmt: skip
     shown = table(titles, [_broker(row) for row in rows])
-    return Shown(data={"brokers": rows}, parts=[shown])
+    return Findings(data={"brokers": rows}, parts=[shown])
 
 
 def _broker(row: Any) -> list[Any]:
@@ -142,7 +143,7 @@ def _broker(row: Any) -> list[Any]:
     ]
 
 
-async def blocked(session: Session) -> Shown:
+async def blocked(session: PluginSession) -> Findings:
     """What waits and until when, and every object that is not as it should be."""
     await session.refresh()
     waiting = session.status.get("blocked") or []
@@ -159,7 +160,7 @@ async def blocked(session: Session) -> Shown:
         parts += [heading("Objects"), table(titles, rows)]
     if not parts:
         parts = [line("Nothing is blocked.")]
-    return Shown(data={"blocked": waiting, "objects": unready}, parts=parts)
+    return Findings(data={"blocked": waiting, "objects": unready}, parts=parts)
 
 
 def _unready(kind: Kind, body: Object) -> list[Object]:
@@ -182,14 +183,13 @@ def _blocked_table(rows: Sequence[Object]) -> RenderableType:
     return table(titles, [[row.get(title) for title in titles] for row in rows])
 
 
-async def what_if(session: Session, brokers: Sequence[int]) -> Shown:
+async def what_if(session: PluginSession, brokers: Sequence[int]) -> Findings:
     """What would be offline or under min ISR if these brokers went now, at once."""
     found = await session.see("/what-if", brokers=",".join(map(str, brokers)))
     if found["unknown"]:
-        raise Problem(f"There is no broker {', '.join(map(str, found['unknown']))}.")
-    who = ", ".join(map(str, found["brokers"]))
+        raise Problem(f"There is no {brokers_text(found['unknown'])}.")
     text = (
-        f"Without {'broker' if len(found['brokers']) == 1 else 'brokers'} {who}:"
+        f"Without {brokers_text(found['brokers'])}:"
         f" {found['offline']} partitions offline, {found['underMinISR']} under min ISR,"
         f" {found['leadersThatMove']} leaderships move."
     )
@@ -202,7 +202,7 @@ async def what_if(session: Session, brokers: Sequence[int]) -> Shown:
         if rows := found[key]:
             more = f" (the first {len(rows)} of {count})" if count > len(rows) else ""
             parts += [heading(title + more), _affected(rows)]
-    return Shown(data=found, parts=parts)
+    return Findings(data=found, parts=parts)
 
 
 def _affected(rows: Sequence[Any]) -> RenderableType:

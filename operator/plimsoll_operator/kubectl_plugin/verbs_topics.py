@@ -16,14 +16,14 @@ from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kubectl_plugin import archive_client, timeline
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
-from plimsoll_operator.kubectl_plugin.session import Session
-from plimsoll_operator.kubectl_plugin.shown import Shown, line, size, table, warned
+from plimsoll_operator.kubectl_plugin.session import PluginSession
+from plimsoll_operator.kubectl_plugin.shown import Findings, line, size, table, warned
 from plimsoll_operator.reconcile.topic.topic_declaration import OWN_FIELDS
 
 NAME_MAX = 253
 
 
-async def topics(session: Session) -> Shown:
+async def topics(session: PluginSession) -> Findings:
     """All topics, those that an object declares and those that clients made."""
     rows = (await session.see("/topics"))["topics"]
     titles = (
@@ -45,10 +45,10 @@ async def topics(session: Session) -> Shown:
         ]
         for row in rows
     ]
-    return Shown(data={"topics": rows}, parts=[table(titles, cells)])
+    return Findings(data={"topics": rows}, parts=[table(titles, cells)])
 
 
-async def topic(session: Session, name: str) -> Shown:
+async def topic(session: PluginSession, name: str) -> Findings:
     """One topic: leader, epoch, replicas, ISR, ELR, lag and size of each partition."""
     found = await _topic(session, name)
     declared = found["declaredBy"] or "a client"
@@ -65,7 +65,7 @@ async def topic(session: Session, name: str) -> Shown:
     ]
     if any(row["behind"] for row in found["partitions"]):
         parts.append(line("Lag: follower:records, as its leader told within the last minute."))
-    return Shown(data=found, parts=parts)
+    return Findings(data=found, parts=parts)
 
 
 def _partition(row: Any) -> list[Any]:
@@ -96,16 +96,16 @@ def _partition(row: Any) -> list[Any]:
     ]  # fmt: skip
 
 
-async def _topic(session: Session, name: str) -> Any:
+async def _topic(session: PluginSession, name: str) -> Any:
     return await session.see(f"/topics/{quote(name, safe='')}")
 
 
-async def why(session: Session, name: str, partition: int, since: str | None) -> Shown:
+async def why(session: PluginSession, name: str, partition: int, since: str | None) -> Findings:
     """Every change of a partition's leader and ISR: when, why, and who asked."""
     since_ms = timeline.since(since, int(time.time() * 1000))
     archived = await archive_client.read(session, name, partition)
     epoch = await _leader_epoch(session, name, partition)
-    asked = timeline.Question(
+    asked = timeline.AskedPartition(
         topic=name, partition=partition, since_ms=since_ms, leader_epoch=epoch
     )
     moments = timeline.timeline(archived.rows, asked)
@@ -126,10 +126,10 @@ async def why(session: Session, name: str, partition: int, since: str | None) ->
     parts: list[RenderableType] = [line(note) for note in archived.notes]
     parts.append(table(titles, rows) if rows else line("Nothing changed in that time."))
     data = {"topic": name, "partition": partition, "notes": archived.notes, "changes": moments}
-    return Shown(data=data, parts=parts)
+    return Findings(data=data, parts=parts)
 
 
-async def _leader_epoch(session: Session, name: str, partition: int) -> int | None:
+async def _leader_epoch(session: PluginSession, name: str, partition: int) -> int | None:
     """Now; None where nobody says, or there is no such partition any more."""
     try:
         found = await _topic(session, name)
@@ -139,7 +139,7 @@ async def _leader_epoch(session: Session, name: str, partition: int) -> int | No
     return rows[0]["leaderEpoch"] if rows else None
 
 
-async def adopt(session: Session, name: str) -> Shown:
+async def adopt(session: PluginSession, name: str) -> Findings:
     """The YAML of a Topic object for a topic that a client made, as the topic is."""
     found = await _topic(session, name)
     if found["declaredBy"]:
@@ -148,7 +148,7 @@ async def adopt(session: Session, name: str) -> Shown:
         raise Problem(f"Topic {name} is the brokers' own: no object declares it.")
     body = topic_object(found, session.namespace, session.cluster.metadata.name)
     shown = yaml.safe_dump(body, sort_keys=False, allow_unicode=True)
-    return Shown(data=body, parts=(), raw=shown)
+    return Findings(data=body, parts=(), raw=shown)
 
 
 def topic_object(found: Any, namespace: str, cluster: str) -> Object:

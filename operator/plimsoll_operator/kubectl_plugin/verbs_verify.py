@@ -11,8 +11,8 @@ from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import VERIFICATIONS
 from plimsoll_operator.kubectl_plugin.problems import Problem, told
-from plimsoll_operator.kubectl_plugin.session import Session
-from plimsoll_operator.kubectl_plugin.shown import Shown, line, table, warned
+from plimsoll_operator.kubectl_plugin.session import PluginSession
+from plimsoll_operator.kubectl_plugin.shown import Findings, line, table, warned
 
 OVER = ("Completed", "Failed")
 REFUSED = ("VerificationDisabled", "ClusterNotFound", "Invalid")
@@ -28,7 +28,7 @@ class Workload:
     allow_existing: bool = False
 
 
-async def begin(session: Session, work: Workload) -> str:
+async def begin(session: PluginSession, work: Workload) -> str:
     """Make the Verification; its name."""
     at = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     name = f"verify-{at}"
@@ -55,7 +55,7 @@ async def begin(session: Session, work: Workload) -> str:
     return name
 
 
-async def progress(session: Session, name: str) -> Shown:
+async def progress(session: PluginSession, name: str) -> Findings:
     """How far it is.  The exit code is 0 once it has passed, and 1 for any other end."""
     try:
         body = await session.kube.get(VERIFICATIONS, session.namespace, name)
@@ -79,4 +79,4 @@ async def progress(session: Session, name: str) -> Shown:
     if evidence := status.get("evidence"):
         parts.append(line(f"Its report is the ConfigMap {evidence['reportConfigMap']}."))
     data = {"name": name, "status": status}
-    return Shown(data=data, parts=parts, over=over, code=0 if passed or not over else 1)
+    return Findings(data=data, parts=parts, over=over, code=0 if passed or not over else 1)

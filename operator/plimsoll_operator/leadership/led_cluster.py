@@ -26,6 +26,7 @@ from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.history.keeper import HistoryKeeper
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
+from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.leadership.pod_evidence import evidence_of
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.leadership.rack_lookup import RackFinder
@@ -63,13 +64,17 @@ class LedCluster:
         self, parts: Parts, found: LogCluster, cluster_id: UUID, log: MetadataLog, lease_name: str
     ) -> None:
         self._parts = parts
+        self._history = _history_of(parts, found.key, cluster_id)
         self.controller = Controller(
             cluster_id=cluster_id,
             name=found.metadata.name,
             log=log,
             settings=settings_of(found, parts.options.settings),
             identity=parts.options.identity,
-            options=ControllerOptions(always_confirmed=parts.alone),
+            options=ControllerOptions(
+                always_confirmed=parts.alone,
+                on_open=None if self._history is None else self._history.opened,
+            ),
         )
         self._queue: ReconcileQueue[Work] = ReconcileQueue(self._handle)
         self._events = Events(parts.status_kube, parts.options.identity, parts.now_ms)
@@ -96,7 +101,9 @@ class LedCluster:
         self.term = self._new_term()
         self._writer = self._new_writer()
         self._racks = RackFinder(self.term)
-        self._history = self._new_history()
+        if self._history is not None:
+            self.controller.subscribe(self._history.committed)
+            self.controller.snapshotter.before_release = self._history.settle
         self.controller.subscribe(self._committed)
 
     async def run(self, vacant_ms: int = 0) -> Outcome:
@@ -139,17 +146,6 @@ class LedCluster:
         if self._history is not None:
             self._history.begin()
         self._racks = RackFinder(self.term)
-
-    def _new_history(self) -> HistoryKeeper | None:
-        parts, controller = self._parts, self.controller
-        if parts.history is None:
-            return None
-        archive = parts.history(self.term.key, controller.cluster_id)
-        keeper = HistoryKeeper(archive, controller.cluster_id, parts.now_ms)
-        controller.on_open(keeper.opened)
-        controller.subscribe(keeper.committed)
-        controller.snapshotter.before_release = keeper.settle
-        return keeper
 
     def _new_writer(self) -> StatusWriter:
         render = partial(registry.draft_of, self.term)
@@ -275,3 +271,9 @@ class LedCluster:
                 self._stalled_for = why
                 self._tell(Occurrence(key=why[0], reason=why[0], message=why[1], warning=True))
                 await self._events.flush()
+
+
+def _history_of(parts: Parts, key: Key, cluster_id: UUID) -> HistoryKeeper | None:
+    if parts.history is None:
+        return None
+    return HistoryKeeper(parts.history(key, cluster_id), cluster_id, parts.now_ms)

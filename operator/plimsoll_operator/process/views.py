@@ -17,6 +17,7 @@ from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.leadership.process_parts import Led, Parts
 from plimsoll_operator.process.view_access import Denied
 from plimsoll_operator.status import cluster_views
+from plimsoll_operator.status.what_if import what_if
 
 ROOT = "/v1/clusters"
 ONE = ROOT + "/{namespace}/{cluster}"
@@ -122,7 +123,7 @@ class Views:
         if isinstance(asked, str):
             return _error(400, asked)
         async with self._turn:
-            view = await asyncio.to_thread(cluster_views.what_if, leader.controller, asked)
+            view = await asyncio.to_thread(what_if, leader.controller.image, asked)
         return _json(view)
 
     async def _history(self, request: web.Request, leader: Led) -> Answer:

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Protocol
 
 import msgspec
 
 from plimsoll_core.cluster import move_owners
-from plimsoll_core.cluster.model import Broker, ClusterImage, Partition, PartitionKey, Topic
+from plimsoll_core.cluster.model import Broker, ClusterImage, Partition, Topic
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.controller.partitions.unhealthy_partitions import Outlook
 from plimsoll_core.ids import BrokerId
@@ -32,7 +31,7 @@ ROWS_MAX = 100
 """Partitions that are named one by one, where a count stands for the others."""
 
 
-class Shown(Protocol):
+class ViewedController(Protocol):
     """The controller, as far as it is shown."""
 
     @property
@@ -50,11 +49,11 @@ class Shown(Protocol):
     def outlook(self, partition: Partition) -> Outlook: ...
 
 
-class _View(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class JsonView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Told as JSON."""
 
 
-class PartitionView(_View, frozen=True, kw_only=True):
+class PartitionView(JsonView, frozen=True, kw_only=True):
     """`margin`: how many more members the ISR may lose before acks=all stops.  `bytes`: of the
     leader's log, and `behind`: records by which followers end before it (None: not known), both as
     told within the last minute; None: nobody has told."""
@@ -76,7 +75,7 @@ class PartitionView(_View, frozen=True, kw_only=True):
     mover: str | None
 
 
-class TopicView(_View, frozen=True, kw_only=True):
+class TopicView(JsonView, frozen=True, kw_only=True):
     """`declared_by`: its object, None for a topic that a client made."""
 
     topic: str
@@ -91,7 +90,7 @@ class TopicView(_View, frozen=True, kw_only=True):
     partitions: list[PartitionView]
 
 
-class TopicRow(_View, frozen=True, kw_only=True):
+class TopicRow(JsonView, frozen=True, kw_only=True):
     """A topic in one line; partitions counted by health."""
 
     topic: str
@@ -108,7 +107,7 @@ class TopicRow(_View, frozen=True, kw_only=True):
     deleted_at: str | None
 
 
-class BrokerView(_View, frozen=True, kw_only=True):
+class BrokerView(JsonView, frozen=True, kw_only=True):
     """`indispensable`: partitions of which the ISR cannot spare it.  `heard_ms_ago` and
     `metadata_behind` (records not applied): None when it was not heard of in this term."""
 
@@ -128,7 +127,7 @@ class BrokerView(_View, frozen=True, kw_only=True):
     endpoints: dict[str, str]
 
 
-class UnhealthyView(_View, frozen=True, kw_only=True):
+class UnhealthyView(JsonView, frozen=True, kw_only=True):
     """A partition without a leader or without a full ISR, and what it waits for."""
 
     topic: str
@@ -141,7 +140,7 @@ class UnhealthyView(_View, frozen=True, kw_only=True):
     waits_for: tuple[int, ...]
 
 
-class ClusterView(_View, frozen=True, kw_only=True):
+class ClusterOverview(JsonView, frozen=True, kw_only=True):
     """The cluster on one screen.  `unhealthy`: the worst first, `unhealthy_total` of them."""
 
     namespace: str
@@ -162,30 +161,7 @@ class ClusterView(_View, frozen=True, kw_only=True):
     unhealthy: list[UnhealthyView]
 
 
-class Affected(_View, frozen=True, kw_only=True):
-    """A partition that would be hurt; `already`: it is so now."""
-
-    topic: str
-    partition: int
-    left_in_isr: tuple[int, ...]
-    min_isr: int
-    already: bool
-
-
-class WhatIfView(_View, frozen=True, kw_only=True):
-    """If these brokers went now, at once: what no broker could lead, and where acks=all would stop.
-    At most so many rows of each; the counts are of all."""
-
-    brokers: tuple[int, ...]
-    unknown: tuple[int, ...]
-    leaders_that_move: int
-    offline: int
-    under_min_isr: int = msgspec.field(name="underMinISR")
-    offline_partitions: list[Affected]
-    under_partitions: list[Affected]
-
-
-def topic_view(shown: Shown, topic: Topic) -> TopicView:
+def topic_view(shown: ViewedController, topic: Topic) -> TopicView:
     """A topic, partition by partition."""
     image, soft = shown.image, shown.soft
     movers = move_owners.running(image)
@@ -227,7 +203,7 @@ def _partition(
     )
 
 
-def topic_rows(shown: Shown) -> list[TopicRow]:
+def topic_rows(shown: ViewedController) -> list[TopicRow]:
     """All topics by name."""
     return [_row(shown, topic) for _, topic in sorted(_by_name(shown.image))]
 
@@ -236,7 +212,7 @@ def _by_name(image: ClusterImage) -> Iterator[tuple[str, Topic]]:
     return ((topic.name, topic) for topic in image.topics.values())
 
 
-def _row(shown: Shown, topic: Topic) -> TopicRow:
+def _row(shown: ViewedController, topic: Topic) -> TopicRow:
     partitions = partitions_of(shown.image, topic)
     counts = partitions_status(partitions)
     sizes = [shown.soft.sizes.get(p.key) for p in partitions]
@@ -266,7 +242,7 @@ def _deleted_at(topic: Topic) -> str | None:
     return None if pending is None else timestamp(pending.until_ms)
 
 
-def broker_views(shown: Shown) -> list[BrokerView]:
+def broker_views(shown: ViewedController) -> list[BrokerView]:
     """Members and all that are registered, by id."""
     image = shown.image
     leaders = Counter(p.leader for p in image.partitions.values())
@@ -334,10 +310,12 @@ def survey(image: ClusterImage) -> HealthSurvey:
     )
 
 
-def cluster_view(shown: Shown, key: Key, operator: str, found: HealthSurvey) -> ClusterView:
+def cluster_view(
+    shown: ViewedController, key: Key, operator: str, found: HealthSurvey
+) -> ClusterOverview:
     """`operator`: which process leads the LogCluster `key`; `found`: in its image, just now."""
     image, (namespace, name) = shown.image, key
-    return ClusterView(
+    return ClusterOverview(
         namespace=namespace,
         cluster=name,
         cluster_id=kafka_id(image.cluster_id),
@@ -357,7 +335,7 @@ def cluster_view(shown: Shown, key: Key, operator: str, found: HealthSurvey) -> 
     )
 
 
-def _unhealthy(shown: Shown, p: Partition) -> UnhealthyView:
+def _unhealthy(shown: ViewedController, p: Partition) -> UnhealthyView:
     found = shown.outlook(p)
     return UnhealthyView(
         topic=shown.image.topics[p.topic_id].name,
@@ -368,54 +346,4 @@ def _unhealthy(shown: Shown, p: Partition) -> UnhealthyView:
         margin=margin(p),
         cause=found.cause,
         waits_for=tuple(found.waits_for),
-    )
-
-
-def what_if(shown: Shown, brokers: Sequence[int]) -> WhatIfView:
-    """If all of them went at once, now."""
-    image, gone = shown.image, {BrokerId(b) for b in brokers}
-    keys = {key for b in gone for key in image.hosted.get(b, ())}
-    hurt = [image.partitions[key] for key in sorted(keys, key=lambda key: _order(image, key))]
-    offline = [p for p in hurt if not _could_lead(image, p, gone)]
-    dark = {p.key for p in offline}
-    under = [p for p in hurt if p.key not in dark and len(_left(p, gone)) < p.effective_min_isr]
-    return WhatIfView(
-        brokers=tuple(sorted(gone)),
-        unknown=tuple(sorted(b for b in gone if b not in image.brokers)),
-        leaders_that_move=sum(p.leader in gone and p.key not in dark for p in hurt),
-        offline=len(offline),
-        under_min_isr=len(under),
-        offline_partitions=[
-            _affected(image, p, gone, already=p.leader is None) for p in islice(offline, ROWS_MAX)
-        ],
-        under_partitions=[
-            _affected(image, p, gone, already=margin(p) < 0) for p in islice(under, ROWS_MAX)
-        ],
-    )
-
-
-def _order(image: ClusterImage, key: PartitionKey) -> tuple[str, int]:
-    return image.topics[key.topic_id].name, key.index
-
-
-def _left(p: Partition, gone: set[BrokerId]) -> tuple[BrokerId, ...]:
-    return tuple(b for b in p.isr if b not in gone)
-
-
-def _could_lead(image: ClusterImage, p: Partition, gone: set[BrokerId]) -> bool:
-    """A replica that is certainly complete stays, and takes part: a member of the ISR, or where
-    nobody is left of that, of the ELR."""
-    if p.leader is not None and p.leader not in gone:
-        return True
-    left = _left(p, gone) or tuple(b for b in p.elr if b not in gone)
-    return any(b in image.brokers and image.brokers[b].active for b in left)
-
-
-def _affected(image: ClusterImage, p: Partition, gone: set[BrokerId], *, already: bool) -> Affected:
-    return Affected(
-        topic=image.topics[p.topic_id].name,
-        partition=p.index,
-        left_in_isr=_left(p, gone),
-        min_isr=p.effective_min_isr,
-        already=already,
     )

@@ -37,8 +37,8 @@ from plimsoll_operator.history.keeper import HistoryKeeper
 from plimsoll_operator.history.kube_store import KubeStore
 from plimsoll_operator.history.segments import (
     DAY_MS,
+    ArchiveSegment,
     Budget,
-    Segment,
     Stored,
     UnreadableSegment,
     rows_of,
@@ -57,7 +57,12 @@ class Process:
 
     def __init__(self, log: MemoryLog, store: SegmentStore, budget: Budget | None = None) -> None:
         self.log = log
-        self.journal = Journal(log, CLUSTER_ID, lambda: self.ms)  # type: ignore[arg-type]
+        self.journal = Journal(
+            log,  # type: ignore[arg-type]
+            CLUSTER_ID,
+            lambda: self.ms,
+            lambda opened: self.keeper.opened(opened),
+        )
         self.ms = MS
         self.image = ClusterImage(cluster_id=CLUSTER_ID)
         archive = Archive(store, str(CLUSTER_ID), budget or Budget())
@@ -65,10 +70,8 @@ class Process:
         self.archive = archive
 
     async def lead(self) -> None:
-        restored = await self.journal.open()
         self.keeper.begin()
-        self.keeper.opened(restored.opened)
-        self.image = restored.image
+        self.image = (await self.journal.open()).image
         epoch = ControllerEpoch(self.image.controller_epoch + 1)
         await self.commit(ControllerChanged(cause="TakeOver", controller_epoch=epoch, identity="x"))
 
@@ -187,7 +190,7 @@ class Refusing(DirectoryStore):
         self.broken = True
         self.tried = asyncio.Event()
 
-    async def write(self, segment: Segment, over: Stored | None) -> Stored:
+    async def write(self, segment: ArchiveSegment, over: Stored | None) -> Stored:
         self.tried.set()
         if self.broken:
             raise ArchiveUnavailable("etcdserver: mvcc: database space exceeded")
@@ -259,7 +262,7 @@ async def test_history_that_begins_after_the_log_says_from_where(store: SegmentS
     process = Process(MemoryLog(), store)
     await process.lead()
     await process.make_topic()
-    opened = (await process.journal.open()).opened
+    opened = await process.log.open()
     image = process.image
 
     def as_if_from_a_snapshot(log: OpenedLog, cluster_id: object) -> ClusterImage:
@@ -339,14 +342,14 @@ async def test_archive_on_the_api_server_is_no_child_of_its_cluster() -> None:
 
 @pytest.mark.parametrize("packed", [b"", b"junk", b"x\x9c"])
 def test_segment_of_strange_bytes_is_unreadable(
-    packed: bytes, a_header: Callable[[], Segment]
+    packed: bytes, a_header: Callable[[], ArchiveSegment]
 ) -> None:
     with pytest.raises(UnreadableSegment):
-        rows_of(Segment(header=a_header().header, packed=packed))
+        rows_of(ArchiveSegment(header=a_header().header, packed=packed))
 
 
 @pytest.fixture
-def a_header() -> Callable[[], Segment]:
+def a_header() -> Callable[[], ArchiveSegment]:
     header = keeping.segments.unreadable("history-7.zlib")
     assert header is not None
-    return lambda: Segment(header=header, packed=b"")
+    return lambda: ArchiveSegment(header=header, packed=b"")
