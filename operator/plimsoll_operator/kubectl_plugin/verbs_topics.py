@@ -12,7 +12,7 @@ from rich.console import RenderableType
 
 from plimsoll_core.cluster.internal_topics import INTERNAL_TOPICS
 from plimsoll_core.cluster.topic_configs import UNCLEAN_RECOVERY
-from plimsoll_operator.api import API_VERSION
+from plimsoll_operator.api import API_VERSION, labels
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kubectl_plugin import archive_client, timeline
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
@@ -171,7 +171,11 @@ def topic_object(found: Any, namespace: str, cluster: str) -> Object:
     return {
         "apiVersion": API_VERSION,
         "kind": "Topic",
-        "metadata": {"name": held, "namespace": namespace},
+        "metadata": {
+            "name": held,
+            "namespace": namespace,
+            "annotations": {labels.ADOPT: found["topicId"]},
+        },
         "spec": spec,
     }
 
