@@ -10,13 +10,13 @@ no other connection is affected.  A client that closes its sending half still ge
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from plimsoll_broker.handler_failures import CommitPathFailed, HandlerFailures
+from plimsoll_broker.handler_failures import CommitPathFailed
 from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits
@@ -30,24 +30,13 @@ from plimsoll_broker.server.dispatch import (
 )
 from plimsoll_broker.server.overdue_connections import Conduct
 from plimsoll_broker.server.receiving import RequestReceiver
+from plimsoll_broker.server.server_stats import ServerStats
+from plimsoll_broker.server.turn_budget import TurnBudget
 from plimsoll_broker.server.unsent_replies import ReplySender
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.framing import FrameTooLarge
 from plimsoll_wire.headers import RequestHeader, parse_request_header
 from plimsoll_wire.primitives import MalformedMessage
-
-
-@dataclass(slots=True)
-class ServerStats:
-    """Counters that only grow; the metrics endpoint reads them."""
-
-    accepted: int = 0
-    turned_away: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    requests: Counter[int] = field(default_factory=Counter)
-    closed_for: Counter[str] = field(default_factory=Counter)
-    handler_failures: HandlerFailures = field(default_factory=HandlerFailures)
 
 
 class _Slot:
@@ -78,6 +67,7 @@ class SessionOwner:
     limits: ListenerLimits
     memory: ClientMemory | None
     stats: ServerStats
+    turns: TurnBudget
     opened: Callable[[Session], bool]
     heard: Callable[[Session], None]
     closed: Callable[[Session], None]
@@ -112,6 +102,8 @@ class Session(asyncio.BufferedProtocol):
         self._owing: float | None = None
         self._starved: float | None = None
         self._half_closed: float | None = None
+        # Whether what is here waits for a later turn of the loop.
+        self._postponed = False
 
     # --- the transport's calls --------------------------------------------------------------------
 
@@ -155,7 +147,7 @@ class Session(asyncio.BufferedProtocol):
         """It sends no more; what it waits for is still answered, and then the connection closed.
         A follower does not do that: it is gone, and counts for nothing from now on."""
         self._half_closed = self._loop.time()
-        return not self.is_broker and (bool(self._slots) or not self._may_serve())
+        return not self.is_broker and bool(self._slots or self._postponed or not self._may_serve())
 
     def pause_writing(self) -> None:
         self._output_full = True
@@ -206,11 +198,16 @@ class Session(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._pump()
 
+    def _go_on(self) -> None:
+        """The turn of the loop has come for which this session waited."""
+        self._postponed = False
+        self._pump()
+
     def _pump(self) -> None:
-        """Serve the frames that are there, as long as nothing is full."""
+        """Serve the frames that are there, as long as nothing is full and the turn lasts."""
         may_serve = True
         try:
-            while may_serve := self._may_serve():
+            while may_serve := self._may_serve() and self._has_turn():
                 received = self._receiver.next_frame()
                 if received is None:
                     break
@@ -224,6 +221,14 @@ class Session(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001 - whatever it is, only this client pays
             self._broke(self._handling, error)
         self._adjust_reading(may_serve=may_serve)
+
+    def _has_turn(self) -> bool:
+        """False: what is here waits for a later turn of the loop."""
+        turns = self._owner.turns
+        if not self._postponed and turns.is_spent(self._loop):
+            self._postponed = True
+            turns.wait(self._loop, self._go_on)
+        return not self._postponed
 
     def _may_serve(self) -> bool:
         if self._transport is None or self._output_full:
