@@ -87,6 +87,19 @@ class Cluster:
             raise CommandFailed(f"{path}: not found")
         return said
 
+    def operator_view(self, path: str, namespace: str = "plimsoll-system") -> Any:
+        """A path of the active operator's view, as JSON; None: none of its pods answers it."""
+        for pod in self.items("pods", namespace, "app.kubernetes.io/component=operator"):
+            name = pod["metadata"]["name"]
+            proxied = f"/api/v1/namespaces/{namespace}/pods/{name}:9100/proxy{path}"
+            try:
+                said = _reader(self.environment.get("KUBECONFIG")).view(proxied, namespace, READ_S)
+            except ReadFailed:
+                continue
+            if said is not None:
+                return json.loads(said)
+        return None
+
     def _path(self, kind: str, namespace: str) -> str:
         try:
             return _reader(self.environment.get("KUBECONFIG")).path_of(kind, namespace)
