@@ -18,7 +18,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,16 @@ class Panel:
 class Row:
     title: str
     panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """In Grafana's units: 24 columns, rows of 30 pixels."""
+
+    x: int
+    y: int
+    w: int
+    h: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,24 +200,29 @@ def _variable(name: str, dashboard: Dashboard) -> dict[str, Any]:
     }
 
 
-def _panels(dashboard: Dashboard) -> Iterator[dict[str, Any]]:
-    """Rows below each other, their panels from left to right as long as there is room."""
-    number = top = 0
+def placed(dashboard: Dashboard) -> Iterator[tuple[Row, Panel | None, Place]]:
+    """Rows below each other, their panels from left to right as long as there is room; None is a
+    row's own heading."""
+    top = 0
     for row in dashboard.rows:
-        number += 1
-        place = {"x": 0, "y": top, "w": COLUMNS, "h": 1}
-        yield {"id": number, "type": "row", "title": row.title, "gridPos": place, "panels": []}
+        yield row, None, Place(x=0, y=top, w=COLUMNS, h=1)
         top, left, height = top + 1, 0, 0
         for panel in row.panels:
+            own = NUMBER_HEIGHT if panel.kind is Kind.NUMBER else HEIGHT
             if left + panel.width > COLUMNS:
                 top, left, height = top + height, 0, 0
-            number += 1
-            height = max(height, NUMBER_HEIGHT if panel.kind is Kind.NUMBER else HEIGHT)
-            own = NUMBER_HEIGHT if panel.kind is Kind.NUMBER else HEIGHT
-            place = {"x": left, "y": top, "w": panel.width, "h": own}
-            yield {"id": number, "gridPos": place, **_drawn(panel, dashboard.choose)}
-            left += panel.width
+            yield row, panel, Place(x=left, y=top, w=panel.width, h=own)
+            left, height = left + panel.width, max(height, own)
         top += height
+
+
+def _panels(dashboard: Dashboard) -> Iterator[dict[str, Any]]:
+    for number, (row, panel, place) in enumerate(placed(dashboard), 1):
+        at = {"id": number, "gridPos": asdict(place)}
+        if panel is None:
+            yield {**at, "type": "row", "title": row.title, "panels": []}
+        else:
+            yield {**at, **_drawn(panel, dashboard.choose)}
 
 
 def _drawn(panel: Panel, chosen: tuple[str, ...]) -> dict[str, Any]:

@@ -1,0 +1,187 @@
+"""A real Prometheus and Alertmanager watch pods, which they find by the PodMonitors of the chart.
+
+One cluster lives through all tests of the file, in this order: a scale-up, a roll and a drain fire
+nothing; a paused broker and a broker that dies together with the operator do.  Prometheus runs
+beside the node: it reaches pods by their addresses, as the kubelet does.
+"""
+
+import os
+import re
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+import yaml
+from dev.kubectl import Cluster, is_true, wait_for
+from dev.prometheus import Prometheus
+from tests.e2e.clients import produce
+from tests.e2e.drill import SYSTEM, Drill, kill_operator, process_of
+from tests.monitored import (
+    CHART,
+    ISR_ALERT,
+    RESOLVES_S,
+    Alerts,
+    rules,
+    scrape_config,
+)
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("USE_CURRENT_CONTEXT") == "1", reason="pods and processes are the local node's"
+)
+OPERATORS = 2
+REPLICAS = {"partitions": 12, "replicationFactor": 3, "minInSyncReplicas": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A cluster, and the Prometheus that watches it."""
+
+    drill: Drill
+    prometheus: Prometheus
+
+    @property
+    def own(self) -> dict[str, str]:
+        return {"namespace": self.drill.namespace, "cluster": "main"}
+
+    def alerts(self) -> Alerts:
+        return Alerts.of(self.prometheus, self.own)
+
+    def up(self) -> dict[str, int]:
+        """Targets that are scraped well, by job, of this cluster's brokers and of operators."""
+        counts: dict[str, int] = {}
+        for one in self.prometheus.targets():
+            labels = one["labels"]
+            if one["health"] == "up" and labels["namespace"] in (self.drill.namespace, SYSTEM):
+                job = labels["job"].rpartition("/")[2]
+                counts[job] = counts.get(job, 0) + 1
+        return counts
+
+    def settled(self, brokers: int) -> Callable[[], bool | None]:
+        """Whether so many brokers are members, all partitions in sync, and all of it scraped."""
+
+        def now() -> bool | None:
+            if len(self.drill.members()) != brokers:
+                return None
+            found = self.drill.view("orders")
+            if found is None or len(found) != REPLICAS["partitions"]:
+                return None
+            if any(set(p["isr"]) != set(p["replicas"]) or p["leader"] is None for p in found):
+                return None
+            if len({broker for p in found for broker in p["replicas"]}) != brokers:
+                return None
+            scraped = {"plimsoll": OPERATORS, "plimsoll-brokers": brokers}
+            return self.up() == scraped or None
+
+        return now
+
+
+@pytest.fixture(scope="module")
+def watched(operator: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    namespace = f"watched-{uuid.uuid4().hex[:6]}"
+    operator.kubectl("create", "namespace", namespace)
+    drill = Drill(operator, namespace)
+    drill.spec["movement"]["bytesPerSecond"] = "50Mi"
+    drill.apply("LogCluster", "main", drill.spec)
+    drill.apply("Topic", "orders", REPLICAS)
+    kubeconfig = operator.environment["KUBECONFIG"]
+    scrape = [scrape_config(one, kubeconfig) for one in monitors(operator)]
+    with Prometheus(tmp_path_factory.mktemp("prometheus"), rules(), scrape) as prometheus:
+        found = Watched(drill, prometheus)
+        wait_for(
+            "orders to be Ready",
+            lambda: is_true(drill.get("topic", "orders"), "Ready") or None,
+            180,
+        )
+        produce(operator, namespace, "orders", ["x" * 1_000] * 500)
+        wait_for("everything to be scraped", found.settled(3), 60)
+        yield found
+    operator.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def monitors(cluster: Cluster) -> list[dict[str, object]]:
+    """The PodMonitors of the chart, as helm renders them."""
+    said = cluster.run(
+        "helm", "template", "plimsoll", str(CHART), "-n", SYSTEM,
+        "--set", "metrics.podMonitor.enabled=true", "-s", "templates/podmonitor.yaml",
+    )  # fmt: skip
+    return [one for one in yaml.safe_load_all(said) if one]
+
+
+def test_series_say_whose_they_are(watched: Watched) -> None:
+    """The LogCluster's namespace and name on all of them, and the broker's number on a broker's."""
+    mine = f'namespace="{watched.drill.namespace}",cluster="main"'
+    brokers = watched.prometheus.query(f"plimsoll_broker_ready{{{mine}}}")
+    assert sorted(one.labels["broker"] for one in brokers) == ["0", "1", "2"]
+    known = watched.prometheus.query(f"plimsoll_cluster_known{{{mine}}}")
+    assert len({one.labels["pod"] for one in known}) == OPERATORS
+    assert [one["name"] for one in watched.prometheus.rules() if one["health"] != "ok"] == []
+    asked = {
+        name
+        for one in watched.prometheus.rules()
+        for name in re.findall(r"\bplimsoll_\w+", one["query"])
+    }
+    assert asked - watched.prometheus.names() == set()
+
+
+@pytest.mark.timeout(600)
+def test_scale_up_roll_and_drain_fire_nothing(watched: Watched) -> None:
+    drill, alerts = watched.drill, watched.alerts()
+    drill.change(count=4)
+    wait_for("broker 3 to be filled", watched.settled(4), 180)
+    before = uids(drill)
+    annotation = f"plimsoll.dev/restart={time.time_ns()}"
+    drill.cluster.kubectl("annotate", "logcluster", "main", "-n", drill.namespace, annotation)
+
+    def restarted() -> bool | None:
+        now = uids(drill)
+        return all(now.get(one) not in (None, uid) for one, uid in before.items()) or None
+
+    wait_for("every broker to be restarted", restarted, 240)
+    wait_for("all of them to be back", watched.settled(4), 120)
+    drill.change(count=3)
+    wait_for("broker 3 to be drained", watched.settled(3), 180)
+    assert alerts.fired() == []
+
+
+def uids(drill: Drill) -> dict[int, str]:
+    found = {broker: drill.pod(broker) for broker in range(4)}
+    return {broker: pod["metadata"]["uid"] for broker, pod in found.items() if pod}
+
+
+def fires(watched: Watched, alerts: Alerts) -> None:
+    """Within half a minute, and says of which cluster."""
+    alert = alerts.wait(ISR_ALERT, firing=True)
+    assert watched.own.items() <= alert.labels.items()
+
+
+def resolves(watched: Watched, alerts: Alerts) -> None:
+    wait_for("all to be in sync", watched.settled(3), 120)
+    alerts.wait(ISR_ALERT, firing=False, timeout_s=RESOLVES_S)
+
+
+@pytest.mark.timeout(400)
+def test_paused_broker_fires_the_isr_alert_within_half_a_minute_which_resolves(
+    watched: Watched,
+) -> None:
+    alerts = watched.alerts()
+    pid = process_of("main-broker-1-0", "plimsoll_broker")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        fires(watched, alerts)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    resolves(watched, alerts)
+
+
+@pytest.mark.timeout(400)
+def test_operator_and_broker_that_die_together_fire_the_isr_alert(watched: Watched) -> None:
+    """The operator that commits the shrinks is one that has counted none before."""
+    alerts = watched.alerts()
+    pid = process_of("main-broker-2-0", "plimsoll_broker")
+    kill_operator(watched.drill)
+    os.kill(pid, signal.SIGKILL)
+    fires(watched, alerts)
+    resolves(watched, alerts)
