@@ -46,6 +46,8 @@ from plimsoll_operator.controller.snapshot_writing import Snapshotter
 from plimsoll_operator.controller.stream_updates import update_for
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
+    LimitedLog,
+    LogUsage,
     MetadataLog,
     MetadataLogError,
     SnapshotRequired,
@@ -91,6 +93,7 @@ class Controller:
         self.settings = settings
         self._identity = identity
         self._clock = Clock()
+        self._log = log
         self._committer = Committer(Journal(log, cluster_id), self._clock, self.stats)
         self.soft = VolatileState()
         self._claims = Claims(
@@ -137,6 +140,16 @@ class Controller:
     def tail(self) -> MetadataTail:
         """The newest committed batches."""
         return self._committer.tail
+
+    @property
+    def waiting(self) -> int:
+        """Decisions that are not committed yet."""
+        return self._committer.queue.queued
+
+    @property
+    def log_usage(self) -> LogUsage | None:
+        """How full the metadata log is, where there is a limit to that."""
+        return self._log.usage if isinstance(self._log, LimitedLog) else None
 
     @property
     def unconfirmed(self) -> bool:
@@ -305,6 +318,7 @@ class Controller:
     async def _take_over(self) -> None:
         """Read the log to its end and commit `ControllerChanged` alone."""
         self._ended = asyncio.get_running_loop().create_future()
+        began_ms = self._clock.now_ms()
         for attempts_left in reversed(range(TAKE_OVER_ATTEMPTS)):
             restored = await self._committer.open()
             await self._settle_claims(restored.tail)
@@ -330,6 +344,7 @@ class Controller:
         activation = Activated(cluster_name=self.name, second_opinion=opinion)
         self._background = asyncio.ensure_future(self._activate(activation))
         self._activated.set()
+        self.stats.took_over(self._clock.now_ms() - began_ms)
         logger.info("controller epoch %d: active at offset %d", self.epoch, self.image.next_offset)
 
     async def _activate(self, activation: Activated) -> None:
