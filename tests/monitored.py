@@ -54,7 +54,23 @@ class Alerts:
             if all(one.labels.get(name, value) == value for name, value in self.own.items())
         ]
 
-    def scrape_config(monitor: dict[str, Any], kubeconfig: str) -> dict[str, Any]:
+    def fired(self) -> list[tuple[str, dict[str, str]]]:
+        return [(one.alert, dict(one.labels)) for one in self.told() if one.firing]
+
+    def wait(self, alert: str, *, firing: bool, timeout_s: float = FIRES_S) -> Notification:
+        """The first notification of that kind."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            said = self.told()
+            for one in said:
+                if (one.alert, one.firing) == (alert, firing):
+                    return one
+            what = f"{alert} {'fires' if firing else 'resolves'} not within {timeout_s:g} s"
+            assert time.monotonic() < deadline, (what, [(one.alert, one.firing) for one in said])
+            time.sleep(POLL_S)
+
+
+def scrape_config(monitor: dict[str, Any], kubeconfig: str) -> dict[str, Any]:
     """A PodMonitor as the Prometheus operator hands it to Prometheus."""
     spec = monitor["spec"]
     (endpoint,) = spec["podMetricsEndpoints"]
