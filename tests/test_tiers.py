@@ -1,10 +1,23 @@
 """`make test` leaves nothing out: every test is of one tier, and lies where that tier looks."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
-from dev.tiers import ROOT, TIERS, Lane, Outcome, Run, Tier, beside, judge, progress, summary
+from dev.tiers import (
+    ROOT,
+    TIERS,
+    Lane,
+    Outcome,
+    Processes,
+    Run,
+    Tier,
+    beside,
+    judge,
+    progress,
+    summary,
+)
 
 MARK = re.compile(r"pytest\.mark\.(\w+)")
 REPORT = """<testsuites><testsuite tests="3" failures="1" errors="0" skipped="1">
@@ -71,6 +84,15 @@ def test_summary_fails_when_one_test_failed_or_none_passed(
     assert shown.endswith("2 passed, 0 failed, 0 skipped\n")
     assert summary([good, Outcome(name="e2e", failed=1)], 4.0) == 1
     assert summary([Outcome(name="unit")], 4.0) == 1
+
+
+def test_tiers_children_keep_bytecode_where_the_machine_forbids_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    with (tmp_path / "output").open("w") as output:
+        code = "import sys; sys.exit(sys.dont_write_bytecode)"
+        assert Processes().run([sys.executable, "-c", code], 60, output) == 0
 
 
 def test_progress_names_the_test_that_ended_last(tmp_path: Path) -> None:

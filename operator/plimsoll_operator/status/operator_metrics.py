@@ -211,7 +211,7 @@ def _controllers(led: Controllers) -> Iterator[Metric]:
 
 
 def _now(controller: Controller) -> Iterator[tuple[str, float]]:
-    stats, usage = controller.stats, controller.log_usage
+    stats, usage = controller.stats, controller.snapshotter.usage
     began_ms = stats.append_began_ms
     pending_ms = 0 if began_ms is None else controller.now_ms - began_ms
     yield "controller_commit_pending_seconds", pending_ms / 1000

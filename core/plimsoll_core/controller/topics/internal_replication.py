@@ -19,7 +19,6 @@ from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.moves.declared_moves import wants_of
 from plimsoll_core.controller.moves.partition_move import begun, check_target
 from plimsoll_core.controller.moves.target_choice import choose
-from plimsoll_core.controller.topics.min_isr_change import spread_min_isr
 from plimsoll_core.errors import Refusal
 
 CAUSE = "more brokers may hold it"
@@ -65,7 +64,6 @@ def _raise(turn: DecisionContext, topic: Topic) -> None:
     if wishes:
         _configure(turn, topic, factor)
         turn.change(wishes, CAUSE)
-    spread_min_isr(turn, topic.id)
 
 
 def _configure(turn: DecisionContext, topic: Topic, factor: int) -> None:
