@@ -6,9 +6,9 @@ has a `kind` (see `Kind`), Grafana's `unit`, `about`, a `width` of 24 columns, a
 for each legend, which is also the name of a table's column.  `warn` and `bad` colour a number from
 that value on.
 
-In a query `CLUSTER`, `BROKER`, `TOPIC` and `GROUP` stand for matchers of what was chosen, `RATE`
-for the interval of a rate.  `tests/dev/test_grafana.py` compares what is written, and
-`tests/integration/test_prometheus.py` runs every query against a real Prometheus.
+In a query `NAMESPACE`, `CLUSTER`, `BROKER`, `TOPIC` and `GROUP` stand for matchers of what was
+chosen, `RATE` for the interval of a rate.  `tests/dev/test_grafana.py` compares what is written,
+and `tests/integration/test_prometheus.py` runs every query against a real Prometheus.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCHEMA_VERSION = 39
 """Of Grafana 11; newer ones migrate it when they load it."""
 COLUMNS = 24
 NUMBER_HEIGHT, HEIGHT = 4, 8
-MATCHER = re.compile(r"\b(CLUSTER|BROKER|TOPIC|GROUP)\b")
+MATCHER = re.compile(r"\b(NAMESPACE|CLUSTER|BROKER|TOPIC|GROUP)\b")
 RATE = re.compile(r"\bRATE\b")
 GREEN, ORANGE, RED = "green", "orange", "red"
 # Where a label's values come from, and whether a reader may choose several.
@@ -44,6 +44,14 @@ VALUES = {
     "group": "label_values(plimsoll_group_lag_records{CLUSTER}, group)",
 }
 CHOSEN_ALWAYS = ("namespace", "cluster")
+# Which labels a placeholder matches.
+MATCHED = {
+    "namespace": ("namespace",),
+    "cluster": CHOSEN_ALWAYS,
+    "broker": (*CHOSEN_ALWAYS, "broker"),
+    "topic": (*CHOSEN_ALWAYS, "topic"),
+    "group": (*CHOSEN_ALWAYS, "topic", "group"),
+}
 
 
 class Kind(enum.Enum):
@@ -138,11 +146,9 @@ def query(text: str, chosen: tuple[str, ...]) -> str:
 
     def matchers(found: re.Match[str]) -> str:
         label = found[1].lower()
-        if label not in chosen:
+        if not {*MATCHED[label]} <= {*chosen}:
             raise ValueError(f"{found[1]} where only {chosen} are chosen: {text}")
-        names = list(CHOSEN_ALWAYS) if label == "cluster" else [*CHOSEN_ALWAYS, label]
-        if label == "group" and "topic" in chosen:
-            names.append("topic")
+        names = MATCHED[label]
         return ",".join(f'{name}=~"${name}"' for name in names)
 
     return RATE.sub("$__rate_interval", MATCHER.sub(matchers, text))

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from dev.panels import Found
 from dev.prometheus import Notification, Prometheus
 
 CHART = Path(__file__).resolve().parents[1] / "helm" / "plimsoll"
-RULES = CHART / "files" / "alerts.yaml"
+RULES = (CHART / "files" / "alerts.yaml", CHART / "files" / "recording.yaml")
 ISR_ALERT = "PlimsollISRShrinking"
 FIRES_S = 30.0
 """The promise: so long after an ISR could shrink, somebody has been told."""
 RESOLVES_S = 90.0
 WINDOW = "20s"
 POLL_S = 0.1
+OF_KUBERNETES = ("plimsoll_metadata_log_", "plimsoll_operator_api_")
+"""Beginnings of metrics that `plimsoll local` has not: of objects in etcd, of an API server."""
 
 
 def rules() -> list[dict[str, Any]]:
     """The chart's, but that the alert of ISR shrinks looks back for 20 seconds in place of its
     5 minutes: it resolves that much sooner.  `tests/helm/alerts_test.yaml` has it as it is."""
-    groups: list[dict[str, Any]] = yaml.safe_load(RULES.read_text())["groups"]
+    groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
     for group in groups:
         for rule in group["rules"]:
             if rule.get("alert") == ISR_ALERT:
@@ -68,6 +71,13 @@ class Alerts:
             what = f"{alert} {'fires' if firing else 'resolves'} not within {timeout_s:g} s"
             assert time.monotonic() < deadline, (what, [(one.alert, one.firing) for one in said])
             time.sleep(POLL_S)
+
+
+def empty_panels(found: Mapping[str, Sequence[Found]]) -> list[tuple[str, str]]:
+    """Panels of which a query found nothing: (row/title, legend)."""
+    return [
+        (panel, one.legend) for panel, shown in found.items() for one in shown if not one.series
+    ]
 
 
 def scrape_config(monitor: dict[str, Any], kubeconfig: str) -> dict[str, Any]:

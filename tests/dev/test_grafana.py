@@ -11,17 +11,11 @@ from dev.grafana import Dashboard, Kind, dashboards
 ROOT = Path(__file__).resolve().parents[2]
 SUBJECTS = {
     "broker", "cluster", "controller", "fleet", "groups", "moves-and-rolls", "topic",
+    "verification",
 }  # fmt: skip
 ALL = dashboards()
-NAME = re.compile(r"\bplimsoll_[a-z0-9_]+")
-SUFFIXES = re.compile(r"_(bucket|count|sum)$")
-# What a program of ours calls its metrics: with the prefix, or behind one.
-WRITTEN = re.compile(r'f?"((?:plimsoll_|\{prefix\}|plimsoll_\{)?[a-z0-9_]+)"')
-
-
-def named(dashboard: Dashboard) -> set[str]:
-    asked = [text for panel in dashboard.panels for text in panel.show.values()]
-    return {name for text in (*asked, *grafana.VALUES.values()) for name in NAME.findall(text)}
+OF_OPERATORS = ("plimsoll_operator_", "plimsoll_reconcile_", "plimsoll_not_ready_")
+"""Of a process, or of all namespaces together: of no LogCluster."""
 
 
 def test_dashboards_of_the_chart_are_made_from_their_descriptions() -> None:
@@ -54,8 +48,8 @@ def test_queries_ask_only_for_the_chosen_logclusters(dashboard: Dashboard) -> No
     for panel in dashboard.panels:
         for text in panel.show.values():
             for name, matchers in re.findall(r"\b(plimsoll_[a-z0-9_]+)(\{[^}]*\})?", text):
-                chosen = re.search(r"\b(CLUSTER|BROKER|TOPIC|GROUP)\b", matchers)
-                assert chosen or name.startswith("plimsoll_operator_"), (panel.title, text)
+                chosen = re.search(r"\b(NAMESPACE|CLUSTER|BROKER|TOPIC|GROUP)\b", matchers)
+                assert chosen or name.startswith(OF_OPERATORS), (panel.title, text)
 
 
 @pytest.mark.parametrize("dashboard", ALL, ids=lambda one: one.name)
@@ -74,7 +68,7 @@ def test_queries_leave_no_placeholder_to_prometheus() -> None:
     for text in grafana.files().values():
         for panel in json.loads(text)["panels"]:
             for target in panel.get("targets", ()):
-                left = re.search(r"\b(CLUSTER|BROKER|TOPIC|GROUP|RATE)\b", target["expr"])
+                left = re.search(r"\b(NAMESPACE|CLUSTER|BROKER|TOPIC|GROUP|RATE)\b", target["expr"])
                 assert left is None, target
 
 

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 
 import pytest
 import yaml
+from dev.grafana import dashboards
 from dev.kubectl import Cluster, is_true, wait_for
+from dev.panels import Window, looked_up
 from dev.prometheus import Prometheus
 from tests.e2e.clients import produce
 from tests.e2e.drill import SYSTEM, Drill, kill_operator, process_of
@@ -24,6 +26,7 @@ from tests.monitored import (
     ISR_ALERT,
     RESOLVES_S,
     Alerts,
+    empty_panels,
     rules,
     scrape_config,
 )
@@ -32,6 +35,14 @@ pytestmark = pytest.mark.skipif(
     os.environ.get("USE_CURRENT_CONTEXT") == "1", reason="pods and processes are the local node's"
 )
 OPERATORS = 2
+TROUBLE = {
+    "plimsoll_stalled",
+    "plimsoll_verification_violated",
+    "plimsoll_blocked_actions",
+    "plimsoll_group_lag_records",
+    "plimsoll_group_committed_position",
+}
+"""Whose series are there with trouble or with groups alone."""
 REPLICAS = {"partitions": 12, "replicationFactor": 3, "minInSyncReplicas": 2}
 
 
@@ -41,6 +52,7 @@ class Watched:
 
     drill: Drill
     prometheus: Prometheus
+    begin_s: float  # Unix time
 
     @property
     def own(self) -> dict[str, str]:
@@ -89,7 +101,7 @@ def watched(operator: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
     kubeconfig = operator.environment["KUBECONFIG"]
     scrape = [scrape_config(one, kubeconfig) for one in monitors(operator)]
     with Prometheus(tmp_path_factory.mktemp("prometheus"), rules(), scrape) as prometheus:
-        found = Watched(drill, prometheus)
+        found = Watched(drill, prometheus, time.time())
         wait_for(
             "orders to be Ready",
             lambda: is_true(drill.get("topic", "orders"), "Ready") or None,
@@ -123,7 +135,7 @@ def test_series_say_whose_they_are(watched: Watched) -> None:
         for one in watched.prometheus.rules()
         for name in re.findall(r"\bplimsoll_\w+", one["query"])
     }
-    assert asked - watched.prometheus.names() == set()
+    assert asked - watched.prometheus.names() - TROUBLE == set()
 
 
 @pytest.mark.timeout(600)
@@ -185,3 +197,11 @@ def test_operator_and_broker_that_die_together_fire_the_isr_alert(watched: Watch
     os.kill(pid, signal.SIGKILL)
     fires(watched, alerts)
     resolves(watched, alerts)
+
+
+def test_panels_about_etcd_and_the_api_server_show_something(watched: Watched) -> None:
+    """All others are tested where there is a local cluster."""
+    (dashboard,) = [one for one in dashboards() if one.name == "controller"]
+    window = Window(begin_s=watched.begin_s, end_s=time.time())
+    found = looked_up(watched.prometheus, dashboard, watched.own, window)
+    assert empty_panels(found) == []

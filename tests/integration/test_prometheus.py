@@ -27,7 +27,15 @@ from dev.prometheus import Prometheus, Target
 from tests.integration.declared import log_cluster
 from tests.integration.local_cluster import LocalCluster, a_producer, produce, wait_for
 from tests.integration.test_local_objects import OURS, ask
-from tests.monitored import FIRES_S, ISR_ALERT, RESOLVES_S, Alerts, rules
+from tests.monitored import (
+    FIRES_S,
+    ISR_ALERT,
+    OF_KUBERNETES,
+    RESOLVES_S,
+    Alerts,
+    empty_panels,
+    rules,
+)
 
 OWN = {"namespace": "default", "cluster": "main"}
 PARTITIONS = 12
@@ -43,6 +51,15 @@ TOPIC = {
         "minInSyncReplicas": 2,
     },
 }
+VERIFICATION = {
+    "apiVersion": "plimsoll.dev/v1alpha1",
+    "kind": "Verification",
+    "metadata": {"name": "proof"},
+    "spec": {"clusterRef": {"name": "main"}, "topic": "orders", "produce": {"records": 1}},
+}
+"""One that cannot run, where no Spark is."""
+TROUBLE = {"plimsoll_stalled", "plimsoll_verification_violated"}
+"""Whose series only trouble has that there is none of here."""
 MOVEMENT = {"bytesPerSecond": "1Mi", "autoRebalance": "Automatic"}
 
 
@@ -90,10 +107,13 @@ def _address(url: str) -> str:
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("watched")
     (folder / "cluster.yaml").write_text(log_cluster(movement=MOVEMENT))
-    (folder / "topic.yaml").write_text(json.dumps(TOPIC))
-    files = [folder / "cluster.yaml", folder / "topic.yaml"]
+    (folder / "topics.yaml").write_text(f"{json.dumps(TOPIC)}\n---\n{json.dumps(VERIFICATION)}")
+    files = [folder / "cluster.yaml", folder / "topics.yaml"]
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setenv("PLIMSOLL_SPARK_JARS", str(folder / "no-jars"))
     cluster = LocalCluster(folder / "cluster", brokers=None, files=files)
     with Prometheus(folder / "prometheus", rules()) as prometheus, cluster:
+        monkeypatch.undo()
         found = Watched(cluster, prometheus, time.time())
         found.look()
         cluster.wait_isr("orders", 3)
@@ -222,7 +242,7 @@ def test_every_rule_is_evaluated_on_metrics_that_exist(watched: Watched) -> None
     assert [(one["name"], one.get("lastError")) for one in found if one["health"] != "ok"] == []
     known = watched.prometheus.names()
     asked = {name for one in found for name in re.findall(r"\bplimsoll_\w+", one["query"])}
-    assert asked - known == set()
+    assert asked - known - TROUBLE == set()
 
 
 @pytest.mark.parametrize("dashboard", dashboards(), ids=lambda one: one.name)
@@ -230,10 +250,12 @@ def test_every_panel_shows_something_and_is_drawn(watched: Watched, dashboard: D
     """`python -m dev.dashboard_pictures` takes what is drawn here."""
     window = Window(begin_s=watched.begin_s, end_s=time.time())
     found = looked_up(watched.prometheus, dashboard, OWN, window)
-    empty = [
-        (panel, one.legend) for panel, shown in found.items() for one in shown if not one.series
-    ]
-    assert empty == []
+    asked = {f"{r.title}/{p.title}": str(p.show) for r in dashboard.rows for p in r.panels}
+    assert [
+        empty
+        for empty in empty_panels(found)
+        if not any(x in asked[empty[0]] for x in OF_KUBERNETES)
+    ] == []
     DRAWN.mkdir(parents=True, exist_ok=True)
     picture = drawn(dashboard, found, window)
     (DRAWN / f"dashboard-{dashboard.name}.svg").write_text(picture)
