@@ -1,4 +1,4 @@
-"""The chart's dashboards as Grafana's sidecar finds them."""
+"""The chart's dashboards as Grafana's sidecar finds them, and who makes PodMonitors."""
 
 import json
 
@@ -38,3 +38,29 @@ def test_sidecar_finds_them_by_its_label_or_another_one():
     assert all(found["dashboards"] == "yes" for found in other.values())
     (annotated, *_) = of_kind("ConfigMap", ON, "metrics.dashboards.annotations.grafana_folder=Logs")
     assert annotated["metadata"]["annotations"] == {"grafana_folder": "Logs"}
+
+
+def test_brokers_are_scraped_by_the_charts_monitor_or_by_those_of_logclusters_never_by_both():
+    on, per = "metrics.podMonitor.enabled=true", "metrics.podMonitor.perLogCluster=true"
+    assert len(of_kind("PodMonitor", on)) == 2
+    (monitor,) = of_kind("PodMonitor", on, per)
+    assert monitor["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"] == "operator"
+
+
+def test_operator_may_write_pod_monitors_only_where_logclusters_ask_for_them():
+    def powers(*settings: str) -> set[str]:
+        (role,) = [
+            one for one in of_kind("ClusterRole", *settings)
+            if one["metadata"]["name"] == "plimsoll"
+        ]  # fmt: skip
+        return {resource for rule in role["rules"] for resource in rule["resources"]}
+
+    def told(*settings: str) -> str | None:
+        (deployment,) = of_kind("Deployment", *settings)
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        env = {one["name"]: one.get("value") for one in container["env"]}
+        return env.get("PLIMSOLL_POD_MONITORS")
+
+    per = "metrics.podMonitor.perLogCluster=true"
+    assert powers(per) - powers() == {"podmonitors"}
+    assert (told(), told(per)) == (None, "true")
