@@ -20,6 +20,7 @@ from dev.prometheus import Prometheus, Series
 COLUMN, ROW, GAP = 46, 34, 8
 """Pixels of Grafana's units, and between panels."""
 HEAD = 58
+HEADING, TITLE = 14, 18
 POINTS = 160
 SERIES_MAX, ROWS_MAX = 12, 7
 RATE_INTERVAL = "10s"
@@ -91,7 +92,7 @@ def drawn(dashboard: Dashboard, found: Mapping[str, Sequence[Found]], window: Wi
         width, height = place.w * COLUMN - GAP, place.h * ROW - GAP
         bottom = max(bottom, y + height)
         if panel is None:
-            parts.append(_text(x + 4, y + 20, row.title, size=14, weight="600"))
+            parts.append(_text(x + 4, y + 20, row.title, size=HEADING))
             continue
         inner = _DRAW[panel.kind](
             panel, found[f"{row.title}/{panel.title}"], (width, height), window
@@ -103,7 +104,7 @@ def drawn(dashboard: Dashboard, found: Mapping[str, Sequence[Found]], window: Wi
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-8 0 {width + 8} {height}"'
             ' font-family="Helvetica, Arial, sans-serif">',
             f'<rect x="-8" width="{width + 8}" height="{height}" fill="{PAGE}"/>',
-            _text(4, 26, f"Plimsoll / {dashboard.title}", size=18, weight="600"),
+            _text(4, 26, f"Plimsoll / {dashboard.title}", size=TITLE),
             _text(4, 46, dashboard.about, size=12, fill=GREY),
             *parts,
             "</svg>\n",
@@ -337,10 +338,8 @@ def _card(width: int, height: int) -> str:
     return f'<rect width="{width}" height="{height}" rx="4" fill="{CARD}" stroke="{GRID}"/>'
 
 
-def _text(
-    x: float, y: float, text: str, *, size: int, fill: str = INK, anchor: str = "", weight: str = ""
-) -> str:
+def _text(x: float, y: float, text: str, *, size: int, fill: str = INK, anchor: str = "") -> str:
     more = f' text-anchor="{anchor}"' if anchor else ""
-    more += f' font-weight="{weight}"' if weight else ""
+    more += ' font-weight="600"' if size in (HEADING, TITLE) else ""
     place = f'x="{x:.0f}" y="{y:.0f}"'
     return f'<text {place} font-size="{size}" fill="{fill}"{more}>{escape(text)}</text>'

@@ -60,6 +60,7 @@ VERIFICATION = {
 """One that cannot run, where no Spark is."""
 TROUBLE = {"plimsoll_stalled", "plimsoll_verification_violated"}
 """Whose series only trouble has that there is none of here."""
+TOPIC_SERIES = {"metric.topic.series.max": 100}
 MOVEMENT = {"bytesPerSecond": "1Mi", "autoRebalance": "Automatic"}
 
 
@@ -106,7 +107,7 @@ def _address(url: str) -> str:
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     folder = tmp_path_factory.mktemp("watched")
-    (folder / "cluster.yaml").write_text(log_cluster(movement=MOVEMENT))
+    (folder / "cluster.yaml").write_text(log_cluster(movement=MOVEMENT, config=TOPIC_SERIES))
     (folder / "topics.yaml").write_text(f"{json.dumps(TOPIC)}\n---\n{json.dumps(VERIFICATION)}")
     files = [folder / "cluster.yaml", folder / "topics.yaml"]
     monkeypatch = pytest.MonkeyPatch()
