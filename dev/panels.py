@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -172,12 +172,12 @@ def _plot(panel: Panel, found: Sequence[Found], size: Size, window: Window) -> s
         for each in one.series
         if any(value for _, value in each.points) or panel.kind is not Kind.BARS
     ]
-    series = sorted(series, key=lambda one: -max(v for _, v in one[1]))[:SERIES_MAX]
+    series = sorted(series, key=lambda one: -_highest(v for _, v in one[1]))[:SERIES_MAX]
     series.sort(key=lambda one: one[0])
     lines = _stacked([points for _, points in series]) if panel.kind is not Kind.LINES else [
         ({}, dict(points)) for _, points in series
     ]  # fmt: skip
-    top = _ceiling(max((v for _, upper in lines for v in upper.values()), default=0.0))
+    top = _ceiling(max((_highest(upper.values()) for _, upper in lines), default=0.0))
     span_s, inner = window.end_s - window.begin_s, (width - LEFT - 12, height - TOP - BOTTOM)
 
     def x(at_s: float) -> float:
@@ -319,6 +319,11 @@ def _judged(panel: Panel, value: float) -> str:
 def _is_there(series: Series, window: Window) -> bool:
     """Whether it still was at the end."""
     return series.points[-1][0] >= window.end_s - 2 * window.step_s
+
+
+def _highest(values: Iterable[float]) -> float:
+    """Without what is not a number: a quantile of nothing."""
+    return max((one for one in values if not math.isnan(one)), default=0.0)
 
 
 def _ceiling(value: float) -> float:

@@ -51,6 +51,13 @@ def test_line_has_a_gap_where_nothing_was_scraped() -> None:
     assert picture(Kind.LINES, [Found(legend="a", series=[gap])]).count("<polyline") == 2
 
 
+def test_quantile_of_nothing_is_a_gap_and_never_the_highest_value() -> None:
+    values = Series(labels={}, points=((1_000, math.nan), (1_001, 7.0), (1_002, math.nan)))
+    svg = picture(Kind.LINES, [Found(legend="a", series=[values])])
+    assert "8" in words(svg), "where the axis ends"
+    assert "nan" not in svg
+
+
 def test_stacked_series_reach_from_the_one_below_to_their_sum() -> None:
     both = [series([2.0] * 101, step_s=1, broker=one) for one in "01"]
     svg = picture(Kind.STACKED, [Found(legend="broker {{broker}}", series=both)])
