@@ -71,20 +71,16 @@ class Target:
 
 
 class Prometheus:
-    """`scrape`: scrape configs beside that of the targets; `rules`: groups as in a rules file."""
+    """`rules`: groups as in a rules file.  What is to be scraped, `watch` says."""
 
-    def __init__(
-        self,
-        folder: Path,
-        rules: Sequence[Mapping[str, Any]] = (),
-        scrape: Sequence[Mapping[str, Any]] = (),
-    ) -> None:
+    def __init__(self, folder: Path, rules: Sequence[Mapping[str, Any]] = ()) -> None:
         self.folder = folder
         self.notifications: list[Notification] = []
         self._rules = list(rules)
-        self._scrape = list(scrape)
         self._running = ExitStack()
         self._url = ""
+        # What the file of targets holds.
+        self._watched = ""
 
     def __enter__(self) -> Prometheus:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -108,9 +104,12 @@ class Prometheus:
     def watch(self, targets: Iterable[Target]) -> None:
         """From now on these are scraped, in place of those that were named before."""
         groups = [{"targets": [one.address], "labels": dict(one.labels)} for one in targets]
-        part = self.folder / "targets.json.part"
-        part.write_text(json.dumps(groups))
-        part.rename(self.folder / "targets.json")
+        text = json.dumps(groups)
+        if text != self._watched:
+            part = self.folder / "targets.json.part"
+            part.write_text(text)
+            part.rename(self.folder / "targets.json")
+            self._watched = text
 
     # --- what it knows ----------------------------------------------------------------------------
 
@@ -211,7 +210,7 @@ class Prometheus:
             "global": {"scrape_interval": INTERVAL, "evaluation_interval": INTERVAL},
             "rule_files": [str(rules)],
             "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
-            "scrape_configs": [own, *self._scrape],
+            "scrape_configs": [own],
         }
         path = self.folder / "prometheus.yaml"
         path.write_text(yaml.safe_dump(config))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 from dev.panels import Found
-from dev.prometheus import Notification, Prometheus
+from dev.prometheus import Notification, Prometheus, Target
 
 CHART = Path(__file__).resolve().parents[1] / "helm" / "plimsoll"
 RULES = (CHART / "files" / "alerts.yaml", CHART / "files" / "recording.yaml")
@@ -19,14 +19,14 @@ ISR_ALERT = "PlimsollISRShrinking"
 FIRES_S = 30.0
 """The promise: so long after an ISR could shrink, somebody has been told."""
 RESOLVES_S = 90.0
-WINDOW = "20s"
+WINDOW = "10s"
 POLL_S = 0.1
 OF_KUBERNETES = ("plimsoll_metadata_log_", "plimsoll_operator_api_")
 """Beginnings of metrics that `plimsoll local` has not: of objects in etcd, of an API server."""
 
 
 def rules() -> list[dict[str, Any]]:
-    """The chart's, but that the alert of ISR shrinks looks back for 20 seconds in place of its
+    """The chart's, but that the alert of ISR shrinks looks back for 10 seconds in place of its
     5 minutes: it resolves that much sooner.  `tests/helm/alerts_test.yaml` has it as it is."""
     groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
     for group in groups:
@@ -80,37 +80,30 @@ def empty_panels(found: Mapping[str, Sequence[Found]]) -> list[tuple[str, str]]:
     ]
 
 
-def scrape_config(monitor: dict[str, Any], kubeconfig: str) -> dict[str, Any]:
-    """A PodMonitor as the Prometheus operator hands it to Prometheus."""
+def targets_of(monitor: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> Iterator[Target]:
+    """What a PodMonitor has Prometheus scrape: each port of that name, and its labels.  Debian's
+    Prometheus is built without the discovery of Kubernetes, so the Prometheus operator's
+    translation is made here."""
     spec = monitor["spec"]
     (endpoint,) = spec["podMetricsEndpoints"]
-    wanted = spec["selector"]["matchLabels"].items()
-    keep = [
-        {
-            "action": "keep",
-            "source_labels": ["__meta_kubernetes_pod_label_" + re.sub(r"\W", "_", name)],
-            "regex": value,
-        }
-        for name, value in wanted
-    ]
-    port = {"source_labels": ["__meta_kubernetes_pod_container_port_name"], "action": "keep"}
-    taken = (("namespace", "namespace"), ("pod_name", "pod"), ("pod_container_name", "container"))
-    own = [
-        {"source_labels": [f"__meta_kubernetes_{source}"], "target_label": target}
-        for source, target in taken
-    ]
-    more = [
-        {"source_labels": one["sourceLabels"], "target_label": one["targetLabel"]}
-        for one in endpoint.get("relabelings", ())
-    ]
     namespaces = spec.get("namespaceSelector", {})
     names = namespaces.get("matchNames") or [monitor["metadata"]["namespace"]]
-    discovery: dict[str, Any] = {"role": "pod", "kubeconfig_file": kubeconfig}
-    if not namespaces.get("any"):
-        discovery["namespaces"] = {"names": names}
-    return {
-        "job_name": f"{monitor['metadata']['namespace']}/{monitor['metadata']['name']}",
-        "honor_labels": endpoint.get("honorLabels", False),
-        "kubernetes_sd_configs": [discovery],
-        "relabel_configs": [*keep, {**port, "regex": endpoint["port"]}, *own, *more],
-    }
+    for pod in pods:
+        meta, address = pod["metadata"], (pod.get("status") or {}).get("podIP")
+        shown = meta.get("labels") or {}
+        selected = spec["selector"]["matchLabels"].items() <= shown.items()
+        inside = namespaces.get("any") or meta["namespace"] in names
+        if not (address and selected and inside):
+            continue
+        found = {
+            f"__meta_kubernetes_pod_label_{re.sub(r'[^A-Za-z0-9_]', '_', name)}": value
+            for name, value in shown.items()
+        }
+        labels = {"namespace": meta["namespace"], "pod": meta["name"]}
+        for one in endpoint.get("relabelings", ()):
+            (source,) = one["sourceLabels"]
+            labels[one["targetLabel"]] = found.get(source, "")
+        for container in pod["spec"]["containers"]:
+            for port in container.get("ports") or ():
+                if port["name"] == endpoint["port"]:
+                    yield Target(address=f"{address}:{port['containerPort']}", labels=labels)

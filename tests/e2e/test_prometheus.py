@@ -1,4 +1,4 @@
-"""A real Prometheus and Alertmanager watch pods, which they find by the PodMonitors of the chart.
+"""A real Prometheus and Alertmanager watch pods: those that the PodMonitors of the chart select.
 
 One cluster lives through all tests of the file, in this order: a scale-up, a roll and a drain fire
 nothing; a paused broker and a broker that dies together with the operator do.  Prometheus runs
@@ -8,15 +8,18 @@ beside the node: it reaches pods by their addresses, as the kubelet does.
 import os
 import re
 import signal
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import yaml
 from dev.grafana import dashboards
-from dev.kubectl import Cluster, is_true, wait_for
+from dev.kubectl import Cluster, CommandFailed, is_true, wait_for
 from dev.panels import Window, looked_up
 from dev.prometheus import Prometheus
 from tests.e2e.clients import produce
@@ -28,7 +31,7 @@ from tests.monitored import (
     Alerts,
     empty_panels,
     rules,
-    scrape_config,
+    targets_of,
 )
 
 pytestmark = pytest.mark.skipif(
@@ -61,15 +64,11 @@ class Watched:
     def alerts(self) -> Alerts:
         return Alerts.of(self.prometheus, self.own)
 
-    def up(self) -> dict[str, int]:
-        """Targets that are scraped well, by job, of this cluster's brokers and of operators."""
-        counts: dict[str, int] = {}
-        for one in self.prometheus.targets():
-            labels = one["labels"]
-            if one["health"] == "up" and labels["namespace"] in (self.drill.namespace, SYSTEM):
-                job = labels["job"].rpartition("/")[2]
-                counts[job] = counts.get(job, 0) + 1
-        return counts
+    def up(self) -> tuple[int, int]:
+        """Operators and brokers that are scraped."""
+        found = [one["labels"]["namespace"] for one in self.prometheus.targets()
+                 if one["health"] == "up"]  # fmt: skip
+        return found.count(SYSTEM), found.count(self.drill.namespace)
 
     def settled(self, brokers: int) -> Callable[[], bool | None]:
         """Whether so many brokers are members, all partitions in sync, and all of it scraped."""
@@ -84,8 +83,7 @@ class Watched:
                 return None
             if len({broker for p in found for broker in p["replicas"]}) != brokers:
                 return None
-            scraped = {"plimsoll": OPERATORS, "plimsoll-brokers": brokers}
-            return self.up() == scraped or None
+            return self.up() == (OPERATORS, brokers) or None
 
         return now
 
@@ -98,9 +96,8 @@ def watched(operator: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
     drill.spec["movement"]["bytesPerSecond"] = "50Mi"
     drill.apply("LogCluster", "main", drill.spec)
     drill.apply("Topic", "orders", REPLICAS)
-    kubeconfig = operator.environment["KUBECONFIG"]
-    scrape = [scrape_config(one, kubeconfig) for one in monitors(operator)]
-    with Prometheus(tmp_path_factory.mktemp("prometheus"), rules(), scrape) as prometheus:
+    folder = tmp_path_factory.mktemp("prometheus")
+    with Prometheus(folder, rules()) as prometheus, discovered(drill, prometheus):
         found = Watched(drill, prometheus, time.time())
         wait_for(
             "orders to be Ready",
@@ -113,11 +110,36 @@ def watched(operator: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
     operator.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-def monitors(cluster: Cluster) -> list[dict[str, object]]:
+@contextmanager
+def discovered(drill: Drill, prometheus: Prometheus) -> Iterator[None]:
+    """Within: every second, the pods that the chart's PodMonitors select are what is scraped."""
+    over, shown = threading.Event(), monitors(drill.cluster)
+
+    def look() -> None:
+        while not over.wait(1):
+            with suppress(CommandFailed):
+                pods = [
+                    pod
+                    for namespace in (SYSTEM, drill.namespace)
+                    for pod in drill.cluster.items("pods", namespace)
+                ]
+                prometheus.watch(target for one in shown for target in targets_of(one, pods))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(60)
+
+
+def monitors(cluster: Cluster) -> list[dict[str, Any]]:
     """The PodMonitors of the chart, as helm renders them."""
     said = cluster.run(
         "helm", "template", "plimsoll", str(CHART), "-n", SYSTEM,
-        "--set", "metrics.podMonitor.enabled=true", "-s", "templates/podmonitor.yaml",
+        "--kube-version", "1.34.0", "--set", "metrics.podMonitor.enabled=true",
+        "-s", "templates/podmonitor.yaml",
     )  # fmt: skip
     return [one for one in yaml.safe_load_all(said) if one]
 

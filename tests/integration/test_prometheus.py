@@ -39,7 +39,7 @@ from tests.monitored import (
 
 OWN = {"namespace": "default", "cluster": "main"}
 PARTITIONS = 12
-COPIED_RECORDS = 8_000
+COPIED_RECORDS = 5_000
 TOPIC = {
     "apiVersion": "plimsoll.dev/v1alpha1",
     "kind": "Topic",
