@@ -1,8 +1,8 @@
 """A dashboard as one SVG picture, from what a Prometheus answers to the queries of its panels.
 
-It stands in for Grafana, which no package registry of ours has.  Positions are those of the JSON
-that Grafana loads (`dev.grafana`), legends are filled in as Grafana does it.  Only `looked_up`
-asks; the rest draws what was found.
+It stands in for Grafana, which is in no package registry that the project builds from.  Positions
+are those of the JSON that Grafana loads (`dev.grafana`), legends are filled in as Grafana does it.
+Only `looked_up` asks; the rest draws what was found.
 """
 
 from __future__ import annotations
