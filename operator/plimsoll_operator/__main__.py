@@ -21,6 +21,9 @@ import uvloop
 
 from plimsoll_operator.control_failures import surface
 from plimsoll_operator.controller.controller_server import ControllerServer
+from plimsoll_operator.history.archive import Archive
+from plimsoll_operator.history.kube_store import KubeStore
+from plimsoll_operator.history.segments import Budget
 from plimsoll_operator.kube.access import Access, NoCluster, find_access
 from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.official import OfficialTransport
@@ -28,10 +31,11 @@ from plimsoll_operator.kube.port import Transport
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.metalog.ring_log import KubernetesLog
-from plimsoll_operator.options import BadOption, from_environment
+from plimsoll_operator.options import BadOption, OperatorOptions, from_environment
 from plimsoll_operator.process.http_server import Health
 from plimsoll_operator.process.kopf_watches import KopfWatches
 from plimsoll_operator.process.operator import Operator
+from plimsoll_operator.process.view_access import ViewAccess
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.status.operator_metrics import Metrics
 from plimsoll_operator.status.status_writer import WRITES_AT_ONCE
@@ -102,6 +106,7 @@ def main() -> None:
         metrics=Metrics(),
         now_ms=wall_ms,
         monotonic_ms=monotonic_ms,
+        history=partial(_history, options, Kube(pools.status)),
     )
     tune()
     try:
@@ -109,6 +114,11 @@ def main() -> None:
     except Exception:
         logger.critical("the operator ends by a bug of its own; please report it", exc_info=True)
         sys.exit(1)
+
+
+def _history(options: OperatorOptions, kube: Kube, key: Key, cluster_id: UUID) -> Archive:
+    budget = Budget(days=options.history_days, bytes_max=options.history_bytes)
+    return Archive(KubeStore(kube, *key, cluster_id), str(cluster_id), budget)
 
 
 def _log(access: Access, key: Key, cluster_id: UUID) -> KubernetesLog:
@@ -122,7 +132,8 @@ async def run(parts: Parts, pools: Pools, access: Access) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     operator = Operator(parts, partial(KopfWatches, parts.options, access))
-    health = Health(parts, lambda: operator.ready)
+    access_reviews = ViewAccess(parts.kube, parts.monotonic_ms)
+    health = Health(parts, lambda: operator.ready, access_reviews.check)
     parts.metrics.watch(parts)
     await health.start(parts.options.metrics_port, parts.options.health_port)
     running = asyncio.ensure_future(operator.run())

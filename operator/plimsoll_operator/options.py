@@ -33,7 +33,7 @@ class OperatorOptions:
     groups that they run as.  `namespaces` empty: all are watched.  `namespace`:
     the operator's own, empty when not stated.  `metrics_from`: NetworkPolicy peers that may read
     brokers' metrics, none: all.  `settings`: about deciding, where no LogCluster says anything
-    else."""
+    else.  `history_days`, `history_bytes`: how far back each cluster's history reaches, at most."""
 
     identity: str
     broker_image: str
@@ -53,6 +53,8 @@ class OperatorOptions:
     metrics_from: tuple[Manifest, ...] = ()
     api_server_ports: tuple[int, ...] = API_SERVER_PORTS
     settings: Settings = field(default_factory=Settings)
+    history_days: int = 30
+    history_bytes: int = 4 * 1024 * 1024
     log_level: str = "info"
 
     @property
@@ -84,6 +86,8 @@ def from_environment(env: Mapping[str, str] | None = None) -> OperatorOptions:
         settings=Settings(
             session_timeout_ms=1000 * _integer(env, "PLIMSOLL_SESSION_TIMEOUT_SECONDS", 6)
         ),
+        history_days=_integer(env, "PLIMSOLL_HISTORY_DAYS", 30),
+        history_bytes=_integer(env, "PLIMSOLL_HISTORY_MEBIBYTES", 4) * 1024 * 1024,
         log_level=env.get("PLIMSOLL_LOG_LEVEL", "info"),
     )
 

@@ -93,7 +93,10 @@ class Controller:
         self._identity = identity
         self._clock = Clock()
         self._committer = Committer(
-            Journal(log, cluster_id), self._clock, self.stats, self._never_happened
+            Journal(log, cluster_id, self._clock.now_ms, self.options.on_open),
+            self._clock,
+            self.stats,
+            self._never_happened,
         )
         self.soft = VolatileState()
         self._claims = Claims(
