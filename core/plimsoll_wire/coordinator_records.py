@@ -174,7 +174,7 @@ class _Place(NamedTuple):
     topic: str
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=2)
 def _place(head: bytes) -> _Place | None:
     """Of a key without its last four bytes; a commit names many partitions of one topic.  None: it
     has another form."""
