@@ -167,7 +167,7 @@ def _topic_id(raw: bytes) -> UUID | None:
     return UUID(bytes=raw) if any(raw) else None
 
 
-class _Place(NamedTuple):
+class _KeyHead(NamedTuple):
     """What stands before the partition in an offset's key."""
 
     group_id: str
@@ -175,7 +175,7 @@ class _Place(NamedTuple):
 
 
 @lru_cache(maxsize=2)
-def _place(head: bytes) -> _Place | None:
+def _key_head(head: bytes) -> _KeyHead | None:
     """Of a key without its last four bytes; a commit names many partitions of one topic.  None: it
     has another form."""
     _, group_size = _KEY_HEAD.unpack_from(head)
@@ -185,7 +185,7 @@ def _place(head: bytes) -> _Place | None:
     if group_size < 0 or topic_size < 0 or topic_at + topic_size != len(head):
         return None
     group_id = str(head[_KEY_HEAD.size : group_end], "utf-8")
-    return _Place(group_id, str(head[topic_at:], "utf-8"))
+    return _KeyHead(group_id, str(head[topic_at:], "utf-8"))
 
 
 def _plain_offset(key: bytes, value: bytes) -> OffsetCommitted | None:
@@ -193,7 +193,7 @@ def _plain_offset(key: bytes, value: bytes) -> OffsetCommitted | None:
     load may meet hundreds of thousands.  None: it has another form, or none, which the schema
     says."""
     try:
-        place = _place(key[: -_PARTITION.size])
+        place = _key_head(key[: -_PARTITION.size])
         if place is None:
             return None
         version, offset, leader_epoch, length = _VALUE_HEAD.unpack_from(value)

@@ -10,6 +10,7 @@ no other connection is affected.  A client that closes its sending half still ge
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from plimsoll_broker.server.dispatch import (
 )
 from plimsoll_broker.server.overdue_connections import Conduct
 from plimsoll_broker.server.receiving import RequestReceiver
+from plimsoll_broker.server.reply_slot import ReplySlot
 from plimsoll_broker.server.server_stats import ServerStats
 from plimsoll_broker.server.turn_budget import TurnBudget
 from plimsoll_broker.server.unsent_replies import ReplySender
@@ -38,25 +40,9 @@ from plimsoll_wire.framing import FrameTooLarge
 from plimsoll_wire.headers import RequestHeader, parse_request_header
 from plimsoll_wire.primitives import MalformedMessage
 
-
-class _Slot:
-    """A request whose reply cannot be sent yet.  `kept`: bytes that it has of the intake; `held`:
-    bytes of its reply."""
-
-    __slots__ = ("address", "future", "held", "kept", "reply")
-
-    def __init__(self, header: RequestHeader) -> None:
-        self.address = (header.api_key, header.api_version, header.correlation_id)
-        self.reply: Reply | None = None
-        self.held = 0
-        self.kept = 0
-        self.future: asyncio.Future[Reply | None] | None = None
-
-
 SMALL_BYTES = 4 * 1024
 """A request's bytes that may stay in the intake's account until it is answered."""
-_AT_ONCE = (bytes, bytearray, memoryview, list, tuple)
-"""A reply that is there, and nothing to wait for."""
+_AT_ONCE = (bytes, bytearray, memoryview, list, tuple)  # replies; nothing else is waited for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +70,7 @@ class Session(asyncio.BufferedProtocol):
         self._owner = owner
         self._limits = limits = owner.limits
         self._memory = memory = owner.memory
-        self._slots: deque[_Slot] = deque()
+        self._slots: deque[ReplySlot] = deque()
         self._transport: asyncio.Transport | None = None
         self._reading = True
         self._output_full = False
@@ -121,6 +107,7 @@ class Session(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._owner.stats.waiting -= len(self._slots)
         for slot in self._slots:
             self._receiver.give_back(slot.kept)
             slot.kept = 0
@@ -267,35 +254,38 @@ class Session(asyncio.BufferedProtocol):
 
     def _serve(self, frame: bytearray, charged: int) -> None:
         self._owing = None
+        began_s = time.monotonic()
         try:
             header = parse_request_header(frame)
             self._owner.stats.requests[header.api_key] += 1
             self._handling = header.api_key
             route = self._owner.dispatch.find(header.api_key, header.api_version)
             if route is None or header.body_at is None:
-                self._refuse_version(header)
+                self._refuse_version(header, began_s)
                 return
             self._spoken = True
             result = route.handler(self._context(header, route, frame))
             self._owner.heard(self)
             if result is None:
+                self._took(header.api_key, began_s)
                 return
             if isinstance(result, _AT_ONCE):
-                self._answer(header, result)
+                self._answer(header, result, began_s)
                 return
-            slot = _Slot(header)
+            slot = ReplySlot(header, began_s)
             slot.kept = self._receiver.keeps(frame, charged, parsed=header.api_key == ApiKey.FETCH)
             charged = 0
         finally:
             self._receiver.give_back(charged)
         slot.future = asyncio.ensure_future(result)  # type: ignore[arg-type]  # all but Sequence
         self._slots.append(slot)
+        self._owner.stats.waiting += 1
         slot.future.add_done_callback(partial(self._completed, slot))
         if len(frame) > SMALL_BYTES:
             # The transport itself still has a view of it.
             self._loop.call_soon(self._free, slot, frame)
 
-    def _free(self, slot: _Slot, frame: bytearray) -> None:
+    def _free(self, slot: ReplySlot, frame: bytearray) -> None:
         """What was read of a request that waits is kept; its bytes need not be."""
         if slot.kept:
             slot.kept -= self._receiver.freed(frame)
@@ -314,24 +304,29 @@ class Session(asyncio.BufferedProtocol):
         context.listener_host, context.listener_port = self._listener
         return context
 
-    def _refuse_version(self, header: RequestHeader) -> None:
+    def _refuse_version(self, header: RequestHeader, began_s: float) -> None:
         """ApiVersions is how a client finds out, so it alone gets an answer."""
         if header.api_key != ApiKey.API_VERSIONS:
             raise CloseConnection("unsupported-version")
-        self._answer(header, self._owner.dispatch.unsupported_api_versions())
+        self._answer(header, self._owner.dispatch.unsupported_api_versions(), began_s)
 
     # --- replies ----------------------------------------------------------------------------------
 
-    def _answer(self, header: RequestHeader, reply: Reply) -> None:
-        slot = _Slot(header)
+    def _took(self, api_key: int, began_s: float) -> None:
+        seconds = time.monotonic() - began_s
+        self._owner.stats.took(api_key, seconds, by_broker=self.is_broker)
+
+    def _answer(self, header: RequestHeader, reply: Reply, began_s: float) -> None:
+        slot = ReplySlot(header, began_s)
         slot.reply = reply
         slot.held = self._sender.hold(reply)
         if self._slots:
             self._slots.append(slot)
+            self._owner.stats.waiting += 1
         else:
             self._send(slot)
 
-    def _completed(self, slot: _Slot, future: asyncio.Future[Reply | None]) -> None:
+    def _completed(self, slot: ReplySlot, future: asyncio.Future[Reply | None]) -> None:
         """Its reply is held from now on; whatever is due is sent."""
         self._receiver.give_back(slot.kept)
         slot.kept = 0
@@ -342,7 +337,7 @@ class Session(asyncio.BufferedProtocol):
         self._take(slot, future)
         self._send_what_is_due()
 
-    def _take(self, slot: _Slot, future: asyncio.Future[Reply | None]) -> None:
+    def _take(self, slot: ReplySlot, future: asyncio.Future[Reply | None]) -> None:
         """Hold its reply, if it has one, also when its turn comes before it was told so."""
         if slot.reply is None and not future.cancelled() and future.exception() is None:
             slot.reply = future.result()
@@ -357,17 +352,20 @@ class Session(asyncio.BufferedProtocol):
             if future is not None and not future.done():
                 break
             slot = slots.popleft()
+            self._owner.stats.waiting -= 1
             if future is not None:
                 self._take(slot, future)
                 if not self._went_well(slot, future):
                     return
             if slot.reply is not None:
                 self._send(slot)
+            else:
+                self._took(slot.address[0], slot.began_s)
         if not self._reading or self._half_closed is not None:
             # What came meanwhile waits; while it is read, whatever came has been served.
             self.wake()
 
-    def _went_well(self, slot: _Slot, future: asyncio.Future[Reply | None]) -> bool:
+    def _went_well(self, slot: ReplySlot, future: asyncio.Future[Reply | None]) -> bool:
         """False when the connection had to go instead."""
         if future.cancelled():
             self.close("cancelled")
@@ -380,7 +378,7 @@ class Session(asyncio.BufferedProtocol):
             return False
         return True
 
-    def _report(self, slot: _Slot, error: BaseException) -> None:
+    def _report(self, slot: ReplySlot, error: BaseException) -> None:
         """The client's fault is counted as what it is; anything else is a bug of ours."""
         if not isinstance(error, MalformedMessage | CloseConnection):
             self._broke(slot.address[0], error)
@@ -394,7 +392,8 @@ class Session(asyncio.BufferedProtocol):
             self._owner.stats.handler_failures.met(api_key, error)
         self.close("handler-failed")
 
-    def _send(self, slot: _Slot) -> None:
+    def _send(self, slot: ReplySlot) -> None:
         assert slot.reply is not None, "there is something to send"
         if self._transport is not None:
             self._owner.stats.bytes_out += self._sender.send(*slot.address, slot.reply, slot.held)
+            self._took(slot.address[0], slot.began_s)

@@ -1,9 +1,8 @@
 """One cluster's controller: opens its metadata log, takes over, decides, commits, answers.
 
 The server calls `request` for brokers, reconcilers call it for objects; `plimsoll_core.controller`
-decides.  A term runs from a committed `ControllerChanged` to the first failure of the log; then
-everything speculative is dropped and the log is opened anew, or the controller steps down.  It
-never leaves the process and never answers from what is not committed.
+decides.  A term runs from a committed `ControllerChanged` to the log's first failure; then what is
+speculative is dropped.  It never leaves the process or answers from what is not committed.
 Source: ARCHITECTURE.md, "The controller" and "The metadata log lives on the Kubernetes API".
 """
 
@@ -143,6 +142,11 @@ class Controller:
     def tail(self) -> MetadataTail:
         """The newest committed batches."""
         return self._committer.tail
+
+    @property
+    def waiting(self) -> int:
+        """Decisions that are not committed yet."""
+        return self._committer.queue.queued
 
     @property
     def unconfirmed(self) -> bool:
@@ -314,6 +318,7 @@ class Controller:
     async def _take_over(self) -> None:
         """Read the log to its end and commit `ControllerChanged` alone."""
         self._ended = asyncio.get_running_loop().create_future()
+        began_ms = self._clock.now_ms()
         for attempts_left in reversed(range(TAKE_OVER_ATTEMPTS)):
             restored = await self._committer.open()
             await self._settle_claims(restored.tail)
@@ -339,6 +344,7 @@ class Controller:
         activation = Activated(cluster_name=self.name, second_opinion=opinion)
         self._background = asyncio.ensure_future(self._activate(activation))
         self._activated.set()
+        self.stats.took_over(self._clock.now_ms() - began_ms)
         logger.info("controller epoch %d: active at offset %d", self.epoch, self.image.next_offset)
 
     async def _activate(self, activation: Activated) -> None:

@@ -19,7 +19,7 @@ from plimsoll_core.messages.requests import Answer, Done
 from plimsoll_operator.controller.committer import Committer
 from plimsoll_operator.controller.journal import Restored
 from plimsoll_operator.controller.stream_updates import Committed
-from plimsoll_operator.metalog.interface import MetadataLog
+from plimsoll_operator.metalog.interface import LimitedLog, LogUsage, MetadataLog
 from plimsoll_process.waits import set_within
 
 logger = logging.getLogger("plimsoll.controller")
@@ -43,6 +43,11 @@ class Snapshotter:
         # Called before a part of the log is given up; the log may be full meanwhile: it is short.
         self.before_release: Callable[[], Awaitable[bool]] | None = None
         self._turn = asyncio.Lock()
+
+    @property
+    def usage(self) -> LogUsage | None:
+        """How full the metadata log is, where there is a limit to that."""
+        return self._log.usage if isinstance(self._log, LimitedLog) else None
 
     async def run_forever(self) -> None:
         while True:
