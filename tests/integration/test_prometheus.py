@@ -209,7 +209,8 @@ def test_paused_broker_fires_the_isr_alert_within_half_a_minute_which_resolves(
     try:
         alert = alerts.wait(ISR_ALERT, firing=True)
         assert alert.at_s - paused_s < FIRES_S
-        assert OWN.items() <= alert.labels.items()
+        assert {**OWN, "broker": "1", "cause": "fenced"}.items() <= alert.labels.items()
+        assert alert.annotations["runbook_url"].endswith(f"{ISR_ALERT}.md")
         # A restart of the others waits for it: something for the panels about what is blocked.
         watched.change({"metadata": {"annotations": {"plimsoll.dev/restart": "second"}}})
         wait_for("the roll is blocked", lambda: watched.status().get("blocked"), 30, 0.2)
