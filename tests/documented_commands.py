@@ -114,6 +114,14 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         "helm upgrade plimsoll helm/plimsoll -n plimsoll-system --reuse-values"
         " --set metrics.podMonitor.enabled=true --set metrics.prometheusRule.enabled=true",
     ),
+    "tests/helm/test_dashboards.py::test_dashboards_arrive_as_they_were_made": (
+        "helm upgrade plimsoll helm/plimsoll -n plimsoll-system --reuse-values"
+        " --set metrics.podMonitor.enabled=true --set metrics.dashboards.enabled=true",
+    ),
+    "tests/dev/test_grafana.py::test_dashboards_of_the_chart_are_made_from_their_descriptions": (
+        ".venv/bin/python -m dev.grafana",
+    ),
+    "tests/integration/test_prometheus.py": (".venv/bin/python -m dev.dashboard_pictures",),
     "tests/conformance/test_delete_records.py::test_kafkas_own_tools_delete_records_and_say_it": (
         "kafka-get-offsets.sh --bootstrap-server BOOTSTRAP --topic orders --time earliest",
         """echo '{"version": 1, "partitions":"""

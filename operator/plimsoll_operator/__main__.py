@@ -120,14 +120,14 @@ def main() -> None:
         sys.exit(1)
 
 
-def _log(access: Access, metrics: Metrics, key: Key, cluster_id: UUID) -> KubernetesLog:
-    transport = OfficialTransport(access, connections=LOG_CONNECTIONS)
-    return KubernetesLog(metrics.api_calls.around(transport), *key, cluster_id)
-
-
 def _history(options: OperatorOptions, kube: Kube, key: Key, cluster_id: UUID) -> Archive:
     budget = Budget(days=options.history_days, bytes_max=options.history_bytes)
     return Archive(KubeStore(kube, *key, cluster_id), str(cluster_id), budget)
+
+
+def _log(access: Access, metrics: Metrics, key: Key, cluster_id: UUID) -> KubernetesLog:
+    transport = OfficialTransport(access, connections=LOG_CONNECTIONS)
+    return KubernetesLog(metrics.api_calls.around(transport), *key, cluster_id)
 
 
 async def run(parts: Parts, pools: Pools, access: Access) -> None:

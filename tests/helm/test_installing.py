@@ -11,7 +11,11 @@ from plimsoll_operator import cli
 from plimsoll_operator.options import OperatorOptions, from_environment
 from plimsoll_operator.preflight.rights import RIGHTS
 
-HOOKS = ("preflight.enabled=true", "verification.enabled=true")
+HOOKS = (
+    "preflight.enabled=true",
+    "verification.enabled=true",
+    "metrics.podMonitor.perLogCluster=true",
+)
 PRIVATE = (*HOOKS, "image.registry=registry.example:5000/mirror", "imagePullSecrets[0].name=pull")
 NARROW = (*HOOKS, "watch.namespaces={kafka,shop}")
 HOOK = "helm.sh/hook"

@@ -18,7 +18,6 @@ from functools import partial
 from typing import cast
 
 from plimsoll_broker.handler_failures import CommitPathFailed
-from plimsoll_broker.server.awaited_replies import AwaitedReply
 from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits
@@ -32,6 +31,7 @@ from plimsoll_broker.server.dispatch import (
 )
 from plimsoll_broker.server.overdue_connections import Conduct
 from plimsoll_broker.server.receiving import RequestReceiver
+from plimsoll_broker.server.reply_slot import ReplySlot
 from plimsoll_broker.server.server_stats import ServerStats
 from plimsoll_broker.server.turn_budget import TurnBudget
 from plimsoll_broker.server.unsent_replies import ReplySender
@@ -70,7 +70,7 @@ class Session(asyncio.BufferedProtocol):
         self._owner = owner
         self._limits = limits = owner.limits
         self._memory = memory = owner.memory
-        self._slots: deque[AwaitedReply] = deque()
+        self._slots: deque[ReplySlot] = deque()
         self._transport: asyncio.Transport | None = None
         self._reading = True
         self._output_full = False
@@ -267,12 +267,12 @@ class Session(asyncio.BufferedProtocol):
             result = route.handler(self._context(header, route, frame))
             self._owner.heard(self)
             if result is None:
-                self._owner.stats.took(header.api_key, began_s, self.is_broker)
+                self._took(header.api_key, began_s)
                 return
             if isinstance(result, _AT_ONCE):
                 self._answer(header, result, began_s)
                 return
-            slot = AwaitedReply(header, began_s)
+            slot = ReplySlot(header, began_s)
             slot.kept = self._receiver.keeps(frame, charged, parsed=header.api_key == ApiKey.FETCH)
             charged = 0
         finally:
@@ -285,7 +285,7 @@ class Session(asyncio.BufferedProtocol):
             # The transport itself still has a view of it.
             self._loop.call_soon(self._free, slot, frame)
 
-    def _free(self, slot: AwaitedReply, frame: bytearray) -> None:
+    def _free(self, slot: ReplySlot, frame: bytearray) -> None:
         """What was read of a request that waits is kept; its bytes need not be."""
         if slot.kept:
             slot.kept -= self._receiver.freed(frame)
@@ -312,8 +312,12 @@ class Session(asyncio.BufferedProtocol):
 
     # --- replies ----------------------------------------------------------------------------------
 
+    def _took(self, api_key: int, began_s: float) -> None:
+        seconds = time.monotonic() - began_s
+        self._owner.stats.took(api_key, seconds, by_broker=self.is_broker)
+
     def _answer(self, header: RequestHeader, reply: Reply, began_s: float) -> None:
-        slot = AwaitedReply(header, began_s)
+        slot = ReplySlot(header, began_s)
         slot.reply = reply
         slot.held = self._sender.hold(reply)
         if self._slots:
@@ -322,7 +326,7 @@ class Session(asyncio.BufferedProtocol):
         else:
             self._send(slot)
 
-    def _completed(self, slot: AwaitedReply, future: asyncio.Future[Reply | None]) -> None:
+    def _completed(self, slot: ReplySlot, future: asyncio.Future[Reply | None]) -> None:
         """Its reply is held from now on; whatever is due is sent."""
         self._receiver.give_back(slot.kept)
         slot.kept = 0
@@ -333,7 +337,7 @@ class Session(asyncio.BufferedProtocol):
         self._take(slot, future)
         self._send_what_is_due()
 
-    def _take(self, slot: AwaitedReply, future: asyncio.Future[Reply | None]) -> None:
+    def _take(self, slot: ReplySlot, future: asyncio.Future[Reply | None]) -> None:
         """Hold its reply, if it has one, also when its turn comes before it was told so."""
         if slot.reply is None and not future.cancelled() and future.exception() is None:
             slot.reply = future.result()
@@ -356,12 +360,12 @@ class Session(asyncio.BufferedProtocol):
             if slot.reply is not None:
                 self._send(slot)
             else:
-                self._owner.stats.took(slot.address[0], slot.began_s, self.is_broker)
+                self._took(slot.address[0], slot.began_s)
         if not self._reading or self._half_closed is not None:
             # What came meanwhile waits; while it is read, whatever came has been served.
             self.wake()
 
-    def _went_well(self, slot: AwaitedReply, future: asyncio.Future[Reply | None]) -> bool:
+    def _went_well(self, slot: ReplySlot, future: asyncio.Future[Reply | None]) -> bool:
         """False when the connection had to go instead."""
         if future.cancelled():
             self.close("cancelled")
@@ -374,7 +378,7 @@ class Session(asyncio.BufferedProtocol):
             return False
         return True
 
-    def _report(self, slot: AwaitedReply, error: BaseException) -> None:
+    def _report(self, slot: ReplySlot, error: BaseException) -> None:
         """The client's fault is counted as what it is; anything else is a bug of ours."""
         if not isinstance(error, MalformedMessage | CloseConnection):
             self._broke(slot.address[0], error)
@@ -388,8 +392,8 @@ class Session(asyncio.BufferedProtocol):
             self._owner.stats.handler_failures.met(api_key, error)
         self.close("handler-failed")
 
-    def _send(self, slot: AwaitedReply) -> None:
+    def _send(self, slot: ReplySlot) -> None:
         assert slot.reply is not None, "there is something to send"
         if self._transport is not None:
             self._owner.stats.bytes_out += self._sender.send(*slot.address, slot.reply, slot.held)
-            self._owner.stats.took(slot.address[0], slot.began_s, self.is_broker)
+            self._took(slot.address[0], slot.began_s)

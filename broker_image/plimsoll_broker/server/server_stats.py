@@ -5,7 +5,6 @@ Written by the listener and its sessions for each request, read by the metrics.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -40,10 +39,9 @@ class ServerStats:
     closed_for: Counter[str] = field(default_factory=Counter)
     handler_failures: HandlerFailures = field(default_factory=HandlerFailures)
 
-    def took(self, api_key: int, began_s: float, of_broker: bool) -> None:
-        """A request is dealt with that was read at `began_s`, by the monotonic clock."""
-        seconds = time.monotonic() - began_s
-        if of_broker and api_key == ApiKey.FETCH:
+    def took(self, api_key: int, seconds: float, *, by_broker: bool) -> None:
+        """A request was answered, so long after it was read."""
+        if by_broker and api_key == ApiKey.FETCH:
             self.follower_fetches.observe(seconds)
         else:
             self.times[api_key].observe(seconds)

@@ -1,9 +1,8 @@
 """One cluster's controller: opens its metadata log, takes over, decides, commits, answers.
 
 The server calls `request` for brokers, reconcilers call it for objects; `plimsoll_core.controller`
-decides.  A term runs from a committed `ControllerChanged` to the first failure of the log; then
-everything speculative is dropped and the log is opened anew, or the controller steps down.  It
-never leaves the process and never answers from what is not committed.
+decides.  A term runs from a committed `ControllerChanged` to the log's first failure; then what is
+speculative is dropped.  It never leaves the process or answers from what is not committed.
 Source: ARCHITECTURE.md, "The controller" and "The metadata log lives on the Kubernetes API".
 """
 
@@ -92,12 +91,8 @@ class Controller:
         self.settings = settings
         self._identity = identity
         self._clock = Clock()
-        self._committer = Committer(
-            Journal(log, cluster_id, self._clock.now_ms, self.options.on_open),
-            self._clock,
-            self.stats,
-            self._never_happened,
-        )
+        journal = Journal(log, cluster_id, self._clock.now_ms, self.options.on_open)
+        self._committer = Committer(journal, self._clock, self.stats, self._never_happened)
         self.soft = VolatileState()
         self._claims = Claims(
             self._clock, claim_ms=self.options.claim_ms, listen_ms=self.options.listen_ms

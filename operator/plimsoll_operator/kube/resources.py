@@ -62,6 +62,8 @@ DISRUPTION_BUDGETS = Kind(
 NETWORK_POLICIES = Kind(
     api_version="networking.k8s.io/v1", kind="NetworkPolicy", plural="networkpolicies"
 )
+POD_MONITORS = Kind(api_version="monitoring.coreos.com/v1", kind="PodMonitor", plural="podmonitors")
+"""Of the Prometheus operator, where there is one."""
 LEASES = Kind(api_version="coordination.k8s.io/v1", kind="Lease", plural="leases")
 JOBS = Kind(api_version="batch/v1", kind="Job", plural="jobs")
 ROLES = Kind(api_version="rbac.authorization.k8s.io/v1", kind="Role", plural="roles")
@@ -126,6 +128,7 @@ _CHILDREN = (
     STATEFUL_SETS,
     DISRUPTION_BUDGETS,
     NETWORK_POLICIES,
+    POD_MONITORS,
     JOBS,
     ROLES,
     ROLE_BINDINGS,

@@ -53,6 +53,7 @@ from plimsoll_operator.process.object_watches import ObjectWatches
 from plimsoll_operator.process.operator import Operator
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.status.operator_metrics import Metrics
+from plimsoll_process.loop_watch import LoopWatch
 from plimsoll_process.waits import cancelled
 
 R = TypeVar("R")
@@ -125,9 +126,12 @@ class LocalCluster:
         machine = Machine(objects.server, pods, self.fail)
         parts = self._parts(objects)
         parts.metrics.watch(parts)
+        loop_watch = LoopWatch()
+        parts.metrics.watch_loop(loop_watch.holds)
         api = ApiEndpoint(objects.server, planned.api_port, parts)
         start = Start(parts, objects, brokers, self._wishes.documents, image)
         start.prepare(planned.cluster_id)
+        loop_watch.start()
         operator = self._tasks.spawn(self._operate(parts), "operator")
         workloads = members = None
         try:
@@ -143,6 +147,7 @@ class LocalCluster:
                 when_ready(self._ready(members, api.url, brokers))
                 await self._until_stop(self._stop_wanted.wait())
         finally:
+            loop_watch.stop()
             # While the controller can still grant brokers their leave.
             machine.stopping = True
             if workloads is not None:

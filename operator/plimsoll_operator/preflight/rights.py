@@ -21,6 +21,7 @@ from plimsoll_operator.kube.resources import USER_KINDS
 INTERNAL = f"internal.{GROUP}"
 VERIFICATION = "verification.enabled"
 READ_NODES = "rbac.readNodes"
+POD_MONITORS = "metrics.podMonitor.perLogCluster"
 READ = ("get", "list", "watch")
 
 
@@ -128,6 +129,13 @@ RIGHTS = (
         group="networking.k8s.io",
         resources=("networkpolicies",),
         verbs=(*READ, "create", "patch"),
+    ),
+    Right(
+        why="Who scrapes them, where a LogCluster asks for it.",
+        group="monitoring.coreos.com",
+        resources=("podmonitors",),
+        verbs=("get", "create", "patch", "delete"),
+        when=POD_MONITORS,
     ),
     Right(
         why="Evidence of what became of pods.",

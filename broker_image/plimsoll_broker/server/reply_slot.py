@@ -1,4 +1,4 @@
-"""A request whose reply cannot be sent yet, as its connection's session keeps it."""
+"""A request of a connection whose reply cannot be sent yet: its place in the order of replies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from plimsoll_broker.server.dispatch import Reply
 from plimsoll_wire.headers import RequestHeader
 
 
-class AwaitedReply:
+class ReplySlot:
     """A request whose reply cannot be sent yet.  `kept`: bytes that it has of the intake; `held`:
     bytes of its reply; `began_s`: when it was read."""
 
