@@ -174,7 +174,7 @@ class _KeyHead(NamedTuple):
     topic: str
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=2)
 def _key_head(head: bytes) -> _KeyHead | None:
     """Of a key without its last four bytes; a commit names many partitions of one topic.  None: it
     has another form."""

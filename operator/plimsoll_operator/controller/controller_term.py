@@ -91,12 +91,8 @@ class Controller:
         self.settings = settings
         self._identity = identity
         self._clock = Clock()
-        self._committer = Committer(
-            Journal(log, cluster_id, self._clock.now_ms, self.options.on_open),
-            self._clock,
-            self.stats,
-            self._never_happened,
-        )
+        journal = Journal(log, cluster_id, self._clock.now_ms, self.options.on_open)
+        self._committer = Committer(journal, self._clock, self.stats, self._never_happened)
         self.soft = VolatileState()
         self._claims = Claims(
             self._clock, claim_ms=self.options.claim_ms, listen_ms=self.options.listen_ms
