@@ -51,7 +51,8 @@ class ImageGauges:
         image, labels = controller.image, (*key, str(broker_id))
         broker = image.brokers.get(broker_id)
         away = broker is None or not broker.active
-        fenced = away and covered_as_broker(image, broker_id) is None
+        expected = broker_id in image.newcomers or covered_as_broker(image, broker_id) is not None
+        fenced = away and not expected
         self._family("member_fenced").add_metric(labels, float(fenced))
         self._family("member_leaderships").add_metric(labels, counts.leaders[broker_id])
         replicas = len(image.hosted.get(broker_id, ()))

@@ -50,8 +50,8 @@ IMAGE_ROWS = (
     MetricRow("plimsoll_member_replicas", "gauge", "Replicas that a broker has", BROKER,
               _EACH_BROKER),
     MetricRow("plimsoll_member_fenced", "gauge",
-              "1 for a member that is fenced, or stops; not while a granted restart or a drain"
-              " covers it", BROKER, _EACH_BROKER),
+              "1 for a member that is fenced, or stops; not while it joins, or a granted restart"
+              " or a drain covers it", BROKER, _EACH_BROKER),
     MetricRow("plimsoll_metadata_backlog_records", "gauge",
               "Committed metadata records that a broker has not applied, as of its last heartbeat",
               BROKER, _EACH_BROKER),
