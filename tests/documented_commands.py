@@ -84,6 +84,21 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         'kubectl annotate logcluster main -n kafka plimsoll.dev/restart="$(date -Is)" --overwrite',
         "kubectl get logcluster main -n kafka -o jsonpath='{.status.versions}'",
     ),
+    "tests/integration/test_kubectl_plimsoll.py"
+    "::test_documented_commands_run_as_a_plugin_of_kubectl": (
+        "kubectl plimsoll status -n kafka",
+        "kubectl plimsoll topics -n kafka",
+        "kubectl plimsoll topic orders -n kafka",
+        "kubectl plimsoll why orders 3 -n kafka --since 2h",
+        "kubectl plimsoll why orders 0 -n kafka",
+        "kubectl plimsoll what-if 1 2 -n kafka",
+        "kubectl plimsoll brokers -n kafka --watch",
+        "kubectl plimsoll blocked -n kafka",
+        "kubectl plimsoll adopt orders -n kafka -o yaml",
+        "kubectl plimsoll adopt orders -n kafka | kubectl apply -f -",
+        "kubectl plimsoll report -n kafka -f report.tar.gz",
+    ),
+    "tests/e2e/test_cli.py": ("kubectl plimsoll verify orders -n kafka --records 10000",),
     # Run by these tests in other words: without make, through Python, with other values.
     "tests/plimsoll_spark/test_demo_run.py": ("make demo",),
     "tests/e2e/test_demo.py": (

@@ -33,8 +33,8 @@ class OperatorOptions:
     groups that they run as.  `namespaces` empty: all are watched.  `namespace`:
     the operator's own, empty when not stated.  `metrics_from`: NetworkPolicy peers that may read
     brokers' metrics, none: all.  `pod_monitors`: whether LogClusters may have PodMonitors of their
-    own.  `settings`: about deciding, where no LogCluster says anything
-    else."""
+    own.  `settings`: about deciding, where no LogCluster says anything else.  `history_days`,
+    `history_bytes`: how far back each cluster's history reaches, at most."""
 
     identity: str
     broker_image: str
@@ -55,6 +55,8 @@ class OperatorOptions:
     pod_monitors: bool = False
     api_server_ports: tuple[int, ...] = API_SERVER_PORTS
     settings: Settings = field(default_factory=Settings)
+    history_days: int = 30
+    history_bytes: int = 4 * 1024 * 1024
     log_level: str = "info"
 
     @property
@@ -87,6 +89,8 @@ def from_environment(env: Mapping[str, str] | None = None) -> OperatorOptions:
         settings=Settings(
             session_timeout_ms=1000 * _integer(env, "PLIMSOLL_SESSION_TIMEOUT_SECONDS", 6)
         ),
+        history_days=_integer(env, "PLIMSOLL_HISTORY_DAYS", 30),
+        history_bytes=_integer(env, "PLIMSOLL_HISTORY_MEBIBYTES", 4) * 1024 * 1024,
         log_level=env.get("PLIMSOLL_LOG_LEVEL", "info"),
     )
 

@@ -5,11 +5,13 @@ Written by the listener and its sessions for each request, read by the metrics.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 
 from plimsoll_broker.handler_failures import HandlerFailures
 from plimsoll_process.durations import Durations
+from plimsoll_wire.api_versions import ApiKey
 
 
 class RequestTimes(dict[int, Durations]):
@@ -37,3 +39,11 @@ class ServerStats:
     """Brokers' fetches, which are not among the others."""
     closed_for: Counter[str] = field(default_factory=Counter)
     handler_failures: HandlerFailures = field(default_factory=HandlerFailures)
+
+    def took(self, api_key: int, began_s: float, of_broker: bool) -> None:
+        """A request is dealt with that was read at `began_s`, by the monotonic clock."""
+        seconds = time.monotonic() - began_s
+        if of_broker and api_key == ApiKey.FETCH:
+            self.follower_fetches.observe(seconds)
+        else:
+            self.times[api_key].observe(seconds)

@@ -93,7 +93,10 @@ class Controller:
         self._identity = identity
         self._clock = Clock()
         self._committer = Committer(
-            Journal(log, cluster_id), self._clock, self.stats, self._never_happened
+            Journal(log, cluster_id, self._clock.now_ms, self.options.on_open),
+            self._clock,
+            self.stats,
+            self._never_happened,
         )
         self.soft = VolatileState()
         self._claims = Claims(
@@ -320,10 +323,9 @@ class Controller:
         for attempts_left in reversed(range(TAKE_OVER_ATTEMPTS)):
             restored = await self._committer.open()
             await self._settle_claims(restored.tail)
+            epoch = ControllerEpoch(max(self.epoch, self._claims.highest_epoch) + 1)
             change = ControllerChanged(
-                cause="TakeOver",
-                controller_epoch=ControllerEpoch(max(self.epoch, self._claims.highest_epoch) + 1),
-                identity=self._identity,
+                cause="TakeOver", controller_epoch=epoch, identity=self._identity
             )
             try:
                 await self._committer.commit_alone(change)

@@ -98,6 +98,18 @@ ACCESS_REVIEWS = Kind(
     plural="selfsubjectaccessreviews",
     namespaced=False,
 )
+TOKEN_REVIEWS = Kind(
+    api_version="authentication.k8s.io/v1",
+    kind="TokenReview",
+    plural="tokenreviews",
+    namespaced=False,
+)
+SUBJECT_REVIEWS = Kind(
+    api_version="authorization.k8s.io/v1",
+    kind="SubjectAccessReview",
+    plural="subjectaccessreviews",
+    namespaced=False,
+)
 METADATA_BATCHES = Kind(
     api_version=f"internal.{GROUP}/{VERSION}", kind="MetadataBatch", plural="metadatabatches"
 )

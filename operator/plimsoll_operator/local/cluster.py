@@ -19,6 +19,9 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.release import RELEASE
 from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
 from plimsoll_operator.controller.controller_server import ControllerServer
+from plimsoll_operator.history.archive import Archive
+from plimsoll_operator.history.directory_store import DirectoryStore
+from plimsoll_operator.history.segments import Budget
 from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.memory.transport import MemoryTransport
 from plimsoll_operator.kube.seen_objects import Key, Objects
@@ -214,11 +217,16 @@ class LocalCluster:
             now_ms=wall_ms,
             monotonic_ms=monotonic_ms,
             alone=True,
+            history=self._history,
+            history_directory=str(self._layout.history),
         )
 
     def _log(self, key: Key, wanted: UUID) -> MetadataLog:
         path, own = self._layout.metadata, self._planned.cluster_id
         return DirectoryLog(path, own) if wanted == own else OtherCluster(path, wanted, own)
+
+    def _history(self, key: Key, wanted: UUID) -> Archive:
+        return Archive(DirectoryStore(self._layout.history), str(wanted), Budget())
 
     async def _operate(self, parts: Parts) -> None:
         port = self._planned.controller_port

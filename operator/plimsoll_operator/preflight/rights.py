@@ -189,6 +189,20 @@ RIGHTS = (
         cluster=True,
     ),
     Right(
+        why="Who may read the operator's HTTP view: whose token it is,",
+        group="authentication.k8s.io",
+        resources=("tokenreviews",),
+        verbs=("create",),
+        cluster=True,
+    ),
+    Right(
+        why="and whether they may get logclusters/view.",
+        group="authorization.k8s.io",
+        resources=("subjectaccessreviews",),
+        verbs=("create",),
+        cluster=True,
+    ),
+    Right(
         why="Racks: the label of the node that a broker's pod runs on.",
         group="",
         resources=("nodes",),
