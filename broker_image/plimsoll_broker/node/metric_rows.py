@@ -169,6 +169,9 @@ LAG_ROWS = (
     MetricRow("plimsoll_group_committed_position", "gauge",
               "The offsets that a group has committed for a topic, added up: grows while it reads",
               _LAG, _LAG_SERIES),
+    MetricRow("plimsoll_group_stuck_seconds", "gauge",
+              "For how long, at least, a partition with unread records has stood, the longest of a"
+              " topic", _LAG, _LAG_SERIES),
 )  # fmt: skip
 """Written as text by `coordinator.lag_text`."""
 
