@@ -23,6 +23,7 @@ from plimsoll_broker.node.group_metrics import group_metrics
 from plimsoll_broker.replication.cleaning_stats import CleaningStats
 from plimsoll_broker.replication.full_disks import out_for_room
 from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.replication.state_changes import StateChanges
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.server.overdue_connections import REASONS
@@ -100,6 +101,7 @@ class BrokerCollector(Collector):
             yield from _cleaning(manager.traffic.cleaning)
             yield from _partitions(manager)
             yield from _movement(manager)
+            yield from _state_changes(manager.changes)
         if self._node.coordinators is not None:
             yield from group_metrics(PREFIX, self._node.coordinators)
 
@@ -207,6 +209,21 @@ def _movement(manager: ReplicaManager) -> Iterator[Metric]:
     for name, rate in sorted(manager.copy_buckets.limits.items()):
         limits.add_metric([name], rate)
     yield limits
+
+
+def _state_changes(changes: StateChanges) -> Iterator[Metric]:
+    for name, text, counts in (
+        ("received", "State changes that metadata asked of replicas here", changes.received),
+        ("completed", "State changes that replicas here have carried out", changes.completed),
+    ):
+        family = CounterMetricFamily(f"{PREFIX}state_changes_{name}", text, labels=["change"])
+        for kind, count in sorted(counts.items()):
+            family.add_metric([kind], count)
+        yield family
+    text = "State changes that were received and are not carried out yet"
+    yield _gauge("state_changes_pending", text, changes.pending)
+    text = "For how long the oldest of them has been pending; 0: none is"
+    yield _gauge("state_change_pending_seconds", text, changes.pending_ms / 1000)
 
 
 def _partitions(manager: ReplicaManager) -> Iterator[Metric]:

@@ -28,6 +28,7 @@ from plimsoll_broker.replication.proposal_queue import ProposalQueue
 from plimsoll_broker.replication.reopening_claims import Reopening
 from plimsoll_broker.replication.role_changes import Roles
 from plimsoll_broker.replication.serving_lease import ServingLease
+from plimsoll_broker.replication.state_changes import StateChanges
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.log import Log
@@ -116,6 +117,7 @@ class ReplicaManager:
         self.flusher = Flusher(self)
         self.opener = Opener(self.open_now)
         self.reopening = Reopening(store, now_ms, self.opener.put_off)
+        self.changes = StateChanges(settings.broker_id, now_ms)
         self.roles = Roles(settings.broker_id, self)
         self.serving = ServingLease(self, lease)
         self.may_serve = self.serving.may_serve
@@ -253,6 +255,7 @@ class ReplicaManager:
         hosted.replica.apply(partition, self.now_ms())
         self.touch(hosted)
         self._follow(hosted)
+        self.changes.done(partition.key)
 
     def _follow(self, hosted: Hosted) -> None:
         """The same leader in the same term is not asked anew, unless the limit of its copy is
@@ -314,6 +317,8 @@ class ReplicaManager:
         )
         self.touch(hosted)
         self.reopening.drop(hosted.log)
+        epoch = 0 if self.image is None else self.image.controller_epoch
+        self.changes.closed(hosted.replica.partition, hosted.name, epoch)
 
     # --- stepping -------------------------------------------------------------------------------
 

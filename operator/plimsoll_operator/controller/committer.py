@@ -16,6 +16,7 @@ from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages.requests import Done
 from plimsoll_operator.controller.commit_queue import CommitQueue, refused
+from plimsoll_operator.controller.commit_times import CommitTimes
 from plimsoll_operator.controller.controller_stats import ControllerStats
 from plimsoll_operator.controller.decision_clock import Clock
 from plimsoll_operator.controller.journal import Journal, Restored
@@ -55,6 +56,7 @@ class Committer:
         image = ClusterImage(cluster_id=journal.cluster_id)
         self.queue = CommitQueue(image)
         self.tail = MetadataTail(start=image.next_offset, nonce=None)
+        self.times = CommitTimes()
         self.confirmed_at_ms = 0
         self.subscribers: list[Subscriber] = []
         self._journal = journal
@@ -71,6 +73,7 @@ class Committer:
             raise LogUnusable(f"The metadata log does not open: {error}.") from error
         self.queue = CommitQueue(restored.image)
         self.tail = restored.tail
+        self.times.begin(restored.image.next_offset, self._clock.now_ms())
         return restored
 
     async def commit_alone(self, record: Record) -> None:
@@ -116,6 +119,7 @@ class Committer:
         self._stats.committed(len(records), elapsed_ms)
         self.tail.append(copy)
         old, new, committed = self.queue.commit()
+        self.times.committed(new.next_offset, self._clock.now_ms())
         for subscriber in self.subscribers:
             subscriber(old, new, committed)
 

@@ -25,6 +25,7 @@ from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.controller.partitions.unhealthy_partitions import Outlook, outlook
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
+from plimsoll_core.messages.broker_figures import LogOutput
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.requests import (
     Activated,
@@ -36,6 +37,7 @@ from plimsoll_core.messages.requests import (
     Tick,
 )
 from plimsoll_operator.controller.commit_queue import answered, not_controller, refused, too_new
+from plimsoll_operator.controller.commit_times import CommitTimes
 from plimsoll_operator.controller.committer import Committer, LogUnusable, Subscriber, TermEnded
 from plimsoll_operator.controller.controller_stats import ControllerStats
 from plimsoll_operator.controller.decision_clock import Clock, tick_forever
@@ -90,6 +92,8 @@ class Controller:
         # How the last run ended, None: it goes on, or there was none.
         self.outcome: Outcome | None = None
         self.settings = settings
+        # How brokers write their log lines: what their heartbeats are answered with.
+        self.log_output = LogOutput()
         self._identity = identity
         self._clock = Clock()
         self._committer = Committer(
@@ -140,6 +144,10 @@ class Controller:
     def tail(self) -> MetadataTail:
         """The newest committed batches."""
         return self._committer.tail
+
+    @property
+    def commit_times(self) -> CommitTimes:
+        return self._committer.times
 
     @property
     def unconfirmed(self) -> bool:

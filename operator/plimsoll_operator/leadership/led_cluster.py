@@ -19,12 +19,13 @@ from plimsoll_core.cluster.records import (
     Record,
     TopicRemoved,
 )
-from plimsoll_operator.api.broker_configs import settings_of
+from plimsoll_operator.api.broker_configs import log_output_of, settings_of
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
+from plimsoll_operator.leadership.broker_watch import brokers_changed, look_at_brokers
 from plimsoll_operator.leadership.pod_evidence import evidence_of
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.leadership.rack_lookup import RackFinder
@@ -112,6 +113,7 @@ class LedCluster:
                     group.create_task(self._events.run()),
                     group.create_task(self._resync(vacant_ms)),
                     group.create_task(self._look_at_restless()),
+                    group.create_task(look_at_brokers(term, self._mark)),
                 ]
                 outcome = await group.create_task(self.controller.run())
                 await self._say_last(outcome)
@@ -194,6 +196,7 @@ class LedCluster:
         await pin(self.term)
         if work.task is Task.CLUSTER and (found := self.term.cluster) is not None:
             self.controller.settings = settings_of(found, self._parts.options.settings)
+            self.controller.log_output = log_output_of(found)
         await registry.reconcile(self.term, work)
         if work.task is Task.CLUSTER:
             self._racks.review()
@@ -221,6 +224,7 @@ class LedCluster:
                 self._queue.add(Work(Task.TOPIC, key))
         if any(isinstance(r, MEMBERSHIP) for r in records):
             self._queue.add(Work(Task.CLUSTER, self.term.key))
+        brokers_changed(self.term, records, now_ms)
         self._mark(Target(LOG_CLUSTERS, *self.term.key))
 
     # --- status ---------------------------------------------------------------------------------
