@@ -24,6 +24,7 @@ from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.official import OfficialTransport
 from plimsoll_operator.kube.port import Transport
 from plimsoll_operator.kube.seen_objects import Key, Objects
+from plimsoll_operator.leadership.isr_departures import pod_look
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.metalog.ring_log import KubernetesLog
 from plimsoll_operator.options import BadOption, from_environment
@@ -68,11 +69,13 @@ def main() -> None:
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=options.log_level.upper(), handlers=[handler])
     logging.getLogger("kopf").setLevel(logging.WARNING)
+    metrics = Metrics()
+    counted = metrics.api_calls.around
     pools = Pools(
-        kube=OfficialTransport(access),
-        lease=OfficialTransport(access, connections=32),
-        status=OfficialTransport(access, connections=WRITES_AT_ONCE + 1),
-        watch=OfficialTransport(access, connections=0),
+        kube=counted(OfficialTransport(access)),
+        lease=counted(OfficialTransport(access, connections=32)),
+        status=counted(OfficialTransport(access, connections=WRITES_AT_ONCE + 1)),
+        watch=counted(OfficialTransport(access, connections=0)),
     )
     parts = Parts(
         options=options,
@@ -80,10 +83,11 @@ def main() -> None:
         lease_kube=Kube(pools.lease),
         status_kube=Kube(pools.status),
         watch_kube=Kube(pools.watch),
-        metadata_log=partial(_log, access),
+        metadata_log=partial(_log, access, metrics),
         objects=Objects(),
         server=ControllerServer("0.0.0.0", options.controller_port),
-        metrics=Metrics(),
+        metrics=metrics,
+        pod_look=pod_look(Kube(pools.kube)),
         now_ms=wall_ms,
         monotonic_ms=monotonic_ms,
     )
@@ -95,8 +99,9 @@ def main() -> None:
         sys.exit(1)
 
 
-def _log(access: Access, key: Key, cluster_id: UUID) -> KubernetesLog:
-    return KubernetesLog(OfficialTransport(access, connections=LOG_CONNECTIONS), *key, cluster_id)
+def _log(access: Access, metrics: Metrics, key: Key, cluster_id: UUID) -> KubernetesLog:
+    transport = OfficialTransport(access, connections=LOG_CONNECTIONS)
+    return KubernetesLog(metrics.api_calls.around(transport), *key, cluster_id)
 
 
 async def run(parts: Parts, pools: Pools, access: Access) -> None:

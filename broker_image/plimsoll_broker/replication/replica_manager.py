@@ -24,9 +24,11 @@ from plimsoll_broker.replication.hosted_partition import Hosted, log_config
 from plimsoll_broker.replication.log_writer import LogWriter
 from plimsoll_broker.replication.new_partitions import Opener
 from plimsoll_broker.replication.once_per_turn import Stepping, Woken
+from plimsoll_broker.replication.partition_watcher import PartitionWatcher
 from plimsoll_broker.replication.proposal_queue import ProposalQueue
 from plimsoll_broker.replication.reopening_claims import Reopening
 from plimsoll_broker.replication.role_changes import Roles
+from plimsoll_broker.replication.seen_shrinks import SeenShrinks
 from plimsoll_broker.replication.serving_lease import ServingLease
 from plimsoll_broker.replication.state_changes import StateChanges
 from plimsoll_broker.replication.traffic import Traffic
@@ -64,13 +66,6 @@ class Fetchers(Protocol):
 
     async def close(self) -> None:
         """No more fetching."""
-
-
-class PartitionWatcher(Protocol):
-    """Who follows which partitions are led here."""
-
-    def stepped(self, hosted: Hosted) -> None:
-        """Its role may have changed.  Before anybody who waited for it is answered."""
 
 
 class ControllerEpochs(Protocol):
@@ -112,7 +107,8 @@ class ReplicaManager:
         self.around = ReplicaContext(settings.broker_id, settings.lag_time_max_ms)
         self.traffic = Traffic()
         self.copy_buckets = CopyBuckets(settings.broker_id, now_ms)
-        self.proposals = ProposalQueue(self.traffic)
+        self.shrinks = SeenShrinks(settings.broker_id)
+        self.proposals = ProposalQueue(self.traffic, self.shrinks)
         self.driver = LogWriter(self)
         self.flusher = Flusher(self)
         self.opener = Opener(self.open_now)
@@ -211,6 +207,7 @@ class ReplicaManager:
         """What follows for partitions may take a while (`Roles`); everything that is asked about
         the cluster is answered by the new image from now on."""
         self.image = new
+        self.shrinks.update(new)
         self.around.brokers = new.brokers
         limits_changed = self.copy_buckets.update(new)
         same = old is not None and old.partitions is new.partitions and old.topics is new.topics
@@ -251,6 +248,8 @@ class ReplicaManager:
         hosted = self._hosted.get(partition.key) or self._open(image, partition)
         if hosted is None:
             return
+        if hosted.applied is not None:
+            self.shrinks.applied(hosted.applied, partition)
         hosted.applied = partition
         hosted.replica.apply(partition, self.now_ms())
         self.touch(hosted)
@@ -311,14 +310,14 @@ class ReplicaManager:
         gone = self.image is None or hosted.key.topic_id not in self.image.topics
         self.fetchers.unfollow(hosted)
         del self._hosted[hosted.key]
+        self.shrinks.dropped(hosted.replica.partition)
         self.broken.pop(hosted.key, None)
         hosted.replica.close(
             Code.UNKNOWN_TOPIC_OR_PARTITION if gone else Code.NOT_LEADER_OR_FOLLOWER
         )
         self.touch(hosted)
         self.reopening.drop(hosted.log)
-        epoch = 0 if self.image is None else self.image.controller_epoch
-        self.changes.closed(hosted.replica.partition, hosted.name, epoch)
+        self.changes.closed(hosted.replica.partition, hosted.name, self.image)
 
     # --- stepping -------------------------------------------------------------------------------
 

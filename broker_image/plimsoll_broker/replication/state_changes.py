@@ -78,8 +78,9 @@ class StateChanges:
         for key in [key for key in self._pending if key not in wanted]:
             del self._pending[key]
 
-    def closed(self, partition: Partition, topic: str, controller_epoch: int) -> None:
+    def closed(self, partition: Partition, topic: str, image: ClusterImage | None) -> None:
         """A replica is not to be here any more, and no longer is."""
+        controller_epoch = 0 if image is None else image.controller_epoch
         self._pending.pop(partition.key, None)
         self._receive(partition, ("close-replica",), topic, controller_epoch)
         self.done(partition.key)

@@ -10,13 +10,14 @@ no other connection is affected.  A client that closes its sending half still ge
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from plimsoll_broker.handler_failures import CommitPathFailed, HandlerFailures
+from plimsoll_broker.handler_failures import CommitPathFailed
 from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits
@@ -30,6 +31,7 @@ from plimsoll_broker.server.dispatch import (
 )
 from plimsoll_broker.server.overdue_connections import Conduct
 from plimsoll_broker.server.receiving import RequestReceiver
+from plimsoll_broker.server.server_stats import ServerStats
 from plimsoll_broker.server.unsent_replies import ReplySender
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.framing import FrameTooLarge
@@ -37,27 +39,15 @@ from plimsoll_wire.headers import RequestHeader, parse_request_header
 from plimsoll_wire.primitives import MalformedMessage
 
 
-@dataclass(slots=True)
-class ServerStats:
-    """Counters that only grow; the metrics endpoint reads them."""
-
-    accepted: int = 0
-    turned_away: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    requests: Counter[int] = field(default_factory=Counter)
-    closed_for: Counter[str] = field(default_factory=Counter)
-    handler_failures: HandlerFailures = field(default_factory=HandlerFailures)
-
-
 class _Slot:
     """A request whose reply cannot be sent yet.  `kept`: bytes that it has of the intake; `held`:
-    bytes of its reply."""
+    bytes of its reply; `began_s`: when it was read."""
 
-    __slots__ = ("address", "future", "held", "kept", "reply")
+    __slots__ = ("address", "began_s", "future", "held", "kept", "reply")
 
-    def __init__(self, header: RequestHeader) -> None:
+    def __init__(self, header: RequestHeader, began_s: float) -> None:
         self.address = (header.api_key, header.api_version, header.correlation_id)
+        self.began_s = began_s
         self.reply: Reply | None = None
         self.held = 0
         self.kept = 0
@@ -66,8 +56,7 @@ class _Slot:
 
 SMALL_BYTES = 4 * 1024
 """A request's bytes that may stay in the intake's account until it is answered."""
-_AT_ONCE = (bytes, bytearray, memoryview, list, tuple)
-"""A reply that is there, and nothing to wait for."""
+_AT_ONCE = (bytes, bytearray, memoryview, list, tuple)  # replies; nothing else is waited for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +118,7 @@ class Session(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._owner.stats.waiting -= len(self._slots)
         for slot in self._slots:
             self._receiver.give_back(slot.kept)
             slot.kept = 0
@@ -262,29 +252,32 @@ class Session(asyncio.BufferedProtocol):
 
     def _serve(self, frame: bytearray, charged: int) -> None:
         self._owing = None
+        began_s = time.monotonic()
         try:
             header = parse_request_header(frame)
             self._owner.stats.requests[header.api_key] += 1
             self._handling = header.api_key
             route = self._owner.dispatch.find(header.api_key, header.api_version)
             if route is None or header.body_at is None:
-                self._refuse_version(header)
+                self._refuse_version(header, began_s)
                 return
             self._spoken = True
             result = route.handler(self._context(header, route, frame))
             self._owner.heard(self)
             if result is None:
+                self._took(header.api_key, began_s)
                 return
             if isinstance(result, _AT_ONCE):
-                self._answer(header, result)
+                self._answer(header, result, began_s)
                 return
-            slot = _Slot(header)
+            slot = _Slot(header, began_s)
             slot.kept = self._receiver.keeps(frame, charged, parsed=header.api_key == ApiKey.FETCH)
             charged = 0
         finally:
             self._receiver.give_back(charged)
         slot.future = asyncio.ensure_future(result)  # type: ignore[arg-type]  # all but Sequence
         self._slots.append(slot)
+        self._owner.stats.waiting += 1
         slot.future.add_done_callback(partial(self._completed, slot))
         if len(frame) > SMALL_BYTES:
             # The transport itself still has a view of it.
@@ -309,20 +302,28 @@ class Session(asyncio.BufferedProtocol):
         context.listener_host, context.listener_port = self._listener
         return context
 
-    def _refuse_version(self, header: RequestHeader) -> None:
+    def _refuse_version(self, header: RequestHeader, began_s: float) -> None:
         """ApiVersions is how a client finds out, so it alone gets an answer."""
         if header.api_key != ApiKey.API_VERSIONS:
             raise CloseConnection("unsupported-version")
-        self._answer(header, self._owner.dispatch.unsupported_api_versions())
+        self._answer(header, self._owner.dispatch.unsupported_api_versions(), began_s)
 
     # --- replies ----------------------------------------------------------------------------------
 
-    def _answer(self, header: RequestHeader, reply: Reply) -> None:
-        slot = _Slot(header)
+    def _took(self, api_key: int, began_s: float) -> None:
+        stats, seconds = self._owner.stats, time.monotonic() - began_s
+        if api_key == ApiKey.FETCH and self.is_broker:
+            stats.follower_fetches.observe(seconds)
+        else:
+            stats.times[api_key].observe(seconds)
+
+    def _answer(self, header: RequestHeader, reply: Reply, began_s: float) -> None:
+        slot = _Slot(header, began_s)
         slot.reply = reply
         slot.held = self._sender.hold(reply)
         if self._slots:
             self._slots.append(slot)
+            self._owner.stats.waiting += 1
         else:
             self._send(slot)
 
@@ -352,12 +353,15 @@ class Session(asyncio.BufferedProtocol):
             if future is not None and not future.done():
                 break
             slot = slots.popleft()
+            self._owner.stats.waiting -= 1
             if future is not None:
                 self._take(slot, future)
                 if not self._went_well(slot, future):
                     return
             if slot.reply is not None:
                 self._send(slot)
+            else:
+                self._took(slot.address[0], slot.began_s)
         if not self._reading or self._half_closed is not None:
             # What came meanwhile waits; while it is read, whatever came has been served.
             self.wake()
@@ -393,3 +397,4 @@ class Session(asyncio.BufferedProtocol):
         assert slot.reply is not None, "there is something to send"
         if self._transport is not None:
             self._owner.stats.bytes_out += self._sender.send(*slot.address, slot.reply, slot.held)
+            self._took(slot.address[0], slot.began_s)

@@ -11,9 +11,10 @@ import asyncio
 
 from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits, RequestOrder
-from plimsoll_broker.server.connection_session import ServerStats, Session, SessionOwner
+from plimsoll_broker.server.connection_session import Session, SessionOwner
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.overdue_connections import overdue
+from plimsoll_broker.server.server_stats import ServerStats
 
 _SWEPT_MIN, _SWEEP_PORTIONS = 32, 128
 _SWEEP_PAUSE_S = 0.01

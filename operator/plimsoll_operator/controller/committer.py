@@ -16,8 +16,7 @@ from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages.requests import Done
 from plimsoll_operator.controller.commit_queue import CommitQueue, refused
-from plimsoll_operator.controller.commit_times import CommitTimes
-from plimsoll_operator.controller.controller_stats import ControllerStats
+from plimsoll_operator.controller.controller_stats import Commit, ControllerStats
 from plimsoll_operator.controller.decision_clock import Clock
 from plimsoll_operator.controller.journal import Journal, Restored
 from plimsoll_operator.controller.recent_batches import MetadataTail
@@ -56,7 +55,6 @@ class Committer:
         image = ClusterImage(cluster_id=journal.cluster_id)
         self.queue = CommitQueue(image)
         self.tail = MetadataTail(start=image.next_offset, nonce=None)
-        self.times = CommitTimes()
         self.confirmed_at_ms = 0
         self.subscribers: list[Subscriber] = []
         self._journal = journal
@@ -73,7 +71,6 @@ class Committer:
             raise LogUnusable(f"The metadata log does not open: {error}.") from error
         self.queue = CommitQueue(restored.image)
         self.tail = restored.tail
-        self.times.begin(restored.image.next_offset, self._clock.now_ms())
         return restored
 
     async def commit_alone(self, record: Record) -> None:
@@ -112,14 +109,21 @@ class Committer:
         # A term's first record carries its own epoch; it is applied to the speculative image.
         epoch = self.queue.speculative.controller_epoch
         started_ms = self._clock.now_ms()
-        copy = await self._journal.append(records, epoch)
-        elapsed_ms = self._clock.now_ms() - started_ms
+        self._stats.append_began_ms = started_ms
+        try:
+            copy = await self._journal.append(records, epoch)
+        except (MetadataLogError, OSError):
+            self._stats.failures.inc()
+            raise
+        finally:
+            self._stats.append_began_ms = None
+        now_ms = self._clock.now_ms()
+        elapsed_ms = now_ms - started_ms
         self.confirm(elapsed_ms)
         self._cautious = max(0, self._cautious - 1)
-        self._stats.committed(len(records), elapsed_ms)
         self.tail.append(copy)
         old, new, committed = self.queue.commit()
-        self.times.committed(new.next_offset, self._clock.now_ms())
+        self._stats.committed(len(records), elapsed_ms, Commit(new.next_offset, now_ms))
         for subscriber in self.subscribers:
             subscriber(old, new, committed)
 

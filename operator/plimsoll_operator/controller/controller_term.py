@@ -37,7 +37,6 @@ from plimsoll_core.messages.requests import (
     Tick,
 )
 from plimsoll_operator.controller.commit_queue import answered, not_controller, refused, too_new
-from plimsoll_operator.controller.commit_times import CommitTimes
 from plimsoll_operator.controller.committer import Committer, LogUnusable, Subscriber, TermEnded
 from plimsoll_operator.controller.controller_stats import ControllerStats
 from plimsoll_operator.controller.decision_clock import Clock, tick_forever
@@ -92,8 +91,7 @@ class Controller:
         # How the last run ended, None: it goes on, or there was none.
         self.outcome: Outcome | None = None
         self.settings = settings
-        # How brokers write their log lines: what their heartbeats are answered with.
-        self.log_output = LogOutput()
+        self.log_output = LogOutput()  # how brokers are to write their log lines
         self._identity = identity
         self._clock = Clock()
         self._committer = Committer(
@@ -146,8 +144,9 @@ class Controller:
         return self._committer.tail
 
     @property
-    def commit_times(self) -> CommitTimes:
-        return self._committer.times
+    def waiting(self) -> int:
+        """Decisions that are not committed yet."""
+        return self._committer.queue.queued
 
     @property
     def unconfirmed(self) -> bool:
@@ -319,6 +318,7 @@ class Controller:
     async def _take_over(self) -> None:
         """Read the log to its end and commit `ControllerChanged` alone."""
         self._ended = asyncio.get_running_loop().create_future()
+        began_ms = self._clock.now_ms()
         for attempts_left in reversed(range(TAKE_OVER_ATTEMPTS)):
             restored = await self._committer.open()
             await self._settle_claims(restored.tail)
@@ -344,6 +344,7 @@ class Controller:
         activation = Activated(cluster_name=self.name, second_opinion=opinion)
         self._background = asyncio.ensure_future(self._activate(activation))
         self._activated.set()
+        self.stats.took_over(self._clock.now_ms() - began_ms)
         logger.info("controller epoch %d: active at offset %d", self.epoch, self.image.next_offset)
 
     async def _activate(self, activation: Activated) -> None:

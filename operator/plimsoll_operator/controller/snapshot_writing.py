@@ -18,7 +18,7 @@ from plimsoll_core.messages.requests import Answer, Done
 from plimsoll_operator.controller.committer import Committer
 from plimsoll_operator.controller.journal import Restored
 from plimsoll_operator.controller.stream_updates import Committed
-from plimsoll_operator.metalog.interface import MetadataLog
+from plimsoll_operator.metalog.interface import LimitedLog, LogUsage, MetadataLog
 from plimsoll_process.waits import set_within
 
 logger = logging.getLogger("plimsoll.controller")
@@ -40,6 +40,11 @@ class Snapshotter:
         self._log = log
         self.urgent = asyncio.Event()
         self._turn = asyncio.Lock()
+
+    @property
+    def usage(self) -> LogUsage | None:
+        """How full the metadata log is, where there is a limit to that."""
+        return self._log.usage if isinstance(self._log, LimitedLog) else None
 
     async def run_forever(self) -> None:
         while True:

@@ -26,6 +26,7 @@ from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.leadership.broker_watch import brokers_changed, look_at_brokers
+from plimsoll_operator.leadership.isr_departures import IsrDepartures
 from plimsoll_operator.leadership.pod_evidence import evidence_of
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.leadership.rack_lookup import RackFinder
@@ -38,13 +39,15 @@ from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.topic.topic_status import unhealthy_of
 from plimsoll_operator.reconcile.work_queue import ReconcileQueue, Retry
-from plimsoll_operator.status.events import Events
-from plimsoll_operator.status.record_events import (
-    Occurrence,
+from plimsoll_operator.reconcile_times import ReconcileTimes
+from plimsoll_operator.status.commit_effects import (
+    fencings,
     isr_changes,
-    occurrences,
+    leader_changes,
     unclean_elections,
 )
+from plimsoll_operator.status.events import Events
+from plimsoll_operator.status.record_events import Occurrence, occurrences
 from plimsoll_operator.status.status_writer import StatusWriter, Target
 
 logger = logging.getLogger("plimsoll.leader")
@@ -71,7 +74,12 @@ class LedCluster:
             identity=parts.options.identity,
             options=ControllerOptions(always_confirmed=parts.alone),
         )
-        self._queue: ReconcileQueue[Work] = ReconcileQueue(self._handle)
+        # How its reconcilers do, for the metrics.
+        self.times = ReconcileTimes(parts.metrics.reconciles, lambda: parts.monotonic_ms() / 1000)
+        self._queue: ReconcileQueue[Work] = ReconcileQueue(
+            self._handle, times=self.times, task_of=lambda work: work.task.value
+        )
+        self._departures = IsrDepartures(found.key, parts.metrics.commits, parts.pod_look)
         self._events = Events(parts.status_kube, parts.options.identity, parts.now_ms)
         self._cluster_due: asyncio.TimerHandle | None = None
         self._stalled_for = ("", "")
@@ -114,6 +122,7 @@ class LedCluster:
                     group.create_task(self._resync(vacant_ms)),
                     group.create_task(self._look_at_restless()),
                     group.create_task(look_at_brokers(term, self._mark)),
+                    group.create_task(self._departures.run()),
                 ]
                 outcome = await group.create_task(self.controller.run())
                 await self._say_last(outcome)
@@ -133,7 +142,6 @@ class LedCluster:
         """Nothing is known from the term before: another replica may have led meanwhile."""
         self.term = self._new_term()
         self._writer = self._new_writer()
-        self._parts.metrics.begin(self.term.key)
         self._racks = RackFinder(self.term)
 
     def _new_writer(self) -> StatusWriter:
@@ -204,9 +212,7 @@ class LedCluster:
     # --- after each commit ----------------------------------------------------------------------
 
     def _committed(self, old: ClusterImage, new: ClusterImage, records: tuple[Record, ...]) -> None:
-        for change in isr_changes(old, records):
-            self._parts.metrics.isr_changed(self.term.key, change)
-        self._parts.metrics.elected_uncleanly(self.term.key, unclean_elections(records))
+        self._count(old, new, records)
         happened, now_ms = list(occurrences(old, new, records)), self.term.now_ms()
         unhealthy, unclean = unhealthy_of(self.term), unclean_recovery_of(self.term)
         if any(isinstance(r, ControllerChanged) for r in records):
@@ -226,6 +232,15 @@ class LedCluster:
             self._queue.add(Work(Task.CLUSTER, self.term.key))
         brokers_changed(self.term, records, now_ms)
         self._mark(Target(LOG_CLUSTERS, *self.term.key))
+
+    def _count(self, old: ClusterImage, new: ClusterImage, records: tuple[Record, ...]) -> None:
+        key, counters = self.term.key, self._parts.metrics.commits
+        changes = isr_changes(old, new, records)
+        self._departures.add(old, changes.shrinks)
+        counters.joined_isrs(key, changes.joined)
+        counters.elected(key, leader_changes(old, records), unclean_elections(records))
+        for fenced in fencings(records):
+            counters.fenced(key, fenced)
 
     # --- status ---------------------------------------------------------------------------------
 

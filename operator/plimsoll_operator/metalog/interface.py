@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from plimsoll_core.cluster.records import SnapshotTaken
 
@@ -178,3 +178,23 @@ class MetadataLog(Protocol):
         """Follow without writing: an `OpenedLog` first (and again after a gap), then each batch."""
 
     async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogUsage:
+    """How much of a log no snapshot covers yet, of how much there can be."""
+
+    slots_used: int
+    slots: int
+    batch_bytes: int
+    snapshot_bytes: int
+    """Of the last snapshot, as stored."""
+
+
+@runtime_checkable
+class LimitedLog(Protocol):
+    """A log that has only so many places."""
+
+    @property
+    def usage(self) -> LogUsage | None:
+        """None: it is not open for writing."""

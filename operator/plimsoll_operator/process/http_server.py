@@ -67,6 +67,7 @@ class Health:
         return web.Response(text="ready\n" if ready else "starting\n", status=200 if ready else 503)
 
     async def _metrics(self, request: web.Request) -> Answer:
+        await self._parts.metrics.prepare()
         return web.Response(
             body=self._parts.metrics.render(),
             headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},

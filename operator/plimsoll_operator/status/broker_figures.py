@@ -9,16 +9,8 @@ from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
+from plimsoll_operator.controller.controller_stats import Backlog
 from plimsoll_operator.controller.controller_term import Controller
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backlog:
-    """Committed metadata that a broker has not carried out; `milliseconds`: how long ago the oldest
-    of it was committed, 0 when there is none."""
-
-    records: int
-    milliseconds: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +57,14 @@ def view_of(controller: Controller, broker_id: BrokerId) -> BrokerView:
 
 
 def backlog_of(controller: Controller, broker_id: BrokerId) -> Backlog | None:
-    """By the broker's last heartbeat: a broker in good health lacks what was committed since."""
+    """What it had not carried out when it was last heard of; None while it was not."""
     contact = controller.soft.contacts.get(broker_id)
     if contact is None or contact.applied_offset is None:
         return None
-    done = contact.applied_offset
+    done: int = contact.applied_offset
     if contact.figures is not None:
         done = min(done, contact.figures.completed_offset)
-    records = max(0, controller.image.next_offset - done)
-    waits_ms = controller.commit_times.since_ms(done, controller.now_ms) if records else 0
-    return Backlog(records=records, milliseconds=waits_ms)
+    return controller.stats.backlog(done, contact.last_ms)
 
 
 def copies_of(controller: Controller) -> tuple[BrokerId, ...]:

@@ -52,7 +52,7 @@ def broker_status(image: ClusterImage, broker_id: BrokerId, seen: BrokerSeen) ->
         lowest_isr_margin=view.lowest_margin,
         backlog=None
         if backlog is None
-        else BacklogStatus(records=backlog.records, seconds=backlog.milliseconds // 1000),
+        else BacklogStatus(records=backlog.records, seconds=backlog.age_ms // 1000),
         conditions=(_ready(image, broker_id, state, seen),),
     )
 
