@@ -14,10 +14,14 @@ from immutables import Map
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.cluster.state_changes import (
+    CLOSE,
+    COMPLETED,
     KINDS,
+    RECEIVED,
     Stage,
     StateChange,
     StateChangeKind,
+    Told,
     asked_of,
     fields,
     sentence,
@@ -71,7 +75,7 @@ class StateChanges:
         """The replica is what it was asked to be."""
         found = self._pending.pop(key, None)
         if found is not None:
-            self._tell("completed", found, self.completed)
+            self._tell(COMPLETED, found, self.completed)
 
     def keep(self, wanted: Map[PartitionKey, None]) -> None:
         """Nothing is pending for a replica that was never opened and is not wanted any more."""
@@ -82,7 +86,7 @@ class StateChanges:
         """A replica is not to be here any more, and no longer is."""
         controller_epoch = 0 if image is None else image.controller_epoch
         self._pending.pop(partition.key, None)
-        self._receive(partition, ("close-replica",), topic, controller_epoch)
+        self._receive(partition, (CLOSE,), topic, controller_epoch)
         self.done(partition.key)
 
     def _receive(
@@ -103,13 +107,11 @@ class StateChanges:
         self._pending[key] = found = _PendingChanges(
             changes, topic, controller_epoch, leads, since_ms
         )
-        self._tell("received", found, self.received)
+        self._tell(RECEIVED, found, self.received)
 
     def _tell(self, stage: Stage, found: _PendingChanges, counts: Counter[StateChangeKind]) -> None:
         for change in found.changes:
             counts[change.kind] += 1
             if self._lines.room:
-                text = sentence(
-                    stage, change, found.topic, found.controller_epoch, leads=found.leads
-                )
-                self._lines.write(text, fields(stage, change, found.topic, found.controller_epoch))
+                told = Told(stage, change, found.topic, found.controller_epoch)
+                self._lines.write(sentence(told, leads=found.leads), fields(told))

@@ -27,6 +27,9 @@ LEAD: StateChangeKind = "become-leader"
 FOLLOW: StateChangeKind = "become-follower"
 KINDS: tuple[StateChangeKind, ...] = (START, CLOSE, LEAD, FOLLOW)
 Stage = Literal["requested", "received", "completed"]
+REQUESTED: Stage = "requested"
+RECEIVED: Stage = "received"
+COMPLETED: Stage = "completed"
 
 
 class StateChange(NamedTuple):
@@ -36,6 +39,16 @@ class StateChange(NamedTuple):
     key: PartitionKey
     broker_id: BrokerId
     leader_epoch: LeaderEpoch
+
+
+class Told(NamedTuple):
+    """One stage in the life of a state change, to be told.  `controller_epoch`: of the controller
+    that requested it, or of a later one."""
+
+    stage: Stage
+    change: StateChange
+    topic: str
+    controller_epoch: int
 
 
 def asked_of(
@@ -94,34 +107,32 @@ def _touched(old: ClusterImage, records: Iterable[Record]) -> Iterator[Partition
                 yield PartitionKey(record.topic_id, index)
 
 
-def fields(
-    stage: Stage, change: StateChange, topic: str, controller_epoch: int
-) -> dict[str, object]:
+def fields(told: Told) -> dict[str, object]:
     """What `sentence` says, name by name."""
+    change = told.change
     return {
         "stateChange": change.kind,
-        "stage": stage,
-        "topic": topic,
+        "stage": told.stage,
+        "topic": told.topic,
         "partition": change.key.index,
         "broker": change.broker_id,
         "leaderEpoch": change.leader_epoch,
-        "controllerEpoch": controller_epoch,
+        "controllerEpoch": told.controller_epoch,
     }
 
 
-def sentence(
-    stage: Stage, change: StateChange, topic: str, controller_epoch: int, *, leads: bool
-) -> str:
+def sentence(told: Told, *, leads: bool) -> str:
     """A line of a log, in the words of the design document; here the controller requests.
 
     `leads`: whether the replica is, or is to be, the leader.
     """
-    what = f"{change.kind} for topic {topic} partition {change.key.index}"
+    change = told.change
+    what = f"{change.kind} for topic {told.topic} partition {change.key.index}"
     at = f"at epoch {change.leader_epoch}"
-    controller = f"controller, epoch {controller_epoch}"
-    if stage == "requested":
+    controller = f"controller, epoch {told.controller_epoch}"
+    if told.stage == REQUESTED:
         return f"{controller}, requested {what}, to broker id {change.broker_id}, {at}"
     who = f"{'leader' if leads else 'follower'}, broker id {change.broker_id}"
-    if stage == "received":
+    if told.stage == RECEIVED:
         return f"{who}, received {what}, from {controller}, {at}"
     return f"{who}, completed {what}, request from {controller}, {at}"

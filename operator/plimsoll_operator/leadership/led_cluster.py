@@ -30,6 +30,7 @@ from plimsoll_operator.leadership.isr_departures import IsrDepartures
 from plimsoll_operator.leadership.pod_evidence import evidence_of
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.leadership.rack_lookup import RackFinder
+from plimsoll_operator.leadership.state_change_requests import StateChangeRequests
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.reconcile import registry
 from plimsoll_operator.reconcile.cluster.logcluster_status import unclean_recovery_of
@@ -80,6 +81,7 @@ class LedCluster:
             self._handle, times=self.times, task_of=lambda work: work.task.value
         )
         self._departures = IsrDepartures(found.key, parts.metrics.commits, parts.pod_look)
+        self._requests = StateChangeRequests(found.key, parts.metrics.commits, parts.monotonic_ms)
         self._events = Events(parts.status_kube, parts.options.identity, parts.now_ms)
         self._cluster_due: asyncio.TimerHandle | None = None
         self._stalled_for = ("", "")
@@ -239,6 +241,7 @@ class LedCluster:
         self._departures.add(old, changes.shrinks)
         counters.joined_isrs(key, changes.joined)
         counters.elected(key, leader_changes(old, records), unclean_elections(records))
+        self._requests.committed(old, new, records)
         for fenced in fencings(records):
             counters.fenced(key, fenced)
 
