@@ -48,7 +48,8 @@ from plimsoll_operator.status.commit_effects import (
     unclean_elections,
 )
 from plimsoll_operator.status.events import Events
-from plimsoll_operator.status.record_events import Occurrence, occurrences
+from plimsoll_operator.status.occurrence import Occurrence
+from plimsoll_operator.status.record_events import occurrences
 from plimsoll_operator.status.status_writer import StatusWriter, Target
 
 logger = logging.getLogger("plimsoll.leader")
