@@ -15,6 +15,8 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 FIELDS = "fields"
 """The attribute of a log record that holds what its sentence says, name by name, for machines."""
 
+logger = logging.getLogger("plimsoll.lines")
+
 _TEXT = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
 
 
@@ -50,6 +52,8 @@ class LineOutput:
         format_ = format_ if format_ in ("Text", "Json") else started_format
         if (level, format_) == self._now:
             return
-        self._now = level, format_
+        first, self._now = self._now is None, (level, format_)
         logging.getLogger().setLevel(level)
         self._handler.setFormatter(JsonLines() if format_ == "Json" else _TEXT)
+        if not first:
+            logger.info("lines are written as %s from now on, from level %s", format_, level)

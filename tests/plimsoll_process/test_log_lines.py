@@ -42,8 +42,9 @@ def test_line_output_takes_another_level_and_form_and_returns_to_what_it_was_sta
     logging.getLogger("x").debug("told", extra={"fields": {"broker": 1, "message": "no"}})
     output.write("", "")
     logging.getLogger("x").info("not told")
-    (line,) = kept.lines
-    found = json.loads(line)
+    changed, line = map(json.loads, kept.lines)
+    assert changed["message"] == "lines are written as Json from now on, from level DEBUG"
+    found = line
     assert (found["level"], found["message"], found["broker"]) == ("debug", "told", 1)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api import API_VERSION, labels
+from plimsoll_operator.api.logbroker import LogBroker
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import Object
@@ -35,6 +36,9 @@ async def reconcile(term: Term, key: Key) -> None:
                 await _remove(term, key, found.metadata.uid)
         elif found is None:
             await _make(term, cluster, broker_id)
+        elif not _is_as_made(term, found, broker_id):
+            # Where rules of a CRD are not checked somebody can change it; it is made again.
+            await _remove(term, key, found.metadata.uid)
         else:
             term.mark(Target(LOG_BROKERS, *key))
     except ApiError as error:
@@ -49,9 +53,10 @@ def wanted(term: Term) -> dict[Key, BrokerId]:
 
 
 def missing(term: Term) -> Iterator[Work]:
-    """The brokers that have no object, as far as is known."""
-    for key in wanted(term):
-        if term.objects.log_brokers.get(key) is None:
+    """The brokers that have no object, or not theirs, as far as is known."""
+    for key, broker_id in wanted(term).items():
+        found = term.objects.log_brokers.get(key)
+        if found is None or not _is_as_made(term, found, broker_id):
             yield Work(Task.BROKER, key)
 
 
@@ -62,6 +67,10 @@ def all_work(term: Term) -> Iterator[Work]:
     for found in term.objects.log_brokers:
         if found.cluster_key == term.key and found.key not in there:
             yield Work(Task.BROKER, found.key)
+
+
+def _is_as_made(term: Term, found: LogBroker, broker_id: BrokerId) -> bool:
+    return (found.cluster_key, found.spec.broker_id) == (term.key, broker_id)
 
 
 async def _make(term: Term, cluster: LogCluster, broker_id: BrokerId) -> None:
@@ -80,7 +89,7 @@ async def _make(term: Term, cluster: LogCluster, broker_id: BrokerId) -> None:
 
 
 async def _remove(term: Term, key: Key, uid: str) -> None:
-    logger.info("removing LogBroker %s: there is no such broker", key[1])
+    logger.info("removing LogBroker %s: it stands for no broker", key[1])
     try:
         await term.kube.delete(LOG_BROKERS, *key, uid=uid)
     except (NotFound, Conflict):
