@@ -130,6 +130,22 @@ def test_run_of_everything_takes_every_tier_once_and_the_node_first() -> None:
     assert run.asked.index("tools") < run.asked.index("unit")
 
 
+def test_tidy_is_left_out_of_the_gates_alone_and_is_a_part_of_the_unit_tier() -> None:
+    class Steps(RecordedRun):
+        def _step(self, name: str, about: str, *commands: list[str]) -> bool:
+            assert name == "check"
+            assert commands == ([str(ROOT / "dev" / "check.sh"), "--but-tidy"],)
+            return True
+
+    Steps(node_comes_up=True).check()
+    assert 'gate "tidy" .venv/bin/python -m pytest' in (ROOT / "dev" / "check.sh").read_text()
+    (unit,) = [tier for tier in TIERS if tier.name == "unit"]
+    assert (ROOT / "tests" / "test_tidy.py").is_relative_to(ROOT / unit.paths[0])
+    assert "pytest.mark" not in (ROOT / "tests" / "test_tidy.py").read_text().replace(
+        "pytest.mark.parametrize", ""
+    )
+
+
 def test_run_without_a_node_leaves_out_the_tier_on_it_alone() -> None:
     run = RecordedRun(node_comes_up=False)
     beside(run, list(TIERS), everything=True)

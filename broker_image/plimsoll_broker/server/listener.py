@@ -15,6 +15,7 @@ from plimsoll_broker.server.connection_session import Session, SessionOwner
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.overdue_connections import overdue
 from plimsoll_broker.server.server_stats import ServerStats
+from plimsoll_broker.server.turn_budget import TurnBudget
 
 _SWEPT_MIN, _SWEEP_PORTIONS = 32, 128
 _SWEEP_PAUSE_S = 0.01
@@ -50,6 +51,7 @@ class Server:
             limits=self.limits,
             memory=memory,
             stats=self.stats,
+            turns=TurnBudget(),
             opened=self._opened,
             heard=self._open.requested,
             closed=self._open.closed,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from plimsoll_broker.handler_failures import HandlerFailures
 from plimsoll_process.durations import Durations
+from plimsoll_wire.api_versions import ApiKey
 
 
 class RequestTimes(dict[int, Durations]):
@@ -37,3 +38,10 @@ class ServerStats:
     """Brokers' fetches, which are not among the others."""
     closed_for: Counter[str] = field(default_factory=Counter)
     handler_failures: HandlerFailures = field(default_factory=HandlerFailures)
+
+    def took(self, api_key: int, seconds: float, *, by_broker: bool) -> None:
+        """A request was answered, so long after it was read."""
+        if by_broker and api_key == ApiKey.FETCH:
+            self.follower_fetches.observe(seconds)
+        else:
+            self.times[api_key].observe(seconds)

@@ -28,3 +28,6 @@ class LogOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     level: str = ""
     format: str = ""
+
+
+AS_STARTED = LogOutput()

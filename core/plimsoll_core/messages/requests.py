@@ -83,8 +83,7 @@ class RegisterBroker(Message, frozen=True, kw_only=True):
 
 
 class Heartbeat(Message, frozen=True, kw_only=True):
-    """What it understands it tells again: a new term's controller has heard no registration.
-    `unknown_metadata`: why nothing more is applied, when a newer release wrote what follows.
+    """`unknown_metadata`: why nothing more is applied, when a newer release wrote what follows.
     `groups`: how many it coordinates, for the status alone; None: it does not say."""
 
     broker_id: BrokerId
@@ -205,7 +204,7 @@ class DeclareTopic(Message, frozen=True, kw_only=True):
     """A Topic object as it should be: create, bind, grow, reconfigure or revive the topic.
 
     `assignment` is given for `strategy == "Explicit"` only.  Values are resolved: no defaults
-    left open.
+    left open.  `adopt`: the topic that nobody declares and that this object takes, by its id.
     """
 
     object: TopicObject
@@ -217,6 +216,7 @@ class DeclareTopic(Message, frozen=True, kw_only=True):
     assignment: tuple[tuple[BrokerId, ...], ...] | None = None
     configs: dict[str, str] = msgspec.field(default_factory=dict)
     deletion_policy: str = "Delete"
+    adopt: UUID | None = None
 
 
 class TopicObjectGone(Message, frozen=True, kw_only=True):

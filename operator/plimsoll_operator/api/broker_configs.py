@@ -55,10 +55,11 @@ def settings_of(cluster: LogCluster, chart: Settings | None = None) -> Settings:
         exposed_topics=maintenance.exposed_topics or plain.exposed_topics,
         maintenance_suspended=bool(maintenance.suspended),
         metadata_version=pinned_metadata_version(cluster),
+        log_output=_log_output(cluster),
     )
 
 
-def log_output_of(cluster: LogCluster) -> LogOutput:
+def _log_output(cluster: LogCluster) -> LogOutput:
     """How its brokers write their log lines; what it does not say is as they were started."""
     stated = cluster.spec.logging or Logging()
     return LogOutput(level=(stated.level or "").upper(), format=stated.format or "")

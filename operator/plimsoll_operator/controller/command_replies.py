@@ -21,5 +21,5 @@ def command_reply(controller: Controller | None, answer: Answer) -> CommandReply
         answer=answer,
         metadata_end=controller.image.next_offset,
         session_timeout_ms=controller.settings.session_timeout_ms,
-        log_output=controller.log_output,
+        log_output=controller.settings.log_output,
     )

@@ -1,9 +1,8 @@
 """One cluster's controller: opens its metadata log, takes over, decides, commits, answers.
 
 The server calls `request` for brokers, reconcilers call it for objects; `plimsoll_core.controller`
-decides.  A term runs from a committed `ControllerChanged` to the first failure of the log; then
-everything speculative is dropped and the log is opened anew, or the controller steps down.  It
-never leaves the process and never answers from what is not committed.
+decides.  A term runs from a committed `ControllerChanged` to the log's first failure; then what is
+speculative is dropped.  It never leaves the process or answers from what is not committed.
 Source: ARCHITECTURE.md, "The controller" and "The metadata log lives on the Kubernetes API".
 """
 
@@ -25,7 +24,6 @@ from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.controller.partitions.unhealthy_partitions import Outlook, outlook
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
-from plimsoll_core.messages.broker_figures import LogOutput
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.requests import (
     Activated,
@@ -91,11 +89,13 @@ class Controller:
         # How the last run ended, None: it goes on, or there was none.
         self.outcome: Outcome | None = None
         self.settings = settings
-        self.log_output = LogOutput()  # how brokers are to write their log lines
         self._identity = identity
         self._clock = Clock()
         self._committer = Committer(
-            Journal(log, cluster_id), self._clock, self.stats, self._never_happened
+            Journal(log, cluster_id, self._clock.now_ms, self.options.on_open),
+            self._clock,
+            self.stats,
+            self._never_happened,
         )
         self.soft = VolatileState()
         self._claims = Claims(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from plimsoll_core.cluster.image_encoding import encode_image
@@ -39,6 +40,8 @@ class Snapshotter:
         self._controller = controller
         self._log = log
         self.urgent = asyncio.Event()
+        # Called before a part of the log is given up; the log may be full meanwhile: it is short.
+        self.before_release: Callable[[], Awaitable[bool]] | None = None
         self._turn = asyncio.Lock()
 
     @property
@@ -81,6 +84,8 @@ class Snapshotter:
         answer = await controller.commit_own((taken,))
         if not isinstance(answer, Done):
             return False
+        if self.before_release is not None:
+            await self.before_release()
         await self._log.release(taken)
         logger.info("snapshot %s: %d bytes of image", name, len(encoded))
         return True

@@ -19,12 +19,14 @@ from plimsoll_core.cluster.records import (
     Record,
     TopicRemoved,
 )
-from plimsoll_operator.api.broker_configs import log_output_of, settings_of
+from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
+from plimsoll_operator.history.keeper import HistoryKeeper
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
+from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.leadership.broker_watch import brokers_changed, look_at_brokers
 from plimsoll_operator.leadership.isr_departures import IsrDepartures
 from plimsoll_operator.leadership.pod_evidence import evidence_of
@@ -68,13 +70,17 @@ class LedCluster:
         self, parts: Parts, found: LogCluster, cluster_id: UUID, log: MetadataLog, lease_name: str
     ) -> None:
         self._parts = parts
+        self._history = _history_of(parts, found.key, cluster_id)
         self.controller = Controller(
             cluster_id=cluster_id,
             name=found.metadata.name,
             log=log,
             settings=settings_of(found, parts.options.settings),
             identity=parts.options.identity,
-            options=ControllerOptions(always_confirmed=parts.alone),
+            options=ControllerOptions(
+                always_confirmed=parts.alone,
+                on_open=None if self._history is None else self._history.opened,
+            ),
         )
         # How its reconcilers do, for the metrics.
         self.times = ReconcileTimes(parts.metrics.reconciles, lambda: parts.monotonic_ms() / 1000)
@@ -107,6 +113,9 @@ class LedCluster:
         self.term = self._new_term()
         self._writer = self._new_writer()
         self._racks = RackFinder(self.term)
+        if self._history is not None:
+            self.controller.subscribe(self._history.committed)
+            self.controller.snapshotter.before_release = self._history.settle
         self.controller.subscribe(self._committed)
 
     async def run(self, vacant_ms: int = 0) -> Outcome:
@@ -127,6 +136,8 @@ class LedCluster:
                     group.create_task(look_at_brokers(term, self._mark)),
                     group.create_task(self._departures.run()),
                 ]
+                if self._history is not None:
+                    helpers.append(group.create_task(self._history.run()))
                 outcome = await group.create_task(self.controller.run())
                 await self._say_last(outcome)
                 for helper in helpers:
@@ -145,6 +156,8 @@ class LedCluster:
         """Nothing is known from the term before: another replica may have led meanwhile."""
         self.term = self._new_term()
         self._writer = self._new_writer()
+        if self._history is not None:
+            self._history.begin()
         self._racks = RackFinder(self.term)
 
     def _new_writer(self) -> StatusWriter:
@@ -174,6 +187,10 @@ class LedCluster:
         self.term.mark_cluster()
         key = f"outage-{lasted_ms}"
         self._tell(Occurrence(key=key, reason="ControllerOutage", message=text, warning=True))
+
+    async def settle_history(self) -> bool:
+        """See `process_parts.Led`."""
+        return self._history is not None and await self._history.settle()
 
     def offer(self, work: Work) -> None:
         """Something was seen that may matter."""
@@ -207,7 +224,6 @@ class LedCluster:
         await pin(self.term)
         if work.task is Task.CLUSTER and (found := self.term.cluster) is not None:
             self.controller.settings = settings_of(found, self._parts.options.settings)
-            self.controller.log_output = log_output_of(found)
         await registry.reconcile(self.term, work)
         if work.task is Task.CLUSTER:
             self._racks.review()
@@ -277,3 +293,9 @@ class LedCluster:
                 self._stalled_for = why
                 self._tell(Occurrence(key=why[0], reason=why[0], message=why[1], warning=True))
                 await self._events.flush()
+
+
+def _history_of(parts: Parts, key: Key, cluster_id: UUID) -> HistoryKeeper | None:
+    if parts.history is None:
+        return None
+    return HistoryKeeper(parts.history(key, cluster_id), cluster_id, parts.now_ms)

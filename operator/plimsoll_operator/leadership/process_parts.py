@@ -12,6 +12,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.controller.controller_term import Controller
+from plimsoll_operator.history.archive import Archive
 from plimsoll_operator.kube.port import KubeApi
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.leadership.isr_departures import PodLook
@@ -34,6 +35,10 @@ class Led(Protocol):
 
     @property
     def times(self) -> ReconcileTimes: ...
+
+    async def settle_history(self) -> bool:
+        """What is committed by now is in the archive of the history; False: it could not be, or
+        none is kept."""
 
     def offer(self, work: Work) -> None: ...
 
@@ -60,6 +65,10 @@ class Parts:
     # Whether nobody else can lead these clusters: the next term begins as soon as one has ended,
     # and that the log is locked by this process is proof enough of leading.
     alone: bool = False
+    # The archive of the history of a cluster's leaders and ISRs; None: none is kept.
+    history: Callable[[Key, UUID], Archive] | None = None
+    # Where that is when it is a directory of this machine; empty: it is on the API server.
+    history_directory: str = ""
     leaders: dict[Key, Led] = field(default_factory=dict)
     # Whether a pod was evicted, for counters alone; None: pods here are none of Kubernetes'.
     pod_look: PodLook | None = None
