@@ -117,6 +117,12 @@ REASONS = (
         ONLY_CLUSTER,
         "Another client changed or deleted what the operator had made; it is restored.",
     ),
+    EventReason(
+        "PodMonitorRefused",
+        "Warning",
+        ONLY_CLUSTER,
+        "`spec.podMonitor` asks for a PodMonitor that the operator may not, or cannot, make.",
+    ),
     EventReason("ControllerChanged", "Normal", ONLY_CLUSTER, "Another term of a controller began."),
     EventReason(
         "ControllerOutage", "Warning", ONLY_CLUSTER, "No operator led for longer than usual."

@@ -53,5 +53,5 @@ async def _remove(term: Term, context: Context) -> None:
 
 
 def _tell(term: Term, message: str) -> None:
-    key, reason = "pod-monitor", "PodMonitorRefused"
-    term.tell(Occurrence(key=key, reason=reason, message=message, warning=True))
+    key = "pod-monitor"
+    term.tell(Occurrence(key=key, reason="PodMonitorRefused", message=message, warning=True))
