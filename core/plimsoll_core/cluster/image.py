@@ -326,6 +326,10 @@ def _movement_limited(image: ClusterImage, record: r.MovementLimited) -> Cluster
     return replace(image, movement_bytes_per_second=record.bytes_per_second)
 
 
+def _listeners_configured(image: ClusterImage, record: r.ListenersConfigured) -> ClusterImage:
+    return replace(image, listeners=record.listeners)
+
+
 def _restart_granted(image: ClusterImage, record: r.RestartGranted) -> ClusterImage:
     grant = Grant(
         broker_id=record.broker_id,
@@ -378,6 +382,7 @@ _APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.RebalanceAdvanced: rebalances.advanced,
     r.RebalanceForgotten: rebalances.forgotten,
     r.MovementLimited: _movement_limited,
+    r.ListenersConfigured: _listeners_configured,
     r.RestartGranted: _restart_granted,
     r.RestartEnded: _restart_ended,
     r.SnapshotTaken: _snapshot_taken,
