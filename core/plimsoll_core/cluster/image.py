@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from plimsoll_core.cluster import rebalance_records as rebalances
 from plimsoll_core.cluster import records as r
-from plimsoll_core.cluster.image_indexes import count_preferred, move_hosted
+from plimsoll_core.cluster.image_indexes import count_behind, count_preferred, move_hosted
+from plimsoll_core.cluster.listener_records import listeners_configured
 from plimsoll_core.cluster.model import (
     Broker,
     ClusterImage,
@@ -186,7 +187,13 @@ def _topic_configured(image: ClusterImage, record: r.TopicConfigured) -> Cluster
     stated = {name: value for name, value in stated.items() if value is not UNSET}
     compacted = topic.compacted or compacts(record.configs)
     configs = Map(record.configs)
-    return _with_topic(image, replace(topic, configs=configs, compacted=compacted, **stated))
+    new = replace(topic, configs=configs, compacted=compacted, **stated)
+    changed = _with_topic(image, new)
+    if new.min_isr == topic.min_isr:
+        return changed
+    keys = (PartitionKey(topic.id, index) for index in range(topic.partitions))
+    count = sum(image.partitions[key].min_isr != new.min_isr for key in keys)
+    return replace(changed, min_isr_behind=count_behind(image.min_isr_behind, topic.id, count))
 
 
 def _topic_bound(image: ClusterImage, record: r.TopicBound) -> ClusterImage:
@@ -225,6 +232,7 @@ def _topic_removed(image: ClusterImage, record: r.TopicRemoved) -> ClusterImage:
         partitions=partitions.finish(),
         hosted=move_hosted(image.hosted, gone, {}),
         preferred=count_preferred(image.preferred, first),
+        min_isr_behind=count_behind(image.min_isr_behind, topic.id, 0),
         removals_ms=_removals_after(image.removals_ms, record.now_ms),
     )
 
@@ -278,6 +286,7 @@ def _partitions_changed(image: ClusterImage, record: r.PartitionsChanged) -> Clu
     gone: dict[BrokerId, list[PartitionKey]] = {}
     new: dict[BrokerId, list[PartitionKey]] = {}
     preferred: Counter[BrokerId] = Counter()
+    wanted, caught_up = image.topics[record.topic_id].min_isr, 0
     for first, last in record.ranges:
         for index in range(first, last + 1):
             key = PartitionKey(record.topic_id, index)
@@ -295,12 +304,19 @@ def _partitions_changed(image: ClusterImage, record: r.PartitionsChanged) -> Clu
                     new.setdefault(broker_id, []).append(key)
                 preferred[old.replicas[0]] -= 1
                 preferred[record.replicas[0]] += 1
+            if record.min_isr is not UNSET:
+                caught_up += (old.min_isr != wanted) - (record.min_isr != wanted)
+    behind = image.min_isr_behind
+    if caught_up:
+        left = behind.get(record.topic_id, 0) - caught_up
+        behind = count_behind(behind, record.topic_id, left)
     hosted = move_hosted(image.hosted, gone, new) if gone or new else image.hosted
     return replace(
         image,
         partitions=partitions.finish(),
         hosted=hosted,
         preferred=count_preferred(image.preferred, preferred),
+        min_isr_behind=behind,
     )
 
 
@@ -324,10 +340,6 @@ def _reassignment_forgotten(image: ClusterImage, record: r.ReassignmentForgotten
 def _movement_limited(image: ClusterImage, record: r.MovementLimited) -> ClusterImage:
     assert record.bytes_per_second > 0, "moves may be slow, but they go on"
     return replace(image, movement_bytes_per_second=record.bytes_per_second)
-
-
-def _listeners_configured(image: ClusterImage, record: r.ListenersConfigured) -> ClusterImage:
-    return replace(image, listeners=record.listeners)
 
 
 def _restart_granted(image: ClusterImage, record: r.RestartGranted) -> ClusterImage:
@@ -382,7 +394,7 @@ _APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.RebalanceAdvanced: rebalances.advanced,
     r.RebalanceForgotten: rebalances.forgotten,
     r.MovementLimited: _movement_limited,
-    r.ListenersConfigured: _listeners_configured,
+    r.ListenersConfigured: listeners_configured,
     r.RestartGranted: _restart_granted,
     r.RestartEnded: _restart_ended,
     r.SnapshotTaken: _snapshot_taken,
