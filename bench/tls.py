@@ -2,9 +2,9 @@
 
 Three brokers on loopback with two listeners; one topic (RF 3, min ISR 2).  kcat writes with
 acks=all and reads back, over one listener and the other in turns: MB/s and the brokers' processor
-time for each megabyte.  Then so many clients connect to broker 0 and stay, plaintext and with TLS: what its
-resident memory grows by for each, idle after one request.
-Last, how many handshakes a second one client gets through, one after another.
+time for each megabyte.  Then so many clients connect to broker 0, plaintext and with TLS, and stay:
+what its resident memory grows by for each, idle after one request.  Last, how many handshakes a
+second one client gets through, one after another.
 
     python -m bench.tls --megabytes 100 --rounds 5 --connections 500
 """
