@@ -28,7 +28,13 @@ from plimsoll_operator.kube.errors import ApiError, Unavailable
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import INVALID_SPEC
 from plimsoll_operator.manifests.configmap import config_map
-from plimsoll_operator.reconcile.cluster import listeners, members, release_versions, volume_growth
+from plimsoll_operator.reconcile.cluster import (
+    listeners,
+    members,
+    pod_monitors,
+    release_versions,
+    volume_growth,
+)
 from plimsoll_operator.reconcile.cluster.child_repair import apply_child, create_child
 from plimsoll_operator.reconcile.cluster.children import broker_sets, children
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
@@ -75,6 +81,7 @@ async def reconcile(term: Term) -> None:
             await create_child(term, manifest)
         await members.follow(term, context, rows)
         await volume_growth.reconcile(term, cluster)
+        await pod_monitors.reconcile(term, context)
     except Unavailable as error:
         raise Retry(str(error)) from error
     except ApiError as error:
