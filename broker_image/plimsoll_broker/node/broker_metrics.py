@@ -27,6 +27,7 @@ from plimsoll_broker.server.overdue_connections import REASONS
 from plimsoll_core.cluster.cluster_configs import own_integer
 from plimsoll_core.cluster.isr_shrinks import PLANNED, ShrinkCause
 from plimsoll_core.errors import Code
+from plimsoll_net.handshakes import REASONS as TLS_REASONS
 from plimsoll_process.durations import Durations
 from plimsoll_process.loop_holds import LoopHolds
 from plimsoll_process.loop_watch import loop_metrics
@@ -142,8 +143,8 @@ def _handler_failures(counts: Mapping[str, int]) -> Metric:
 
 def _connections(listeners: Mapping[str, Server]) -> Iterator[Metric]:
     """A counter for every reason to close a connection, from the start."""
-    clients = listeners.get("clients")
-    yield _gauge("connections", clients.connections if clients else 0)
+    clients = sum(one.connections for name, one in listeners.items() if name != "replication")
+    yield _gauge("connections", clients)
     servers = sorted(listeners.items())
     open_now = {(name,): float(server.connections) for name, server in servers}
     limits = {(name,): float(server.limits.connections_max) for name, server in servers}
@@ -153,7 +154,7 @@ def _connections(listeners: Mapping[str, Server]) -> Iterator[Metric]:
     closed = {
         (name, reason): float(server.stats.closed_for[reason])
         for name, server in servers
-        for reason in sorted({*REASONS, *server.stats.closed_for})
+        for reason in sorted({*REASONS, *_of_handshakes(server), *server.stats.closed_for})
     }
     yield TABLE.gauges(PREFIX + "listener_connections", open_now)
     yield TABLE.gauges(PREFIX + "listener_connections_limit", limits)
@@ -161,6 +162,10 @@ def _connections(listeners: Mapping[str, Server]) -> Iterator[Metric]:
     yield TABLE.counters(PREFIX + "connections_accepted", accepted)
     yield TABLE.counters(PREFIX + "connections_turned_away", away)
     yield TABLE.counters(PREFIX + "connections_closed", closed)
+
+
+def _of_handshakes(server: Server) -> tuple[str, ...]:
+    return TLS_REASONS if server.certificate is not None else ()
 
 
 def _requests(listeners: Mapping[str, Server]) -> Iterator[Metric]:

@@ -31,25 +31,23 @@ from plimsoll_broker.server.dispatch import (
 )
 from plimsoll_broker.server.overdue_connections import Conduct
 from plimsoll_broker.server.receiving import RequestReceiver
-from plimsoll_broker.server.reply_slot import ReplySlot
+from plimsoll_broker.server.reply_slot import AT_ONCE, SMALL_BYTES, ReplySlot
 from plimsoll_broker.server.server_stats import ServerStats
 from plimsoll_broker.server.turn_budget import TurnBudget
 from plimsoll_broker.server.unsent_replies import ReplySender
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.framing import FrameTooLarge
 from plimsoll_wire.headers import RequestHeader, parse_request_header
 from plimsoll_wire.primitives import MalformedMessage
 
-SMALL_BYTES = 4 * 1024
-"""A request's bytes that may stay in the intake's account until it is answered."""
-_AT_ONCE = (bytes, bytearray, memoryview, list, tuple)  # replies; nothing else is waited for
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOwner:
-    """What the server gives each of its sessions."""
+    """What the server gives each of its sessions.  `listener`: as it is now."""
 
     dispatch: Dispatch
+    listener: Callable[[], Listener]
     limits: ListenerLimits
     memory: ClientMemory | None
     stats: ServerStats
@@ -79,7 +77,7 @@ class Session(asyncio.BufferedProtocol):
         self._handling = -1
         self._loop = loop = asyncio.get_running_loop()
         account = Account(None if memory is None else memory.replies, limits.output_bytes_max)
-        self._connection = ConnectionState(account)
+        self._connection = ConnectionState(account, owner.listener())
         self._sender = ReplySender(account, loop)
         intake = None if memory is None else memory.requests
         self._receiver = RequestReceiver(limits, owner.serves, intake)
@@ -100,8 +98,7 @@ class Session(asyncio.BufferedProtocol):
         self._sender.connected(transport)
         peer = transport.get_extra_info("peername") or ("", 0)
         self._peer = f"{peer[0]}:{peer[1]}"
-        listener = transport.get_extra_info("sockname") or ("", 0)
-        self._listener = (listener[0], listener[1])
+        self._listener = (transport.get_extra_info("sockname") or ("", 0))[:2]
         if not self._owner.opened(self):
             transport.abort()
 
@@ -149,6 +146,10 @@ class Session(asyncio.BufferedProtocol):
     @property
     def is_broker(self) -> bool:
         return self._connection.is_broker
+
+    def moved_to(self, listener: Listener) -> None:
+        """Its listener goes by another name or has other limits from now on."""
+        self._connection.listener = listener
 
     def conduct(self, now: float) -> Conduct:
         """Its activity until now, by which the listener chooses what to close."""
@@ -269,7 +270,7 @@ class Session(asyncio.BufferedProtocol):
             if result is None:
                 self._took(header.api_key, began_s)
                 return
-            if isinstance(result, _AT_ONCE):
+            if isinstance(result, AT_ONCE):
                 self._answer(header, result, began_s)
                 return
             slot = ReplySlot(header, began_s)

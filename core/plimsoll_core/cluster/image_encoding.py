@@ -12,9 +12,10 @@ from uuid import UUID
 
 import msgspec
 from immutables import Map
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from plimsoll_core.cluster.image_indexes import all_behind, count_preferred, move_hosted
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import (
     MOVEMENT_BYTES_PER_SECOND,
     Broker,
@@ -69,6 +70,8 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     released: tuple[tuple[str, BrokerId], ...] = ()
     rebalances: tuple[Rebalance, ...] = ()
     rebalance_rests: tuple[_Rest, ...] = ()
+    # Not written while there are none: readers of older metadata versions know no such row.
+    listeners: tuple[Listener, ...] | UnsetType = UNSET
 
 
 def encode_image(image: ClusterImage) -> bytes:
@@ -101,6 +104,7 @@ def encode_image(image: ClusterImage) -> bytes:
             )
             for uid, rest in sorted(image.rebalance_rests.items())
         ),
+        listeners=image.listeners or UNSET,
     )
     return msgspec.json.encode(snapshot, enc_hook=_plain, order="deterministic")
 
@@ -140,6 +144,7 @@ def decode_image(data: bytes) -> ClusterImage:
         released=Map(snapshot.released),
         rebalances=Map({row.object.uid: row for row in snapshot.rebalances}),
         rebalance_rests=Map({stored.uid: _rest(stored) for stored in snapshot.rebalance_rests}),
+        listeners=() if snapshot.listeners is UNSET else snapshot.listeners,
     )
 
 

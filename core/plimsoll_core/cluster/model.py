@@ -16,6 +16,7 @@ import msgspec
 from immutables import Map
 
 from plimsoll_core.cluster.effective_min_isr import effective_min_isr
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.ids import (
     BrokerEpoch,
     BrokerId,
@@ -337,7 +338,8 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     on one broker first.  `leaving`: brokers that are being emptied.  `newcomers`: members that were
     added to those that there were, until they have joined.  `released`: volumes that may be
     deleted, by the uids of their claims, and whose they were.  `metadata_version`: what the log
-    may hold (`record_versions`).
+    may hold (`record_versions`).  `listeners`: where clients connect; none: to the one that the
+    brokers' own configuration names.
     """
 
     cluster_id: UUID
@@ -364,6 +366,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     leaving: tuple[BrokerId, ...] = ()
     newcomers: tuple[BrokerId, ...] = ()
     released: Map[str, BrokerId] = Map()
+    listeners: tuple[Listener, ...] = ()
 
     def topic_of(self, holder: TopicObject) -> Topic | None:
         """The topic that this very object (by uid) declares."""

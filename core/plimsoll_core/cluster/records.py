@@ -16,6 +16,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import (
     Endpoint,
     PendingDeletion,
@@ -288,6 +289,13 @@ class MovementLimited(_Record, frozen=True, kw_only=True):
     bytes_per_second: int
 
 
+class ListenersConfigured(_Record, frozen=True, kw_only=True):
+    """All listeners that clients have, from now on; none: the one of the brokers' configuration.
+    Each broker opens and closes its own, and registers the endpoint of one that it opened."""
+
+    listeners: tuple[Listener, ...]
+
+
 class RestartGranted(_Record, frozen=True, kw_only=True):
     """The broker may be restarted into `revision`.  The active controller carries it out; it
     counts as away until the grant ends, whatever happens meanwhile.  Replaces the broker's earlier
@@ -343,6 +351,7 @@ Record = (
     | RebalanceAdvanced
     | RebalanceForgotten
     | MovementLimited
+    | ListenersConfigured
     | RestartGranted
     | RestartEnded
     | SnapshotTaken

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.controller.brokers.declared_listeners import declare_listeners
 from plimsoll_core.controller.brokers.decommissioning import set_leaving
 from plimsoll_core.controller.brokers.fencing import proven_dead
 from plimsoll_core.controller.brokers.heartbeat import heartbeat
@@ -49,6 +50,7 @@ from plimsoll_core.messages import rebalances
 from plimsoll_core.messages import requests as m
 from plimsoll_core.messages.elections import ElectLeaders, NameLeaders
 from plimsoll_core.messages.internal_topics import EnsureInternalTopic
+from plimsoll_core.messages.listeners import DeclareListeners
 from plimsoll_core.messages.restarts import RequestRestart, WithdrawRestart
 from plimsoll_core.messages.topic_changes import AddPartitions, AlterTopicConfigs
 
@@ -79,6 +81,7 @@ _RULES: dict[type, Callable[[DecisionContext, Any], m.Answer | Refusal]] = {
     rebalances.RebalanceObjectGone: rebalance_gone,
     moves.LimitMovement: limit,
     moves.ReportCopies: report_copies,
+    DeclareListeners: declare_listeners,
     m.SetMembers: set_members,
     members.SetLeaving: set_leaving,
     members.UnregisterBroker: unregister,

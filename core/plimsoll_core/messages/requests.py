@@ -2,8 +2,8 @@
 
 The same values are `decide`'s input and, between processes, the body of a private request
 (`plimsoll_wire.control`).  No other module defines messages between broker and controller, but
-`elections`, `internal_topics`, `membership`, `reassignments`, `rebalances`, `restarts` and
-`topic_changes`, which are parts of this, and `metadata_stream`.
+`elections`, `internal_topics`, `listeners`, `membership`, `reassignments`, `rebalances`, `restarts`
+and `topic_changes`, which are parts of this, and `metadata_stream`.
 Every answer carries the controller's epoch; a broker that has seen a higher one ignores it.
 """
 
@@ -27,12 +27,8 @@ from plimsoll_core.messages.base import Message
 from plimsoll_core.messages.broker_figures import BrokerFigures
 from plimsoll_core.messages.elections import ElectionsAnswer, ElectLeaders, NameLeaders
 from plimsoll_core.messages.internal_topics import EnsureInternalTopic
-from plimsoll_core.messages.membership import (
-    SetLeaving,
-    SettleNewcomers,
-    UnregisterBroker,
-    VolumeGone,
-)
+from plimsoll_core.messages.listeners import DeclareListeners
+from plimsoll_core.messages.membership import MembershipRequest
 from plimsoll_core.messages.reassignments import (
     AlterReassignments,
     LimitMovement,
@@ -296,11 +292,9 @@ Request = (
     | ReassignmentObjectGone
     | RebalanceRequest
     | LimitMovement
+    | DeclareListeners
     | SetMembers
-    | SetLeaving
-    | UnregisterBroker
-    | SettleNewcomers
-    | VolumeGone
+    | MembershipRequest
     | Activated
     | Tick
     | BrokerProvenDead

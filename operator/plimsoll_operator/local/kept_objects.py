@@ -201,7 +201,7 @@ class LocalObjects:
     def _write(self, content: bytes) -> bool:
         """Whether it was written."""
         try:
-            write_whole(self.layout.objects, content)
+            write_whole(self.layout.objects, content, private=True)
         except OSError as error:
             logger.warning("%s cannot be written: %s", self.layout.objects, error)
             return False

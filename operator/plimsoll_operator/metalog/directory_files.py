@@ -61,10 +61,13 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """The name appears together with the whole content, or not at all, crashes included."""
+def write_whole(path: Path, data: bytes, *, private: bool = False) -> None:
+    """The name appears together with the whole content, or not at all, crashes included.
+    `private`: nobody but this user may read it."""
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:
+        if private:
+            os.fchmod(file.fileno(), 0o600)
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -125,6 +125,12 @@ RIGHTS = (
         verbs=(*READ, "create", "update", "patch", "delete"),
     ),
     Right(
+        why="Certificates of listeners, by their names: no Secret is ever listed or watched.",
+        group="",
+        resources=("secrets",),
+        verbs=("get", "create", "update"),
+    ),
+    Right(
         why="How many brokers may be evicted at once.",
         group="policy",
         resources=("poddisruptionbudgets",),
