@@ -166,5 +166,6 @@ async def test_broker_shows_what_it_states_and_nothing_else(
     elsewhere = SHOWN_BY_LIBRARY | {row.name for row in LAG_ROWS}
     assert rows.keys() - elsewhere == {family.name for family in families}
     text = (await lag_text([])).decode()
+    assert text.count("# HELP") == len(LAG_ROWS)
     for row in LAG_ROWS:
         assert f"# HELP {row.name} {row.text}\n" in text
