@@ -36,6 +36,7 @@ from plimsoll_core.messages.requests import (
     ReportFailedReplicas,
     ReportReplicaLogs,
 )
+from plimsoll_core.messages.security import SecurityChange
 from plimsoll_core.messages.topic_changes import TopicChange
 
 VERSION = 0
@@ -58,6 +59,7 @@ BrokerRequest = (
     | ElectLeaders
     | AlterReassignments
     | EnsureInternalTopic
+    | SecurityChange
 )
 """What may come over the network; the operator's own requests never do."""
 

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from plimsoll_core.cluster import rebalance_records as rebalances
 from plimsoll_core.cluster import records as r
+from plimsoll_core.cluster import security_records as security
 from plimsoll_core.cluster.image_indexes import count_preferred, move_hosted
 from plimsoll_core.cluster.model import (
     Broker,
@@ -378,6 +379,13 @@ _APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.RebalanceAdvanced: rebalances.advanced,
     r.RebalanceForgotten: rebalances.forgotten,
     r.MovementLimited: _movement_limited,
+    r.AuthorizationConfigured: security.authorization_configured,
+    r.ScramCredentialSet: security.credential_set,
+    r.ScramCredentialRemoved: security.credential_removed,
+    r.AclsAdded: security.acls_added,
+    r.AclsRemoved: security.acls_removed,
+    r.UserDeclared: security.user_declared,
+    r.UserRemoved: security.user_removed,
     r.RestartGranted: _restart_granted,
     r.RestartEnded: _restart_ended,
     r.SnapshotTaken: _snapshot_taken,

@@ -26,6 +26,7 @@ from plimsoll_core.ids import (
     PartitionEpoch,
     TopicId,
 )
+from plimsoll_core.security.state import NOTHING, Security
 
 MOVEMENT_BYTES_PER_SECOND = 50 * 2**20
 """How fast a broker takes in the replicas that it is given, unless another limit is set."""
@@ -336,6 +337,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     that are being emptied.  `newcomers`: members that were added to those that there were, until
     they have joined.  `released`: volumes that may be deleted, by the uids of their claims,
     and whose they were.  `metadata_version`: what the log may hold (`record_versions`).
+    `security`: credentials, users, ACLs.
     """
 
     cluster_id: UUID
@@ -361,6 +363,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     leaving: tuple[BrokerId, ...] = ()
     newcomers: tuple[BrokerId, ...] = ()
     released: Map[str, BrokerId] = Map()
+    security: Security = NOTHING
 
     def topic_of(self, holder: TopicObject) -> Topic | None:
         """The topic that this very object (by uid) declares."""
