@@ -10,13 +10,13 @@ no other connection is affected.  A client that closes its sending half still ge
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from plimsoll_broker.handler_failures import CommitPathFailed, HandlerFailures
+from plimsoll_broker.handler_failures import CommitPathFailed
 from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits
@@ -28,26 +28,15 @@ from plimsoll_broker.server.dispatch import (
     RequestContext,
     Route,
 )
+from plimsoll_broker.server.listener_stats import ServerStats
 from plimsoll_broker.server.overdue_connections import Conduct
 from plimsoll_broker.server.receiving import RequestReceiver
 from plimsoll_broker.server.unsent_replies import ReplySender
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.framing import FrameTooLarge
 from plimsoll_wire.headers import RequestHeader, parse_request_header
 from plimsoll_wire.primitives import MalformedMessage
-
-
-@dataclass(slots=True)
-class ServerStats:
-    """Counters that only grow; the metrics endpoint reads them."""
-
-    accepted: int = 0
-    turned_away: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    requests: Counter[int] = field(default_factory=Counter)
-    closed_for: Counter[str] = field(default_factory=Counter)
-    handler_failures: HandlerFailures = field(default_factory=HandlerFailures)
 
 
 class _Slot:
@@ -72,9 +61,10 @@ _AT_ONCE = (bytes, bytearray, memoryview, list, tuple)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOwner:
-    """What the server gives each of its sessions."""
+    """What the server gives each of its sessions.  `listener`: as it is now."""
 
     dispatch: Dispatch
+    listener: Callable[[], Listener]
     limits: ListenerLimits
     memory: ClientMemory | None
     stats: ServerStats
@@ -103,7 +93,7 @@ class Session(asyncio.BufferedProtocol):
         self._handling = -1
         self._loop = loop = asyncio.get_running_loop()
         account = Account(None if memory is None else memory.replies, limits.output_bytes_max)
-        self._connection = ConnectionState(account)
+        self._connection = ConnectionState(account, owner.listener())
         self._sender = ReplySender(account, loop)
         intake = None if memory is None else memory.requests
         self._receiver = RequestReceiver(limits, owner.serves, intake)
@@ -170,6 +160,10 @@ class Session(asyncio.BufferedProtocol):
     @property
     def is_broker(self) -> bool:
         return self._connection.is_broker
+
+    def moved_to(self, listener: Listener) -> None:
+        """Its listener goes by another name or has other limits from now on."""
+        self._connection.listener = listener
 
     def conduct(self, now: float) -> Conduct:
         """Its activity until now, by which the listener chooses what to close."""

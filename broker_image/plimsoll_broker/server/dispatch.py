@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
+from plimsoll_core.cluster import listener_peers
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey, Versions
 from plimsoll_wire.messages import decode_request, encode_response
 
@@ -48,13 +50,24 @@ class ConnectionState:
     `fetch_replied_ms`: when the last reply to a follower's fetch was made.  `fetch_session`: what
     that follower's fetches build on.  `refused`: batches that none sent later may overtake.
     `account`: what it holds of the memory for replies.  `is_broker`: a registered broker's.
-    `line`: the last produce that those sent later wait for.
+    `line`: the last produce that those sent later wait for.  `listener`: the one that accepted it.
     """
 
-    __slots__ = ("account", "fetch_replied_ms", "fetch_session", "is_broker", "line", "refused")
+    __slots__ = (
+        "account",
+        "fetch_replied_ms",
+        "fetch_session",
+        "is_broker",
+        "line",
+        "listener",
+        "refused",
+    )
 
-    def __init__(self, account: Account | None = None) -> None:
+    def __init__(
+        self, account: Account | None = None, listener: Listener = listener_peers.IMPLICIT
+    ) -> None:
         self.account = Account(None, 0) if account is None else account
+        self.listener = listener
         self.fetch_replied_ms: int | None = None
         self.fetch_session: Closable | None = None
         self.is_broker = False

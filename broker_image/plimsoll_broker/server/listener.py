@@ -11,9 +11,12 @@ import asyncio
 
 from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits, RequestOrder
-from plimsoll_broker.server.connection_session import ServerStats, Session, SessionOwner
+from plimsoll_broker.server.connection_session import Session, SessionOwner
 from plimsoll_broker.server.dispatch import Dispatch
+from plimsoll_broker.server.listener_stats import ServerStats
 from plimsoll_broker.server.overdue_connections import overdue
+from plimsoll_core.cluster import listener_peers
+from plimsoll_core.cluster.listeners import Listener
 
 _SWEPT_MIN, _SWEEP_PORTIONS = 32, 128
 _SWEEP_PAUSE_S = 0.01
@@ -31,9 +34,12 @@ class Server:
         dispatch: Dispatch,
         limits: ListenerLimits | None = None,
         memory: ClientMemory | None = None,
+        listener: Listener = listener_peers.IMPLICIT,
     ) -> None:
-        """`memory`: the budget of this listener's clients; None: they are not bounded together."""
+        """`memory`: the budget of this listener's clients; None: they are not bounded together.
+        `listener`: what its connections carry."""
         self.stats = ServerStats()
+        self.listener = listener
         self.port = 0
         self.limits = limits or ListenerLimits()
         self.memory = memory
@@ -46,6 +52,7 @@ class Server:
         self._failure: asyncio.Future[None] | None = None
         self._owner = SessionOwner(
             dispatch=dispatch,
+            listener=lambda: self.listener,
             limits=self.limits,
             memory=memory,
             stats=self.stats,
@@ -87,6 +94,12 @@ class Server:
             session.close("shutdown")
         await self._server.wait_closed()
         self._server = None
+
+    def rename(self, listener: Listener) -> None:
+        """The same port goes by another name from now on; its connections stay."""
+        self.listener = listener
+        for session in self._open:
+            session.moved_to(listener)
 
     def _session(self) -> Session:
         return Session(self._owner)

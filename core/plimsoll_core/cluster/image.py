@@ -327,6 +327,10 @@ def _movement_limited(image: ClusterImage, record: r.MovementLimited) -> Cluster
     return replace(image, movement_bytes_per_second=record.bytes_per_second)
 
 
+def _listeners_configured(image: ClusterImage, record: r.ListenersConfigured) -> ClusterImage:
+    return replace(image, listeners=record.listeners)
+
+
 def _restart_granted(image: ClusterImage, record: r.RestartGranted) -> ClusterImage:
     grant = Grant(
         broker_id=record.broker_id,
@@ -386,6 +390,7 @@ _APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.AclsRemoved: security.acls_removed,
     r.UserDeclared: security.user_declared,
     r.UserRemoved: security.user_removed,
+    r.ListenersConfigured: _listeners_configured,
     r.RestartGranted: _restart_granted,
     r.RestartEnded: _restart_ended,
     r.SnapshotTaken: _snapshot_taken,

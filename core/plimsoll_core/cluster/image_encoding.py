@@ -15,6 +15,7 @@ from immutables import Map
 from msgspec import UNSET, Meta, UnsetType
 
 from plimsoll_core.cluster.image_indexes import count_preferred, move_hosted
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import (
     MOVEMENT_BYTES_PER_SECOND,
     Broker,
@@ -73,6 +74,7 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     rebalance_rests: tuple[_Rest, ...] = ()
     # Not written while there is nothing: readers of older metadata versions know no such row.
     security: StoredSecurity | UnsetType = UNSET
+    listeners: tuple[Listener, ...] | UnsetType = UNSET
 
 
 def encode_image(image: ClusterImage) -> bytes:
@@ -106,6 +108,7 @@ def encode_image(image: ClusterImage) -> bytes:
             for uid, rest in sorted(image.rebalance_rests.items())
         ),
         security=UNSET if image.security == NOTHING else stored(image.security),
+        listeners=image.listeners or UNSET,
     )
     return msgspec.json.encode(snapshot, enc_hook=_plain, order="deterministic")
 
@@ -144,6 +147,7 @@ def decode_image(data: bytes) -> ClusterImage:
         rebalances=Map({row.object.uid: row for row in snapshot.rebalances}),
         rebalance_rests=Map({row.uid: _rest(row) for row in snapshot.rebalance_rests}),
         security=NOTHING if snapshot.security is UNSET else restored(snapshot.security),
+        listeners=() if snapshot.listeners is UNSET else snapshot.listeners,
     )
 
 

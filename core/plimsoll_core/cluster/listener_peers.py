@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import Broker, Endpoint
 from plimsoll_core.ids import BrokerId
 
 CLIENTS = "PLAINTEXT"
 REPLICATION = "REPLICATION"
+IMPLICIT = Listener(name=CLIENTS, port=0)
+"""The clients' listener of a cluster that declares none; each broker knows its own port."""
 
 
 class Port(Enum):
@@ -31,9 +34,9 @@ def endpoint(broker: Broker, name: str) -> Endpoint | None:
     return next((found for found in broker.endpoints if found.name == name), None)
 
 
-def for_clients(broker: Broker) -> Endpoint | None:
-    """Where clients reach it, and all that they are told of it."""
-    return endpoint(broker, CLIENTS)
+def for_clients(broker: Broker, listener: Listener = IMPLICIT) -> Endpoint | None:
+    """Where clients of a listener reach it, and all that they are told of it."""
+    return endpoint(broker, listener.name)
 
 
 def for_followers(broker: Broker) -> Endpoint | None:

@@ -16,6 +16,7 @@ import msgspec
 from immutables import Map
 
 from plimsoll_core.cluster.effective_min_isr import effective_min_isr
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.ids import (
     BrokerEpoch,
     BrokerId,
@@ -338,6 +339,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     they have joined.  `released`: volumes that may be deleted, by the uids of their claims,
     and whose they were.  `metadata_version`: what the log may hold (`record_versions`).
     `security`: credentials, users, ACLs.
+    `listeners`: where clients connect; none: to the one that the brokers' own configuration names.
     """
 
     cluster_id: UUID
@@ -364,6 +366,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     newcomers: tuple[BrokerId, ...] = ()
     released: Map[str, BrokerId] = Map()
     security: Security = NOTHING
+    listeners: tuple[Listener, ...] = ()
 
     def topic_of(self, holder: TopicObject) -> Topic | None:
         """The topic that this very object (by uid) declares."""

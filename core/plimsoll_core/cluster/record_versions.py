@@ -19,6 +19,7 @@ import msgspec
 
 from plimsoll_core.cluster import model as m
 from plimsoll_core.cluster import records as r
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.security import acl, scram
 from plimsoll_core.security import state as security
 
@@ -81,6 +82,7 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     r.AclsRemoved: {3: "cause acls owner"},
     r.UserDeclared: {3: "cause user"},
     r.UserRemoved: {3: "cause user_name"},
+    r.ListenersConfigured: {3: "cause listeners"},
     r.RestartGranted: {1: "cause broker_id broker_epoch pod_uid revision"},
     r.RestartEnded: {1: "cause broker_id proven"},
     r.SnapshotTaken: {1: "cause end_offset name"},
@@ -94,6 +96,7 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     security.Authorization: {3: "mode super_users allow_everyone_if_no_acl disguise"},
     security.UserObject: {3: "namespace name uid"},
     security.DeclaredUser: {3: "object user_name disabled"},
+    Listener: {3: "name port tls_version_min authentication connections_max"},
     m.TopicObject: {1: "namespace name uid"},
     m.PendingDeletion: {1: "since_ms until_ms"},
     m.ReassignmentObject: {1: "namespace name uid"},

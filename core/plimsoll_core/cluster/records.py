@@ -23,6 +23,7 @@ from plimsoll_core.cluster.access_records import ScramCredentialRemoved as Scram
 from plimsoll_core.cluster.access_records import ScramCredentialSet as ScramCredentialSet
 from plimsoll_core.cluster.access_records import UserDeclared as UserDeclared
 from plimsoll_core.cluster.access_records import UserRemoved as UserRemoved
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import (
     Endpoint,
     PendingDeletion,
@@ -285,6 +286,13 @@ class MovementLimited(_Record, frozen=True, kw_only=True):
     bytes_per_second: int
 
 
+class ListenersConfigured(_Record, frozen=True, kw_only=True):
+    """All listeners that clients have, from now on; none: the one of the brokers' configuration.
+    Each broker opens and closes its own, and registers the endpoint of one that it opened."""
+
+    listeners: tuple[Listener, ...]
+
+
 class RestartGranted(_Record, frozen=True, kw_only=True):
     """The broker may be restarted into `revision`.  The active controller carries it out; it
     counts as away until the grant ends, whatever happens meanwhile.  Replaces the broker's earlier
@@ -347,6 +355,7 @@ Record = (
     | AclsRemoved
     | UserDeclared
     | UserRemoved
+    | ListenersConfigured
     | RestartGranted
     | RestartEnded
     | SnapshotTaken

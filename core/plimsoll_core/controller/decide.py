@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.controller.brokers.declared_listeners import declare_listeners
 from plimsoll_core.controller.brokers.decommissioning import set_leaving
 from plimsoll_core.controller.brokers.fencing import proven_dead
 from plimsoll_core.controller.brokers.heartbeat import heartbeat
@@ -57,6 +58,7 @@ from plimsoll_core.messages import rebalances, security
 from plimsoll_core.messages import requests as m
 from plimsoll_core.messages.elections import ElectLeaders, NameLeaders
 from plimsoll_core.messages.internal_topics import EnsureInternalTopic
+from plimsoll_core.messages.listeners import DeclareListeners
 from plimsoll_core.messages.restarts import RequestRestart, WithdrawRestart
 from plimsoll_core.messages.topic_changes import AddPartitions, AlterTopicConfigs
 
@@ -93,6 +95,7 @@ _RULES: dict[type, Callable[[DecisionContext, Any], m.Answer | Refusal]] = {
     security.DeclareAuthorization: declare_authorization,
     security.DeclareUser: declare_user,
     security.UserObjectGone: user_object_gone,
+    DeclareListeners: declare_listeners,
     m.SetMembers: set_members,
     members.SetLeaving: set_leaving,
     members.UnregisterBroker: unregister,

@@ -2,8 +2,9 @@
 
 The same values are `decide`'s input and, between processes, the body of a private request
 (`plimsoll_wire.control`).  No other module defines messages between broker and controller, but
-`declared_topics`, `elections`, `internal_topics`, `membership`, `reassignments`, `rebalances`,
-`restarts`, `security` and `topic_changes`, which are parts of this, and `metadata_stream`.
+`declared_topics`, `elections`, `internal_topics`, `listeners`, `membership`, `reassignments`,
+`rebalances`, `restarts`, `security` and `topic_changes`, which are parts of this, and
+`metadata_stream`.
 Every answer carries the controller's epoch; a broker that has seen a higher one ignores it.
 """
 
@@ -29,12 +30,8 @@ from plimsoll_core.messages.declared_topics import DetachTopic as DetachTopic
 from plimsoll_core.messages.declared_topics import TopicObjectGone as TopicObjectGone
 from plimsoll_core.messages.elections import ElectionsAnswer, ElectLeaders, NameLeaders
 from plimsoll_core.messages.internal_topics import EnsureInternalTopic
-from plimsoll_core.messages.membership import (
-    SetLeaving,
-    SettleNewcomers,
-    UnregisterBroker,
-    VolumeGone,
-)
+from plimsoll_core.messages.listeners import DeclareListeners
+from plimsoll_core.messages.membership import MembershipRequest
 from plimsoll_core.messages.reassignments import (
     AlterReassignments,
     LimitMovement,
@@ -271,11 +268,9 @@ Request = (
     | LimitMovement
     | SecurityChange
     | SecurityDeclaration
+    | DeclareListeners
     | SetMembers
-    | SetLeaving
-    | UnregisterBroker
-    | SettleNewcomers
-    | VolumeGone
+    | MembershipRequest
     | Activated
     | Tick
     | BrokerProvenDead

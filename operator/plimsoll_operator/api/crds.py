@@ -16,6 +16,7 @@ import yaml
 
 from plimsoll_operator.api import GROUP, VERSION
 from plimsoll_operator.api.cluster_status import LogClusterStatus
+from plimsoll_operator.api.listeners import LISTENERS_RULES
 from plimsoll_operator.api.logcluster import LogClusterSpec
 from plimsoll_operator.api.reassignment import ReassignmentSpec, ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceSpec, RebalanceStatus
@@ -99,6 +100,7 @@ LOG_CLUSTER = Kind(
             "topics.defaults.minInSyncReplicas is more than its replicationFactor: no client could "
             "write with acks=all.",
         ),
+        *LISTENERS_RULES,
     ),
     object_rules=(
         (
