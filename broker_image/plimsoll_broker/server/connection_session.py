@@ -73,8 +73,9 @@ class SessionOwner:
     closed: Callable[[Session], None]
     failed: Callable[[BaseException], None]
 
-    def serves(self, api_key: int, version: int) -> bool:
-        return self.dispatch.find(api_key, version) is not None
+    def serves(self, connection: ConnectionState, api_key: int, version: int) -> bool:
+        """Whoever has not logged in may send nothing that is large."""
+        return connection.let_in and self.dispatch.find(api_key, version) is not None
 
 
 class Session(asyncio.BufferedProtocol):
@@ -96,8 +97,9 @@ class Session(asyncio.BufferedProtocol):
         self._connection = ConnectionState(account, owner.listener())
         self._sender = ReplySender(account, loop)
         intake = None if memory is None else memory.requests
-        self._receiver = RequestReceiver(limits, owner.serves, intake)
-        self._last_heard = loop.time()
+        serves = partial(owner.serves, self._connection)
+        self._receiver = RequestReceiver(limits, serves, intake)
+        self._opened = self._last_heard = loop.time()
         self._spoken = False
         self._owing: float | None = None
         self._starved: float | None = None
@@ -112,6 +114,7 @@ class Session(asyncio.BufferedProtocol):
         self._sender.connected(transport)
         peer = transport.get_extra_info("peername") or ("", 0)
         self._peer = f"{peer[0]}:{peer[1]}"
+        self._connection.opened(peer[0], self.close)
         listener = transport.get_extra_info("sockname") or ("", 0)
         self._listener = (listener[0], listener[1])
         if not self._owner.opened(self):
@@ -125,7 +128,7 @@ class Session(asyncio.BufferedProtocol):
             if slot.future is not None:
                 slot.future.cancel()
         self._slots.clear()
-        self._connection.close()
+        self._connection.lost()
         if self._memory is not None:
             self._memory.replies.forget(self)
         self._receiver.close(self)
@@ -168,7 +171,8 @@ class Session(asyncio.BufferedProtocol):
     def conduct(self, now: float) -> Conduct:
         """Its activity until now, by which the listener chooses what to close."""
         self._sender.settle()
-        silent = now - self._last_heard
+        # Who does not log in has not said anything.
+        silent = now - (self._last_heard if self._connection.let_in else self._opened)
         if silent > self._limits.sweep_ms / 1000:
             self._receiver.rest()
         draining, taken = self._sender.draining(now)
@@ -220,7 +224,7 @@ class Session(asyncio.BufferedProtocol):
         self._adjust_reading(may_serve=may_serve)
 
     def _may_serve(self) -> bool:
-        if self._transport is None or self._output_full:
+        if self._transport is None or self._output_full or self._connection.ending:
             return False
         slots = len(self._slots)
         if slots and (slots >= self._limits.in_flight_max or not self._receiver.has_room):
@@ -260,13 +264,15 @@ class Session(asyncio.BufferedProtocol):
             header = parse_request_header(frame)
             self._owner.stats.requests[header.api_key] += 1
             self._handling = header.api_key
+            self._connection.check(header.api_key)
             route = self._owner.dispatch.find(header.api_key, header.api_version)
             if route is None or header.body_at is None:
                 self._refuse_version(header)
                 return
-            self._spoken = True
             result = route.handler(self._context(header, route, frame))
-            self._owner.heard(self)
+            if self._connection.let_in:
+                self._spoken = True
+                self._owner.heard(self)
             if result is None:
                 return
             if isinstance(result, _AT_ONCE):
@@ -387,3 +393,6 @@ class Session(asyncio.BufferedProtocol):
         assert slot.reply is not None, "there is something to send"
         if self._transport is not None:
             self._owner.stats.bytes_out += self._sender.send(*slot.address, slot.reply, slot.held)
+            if self._connection.ending and not self._slots:
+                self._owner.stats.closed_for[self._connection.ending] += 1
+                self._transport.close()  # what was sent still reaches the client

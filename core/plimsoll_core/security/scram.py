@@ -20,6 +20,11 @@ import msgspec
 ScramMechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 MECHANISMS: tuple[ScramMechanism, ...] = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 MECHANISM_NUMBERS: dict[ScramMechanism, int] = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+SPEC_NAMES: dict[ScramMechanism, str] = {
+    "SCRAM-SHA-256": "ScramSha256",
+    "SCRAM-SHA-512": "ScramSha512",
+}
+"""As objects and committed listeners write them."""
 _HASH = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384

@@ -78,7 +78,7 @@ def _created(_: ClusterImage, request: CreateTopics) -> _Rows:
 
 
 def _deleted(image: ClusterImage, request: DeleteTopics) -> _Rows:
-    known = (image.topics.get(topic_id) for topic_id in request.ids)  # type: ignore[call-overload]
+    known = (image.topics.get(topic_id) for topic_id in request.ids)
     for name in (*request.names, *(topic.name for topic in known if topic is not None)):
         yield ((_Op.DELETE, _Type.TOPIC, name), (_Op.DELETE, _Type.CLUSTER, CLUSTER_NAME))
 
