@@ -22,6 +22,7 @@ from plimsoll_operator.api.reassignment import ReassignmentSpec, ReassignmentSta
 from plimsoll_operator.api.rebalance import RebalanceSpec, RebalanceStatus
 from plimsoll_operator.api.schema import structural
 from plimsoll_operator.api.topic import TopicSpec, TopicStatus
+from plimsoll_operator.api.user import UserSpec, UserStatus
 from plimsoll_operator.api.verification import VerificationSpec, VerificationStatus
 
 Rule = tuple[str, str]
@@ -278,7 +279,33 @@ VERIFICATION = Kind(
     ),
 )
 
-KINDS = (LOG_CLUSTER, TOPIC, REASSIGNMENT, REBALANCE, VERIFICATION)
+USER = Kind(
+    name="User",
+    plural="users",
+    short="plu",
+    spec=UserSpec,
+    status=UserStatus,
+    description="A user of a LogCluster: a login, and what may be done with it.",
+    rules=(
+        ("self.clusterRef == oldSelf.clusterRef", "clusterRef is immutable."),
+        (_same("userName"), "userName is immutable: make another User instead."),
+        (
+            "!has(self.acls) || self.acls.all(a, (a.resource.type == 'Cluster') == "
+            "!has(a.resource.name))",
+            "A rule names its resource, unless that is the Cluster, of which there is one.",
+        ),
+    ),
+    columns=(
+        ("Cluster", "string", ".spec.clusterRef.name"),
+        ("Principal", "string", ".status.principal"),
+        ("Secret", "string", ".status.secret.name"),
+        ("ACLs", "integer", ".status.acls"),
+        *_READY_COLUMNS,
+    ),
+    selectable=(".spec.clusterRef.name", ".spec.userName"),
+)
+
+KINDS = (LOG_CLUSTER, TOPIC, REASSIGNMENT, REBALANCE, VERIFICATION, USER)
 
 
 def spec_schema(kind: Kind) -> dict[str, Any]:

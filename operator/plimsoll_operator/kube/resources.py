@@ -46,8 +46,10 @@ TOPICS = _user("Topic", "topics")
 REASSIGNMENTS = _user("Reassignment", "reassignments")
 REBALANCES = _user("Rebalance", "rebalances")
 VERIFICATIONS = _user("Verification", "verifications")
+USERS = _user("User", "users")
 PODS = _core("Pod", "pods")
 CONFIG_MAPS = _core("ConfigMap", "configmaps")
+SECRETS = _core("Secret", "secrets")
 SERVICES = _core("Service", "services")
 SERVICE_ACCOUNTS = _core("ServiceAccount", "serviceaccounts")
 VOLUME_CLAIMS = _core("PersistentVolumeClaim", "persistentvolumeclaims")
@@ -103,7 +105,7 @@ METADATA_SNAPSHOTS = Kind(
     api_version=f"internal.{GROUP}/{VERSION}", kind="MetadataSnapshot", plural="metadatasnapshots"
 )
 
-USER_KINDS = (LOG_CLUSTERS, TOPICS, REASSIGNMENTS, REBALANCES, VERIFICATIONS)
+USER_KINDS = (LOG_CLUSTERS, TOPICS, REASSIGNMENTS, REBALANCES, VERIFICATIONS, USERS)
 """What users apply."""
 RUN_ONCE = (REASSIGNMENTS, REBALANCES, VERIFICATIONS)
 """What is carried out once, and then stays as a record of it."""

@@ -118,6 +118,12 @@ RIGHTS = (
         verbs=(*READ, "create", "update", "patch", "delete"),
     ),
     Right(
+        why="The logins of Users, each by its name: never listed or watched.",
+        group="",
+        resources=("secrets",),
+        verbs=("get", "create", "update"),
+    ),
+    Right(
         why="How many brokers may be evicted at once.",
         group="policy",
         resources=("poddisruptionbudgets",),
@@ -189,11 +195,11 @@ RIGHTS = (
         when=READ_NODES,
     ),
     Right(
-        why="Whether Topics disappeared because their CRD was deleted.",
+        why="Whether Topics or Users disappeared because their CRD was deleted.",
         group="apiextensions.k8s.io",
         resources=("customresourcedefinitions",),
         verbs=("get",),
-        names=("topics.plimsoll.dev",),
+        names=("topics.plimsoll.dev", "users.plimsoll.dev"),
         cluster=True,
     ),
 )

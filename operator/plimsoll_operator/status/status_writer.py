@@ -27,13 +27,21 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.api.topic import TopicStatus
+from plimsoll_operator.api.user import UserStatus
 from plimsoll_operator.api.verification import VerificationStatus
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import Kind
 
 logger = logging.getLogger("plimsoll.status")
 
-Status = LogClusterStatus | TopicStatus | ReassignmentStatus | RebalanceStatus | VerificationStatus
+Status = (
+    LogClusterStatus
+    | TopicStatus
+    | ReassignmentStatus
+    | RebalanceStatus
+    | VerificationStatus
+    | UserStatus
+)
 REFRESHES_PER_SECOND = 20
 WRITES_AT_ONCE = 8
 RETRY_MS = 2_000

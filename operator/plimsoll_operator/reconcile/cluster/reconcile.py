@@ -28,7 +28,12 @@ from plimsoll_operator.kube.errors import ApiError, Unavailable
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import INVALID_SPEC
 from plimsoll_operator.manifests.configmap import config_map
-from plimsoll_operator.reconcile.cluster import members, release_versions, volume_growth
+from plimsoll_operator.reconcile.cluster import (
+    authorization,
+    members,
+    release_versions,
+    volume_growth,
+)
 from plimsoll_operator.reconcile.cluster.child_repair import apply_child, create_child
 from plimsoll_operator.reconcile.cluster.children import broker_sets, children
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
@@ -66,6 +71,7 @@ async def reconcile(term: Term) -> None:
         return
     rows = await members.settle(term, cluster)
     await _limit_movement(term, cluster)
+    await authorization.declare(term, cluster)
     try:
         for manifest in children(context):
             await apply_child(term, manifest)
