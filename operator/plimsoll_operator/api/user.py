@@ -39,7 +39,7 @@ class PasswordSecret(Api, frozen=True, kw_only=True):
 
     name: ObjectName
     key: (
-        Annotated[str, Meta(min_length=1, max_length=253, description="Default: password.")] | None
+        Annotated[str, Meta(min_length=1, max_length=253, description="Unset: password.")] | None
     ) = None
 
 
@@ -52,7 +52,7 @@ class Scram(Api, frozen=True, kw_only=True):
             Meta(
                 min_length=1,
                 max_length=2,
-                description="By which the user may log in; default: both.",
+                description="By which the user may log in; both, if unset.",
                 extra_json_schema={"x-kubernetes-list-type": "set"},
             ),
         ]
@@ -123,7 +123,7 @@ class Rule(Api, frozen=True, kw_only=True):
             Meta(
                 min_length=1,
                 max_length=253,
-                description="The client's address; default *: every one.",
+                description="The client's address; unset or *: every one.",
             ),
         ]
         | None
