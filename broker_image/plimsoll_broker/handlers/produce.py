@@ -28,6 +28,7 @@ from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Re
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.internal_topics import is_internal
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
@@ -147,7 +148,7 @@ class ProduceHandler:
                     for at, sent in enumerate(topic.partitions):
                         result = checked.get((number, at), NOT_HERE)
                         self._partition(connection, answer, number, *sent, result)
-                return self._finished(answer)
+                return self._finished(answer, context.connection.listener)
         return self._serving.lines.add(connection, partial(self._serve, context, request))
 
     async def _serve(
@@ -166,7 +167,7 @@ class ProduceHandler:
                 if served % PARTITIONS_AT_ONCE == 0 or size > BYTES_AT_ONCE:
                     size = 0
                     await asyncio.sleep(0)
-        return self._finished(answer)
+        return self._finished(answer, context.connection.listener)
 
     def _leads(self, topic: str, index: int, size: int) -> Demand:
         """Whether a batch of so many bytes may be taken here at all."""
@@ -175,7 +176,9 @@ class ProduceHandler:
             return Demand.NONE
         return Demand.KEYED_BATCH if hosted.log.config.compact else Demand.BATCH
 
-    def _finished(self, answer: _Answer) -> Reply | asyncio.Future[Reply | None] | None:
+    def _finished(
+        self, answer: _Answer, listener: Listener
+    ) -> Reply | asyncio.Future[Reply | None] | None:
         acks = answer.request.acks
         future = answer.whole()
         if acks == 0:
@@ -183,7 +186,7 @@ class ProduceHandler:
                 # The only way to tell a client that asked not to be told.
                 raise CloseConnection("produce-failed")
             return None
-        return future or self._reply(answer.version, answer.results, answer.failed)
+        return future or self._reply(answer, listener)
 
     # --- one partition --------------------------------------------------------------------------
 
@@ -293,7 +296,9 @@ class ProduceHandler:
 
     # --- telling clients where to go ------------------------------------------------------------
 
-    def _leader_of(self, name: str, index: int) -> tuple[BrokerId, int, str, int] | None:
+    def _leader_of(
+        self, name: str, index: int, listener: Listener
+    ) -> tuple[BrokerId, int, str, int] | None:
         """Id, leader epoch, host and port, to tell a client that asked the wrong broker."""
         topic_id, image = self._manager.topic_id(name), self._manager.image
         if topic_id is None or image is None:
@@ -302,19 +307,20 @@ class ProduceHandler:
         if partition is None or partition.leader is None:
             return None
         broker = image.brokers.get(partition.leader)
-        endpoint = None if broker is None else listener_peers.for_clients(broker)
+        endpoint = None if broker is None else listener_peers.for_clients(broker, listener)
         if broker is None or endpoint is None:
             return None
         return broker.id, partition.leader_epoch, endpoint.host, endpoint.port
 
-    def _reply(self, version: int, results: Results, failed: bool) -> bytes:
-        if not failed or version < LEADER_HINTS_VERSION:
+    def _reply(self, answer: _Answer, listener: Listener) -> bytes:
+        version, results = answer.version, answer.results
+        if not answer.failed or version < LEADER_HINTS_VERSION:
             return encode_response(version, results)
         endpoints: dict[int, NodeEndpoint] = {}
         for name, partitions in results:
             for at, partition in enumerate(partitions):
                 if partition.code in _NOT_HERE:
-                    leader = self._leader_of(name, partition.partition)
+                    leader = self._leader_of(name, partition.partition, listener)
                     if leader is not None:
                         partitions[at] = partition._replace(leader=leader[:2])
                         endpoints[leader[0]] = NodeEndpoint(leader[0], leader[2], leader[3])

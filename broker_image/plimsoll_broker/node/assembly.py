@@ -8,6 +8,7 @@ file is read and no port is open.  What is made starts and stops in `Serving` an
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from plimsoll_broker.config import BrokerConfig
@@ -22,6 +23,7 @@ from plimsoll_broker.handlers.security.gate import guarded
 from plimsoll_broker.handlers.security.logins import login_handlers
 from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_broker.node.client_limits import client_limits
+from plimsoll_broker.node.client_listeners import ClientListeners, Register
 from plimsoll_broker.node.data_path import DataPath
 from plimsoll_broker.node.serving import Serving
 from plimsoll_broker.replication.fetcher_pool import FetcherPool
@@ -61,15 +63,24 @@ class ControllerLink(ProposalTarget, ControllerEpochs, Protocol):
     """What the data path needs of the controller client."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnLifetime:
+    """`lease`: the heartbeats extend it; `register`: commits other endpoints."""
+
+    broker_epoch: BrokerEpoch
+    lease: LeaderLease
+    register: Register
+
+
 def assemble(
     config: BrokerConfig,
     store: LogStore,
     client: ControllerClient,
     stream: MetadataStream,
-    broker_epoch: BrokerEpoch,
-    lease: LeaderLease,
+    own: OwnLifetime,
 ) -> Serving:
-    """All that serves in the lifetime `broker_epoch`.  `lease`: the heartbeats extend it."""
+    """All that serves in one lifetime."""
+    broker_epoch, lease, register = own.broker_epoch, own.lease, own.register
     broker = BrokerLifetime(BrokerId(config.id), broker_epoch)
     settings = replica_settings(
         broker.broker_id, config.kafka_configs, config.on_controller_loss == "StopServing"
@@ -98,8 +109,9 @@ def assemble(
         authority=authority,
         reports=RecoveryReports(manager, client, broker),
         copies=CopyReports(manager, client, broker),
-        server=Server(clients, limits, ClientMemory(budgets)),
+        clients=ClientListeners(config, clients, limits, ClientMemory(budgets)),
         replication=Server(followers, REPLICATION_LIMITS),
+        register=register,
     )
 
 

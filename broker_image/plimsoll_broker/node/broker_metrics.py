@@ -116,8 +116,8 @@ def _handler_failures(counts: Mapping[str, int]) -> Metric:
 
 def _connections(listeners: Mapping[str, Server]) -> Iterator[Metric]:
     """A counter for every reason to close a connection, from the start."""
-    clients = listeners.get("clients")
-    yield _gauge("connections", "Open client connections", clients.connections if clients else 0)
+    clients = sum(one.connections for name, one in listeners.items() if name != "replication")
+    yield _gauge("connections", "Open client connections", clients)
     open_now = GaugeMetricFamily(
         PREFIX + "listener_connections", "Open connections, by listener", labels=["listener"]
     )
@@ -149,9 +149,9 @@ def _client_memory(listeners: Mapping[str, Server]) -> Iterator[Metric]:
     limit = GaugeMetricFamily(PREFIX + "memory_budget_limit_bytes", "To be had", labels=names)
     text = "Requests and fetches that had to wait for memory"
     waits = CounterMetricFamily(PREFIX + "memory_budget_waits", text, labels=names)
-    for server in listeners.values():
-        if server.memory is not None:
-            memory = server.memory
+    # One budget for the clients of all listeners.
+    for memory in dict.fromkeys(server.memory for server in listeners.values()):
+        if memory is not None:
             for name, pool in (("replies", memory.replies), ("requests", memory.requests)):
                 used.add_metric([name], pool.used)
                 limit.add_metric([name], pool.limit)

@@ -35,8 +35,15 @@ def endpoint(broker: Broker, name: str) -> Endpoint | None:
 
 
 def for_clients(broker: Broker, listener: Listener = IMPLICIT) -> Endpoint | None:
-    """Where clients of a listener reach it, and all that they are told of it."""
-    return endpoint(broker, listener.name)
+    """Where clients of a listener reach it, and all that they are told of it.
+
+    A listener that is declared on the port of the implicit one goes on with it: until the broker
+    has registered it under its name, its endpoint is the one of before."""
+    own = endpoint(broker, listener.name)
+    if own is not None or listener.tls or listener.authentication:
+        return own
+    before = endpoint(broker, CLIENTS)
+    return before if before is not None and before.port == listener.port else None
 
 
 def for_followers(broker: Broker) -> Endpoint | None:
