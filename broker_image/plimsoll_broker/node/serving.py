@@ -117,7 +117,7 @@ class Serving:
 
     async def close(self) -> None:
         """No more fetching; the logs stay open for the volume to close."""
-        self.authority.audit.close()
+        self.authority.close()
         self.coordinators.close()
         await self.data.close()
 

@@ -7,7 +7,9 @@ in by a key that is not committed any more is cut off in that turn.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -159,6 +161,8 @@ class Authority:
         self.stats = SecurityStats()
         # Until one is committed; after that it is the same on all brokers.
         self._own_disguise = secrets.token_bytes(32)
+        # Set while somebody is logged in by a key that has an end.
+        self._reviewing: asyncio.TimerHandle | None = None
         self._visible: dict[tuple[str, str], _Visible] = {}
         self._logged_in: dict[str, dict[ConnectionState, Identity]] = {}
 
@@ -204,6 +208,8 @@ class Authority:
         self._logged_in.setdefault(identity.user, {})[connection] = identity
         connection.principal = identity.principal
         connection.rights = None
+        if self._good_until_ms(identity) is not None:
+            asyncio.get_running_loop().call_soon(self._review)
         connection.forget = partial(self._gone, connection, identity.user)
         self.stats.logins += 1
 
@@ -228,18 +234,43 @@ class Authority:
         unchanged = before.credentials == new.security.credentials
         if unchanged and before.users == new.security.users:
             return
+        self._review()
+
+    def _review(self) -> None:
+        """Cut off whose login would not be good now; and again when the next one ends to be so."""
+        if self._reviewing is not None:
+            self._reviewing.cancel()
+            self._reviewing = None
+        now_ms = _wall_ms()
+        ends: list[int] = []
         for user in list(self._logged_in):
             for connection, identity in list(self._logged_in[user].items()):
-                if not self._is_good(identity):
+                until_ms = self._good_until_ms(identity)
+                if until_ms is not None and until_ms <= now_ms:
                     self._cut_off(connection, identity)
+                elif until_ms is not None:
+                    ends.append(until_ms)
+        if ends:
+            delay_s = (min(ends) - now_ms) / 1000
+            self._reviewing = asyncio.get_running_loop().call_later(delay_s, self._review)
 
-    def _is_good(self, identity: Identity) -> bool:
+    def _good_until_ms(self, identity: Identity) -> int | None:
+        """None: for as long as nothing changes; 0: not any more."""
         found = self.credential(identity.user, identity.mechanism)
         if found is None:
-            return False
+            return 0
+        if found.stored_key == identity.stored_key:
+            return None
         previous = found.previous
-        keys = (found.stored_key, previous.stored_key if previous is not None else None)
-        return identity.stored_key in keys
+        if previous is not None and previous.stored_key == identity.stored_key:
+            return previous.until_ms
+        return 0
+
+    def close(self) -> None:
+        """Nobody is served any more."""
+        if self._reviewing is not None:
+            self._reviewing.cancel()
+        self.audit.close()
 
     def _cut_off(self, connection: ConnectionState, identity: Identity) -> None:
         self.stats.cut_off += 1
@@ -252,3 +283,7 @@ class Authority:
         self.audit.note(event)
         self._gone(connection, identity.user)
         connection.cut_off("revoked")
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

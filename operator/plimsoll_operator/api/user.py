@@ -7,7 +7,14 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from plimsoll_core.security.acl import Acl, AclOperation, Pattern, Permission, ResourceType
+from plimsoll_core.security.acl import (
+    CLUSTER_NAME,
+    Acl,
+    AclOperation,
+    Pattern,
+    Permission,
+    ResourceType,
+)
 from plimsoll_operator.api.meta import (
     Api,
     Conditions,
@@ -58,13 +65,27 @@ class Scram(Api, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    overlap_seconds: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=2_592_000,
+                description=(
+                    "For how long the password before a new one is still good, so that clients "
+                    "can change over; unset: not at all."
+                ),
+            ),
+        ]
+        | None
+    ) = None
     password_secret: (
         Annotated[
             PasswordSecret,
             Meta(
                 description=(
                     "Unset: a password is made, and written into the user's own Secret. It is "
-                    "read again each minute; another password ends the sessions of the old one."
+                    "read again each minute."
                 )
             ),
         ]
@@ -218,7 +239,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(
             Acl(
                 resource=ResourceType(rule.resource.type),
-                name=rule.resource.name or _CLUSTER,
+                name=CLUSTER_NAME if rule.resource.type == "Cluster" else rule.resource.name or "",
                 pattern=Pattern(rule.resource.pattern or "Literal"),
                 principal=self.principal,
                 host=rule.host or "*",
@@ -228,6 +249,3 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
             for rule in self.spec.acls or ()
             for operation in rule.operations
         )
-
-
-_CLUSTER = "kafka-cluster"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
+from msgspec.structs import replace
 from tests.plimsoll_broker.security.secured import OPEN, Closed, Secured, connected
 from tests.plimsoll_core.security.scram_client import a_credential
 
 from plimsoll_core.cluster import records as r
 from plimsoll_core.errors import Code
 from plimsoll_core.security.sasl import FAILED
+from plimsoll_core.security.scram import PreviousKeys
 from plimsoll_core.security.state import DeclaredUser, Mode, UserObject
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 
@@ -131,6 +134,27 @@ async def test_changed_password_cuts_off_who_came_in_with_the_old_one() -> None:
             assert (await again.log_in()).error_code == Code.SASL_AUTHENTICATION_FAILED
         async with connected(server) as again:
             assert (await again.log_in(password="another")).error_code == 0
+
+
+async def test_previous_password_is_cut_off_when_its_time_is_over() -> None:
+    secured = Secured(Mode.OFF)
+    async with secured.served() as server, connected(server) as alice:
+        await alice.log_in()
+        old, new = a_credential(), a_credential(password="another")
+        until_ms = time.time_ns() // 1_000_000 + 300
+        previous = PreviousKeys(
+            stored_key=old.stored_key, server_key=old.server_key, until_ms=until_ms
+        )
+        credential = replace(new, previous=previous)
+        secured.change(r.ScramCredentialSet(cause="t", credential=credential))
+        assert await alice.topics() == {"orders": 0, "payments": 0}
+        async with connected(server) as late, connected(server) as fresh:
+            assert (await late.log_in()).error_code == 0
+            assert (await fresh.log_in(password="another")).error_code == 0
+            await alice.closed()
+            await late.closed()
+            assert time.time_ns() // 1_000_000 >= until_ms
+            assert await fresh.topics() == {"orders": 0, "payments": 0}
 
 
 async def test_disabled_user_is_cut_off_and_cannot_come_back_until_it_is_enabled() -> None:

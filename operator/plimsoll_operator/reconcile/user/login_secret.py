@@ -15,6 +15,7 @@ from plimsoll_core.security.scram import (
     ITERATIONS_MIN,
     MECHANISMS,
     SPEC_NAMES,
+    PreviousKeys,
     ScramCredential,
     ScramMechanism,
     keys_of,
@@ -120,31 +121,46 @@ def _lines(values: dict[str, str]) -> str:
 
 
 def kept(
-    user: User, password: str, known: dict[Any, ScramCredential]
+    user: User, password: str, known: dict[Any, ScramCredential], now_ms: int
 ) -> tuple[ScramCredential, ...]:
     """What the log keeps of the password, for each mechanism; what is committed already, wherever
     it is of this very password."""
     return tuple(
-        _kept(user.user_name, password, mechanism, known.get(mechanism))
+        _kept(user, password, mechanism, known.get(mechanism), now_ms)
         for mechanism in mechanisms_of(user)
     )
 
 
 def _kept(
-    name: str, password: str, mechanism: ScramMechanism, known: ScramCredential | None
+    user: User,
+    password: str,
+    mechanism: ScramMechanism,
+    known: ScramCredential | None,
+    now_ms: int,
 ) -> ScramCredential:
-    if known is not None:
-        salted = salted_password(mechanism, password, known.salt, known.iterations)
-        if keys_of(mechanism, salted) == (known.stored_key, known.server_key):
-            return known
-    salt = secrets.token_bytes(16)
-    salted = salted_password(mechanism, password, salt, ITERATIONS_MIN)
+    """A new password has the salt of the one before: the same challenge fits both, so that either
+    is good while they overlap."""
+    salt = secrets.token_bytes(16) if known is None else known.salt
+    iterations = ITERATIONS_MIN if known is None else known.iterations
+    salted = salted_password(mechanism, password, salt, iterations)
     stored_key, server_key = keys_of(mechanism, salted)
+    if known is not None and (stored_key, server_key) == (known.stored_key, known.server_key):
+        return known
+    scram = None if user.spec.authentication is None else user.spec.authentication.scram
+    overlap_ms = 1000 * ((scram.overlap_seconds if scram is not None else None) or 0)
+    previous = None
+    if known is not None and overlap_ms:
+        previous = PreviousKeys(
+            stored_key=known.stored_key,
+            server_key=known.server_key,
+            until_ms=now_ms + overlap_ms,
+        )
     return ScramCredential(
-        user=name,
+        user=user.user_name,
         mechanism=mechanism,
         salt=salt,
-        iterations=ITERATIONS_MIN,
+        iterations=iterations,
         stored_key=stored_key,
         server_key=server_key,
+        previous=previous,
     )

@@ -139,7 +139,7 @@ async def _credentials(term: Term, user: User) -> tuple[ScramCredential, ...]:
         for one in logins.mechanisms_of(user)
         if (user.user_name, one) in known
     }
-    return logins.kept(user, password, mine)
+    return logins.kept(user, password, mine, term.now_ms())
 
 
 async def _read(term: Term, namespace: str, name: str) -> Object | None:
