@@ -106,6 +106,19 @@ class Secured:
             await server.stop()
 
 
+def codes_in(value: Any) -> set[int]:
+    """Every error code of an answer."""
+    found: set[int] = set()
+    if isinstance(value, tuple):
+        for item in value:
+            found |= codes_in(item)
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            one = getattr(value, name)
+            found |= {int(one)} if name == "error_code" else codes_in(one)
+    return found
+
+
 class Closed(Exception):
     """The broker closed the connection."""
 

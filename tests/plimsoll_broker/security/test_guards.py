@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 from tests.plimsoll_broker.described import ORDERS, an_image
-from tests.plimsoll_broker.security.secured import Secured, a_rule, denying
+from tests.plimsoll_broker.security.secured import Secured, a_rule, codes_in, denying
 
 from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.handlers.security.gate import guarded
@@ -296,19 +296,6 @@ class Asked:
 
         table = guarded({key: handler or reach}, self.secured.authority, Aside())
         return decode_response(key, version, table[key](context))
-
-
-def codes_in(value: Any) -> set[int]:
-    """Every error code of an answer."""
-    found: set[int] = set()
-    if isinstance(value, tuple):
-        for item in value:
-            found |= codes_in(item)
-    elif hasattr(value, "__dataclass_fields__"):
-        for name in value.__dataclass_fields__:
-            one = getattr(value, name)
-            found |= {int(one)} if name == "error_code" else codes_in(one)
-    return found
 
 
 IDS = [f"{key.name}-{number}" for number, (key, *_) in enumerate(CASES)]
