@@ -120,6 +120,10 @@ def _announce(ready: LocalReady) -> None:
         "metrics": ready.metrics,
         "pids": ready.pids,
     }
+    if ready.listeners:
+        line |= {"listeners": ready.listeners}
+    if ready.authority:
+        line |= {"authority": ready.authority}
     typer.echo(json.dumps(line))
     sys.stdout.flush()
 

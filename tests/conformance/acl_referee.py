@@ -119,7 +119,9 @@ def differences(referee: Referee, seed: int, sets: int) -> tuple[int, list[str]]
             count += 1
             if next(theirs) != mine:
                 rules = "; ".join(map(str, acls))
-                found.append(f"seed {seed}: {kind} {one}: ours {mine}; everyone {everyone}; {rules}")
+                found.append(
+                    f"seed {seed}: {kind} {one}: ours {mine}; everyone {everyone}; {rules}"
+                )
     return count, found
 
 

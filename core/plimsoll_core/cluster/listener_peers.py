@@ -46,6 +46,14 @@ def for_clients(broker: Broker, listener: Listener = IMPLICIT) -> Endpoint | Non
     return before if before is not None and before.port == listener.port else None
 
 
+def open_to_all(listeners: tuple[Listener, ...]) -> Listener | None:
+    """One that a client without certificates and credentials can use: the first that is plaintext
+    and asks for no name; of a cluster that declares none, its only one."""
+    if not listeners:
+        return IMPLICIT
+    return next((one for one in listeners if not one.tls and not one.authentication), None)
+
+
 def for_followers(broker: Broker) -> Endpoint | None:
     """Where followers reach it, and where its process listens for as long as it lives."""
     first = broker.endpoints[0] if broker.endpoints else None

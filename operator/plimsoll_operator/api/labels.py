@@ -116,6 +116,21 @@ def bootstrap_service(cluster: str) -> str:
     return f"{cluster}-bootstrap"
 
 
+def broker_tls(cluster: str, broker_id: int) -> str:
+    """The Secret of a broker's certificates and keys."""
+    return f"{broker(cluster, broker_id)}-tls"
+
+
+def listener_authority(cluster_id: UUID) -> str:
+    """The Secret, in the operator's namespace, of the authority that signs listeners'."""
+    return f"plimsoll-{short_id(cluster_id)}-listener-ca"
+
+
+def listener_authority_map(cluster: str) -> str:
+    """The ConfigMap that shows clients what to trust."""
+    return f"{cluster}-listener-ca"
+
+
 def config_map(cluster: str, content: str) -> str:
     return f"{cluster}-broker-config-{content}"
 
@@ -133,5 +148,5 @@ def broker_pod(cluster: str, broker_id: int) -> str:
     return f"{broker(cluster, broker_id)}-0"
 
 
-def bootstrap_address(cluster: str, namespace: str) -> str:
-    return f"{bootstrap_service(cluster)}.{namespace}.svc:{KAFKA_PORT}"
+def bootstrap_address(cluster: str, namespace: str, port: int = KAFKA_PORT) -> str:
+    return f"{bootstrap_service(cluster)}.{namespace}.svc:{port}"

@@ -118,7 +118,7 @@ RIGHTS = (
         verbs=(*READ, "create", "update", "patch", "delete"),
     ),
     Right(
-        why="The logins of Users, each by its name: never listed or watched.",
+        why="Certificates of listeners and logins of Users, by name: never listed or watched.",
         group="",
         resources=("secrets",),
         verbs=("get", "create", "update"),

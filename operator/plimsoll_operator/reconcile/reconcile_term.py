@@ -180,6 +180,7 @@ class Term:
             set_user=self.options.set_user,
             controllers=self.options.controllers,
             operator_namespace=self.options.namespace,
+            server_names=self.options.server_names,
             metrics_from=self.options.metrics_from,
         )
         return self._context

@@ -30,6 +30,7 @@ from plimsoll_operator.kube.seen_objects import INVALID_SPEC
 from plimsoll_operator.manifests.configmap import config_map
 from plimsoll_operator.reconcile.cluster import (
     authorization,
+    listeners,
     members,
     release_versions,
     volume_growth,
@@ -73,7 +74,8 @@ async def reconcile(term: Term) -> None:
     await _limit_movement(term, cluster)
     await authorization.declare(term, cluster)
     try:
-        for manifest in children(context):
+        await listeners.reconcile(term, cluster, context)
+        for manifest in children(context, term.image.listeners):
             await apply_child(term, manifest)
         await create_child(term, config_map(context))
         for manifest in broker_sets(context, term.image.members):
