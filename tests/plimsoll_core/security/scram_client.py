@@ -41,14 +41,19 @@ class ScramClient:
         said = dict(part.split("=", 1) for part in challenge.decode().split(","))
         salt, iterations = base64.b64decode(said["s"]), int(said["i"])
         salted = hashlib.pbkdf2_hmac(self.hash, self.password.encode(), salt, iterations)
-        client_key = hmac.digest(salted, b"Client Key", self.hash)
-        stored_key = hashlib.new(self.hash, client_key).digest()
+        self.client_key = hmac.digest(salted, b"Client Key", self.hash)
         without_proof = f"c={base64.b64encode(self.gs2.encode()).decode()},r={said['r']}".encode()
         self.signed = b",".join((self.bare, challenge, without_proof))
-        signature = hmac.digest(stored_key, self.signed, self.hash)
-        proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
         self.server_key = hmac.digest(salted, b"Server Key", self.hash)
-        return without_proof + b",p=" + base64.b64encode(proof)
+        return self.proven(without_proof, self.signed)
+
+    def proven(self, message: bytes, signed: bytes) -> bytes:
+        """The message with the proof of what was signed."""
+        stored_key = hashlib.new(self.hash, self.client_key).digest()
+        signature = hmac.digest(stored_key, signed, self.hash)
+        proof = bytes(a ^ b for a, b in zip(self.client_key, signature, strict=True))
+        self.signed = signed
+        return message.partition(b",p=")[0] + b",p=" + base64.b64encode(proof)
 
     def check(self, final: bytes) -> bool:
         expected = hmac.digest(self.server_key, self.signed, self.hash)

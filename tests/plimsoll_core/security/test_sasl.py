@@ -73,6 +73,27 @@ def test_login_example_of_rfc_7677_is_what_the_rfc_says() -> None:
     assert proven.server_final == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
+def test_login_of_a_client_that_repeats_its_nonce_is_in_as_with_kafka() -> None:
+    login = Login(a_credential())
+    login.session.handshake(1, "SCRAM-SHA-512")
+    client = ScramClient("alice", "secret", "SCRAM-SHA-512")
+    challenge = login.sends(client.first()).payload
+    repeated = challenge.replace(b"r=", b"r=rOprNGfwEbeRWgbNEkqO", 1)
+    last = client.last(repeated)
+    signed = client.signed.replace(repeated, challenge, 1)
+    last = client.proven(last, signed)
+    assert login.sends(last).logged_in is not None
+
+
+def test_login_with_another_servers_nonce_is_not_in() -> None:
+    login = Login(a_credential())
+    login.session.handshake(1, "SCRAM-SHA-512")
+    client = ScramClient("alice", "secret", "SCRAM-SHA-512")
+    challenge = login.sends(client.first()).payload
+    other = challenge.replace(b"c2VydmVy", b"b3RoZXIh", 1)
+    assert login.sends(client.last(other)).logged_in is None
+
+
 def test_login_wrong_password_and_unknown_user_hear_the_same() -> None:
     wrong = Login(a_credential()).in_full(password="guess")
     unknown = Login(a_credential()).in_full(user="mallory", password="guess")
