@@ -7,6 +7,7 @@ and beside it Apache Kafka; what was seen becomes the table of docs/compatibilit
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,11 +28,18 @@ def main(words: list[str]) -> int:
     options = ["--full", "--beside-kafka", "--record", str(results.RESULTS)]
     options += ["-o", f"timeout={TEST_S}", "-o", f"faulthandler_timeout={TEST_S}"]
     command = [sys.executable, "-m", "pytest", "-v", "--no-header", *options, *PATHS, *words]
-    code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    environment = {**os.environ, "PATH": f"{_go().parent}:{os.environ['PATH']}"}
+    code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
     recorded = json.loads(results.RESULTS.read_text())
     document = results.document(results.DOCUMENT.read_text(), recorded)
     results.DOCUMENT.write_text(document)
     return code
+
+
+def _go() -> Path:
+    """Go's command, installed if it was missing; and a C compiler."""
+    tools = [str(ROOT / "dev" / "conformance_tools.sh")]
+    return Path(subprocess.run(tools, stdout=subprocess.PIPE, text=True, check=True).stdout.strip())
 
 
 if __name__ == "__main__":

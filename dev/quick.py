@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from dev.slow_tests import UNIT
+from dev.tiers import environment
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
@@ -30,12 +31,14 @@ SEEDS = [PYTHON, "-W", "ignore", "-m", "plimsoll_sim", "--seeds", "1..4", "--ste
 
 def started(command: list[str], log: Path | None = None) -> subprocess.Popen[bytes]:
     """In a process group of its own, so that it can be ended with its children."""
+    kept = environment()
     if log is None:
-        return subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+        return subprocess.Popen(command, cwd=ROOT, start_new_session=True, env=kept)
     with log.open("wb") as output:
         return subprocess.Popen(
-            command, cwd=ROOT, start_new_session=True, stdout=output, stderr=subprocess.STDOUT
-        )
+            command, cwd=ROOT, start_new_session=True, stdout=output, stderr=subprocess.STDOUT,
+            env=kept,
+        )  # fmt: skip
 
 
 def ended(process: subprocess.Popen[bytes], limit_s: float) -> int:

@@ -1,9 +1,10 @@
 """`make test`: every tier, in lanes beside each other, one summary, one closing line that counts.
 
-A real Kubernetes waits most of the time, and so do local clusters of processes: each has a lane,
-whose tiers run in turn.  What only computes has a third one, at the lowest priority.  A failing
-tier does not stop the others: one run tells all that is wrong.  Each tier's output is in
-`.cache/tests/`; what failed is printed.  `python dev/tiers.py unit integration` runs just those;
+A real Kubernetes waits most of the time, and so do local clusters and those who are their clients:
+each has a lane, whose tiers run in turn.  What only computes runs beside them at the lowest
+priority, in two lanes, so that both processors have work until the end.  A failing tier does not
+stop the others: one run tells all that is wrong.  Each tier's output is in `.cache/tests/`; what
+failed is printed.  `python dev/tiers.py unit integration` runs just those;
 a single one's output is shown as it comes.
 """
 
@@ -37,7 +38,13 @@ class Lane(enum.Enum):
 
     NODE = enum.auto()  # on the one Kubernetes of this machine
     PROCESSES = enum.auto()  # local clusters of real processes
-    COMPUTING = enum.auto()  # bounds no real time: it gets the processor time that others leave
+    CLIENTS = enum.auto()  # programs of others, which take a local cluster for Kafka
+    COMPUTING = enum.auto()
+    SIMULATION = enum.auto()
+
+
+PATIENT = frozenset({Lane.COMPUTING, Lane.SIMULATION})
+"""They bound no real time: they get the processor time that others leave."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +67,11 @@ TIERS = (
     Tier(name="integration", about="local clusters of real processes, kill -9",
          lane=Lane.PROCESSES, marker="integration", limit_s=2400, paths=("tests/integration",)),
     Tier(name="conformance", about="unmodified Kafka clients and tools",
-         lane=Lane.PROCESSES, marker="conformance", limit_s=900, paths=("tests/conformance",)),
-    Tier(name="spark", about="Spark jobs on this machine", lane=Lane.PROCESSES,
+         lane=Lane.CLIENTS, marker="conformance", limit_s=900, paths=("tests/conformance",)),
+    Tier(name="spark", about="Spark jobs on this machine", lane=Lane.CLIENTS,
          marker="spark", limit_s=1200, paths=("tests/plimsoll_spark",)),
     Tier(name="simulation", about="whole clusters on virtual time: scenarios, mutants, chance",
-         lane=Lane.COMPUTING, marker="simulation", limit_s=4500, paths=("tests/plimsoll_sim",)),
+         lane=Lane.SIMULATION, marker="simulation", limit_s=4500, paths=("tests/plimsoll_sim",)),
     Tier(name="unit", about="pure tests, properties, chart, manifests", lane=Lane.COMPUTING,
          marker="not (simulation or integration or conformance or spark or e2e)", limit_s=2700,
          needs_tools=True),
@@ -87,6 +94,13 @@ class Outcome:
     tests: list[tuple[float, str]] = field(default_factory=list)
 
 
+def environment() -> dict[str, str]:
+    """Ours, but that Python keeps what it compiled.  Many containers forbid it
+    (PYTHONDONTWRITEBYTECODE); then each of a thousand processes compiles what it imports, half of
+    what starting it costs."""
+    return {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 class Processes:
     """Children, each in a group of its own, so that one that hangs takes its children along."""
 
@@ -107,8 +121,9 @@ class Processes:
             return 130
         command = ["nice", "-n", "19", *command] if low_priority else command
         process = subprocess.Popen(
-            command, cwd=ROOT, start_new_session=True, stdout=output, stderr=subprocess.STDOUT
-        )
+            command, cwd=ROOT, start_new_session=True, stdout=output, stderr=subprocess.STDOUT,
+            env=environment(),
+        )  # fmt: skip
         self._running.add(process.pid)
         if low_priority:
             # Sessions share the processor among each other, whatever the niceness within them.
@@ -146,7 +161,9 @@ class Run:
     # --- what tiers need ------------------------------------------------------------------------
 
     def check(self) -> None:
-        self._step("check", "format, lint, types, contracts, tidy", [str(ROOT / "dev/check.sh")])
+        """But for tidy, whose tests are among the unit tier's."""
+        gates = [str(ROOT / "dev" / "check.sh"), "--but-tidy"]
+        self._step("check", "format, lint, types, contracts", gates)
 
     def node(self) -> bool:
         """Kubernetes with our images in it: minutes when cold, nothing when all is done."""
@@ -187,14 +204,14 @@ class Run:
         outcome, report = Outcome(name=tier.name), LOGS / f"{tier.name}.xml"
         report.unlink(missing_ok=True)
         with self._output(tier.name, tier.about) as (output, began):
-            computes = tier.lane is Lane.COMPUTING
+            patient = tier.lane in PATIENT
             # What gets only the processor time that others leave takes as long as it takes.
-            patience = ["-o", "timeout=1200"] if computes else []
+            patience = ["-o", "timeout=1200"] if patient else []
             code = self.processes.run(
                 [str(PYTHON), "-m", "pytest", "-q" if self.live else "-v", "--no-header",
                  "-m", tier.marker, *tier.paths, f"--junitxml={report}",
                  "-o", f"faulthandler_timeout={tier.quiet_s}", *patience],
-                tier.limit_s, output, low_priority=computes and not self.live,
+                tier.limit_s, output, low_priority=patient and not self.live,
             )  # fmt: skip
             judge(outcome, code, report, tier.limit_s)
             outcome.seconds = time.monotonic() - began
@@ -323,7 +340,13 @@ def beside(run: Run, tiers: list[Tier], *, everything: bool) -> None:
             run.check()
         run.tiers(of[Lane.COMPUTING])
 
-    work = (on_the_node, lambda: run.tiers(of[Lane.PROCESSES]), computing)
+    work = (
+        on_the_node,
+        lambda: run.tiers(of[Lane.PROCESSES]),
+        lambda: run.tiers(of[Lane.CLIENTS]),
+        lambda: run.tiers(of[Lane.SIMULATION]),
+        computing,
+    )
     lanes = [threading.Thread(target=one, daemon=True) for one in work]
     for lane in lanes:
         lane.start()

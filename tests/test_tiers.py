@@ -1,10 +1,23 @@
 """`make test` leaves nothing out: every test is of one tier, and lies where that tier looks."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
-from dev.tiers import ROOT, TIERS, Lane, Outcome, Run, Tier, beside, judge, progress, summary
+from dev.tiers import (
+    ROOT,
+    TIERS,
+    Lane,
+    Outcome,
+    Processes,
+    Run,
+    Tier,
+    beside,
+    judge,
+    progress,
+    summary,
+)
 
 MARK = re.compile(r"pytest\.mark\.(\w+)")
 REPORT = """<testsuites><testsuite tests="3" failures="1" errors="0" skipped="1">
@@ -73,6 +86,15 @@ def test_summary_fails_when_one_test_failed_or_none_passed(
     assert summary([Outcome(name="unit")], 4.0) == 1
 
 
+def test_tiers_children_keep_bytecode_where_the_machine_forbids_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    with (tmp_path / "output").open("w") as output:
+        code = "import sys; sys.exit(sys.dont_write_bytecode)"
+        assert Processes().run([sys.executable, "-c", code], 60, output) == 0
+
+
 def test_progress_names_the_test_that_ended_last(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("collecting ...\ntests/a.py::test_b PASSED [ 12%]\ntests/a.py::test_c[x-y] FAIL")
@@ -106,6 +128,22 @@ def test_run_of_everything_takes_every_tier_once_and_the_node_first() -> None:
     assert sorted(run.asked) == sorted(["node", "tools", "check", *(tier.name for tier in TIERS)])
     assert run.asked.index("node") < run.asked.index("e2e")
     assert run.asked.index("tools") < run.asked.index("unit")
+
+
+def test_tidy_is_left_out_of_the_gates_alone_and_is_a_part_of_the_unit_tier() -> None:
+    class Steps(RecordedRun):
+        def _step(self, name: str, about: str, *commands: list[str]) -> bool:
+            assert name == "check"
+            assert commands == ([str(ROOT / "dev" / "check.sh"), "--but-tidy"],)
+            return True
+
+    Steps(node_comes_up=True).check()
+    assert 'gate "tidy" .venv/bin/python -m pytest' in (ROOT / "dev" / "check.sh").read_text()
+    (unit,) = [tier for tier in TIERS if tier.name == "unit"]
+    assert (ROOT / "tests" / "test_tidy.py").is_relative_to(ROOT / unit.paths[0])
+    assert "pytest.mark" not in (ROOT / "tests" / "test_tidy.py").read_text().replace(
+        "pytest.mark.parametrize", ""
+    )
 
 
 def test_run_without_a_node_leaves_out_the_tier_on_it_alone() -> None:

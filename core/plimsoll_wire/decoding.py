@@ -16,9 +16,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple
 
-from kio.schema.errors import ErrorCode
-
 from plimsoll_wire.encoding import FIXED, shape
+from plimsoll_wire.kio_schemas import ErrorCode
 from plimsoll_wire.primitives import BytesReader, MalformedMessage
 
 _ERROR_CODES = {int(code): code for code in ErrorCode}

@@ -52,13 +52,19 @@ class ApacheKafka:
         version: str = BROKER_VERSION,
         configs: dict[str, str] | None = None,
         heap_mb: int = HEAP_MB,
+        advertised_ports: tuple[int, ...] = (),
     ) -> None:
+        """`advertised_ports`: of proxies, one before each node, that clients are sent to; nodes
+        speak to each other past them."""
         self.directory = directory
         self.brokers = brokers
         self.version = version
         self.configs = dict(configs or {})
         self.heap_mb = heap_mb
+        self.advertised_ports = advertised_ports
         self.ports: tuple[int, ...] = ()
+        # Of the nodes among themselves, where clients are sent to proxies.
+        self._internal_ports: tuple[int, ...] = ()
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
@@ -128,8 +134,9 @@ class ApacheKafka:
         self.stop()
 
     def _start_once(self, jars: KafkaJars) -> None:
-        with kernel_picked_ports(self.brokers + 1) as ports:
-            controller_port, self.ports = ports[0], tuple(ports[1:])
+        with kernel_picked_ports(2 * self.brokers + 1) as ports:
+            controller_port, self.ports = ports[0], tuple(ports[1 : self.brokers + 1])
+            self._internal_ports = tuple(ports[self.brokers + 1 :])
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "log4j2.properties").write_text(_LOG4J2)
@@ -177,6 +184,17 @@ class ApacheKafka:
             "group.initial.rebalance.delay.ms": "0",
             "auto.create.topics.enable": "false",
         }
+        if self.advertised_ports:
+            internal = f"INTERNAL://127.0.0.1:{self._internal_ports[node]}"
+            proxied = f"PLAINTEXT://127.0.0.1:{self.advertised_ports[node]}"
+            properties |= {
+                "listeners": f"{listeners},{internal}",
+                "advertised.listeners": f"{proxied},{internal}",
+                "inter.broker.listener.name": "INTERNAL",
+                "listener.security.protocol.map": (
+                    "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
+                ),
+            }
         if node == 0:
             properties["process.roles"] = "broker,controller"
             properties["listeners"] += f",CONTROLLER://127.0.0.1:{controller_port}"

@@ -41,6 +41,7 @@ class Peer:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="what takes minutes, too")
     parser.addoption("--beside-kafka", action="store_true", help="and against Apache Kafka")
+    parser.addoption("--confluent-kafka-python", help="a checkout of its repository, with tests")
     parser.addoption("--record", help="the file into which outcomes of clients are written")
 
 
@@ -50,18 +51,27 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    beside = metafunc.config.getoption("--beside-kafka", default=False)
+    peers = ["plimsoll", "kafka"] if beside else ["plimsoll"]
     if "peer" in metafunc.fixturenames:
-        beside = metafunc.config.getoption("--beside-kafka", default=False)
-        peers = ["plimsoll", "kafka"] if beside else ["plimsoll"]
         metafunc.parametrize("peer", peers, indirect=True, scope="session")
+    elif "peer_name" in metafunc.fixturenames:  # the test's cluster is its own
+        metafunc.parametrize("peer_name", peers)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     ours = [item for item in items if HERE in item.path.parents]
     for item in ours:
         item.add_marker(pytest.mark.conformance)
-    if not config.getoption("--full", default=False):
-        left_out = [item for item in ours if item.get_closest_marker("full")]
+    full = config.getoption("--full", default=False)
+    checkout = config.getoption("--confluent-kafka-python", default=None)
+    left_out = [
+        item
+        for item in ours
+        if (item.get_closest_marker("full") and not full)
+        or (item.path.name == "test_python_suite.py" and not checkout)
+    ]
+    if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
 

@@ -74,7 +74,8 @@ def cell_of(item: pytest.Item, mark: pytest.Mark) -> tuple[str, str, tuple[str, 
     params = callspec.params if callspec else {}
     if "jars" in params:
         client = client.format(jars=params["jars"].rpartition(".")[0])
-    peers = PEERS if mark.kwargs.get("both") else (params.get("peer", PEERS[0]),)
+    asked = params.get("peer", params.get("peer_name", PEERS[0]))
+    peers = PEERS if mark.kwargs.get("both") else (asked,)
     return client, feature, peers
 
 

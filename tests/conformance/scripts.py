@@ -9,7 +9,7 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import aiokafka
@@ -197,10 +197,11 @@ def end_of(bootstrap: str, topic: str, partition: int) -> int:
     return high
 
 
-def dump_segment(segment: Path, jars: KafkaJars) -> str:
+def dump_segments(files: Sequence[Path], jars: KafkaJars) -> str:
     """Kafka's own reader of segments and indexes; what it printed."""
+    named = ",".join(map(str, files))
     done = subprocess.run(
-        jars.command(jars.dump_log_segments, "--deep-iteration", "--files", str(segment)),
+        jars.command(jars.dump_log_segments, "--deep-iteration", "--files", named),
         check=False,
         capture_output=True,
         text=True,

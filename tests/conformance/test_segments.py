@@ -38,9 +38,10 @@ def test_dump_log_segments_reads_every_record_without_complaint(
     assert len(logs) > PARTITIONS, "segments rolled"
     dumped = 0
     for suffix in (".log", ".index", ".timeindex"):
-        for path in partition_files(cluster, "dumped", 0, suffix):
-            printed = scripts.dump_segment(path, jars)
-            low = printed.lower()
-            assert not [word for word in COMPLAINTS if word in low.replace("isvalid", "")], printed
-            dumped += printed.count("| offset:")
+        files = partition_files(cluster, "dumped", 0, suffix)
+        printed = scripts.dump_segments(files, jars)
+        assert [str(file) for file in files if f"Dumping {file}" not in printed] == []
+        low = printed.lower()
+        assert not [word for word in COMPLAINTS if word in low.replace("isvalid", "")], printed
+        dumped += printed.count("| offset:")
     assert dumped == PARTITIONS * EACH

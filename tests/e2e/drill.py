@@ -83,6 +83,21 @@ class Drill:
                 return None
         return True
 
+    def waiting_for(self, broker: int) -> list[str] | None:
+        """Partitions at or below their min ISR whose ISR a replica on this broker has yet to join;
+        None: they cannot be read now."""
+        waiting = []
+        for topic, (_, _, min_isr) in TOPICS.items():
+            found = self.view(topic)
+            if found is None:
+                return None
+            waiting += [
+                f"{topic}-{p['partition']}: ISR {p['isr']} of {p['replicas']}"
+                for p in found
+                if broker in p["replicas"] and broker not in p["isr"] and len(p["isr"]) <= min_isr
+            ]
+        return waiting
+
     def hosts(self) -> Counter[int]:
         """How many replicas each broker has, those of the verifications' groups included."""
         counts: Counter[int] = Counter()

@@ -43,6 +43,12 @@ def status(cluster: LocalCluster) -> dict[str, Any]:
     return found
 
 
+def gone(cluster: LocalCluster, broker: int) -> bool:
+    """Whether a broker is no member any more."""
+    last = [r for r in cluster.metadata_records() if r["type"] == "MembersChanged"][-1:]
+    return bool(last) and broker not in last[0]["broker_ids"]
+
+
 def test_topic_of_offsets_of_one_broker_is_on_three_once_there_are_three(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     cluster = LocalCluster(tmp_path / "c", brokers=None, files=[declare(file, 1)])
@@ -77,3 +83,8 @@ def test_topic_of_offsets_of_one_broker_is_on_three_once_there_are_three(tmp_pat
         cluster.wait_restarted(0, old)
         cluster.wait_isr(OFFSETS, 3)
         wait_for("it is counted", lambda: status(cluster).get("groups") == {"total": 1}, 60)
+    declare(file, 2)
+    with cluster:
+        wait_for("broker 2 has left", lambda: gone(cluster, 2), 120)
+        cluster.wait_isr(OFFSETS, 2, 60)
+        assert committed(cluster) == 42

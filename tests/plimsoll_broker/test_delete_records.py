@@ -13,6 +13,8 @@ from plimsoll_broker.storage.offset_file import OffsetFile
 from plimsoll_core.errors import Code
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.batches import parse_header
+from plimsoll_wire.headers import request_frame
+from plimsoll_wire.messages import decode_response, encode_request
 
 KEPT = {"retention.ms": "-1"}
 """What only a client deletes: these records are old."""
@@ -51,6 +53,37 @@ async def test_delete_records_is_answered_when_every_in_sync_log_begins_there(
     assert (await client.latest("t", timestamp=-2)) == (Code.NONE, 5)
     assert (await client.fetch("t", 4)).code == Code.OFFSET_OUT_OF_RANGE
     assert (await client.fetch("t", 5)).records
+
+
+async def test_list_offsets_sent_behind_delete_records_tells_where_the_log_begins_now(
+    controller: Controller, three: Three
+) -> None:
+    """confluent-kafka's own suite sends both without waiting in between."""
+    controller.create("t", (0, 1, 2), **KEPT)
+    await written(three[0])
+    deletion = {"partition_index": 0, "offset": 5}
+    question = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -2}
+    values = {"topics": [{"name": "t", "partitions": [deletion]}], "timeout": 5_000}
+    asked = {
+        "replica_id": -1,
+        "isolation_level": 0,
+        "topics": [{"name": "t", "partitions": [question]}],
+    }
+    frames = (
+        request_frame(ApiKey.DELETE_RECORDS, 1, 1, "test", encode_request(21, 1, values)),
+        request_frame(ApiKey.LIST_OFFSETS, 5, 2, "test", encode_request(2, 5, asked)),
+    )
+    reader, writer = await asyncio.open_connection("127.0.0.1", three[0].server.port)
+    writer.write(b"".join(map(bytes, frames)))
+    replies = []
+    for _ in frames:
+        size = int.from_bytes(await reader.readexactly(4))
+        replies.append((await reader.readexactly(size))[4:])
+    writer.close()
+    deleted = decode_response(ApiKey.DELETE_RECORDS, 1, replies[0])
+    told = decode_response(ApiKey.LIST_OFFSETS, 5, replies[1])
+    assert deleted.topics[0].partitions[0].low_watermark == 5
+    assert told.topics[0].partitions[0].offset == 5
 
 
 async def test_records_of_an_internal_topic_are_no_clients_to_delete(three: Three) -> None:

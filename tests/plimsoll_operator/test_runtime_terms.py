@@ -10,11 +10,13 @@ import pytest
 from msgspec.structs import replace
 from tests.plimsoll_operator.test_group_commit import CLUSTER, MemoryLog, a_registration
 
-from plimsoll_core.cluster.records import ControllerChanged, SnapshotTaken
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.records import ControllerChanged, SnapshotTaken, TopicConfigured
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.ids import BrokerId, MetadataOffset
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.requests import (
+    BrokerProvenDead,
     CreateTopics,
     Heartbeat,
     HeartbeatAnswer,
@@ -24,6 +26,11 @@ from plimsoll_core.messages.requests import (
     RegisterBroker,
     Registered,
     TopicsAnswer,
+)
+from plimsoll_core.messages.topic_changes import (
+    AlterTopicConfigs,
+    ConfigChange,
+    TopicConfigChanges,
 )
 from plimsoll_operator.controller import controller_term, decision_clock
 from plimsoll_operator.controller.controller_term import Controller
@@ -232,6 +239,70 @@ async def test_long_decision_is_not_made_over_and_over_while_the_log_is_full() -
         assert answer.reason == "NotController"
         assert log.turned_away < 10, "it was tried again and again"
         log.full = False
+        await controller.stop()
+        await task
+
+
+class LogThatFillsUp(LogWithoutRoom):
+    """Takes a batch that changes a min ISR, and then no more."""
+
+    async def append(self, batch: Batch) -> None:
+        await super().append(batch)
+        self.full = any(isinstance(one, TopicConfigured) for one in decode_records(batch))
+
+
+async def test_min_isr_reaches_all_partitions_though_the_log_was_full_half_way() -> None:
+    """Found by simulation (seeds 1612436, 1613885): the term went on, and nobody else did."""
+    log = LogThatFillsUp()
+    controller = a_controller(log)
+    controller.settings = Settings(slice_partitions_max=1, default_min_isr=1)
+    spread = asyncio.Event()
+
+    def note(_: ClusterImage, image: ClusterImage, records: object) -> None:
+        if {p.min_isr for p in image.partitions.values()} == {2}:
+            spread.set()
+
+    controller.subscribe(note)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        await take_part(controller, 1)
+        topic = NewTopic(name="orders", partitions=3, replication_factor=1)
+        await controller.request(CreateTopics(topics=(topic,)))
+        change = ConfigChange(name="min.insync.replicas", value="2")
+        wish = TopicConfigChanges(topic="orders", changes=(change,))
+        answer = await controller.request(AlterTopicConfigs(topics=(wish,)))
+        assert isinstance(answer, Refused)
+        assert sorted(p.min_isr for p in controller.image.partitions.values()) == [1, 1, 2]
+        log.full = False
+        await spread.wait()
+        assert controller.epoch == 1, "no other term was needed"
+        await controller.stop()
+        await task
+
+
+async def test_fence_that_is_dropped_by_a_full_log_leaves_no_memory_of_its_elections() -> None:
+    """What the controller remembers of a decision that was dropped is put right."""
+    log = LogWithoutRoom()
+    controller = a_controller(log)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        for broker_id in (1, 2):
+            await take_part(controller, broker_id)
+        topic = NewTopic(name="orders", assignment=((BrokerId(1), BrokerId(2)),))
+        await controller.request(CreateTopics(topics=(topic,)))
+        (partition,) = controller.image.partitions.values()
+        log.full = True
+        gone = controller.image.brokers[BrokerId(1)]
+        proof = BrokerProvenDead(
+            broker_id=gone.id, broker_epoch=gone.broker_epoch, evidence="its pod is gone"
+        )
+        assert isinstance(await controller.request(proof), Refused)
+        assert partition.key not in controller.soft.displaced, "1 still leads"
+        log.full = False
+        await controller.request(proof)
+        assert partition.key in controller.soft.displaced
         await controller.stop()
         await task
 

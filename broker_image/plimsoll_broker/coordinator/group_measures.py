@@ -9,6 +9,7 @@ nothing, and tells nothing to clients.  Source: docs/protocol.md §5.8.2.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +23,13 @@ from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.admin import STATES, seen_state
-from plimsoll_core.groups.lag import EndHistory, FurthestBehind, topic_lag
+from plimsoll_core.groups.lag import (
+    EndHistory,
+    FurthestBehind,
+    GroupPartition,
+    StandingPartitions,
+    topic_lag,
+)
 from plimsoll_core.groups.operations import CommitOffsets, OffsetsCommitted, Operation
 from plimsoll_core.groups.state import CommittedOffset
 
@@ -85,7 +92,8 @@ class GroupMeasures:
         self._manager = manager
         self._shards = shards
         self._series_max = series_max
-        self._ends = LogEnds(manager)
+        self._ends = LogEnds(manager, PARTITIONS_MAX)
+        self._standing = StandingPartitions(PARTITIONS_MAX)
 
     @property
     def measures_lag(self) -> bool:
@@ -128,6 +136,7 @@ class GroupMeasures:
 
     async def _lags(self) -> tuple[FurthestBehind, int]:
         lags, now_ms, unknown = FurthestBehind(self._series_max), self._manager.now_ms(), 0
+        wall_ms = time.time_ns() // 1_000_000
 
         def history(index: int, offset: CommittedOffset) -> EndHistory | None:
             nonlocal unknown
@@ -136,10 +145,16 @@ class GroupMeasures:
             unknown += found is None
             return found
 
+        def stood(index: int, offset: CommittedOffset) -> int | None:
+            key = GroupPartition(group_id, topic, index)
+            committed_ms = now_ms - max(wall_ms - offset.commit_ms, 0)
+            return self._standing.since_ms(key, offset.offset, committed_ms)
+
         async for group_id, topic, committed in in_slices(self._topics()):
-            lag = topic_lag(group_id, topic, committed, history, now_ms)
+            lag = topic_lag(group_id, topic, committed, history, stood, now_ms)
             if lag is not None:
                 lags.add(lag)
+        self._standing.looked()
         return lags, unknown
 
     def _key(self, topic: str, index: int, offset: CommittedOffset) -> PartitionKey | None:

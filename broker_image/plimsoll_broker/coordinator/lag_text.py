@@ -24,6 +24,10 @@ _FAMILIES = (
         "plimsoll_group_committed_position",
         "The offsets that a group has committed for a topic, added up: grows while it reads",
     ),
+    (
+        "plimsoll_group_stuck_seconds",
+        "For how long, at least, a partition with unread records has stood, the longest of a topic",
+    ),
 )
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
@@ -35,7 +39,7 @@ async def lag_text(lags: Sequence[TopicLag]) -> bytes:
     )
     async for lag in in_slices(lags):
         group, topic = lag.group_id.translate(_ESCAPES), lag.topic.translate(_ESCAPES)
-        values = (lag.records, lag.behind_ms / 1000, lag.position)
+        values = (lag.records, lag.behind_ms / 1000, lag.position, lag.stuck_ms / 1000)
         for (name, _), rows, value in zip(_FAMILIES, parts, values, strict=True):
             rows.append(f'{name}{{group="{group}",topic="{topic}"}} {value}\n'.encode())
     return b"".join(row for rows in parts for row in rows)

@@ -1,9 +1,11 @@
 """Where the logs end for which groups have committed offsets: looked at every few seconds.
 
-Owned by `group_measures`, which says which partitions.  Of a partition that is in sync here the
-broker's own log tells; the leaders of the others are asked, as followers ask them (ListOffsets on
-the replication port), some hundred partitions a request and one leader after another.  A leader
-that does not answer is left alone until the next look: what it said last still stands.
+A broker that may come to coordinate groups notes the ends of all its own logs, so that the age of
+what a group has not read does not begin anew when the group's coordinator moves here.  Owned by
+`group_measures`, which says which partitions.  Of a partition that is in sync here the broker's own
+log tells; the leaders of the others are asked, as followers ask them (ListOffsets on the
+replication port), some hundred partitions a request and one leader after another.  A leader that
+does not answer is left alone until the next look: what it said last still stands.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.cluster import listener_peers
+from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
 from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.lag import EndHistory
@@ -33,11 +36,12 @@ _CORRELATION_BYTES = 4
 
 
 class LogEnds:
-    """`manager`: of this broker, which knows the metadata."""
+    """`manager`: of this broker, which knows the metadata.  `most`: partitions at a time."""
 
-    def __init__(self, manager: ReplicaManager) -> None:
+    def __init__(self, manager: ReplicaManager, most: int) -> None:
         self._manager = manager
-        # Of every partition that was asked for last.
+        self._most = most
+        # Of every partition that was asked for last, and of those that are in sync here.
         self._histories: dict[PartitionKey, EndHistory] = {}
         self._numbers = count(1)
 
@@ -46,13 +50,20 @@ class LogEnds:
         return self._histories.get(key)
 
     async def look(self, wanted: Sequence[PartitionKey]) -> None:
-        """Where they end now; the others are forgotten."""
-        self._histories = {k: self._histories[k] for k in wanted if k in self._histories}
+        """Where they end now, and the logs here; the others are forgotten."""
+        kept = dict.fromkeys(wanted)
+        async for key in in_slices(self._own_partitions()):
+            if len(kept) < self._most:
+                kept[key] = None
+        self._histories = {k: self._histories[k] for k in kept if k in self._histories}
         elsewhere: dict[BrokerId, list[Partition]] = {}
-        async for key in in_slices(wanted):
+        asked = set(wanted)
+        async for key in in_slices(kept):
             image = self._manager.image
             partition = None if image is None else image.partitions.get(key)
             if partition is None or self._here(partition) or partition.leader is None:
+                continue
+            if key not in asked:
                 continue
             elsewhere.setdefault(partition.leader, []).append(partition)
         for leader, partitions in sorted(elsewhere.items()):
@@ -60,6 +71,13 @@ class LogEnds:
                 await self._ask(leader, partitions)
             except (PeerLost, MalformedMessage):
                 continue
+
+    def _own_partitions(self) -> list[PartitionKey]:
+        """Of the logs here, if this broker may coordinate groups."""
+        manager = self._manager
+        if not any(hosted.name == GROUP_OFFSETS for hosted in manager):
+            return []
+        return [hosted.key for hosted in manager if hosted.name != GROUP_OFFSETS]
 
     def _note(self, key: PartitionKey, end: int) -> None:
         self._histories.setdefault(key, EndHistory()).note(end, self._manager.now_ms())

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable
 from functools import partial
 from typing import Any, NamedTuple
 
 from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.handlers.forward import timeout_ms_of
-from plimsoll_broker.handlers.large_messages import Aside, things
+from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, Aside, is_short, things
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Reply, RequestContext
@@ -24,7 +25,7 @@ from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.errors import Code
 from plimsoll_core.replica.waiters import AckWaiter
-from plimsoll_wire.messages import encode_response
+from plimsoll_wire.messages import decode_request, encode_response
 
 TIMEOUT_MS_MAX = 10 * 60 * 1000
 
@@ -35,7 +36,11 @@ class _AskedDeletion(NamedTuple):
     offset: int
 
 
-def _asked(request: Any) -> tuple[list[_AskedDeletion], Counter[tuple[str, int]]]:
+_Times = Counter[tuple[str, int]]
+"""How often each partition is named."""
+
+
+def _asked(request: Any) -> tuple[list[_AskedDeletion], _Times]:
     """Every partition that is named, and how often."""
     asked = [
         _AskedDeletion(topic.name, partition.partition_index, partition.offset)
@@ -97,21 +102,44 @@ class DeleteRecordsHandler:
         self._manager = manager
         self._aside = aside or Aside()
 
-    async def __call__(self, context: RequestContext) -> Reply:
-        aside = self._aside
-        request = await aside.decoded(context)
-        asked, times = await aside.some(things(context), partial(_asked, request))
-        deletions = []
-        async for each in in_slices(asked):
-            again = times[each.topic, each.partition] > 1
-            deletions.append(_Deletion(Code.INVALID_REQUEST) if again else self._begin(each))
+    def __call__(self, context: RequestContext) -> Awaitable[Reply]:
+        """What a short one asks for is so before anything is answered that its client has sent
+        behind it: ListOffsets, say."""
+        if not is_short(context):
+            return self._long(context)
+        request = decode_request(context.api_key, context.api_version, context.body)
+        asked, times = _asked(request)
+        if len(asked) > THINGS_AT_ONCE:
+            return self._begun_in_slices(context, request, asked, times)
+        return self._ended(context, request, asked, [self._begin(each, times) for each in asked])
+
+    async def _long(self, context: RequestContext) -> Reply:
+        request = await self._aside.decoded(context)
+        asked, times = await self._aside.some(things(context), partial(_asked, request))
+        return await self._begun_in_slices(context, request, asked, times)
+
+    async def _begun_in_slices(
+        self, context: RequestContext, request: Any, asked: list[_AskedDeletion], times: _Times
+    ) -> Reply:
+        deletions = [self._begin(each, times) async for each in in_slices(asked)]
+        return await self._ended(context, request, asked, deletions)
+
+    async def _ended(
+        self,
+        context: RequestContext,
+        request: Any,
+        asked: list[_AskedDeletion],
+        deletions: list[_Deletion],
+    ) -> Reply:
         await self._save(deletions)
         await self._wait(deletions, timeout_ms_of(request))
         told = [deletion.told() async for deletion in in_slices(deletions)]
-        return await aside.some(len(asked), partial(_reply, context, asked, told))
+        return await self._aside.some(len(asked), partial(_reply, context, asked, told))
 
-    def _begin(self, asked: _AskedDeletion) -> _Deletion:
+    def _begin(self, asked: _AskedDeletion, times: _Times) -> _Deletion:
         """The leader's own log begins there from now on."""
+        if times[asked.topic, asked.partition] > 1:
+            return _Deletion(Code.INVALID_REQUEST)
         if is_internal(asked.topic):
             return _Deletion(Code.INVALID_TOPIC_EXCEPTION)
         manager = self._manager

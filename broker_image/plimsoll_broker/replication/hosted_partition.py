@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig, TimeLimits
-from plimsoll_core.cluster.cluster_configs import BROKER_DEFAULTS
+from plimsoll_core.cluster.cluster_configs import BROKER_DEFAULTS, RETENTION_CHECK, own_integer
 from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
 from plimsoll_core.cluster.topic_configs import integer_of
 from plimsoll_core.replica.replica import Replica
@@ -31,7 +31,11 @@ def effective_configs(topic: Topic | None, broker_configs: Mapping[str, str]) ->
 
 def log_config(topic: Topic, broker_configs: Mapping[str, str]) -> LogConfig:
     """What its logs obey."""
-    return LogConfig.of(effective_configs(topic, broker_configs), holes=topic.compacted)
+    return LogConfig.of(
+        effective_configs(topic, broker_configs),
+        holes=topic.compacted,
+        active_kept_ms=own_integer(broker_configs, RETENTION_CHECK),
+    )
 
 
 class Hosted:

@@ -28,30 +28,17 @@ from plimsoll_broker.server.dispatch import (
     RequestContext,
     Route,
 )
-from plimsoll_broker.server.listener_stats import ServerStats
 from plimsoll_broker.server.overdue_connections import Conduct
 from plimsoll_broker.server.receiving import RequestReceiver
+from plimsoll_broker.server.reply_slot import ReplySlot
+from plimsoll_broker.server.server_stats import ServerStats
+from plimsoll_broker.server.turn_budget import TurnBudget
 from plimsoll_broker.server.unsent_replies import ReplySender
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.framing import FrameTooLarge
 from plimsoll_wire.headers import RequestHeader, parse_request_header
 from plimsoll_wire.primitives import MalformedMessage
-
-
-class _Slot:
-    """A request whose reply cannot be sent yet.  `kept`: bytes that it has of the intake; `held`:
-    bytes of its reply."""
-
-    __slots__ = ("address", "future", "held", "kept", "reply")
-
-    def __init__(self, header: RequestHeader) -> None:
-        self.address = (header.api_key, header.api_version, header.correlation_id)
-        self.reply: Reply | None = None
-        self.held = 0
-        self.kept = 0
-        self.future: asyncio.Future[Reply | None] | None = None
-
 
 SMALL_BYTES = 4 * 1024
 """A request's bytes that may stay in the intake's account until it is answered."""
@@ -68,6 +55,7 @@ class SessionOwner:
     limits: ListenerLimits
     memory: ClientMemory | None
     stats: ServerStats
+    turns: TurnBudget
     opened: Callable[[Session], bool]
     heard: Callable[[Session], None]
     closed: Callable[[Session], None]
@@ -85,7 +73,7 @@ class Session(asyncio.BufferedProtocol):
         self._owner = owner
         self._limits = limits = owner.limits
         self._memory = memory = owner.memory
-        self._slots: deque[_Slot] = deque()
+        self._slots: deque[ReplySlot] = deque()
         self._transport: asyncio.Transport | None = None
         self._reading = True
         self._output_full = False
@@ -104,6 +92,8 @@ class Session(asyncio.BufferedProtocol):
         self._owing: float | None = None
         self._starved: float | None = None
         self._half_closed: float | None = None
+        # Whether what is here waits for a later turn of the loop.
+        self._postponed = False
 
     # --- the transport's calls --------------------------------------------------------------------
 
@@ -148,7 +138,7 @@ class Session(asyncio.BufferedProtocol):
         """It sends no more; what it waits for is still answered, and then the connection closed.
         A follower does not do that: it is gone, and counts for nothing from now on."""
         self._half_closed = self._loop.time()
-        return not self.is_broker and (bool(self._slots) or not self._may_serve())
+        return not self.is_broker and bool(self._slots or self._postponed or not self._may_serve())
 
     def pause_writing(self) -> None:
         self._output_full = True
@@ -204,11 +194,16 @@ class Session(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._pump()
 
+    def _go_on(self) -> None:
+        """The turn of the loop has come for which this session waited."""
+        self._postponed = False
+        self._pump()
+
     def _pump(self) -> None:
-        """Serve the frames that are there, as long as nothing is full."""
+        """Serve the frames that are there, as long as nothing is full and the turn lasts."""
         may_serve = True
         try:
-            while may_serve := self._may_serve():
+            while may_serve := self._may_serve() and self._has_turn():
                 received = self._receiver.next_frame()
                 if received is None:
                     break
@@ -222,6 +217,14 @@ class Session(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001 - whatever it is, only this client pays
             self._broke(self._handling, error)
         self._adjust_reading(may_serve=may_serve)
+
+    def _has_turn(self) -> bool:
+        """False: what is here waits for a later turn of the loop."""
+        turns = self._owner.turns
+        if not self._postponed and turns.is_spent(self._loop):
+            self._postponed = True
+            turns.wait(self._loop, self._go_on)
+        return not self._postponed
 
     def _may_serve(self) -> bool:
         if self._transport is None or self._output_full or self._connection.ending:
@@ -278,7 +281,7 @@ class Session(asyncio.BufferedProtocol):
             if isinstance(result, _AT_ONCE):
                 self._answer(header, result)
                 return
-            slot = _Slot(header)
+            slot = ReplySlot(header)
             slot.kept = self._receiver.keeps(frame, charged, parsed=header.api_key == ApiKey.FETCH)
             charged = 0
         finally:
@@ -290,7 +293,7 @@ class Session(asyncio.BufferedProtocol):
             # The transport itself still has a view of it.
             self._loop.call_soon(self._free, slot, frame)
 
-    def _free(self, slot: _Slot, frame: bytearray) -> None:
+    def _free(self, slot: ReplySlot, frame: bytearray) -> None:
         """What was read of a request that waits is kept; its bytes need not be."""
         if slot.kept:
             slot.kept -= self._receiver.freed(frame)
@@ -318,7 +321,7 @@ class Session(asyncio.BufferedProtocol):
     # --- replies ----------------------------------------------------------------------------------
 
     def _answer(self, header: RequestHeader, reply: Reply) -> None:
-        slot = _Slot(header)
+        slot = ReplySlot(header)
         slot.reply = reply
         slot.held = self._sender.hold(reply)
         if self._slots:
@@ -326,7 +329,7 @@ class Session(asyncio.BufferedProtocol):
         else:
             self._send(slot)
 
-    def _completed(self, slot: _Slot, future: asyncio.Future[Reply | None]) -> None:
+    def _completed(self, slot: ReplySlot, future: asyncio.Future[Reply | None]) -> None:
         """Its reply is held from now on; whatever is due is sent."""
         self._receiver.give_back(slot.kept)
         slot.kept = 0
@@ -337,7 +340,7 @@ class Session(asyncio.BufferedProtocol):
         self._take(slot, future)
         self._send_what_is_due()
 
-    def _take(self, slot: _Slot, future: asyncio.Future[Reply | None]) -> None:
+    def _take(self, slot: ReplySlot, future: asyncio.Future[Reply | None]) -> None:
         """Hold its reply, if it has one, also when its turn comes before it was told so."""
         if slot.reply is None and not future.cancelled() and future.exception() is None:
             slot.reply = future.result()
@@ -362,7 +365,7 @@ class Session(asyncio.BufferedProtocol):
             # What came meanwhile waits; while it is read, whatever came has been served.
             self.wake()
 
-    def _went_well(self, slot: _Slot, future: asyncio.Future[Reply | None]) -> bool:
+    def _went_well(self, slot: ReplySlot, future: asyncio.Future[Reply | None]) -> bool:
         """False when the connection had to go instead."""
         if future.cancelled():
             self.close("cancelled")
@@ -375,7 +378,7 @@ class Session(asyncio.BufferedProtocol):
             return False
         return True
 
-    def _report(self, slot: _Slot, error: BaseException) -> None:
+    def _report(self, slot: ReplySlot, error: BaseException) -> None:
         """The client's fault is counted as what it is; anything else is a bug of ours."""
         if not isinstance(error, MalformedMessage | CloseConnection):
             self._broke(slot.address[0], error)
@@ -389,7 +392,7 @@ class Session(asyncio.BufferedProtocol):
             self._owner.stats.handler_failures.met(api_key, error)
         self.close("handler-failed")
 
-    def _send(self, slot: _Slot) -> None:
+    def _send(self, slot: ReplySlot) -> None:
         assert slot.reply is not None, "there is something to send"
         if self._transport is not None:
             self._owner.stats.bytes_out += self._sender.send(*slot.address, slot.reply, slot.held)

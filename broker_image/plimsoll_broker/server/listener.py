@@ -15,8 +15,9 @@ from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits, RequestOrder
 from plimsoll_broker.server.connection_session import Session, SessionOwner
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.listener_stats import ServerStats
 from plimsoll_broker.server.overdue_connections import overdue
+from plimsoll_broker.server.server_stats import ServerStats
+from plimsoll_broker.server.turn_budget import TurnBudget
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_net.handshakes import Accepting, HandshakeQueue
@@ -65,6 +66,7 @@ class Server:
             limits=self.limits,
             memory=memory,
             stats=self.stats,
+            turns=TurnBudget(),
             opened=self._opened,
             heard=self._open.requested,
             closed=self._open.closed,

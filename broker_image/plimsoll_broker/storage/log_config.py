@@ -27,7 +27,8 @@ class TimeLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """None = unlimited, or never.  `compact`: the last record of each key stays, within `limits`;
+    """None = unlimited, or never.  `active_kept_ms`: for so long after its last write age does not
+    take the newest segment.  `compact`: the last record of each key stays, within `limits`;
     `holes`: that is so, or once was."""
 
     segment_bytes: int = 2**30
@@ -36,6 +37,7 @@ class LogConfig:
     index_interval_bytes: int = 4096
     retention_ms: int | None = _WEEK_MS
     retention_bytes: int | None = None
+    active_kept_ms: int = 300_000
     delete: bool = True
     compact: bool = False
     holes: bool = False
@@ -44,7 +46,9 @@ class LogConfig:
     flush_ms: int | None = None
 
     @classmethod
-    def of(cls, configs: Mapping[str, str], *, holes: bool = False) -> LogConfig:
+    def of(
+        cls, configs: Mapping[str, str], *, holes: bool = False, active_kept_ms: int = 300_000
+    ) -> LogConfig:
         """From Kafka's topic config names.  `holes`: the topic was compacted before."""
         default = cls()
 
@@ -76,6 +80,7 @@ class LogConfig:
             index_interval_bytes=number("index.interval.bytes", default.index_interval_bytes),
             retention_ms=limit("retention.ms", default.retention_ms),
             retention_bytes=limit("retention.bytes", default.retention_bytes),
+            active_kept_ms=active_kept_ms,
             delete="delete" in configs.get(CLEANUP_POLICY, "delete"),
             compact=compact,
             holes=holes or compact,

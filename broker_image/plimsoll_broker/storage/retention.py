@@ -1,5 +1,8 @@
 """Which segments of a log retention lets go: the oldest ones, whole, never above what is committed.
 
+Age takes the newest segment, too, but not while it is written to: Kafka looks every five minutes,
+and clients rely on reading back what they have just written with times of long ago.
+
 Called by `Log`, which drops them.  Source: Kafka's retention.ms and retention.bytes.
 """
 
@@ -42,11 +45,18 @@ def due(
             break
         if not surplus and not _expired(segment, config.retention_ms, now_ms):
             break
+        if active and _written_within(segment, config.active_kept_ms, now_ms):
+            break
         size -= segment.size
         offset = end
         if active:
             return Due(offset, active=True)
     return Due(offset, active=False)
+
+
+def _written_within(segment: Segment, kept_ms: int, now_ms: int | None) -> bool:
+    """A file of the future tells nothing: the clock was set back."""
+    return now_ms is not None and 0 <= now_ms - segment.modified_ms() < kept_ms
 
 
 def _expired(segment: Segment, retention_ms: int | None, now_ms: int | None) -> bool:

@@ -58,6 +58,9 @@ _COARSER = (
 """Kafka's names for the same in longer units; the finer one wins."""
 
 
+RETENTION_CHECK = "log.retention.check.interval.ms"
+
+
 def _bytes(name: str, doc: str) -> ConfigKey:
     """A size of memory that can hold anything at all, or -1."""
     plain = integer(name, -1, -1, INT64_MAX, doc)
@@ -83,6 +86,13 @@ _OWN = {
         integer("num.replica.fetchers", 1, 1, 64, "Connections to each leader that is followed."),
         integer("log.index.size.max.bytes", 10_485_760, 4, INT32_MAX, "The size of an index."),
         integer("log.index.interval.bytes", 4_096, 0, INT32_MAX, "Bytes between index entries."),
+        integer(
+            RETENTION_CHECK,
+            300_000,
+            1,
+            INT32_MAX,
+            "Age takes a log's newest segment no sooner after its last write; the others at once.",
+        ),
         integer(
             "log.cleaner.backoff.ms", 15_000, 1, INT32_MAX, "Between two looks for dirty logs."
         ),

@@ -19,7 +19,8 @@ from msgspec.structs import replace
 from plimsoll_core.cluster import rebalance_records as rebalances
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster import security_records as security
-from plimsoll_core.cluster.image_indexes import count_preferred, move_hosted
+from plimsoll_core.cluster.image_indexes import count_behind, count_preferred, move_hosted
+from plimsoll_core.cluster.listener_records import listeners_configured
 from plimsoll_core.cluster.model import (
     Broker,
     ClusterImage,
@@ -187,7 +188,13 @@ def _topic_configured(image: ClusterImage, record: r.TopicConfigured) -> Cluster
     stated = {name: value for name, value in stated.items() if value is not UNSET}
     compacted = topic.compacted or compacts(record.configs)
     configs = Map(record.configs)
-    return _with_topic(image, replace(topic, configs=configs, compacted=compacted, **stated))
+    new = replace(topic, configs=configs, compacted=compacted, **stated)
+    changed = _with_topic(image, new)
+    if new.min_isr == topic.min_isr:
+        return changed
+    keys = (PartitionKey(topic.id, index) for index in range(topic.partitions))
+    count = sum(image.partitions[key].min_isr != new.min_isr for key in keys)
+    return replace(changed, min_isr_behind=count_behind(image.min_isr_behind, topic.id, count))
 
 
 def _topic_bound(image: ClusterImage, record: r.TopicBound) -> ClusterImage:
@@ -226,6 +233,7 @@ def _topic_removed(image: ClusterImage, record: r.TopicRemoved) -> ClusterImage:
         partitions=partitions.finish(),
         hosted=move_hosted(image.hosted, gone, {}),
         preferred=count_preferred(image.preferred, first),
+        min_isr_behind=count_behind(image.min_isr_behind, topic.id, 0),
         removals_ms=_removals_after(image.removals_ms, record.now_ms),
     )
 
@@ -279,6 +287,7 @@ def _partitions_changed(image: ClusterImage, record: r.PartitionsChanged) -> Clu
     gone: dict[BrokerId, list[PartitionKey]] = {}
     new: dict[BrokerId, list[PartitionKey]] = {}
     preferred: Counter[BrokerId] = Counter()
+    wanted, caught_up = image.topics[record.topic_id].min_isr, 0
     for first, last in record.ranges:
         for index in range(first, last + 1):
             key = PartitionKey(record.topic_id, index)
@@ -296,12 +305,19 @@ def _partitions_changed(image: ClusterImage, record: r.PartitionsChanged) -> Clu
                     new.setdefault(broker_id, []).append(key)
                 preferred[old.replicas[0]] -= 1
                 preferred[record.replicas[0]] += 1
+            if record.min_isr is not UNSET:
+                caught_up += (old.min_isr != wanted) - (record.min_isr != wanted)
+    behind = image.min_isr_behind
+    if caught_up:
+        left = behind.get(record.topic_id, 0) - caught_up
+        behind = count_behind(behind, record.topic_id, left)
     hosted = move_hosted(image.hosted, gone, new) if gone or new else image.hosted
     return replace(
         image,
         partitions=partitions.finish(),
         hosted=hosted,
         preferred=count_preferred(image.preferred, preferred),
+        min_isr_behind=behind,
     )
 
 
@@ -325,10 +341,6 @@ def _reassignment_forgotten(image: ClusterImage, record: r.ReassignmentForgotten
 def _movement_limited(image: ClusterImage, record: r.MovementLimited) -> ClusterImage:
     assert record.bytes_per_second > 0, "moves may be slow, but they go on"
     return replace(image, movement_bytes_per_second=record.bytes_per_second)
-
-
-def _listeners_configured(image: ClusterImage, record: r.ListenersConfigured) -> ClusterImage:
-    return replace(image, listeners=record.listeners)
 
 
 def _restart_granted(image: ClusterImage, record: r.RestartGranted) -> ClusterImage:
@@ -378,20 +390,11 @@ _APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.ProducerIdsAllocated: _producer_ids_allocated,
     r.ReassignmentNoted: _reassignment_noted,
     r.ReassignmentForgotten: _reassignment_forgotten,
-    r.RebalanceNoted: rebalances.noted,
-    r.RebalanceMovesAdded: rebalances.moves_added,
-    r.RebalanceAdvanced: rebalances.advanced,
-    r.RebalanceForgotten: rebalances.forgotten,
     r.MovementLimited: _movement_limited,
-    r.AuthorizationConfigured: security.authorization_configured,
-    r.ScramCredentialSet: security.credential_set,
-    r.ScramCredentialRemoved: security.credential_removed,
-    r.AclsAdded: security.acls_added,
-    r.AclsRemoved: security.acls_removed,
-    r.UserDeclared: security.user_declared,
-    r.UserRemoved: security.user_removed,
-    r.ListenersConfigured: _listeners_configured,
+    r.ListenersConfigured: listeners_configured,
     r.RestartGranted: _restart_granted,
     r.RestartEnded: _restart_ended,
     r.SnapshotTaken: _snapshot_taken,
+    **rebalances.APPLIERS,
+    **security.APPLIERS,
 }

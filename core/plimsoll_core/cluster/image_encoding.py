@@ -14,7 +14,7 @@ import msgspec
 from immutables import Map
 from msgspec import UNSET, Meta, UnsetType
 
-from plimsoll_core.cluster.image_indexes import count_preferred, move_hosted
+from plimsoll_core.cluster.image_indexes import all_behind, count_preferred, move_hosted
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import (
     MOVEMENT_BYTES_PER_SECOND,
@@ -50,7 +50,7 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An image as rows: what is derived (`topic_ids`, `hosted`, `preferred`) is not stored."""
+    """An image as rows: what is derived (`topic_ids` and `image_indexes`) is not stored."""
 
     format: Annotated[int, Meta(ge=1)]
     cluster_id: UUID
@@ -122,6 +122,7 @@ def decode_image(data: bytes) -> ClusterImage:
     for partition in snapshot.partitions:
         for broker_id in partition.replicas:
             hosted.setdefault(broker_id, []).append(partition.key)
+    topics = {topic.id: topic for topic in snapshot.topics}
     return ClusterImage(
         cluster_id=snapshot.cluster_id,
         name=snapshot.name,
@@ -130,11 +131,12 @@ def decode_image(data: bytes) -> ClusterImage:
         next_offset=snapshot.next_offset,
         members=snapshot.members,
         brokers=Map({broker.id: broker for broker in snapshot.brokers}),
-        topics=Map({topic.id: topic for topic in snapshot.topics}),
+        topics=Map(topics),
         topic_ids=Map({topic.name: topic.id for topic in snapshot.topics}),
         partitions=Map({partition.key: partition for partition in snapshot.partitions}),
         hosted=move_hosted(Map(), {}, hosted),
         preferred=count_preferred(Map(), Counter(p.replicas[0] for p in snapshot.partitions)),
+        min_isr_behind=all_behind(topics, snapshot.partitions),
         next_producer_id=snapshot.next_producer_id,
         removals_ms=snapshot.removals_ms,
         reassignments=Map({row.object.uid: row for row in snapshot.reassignments}),

@@ -6,11 +6,12 @@ Called by `image.apply` with what one record changed, and once for a whole snaps
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from immutables import Map
 
-from plimsoll_core.cluster.model import PartitionKey
-from plimsoll_core.ids import BrokerId
+from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
+from plimsoll_core.ids import BrokerId, TopicId
 
 Hosted = Map[BrokerId, Map[PartitionKey, None]]
 
@@ -44,3 +45,21 @@ def count_preferred(preferred: Map[BrokerId, int], change: Counter[BrokerId]) ->
         elif broker_id in preferred:
             preferred = preferred.delete(broker_id)
     return preferred
+
+
+def all_behind(
+    topics: Mapping[TopicId, Topic], partitions: Iterable[Partition]
+) -> Map[TopicId, int]:
+    """`ClusterImage.min_isr_behind`, from nothing."""
+    wanted = {topic_id: topic.min_isr for topic_id, topic in topics.items()}
+    return Map(
+        Counter(p.topic_id for p in partitions if p.min_isr != wanted.get(p.topic_id, p.min_isr))
+    )
+
+
+def count_behind(behind: Map[TopicId, int], topic_id: TopicId, count: int) -> Map[TopicId, int]:
+    """The counts once so many partitions of a topic have another min ISR than the topic; a topic
+    without any has no entry."""
+    if count:
+        return behind.set(topic_id, count)
+    return behind.delete(topic_id) if topic_id in behind else behind

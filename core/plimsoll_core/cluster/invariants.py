@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from plimsoll_core.cluster.image_indexes import all_behind
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.ids import BrokerId
 
@@ -114,6 +115,8 @@ def indexes(image: ClusterImage) -> Iterator[str]:
         yield "Indexes: hosted differs from the partitions' replicas"
     if Counter(p.replicas[0] for p in image.partitions.values()) != dict(image.preferred.items()):
         yield "Indexes: preferred differs from the partitions' first replicas"
+    if all_behind(image.topics, image.partitions.values()) != image.min_isr_behind:
+        yield "Indexes: min_isr_behind differs from the partitions' min ISRs"
     if {t.name: t.id for t in image.topics.values()} != dict(image.topic_ids.items()):
         yield "Indexes: topic_ids differs from the topics"
     expected = {PartitionKey(t.id, n) for t in image.topics.values() for n in range(t.partitions)}

@@ -331,15 +331,16 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
 
     `hosted` is an index over `partitions` by replica, so that what a broker's change touches is
     found without a scan; `preferred` counts them by first replica, so that a new topic begins where
-    the fewest are.  `name` is empty until the cluster is declared.  `reassignments` and
-    `rebalances`: by the uids of their objects, until those are gone; `rebalance_rests`: of those
-    that have not ended.  `grants`: restarts under way.  `proven_revision`: what the last broker
-    that came back from one runs; another revision is tried on one broker first.  `leaving`: brokers
-    that are being emptied.  `newcomers`: members that were added to those that there were, until
-    they have joined.  `released`: volumes that may be deleted, by the uids of their claims,
-    and whose they were.  `metadata_version`: what the log may hold (`record_versions`).
-    `security`: credentials, users, ACLs.
-    `listeners`: where clients connect; none: to the one that the brokers' own configuration names.
+    the fewest are; `min_isr_behind` counts, of each topic whose min ISR has not reached all of its
+    partitions, those that have another one.  `name` is empty until the cluster is declared.
+    `reassignments` and `rebalances`: by the uids of their objects, until those are gone;
+    `rebalance_rests`: of those that have not ended.  `grants`: restarts under way.
+    `proven_revision`: what the last broker that came back from one runs; another revision is tried
+    on one broker first.  `leaving`: brokers that are being emptied.  `newcomers`: members that were
+    added to those that there were, until they have joined.  `released`: volumes that may be
+    deleted, by the uids of their claims, and whose they were.  `metadata_version`: what the log
+    may hold (`record_versions`).  `listeners`: where clients connect; none: to the one that the
+    brokers' own configuration names.  `security`: credentials, users, rules.
     """
 
     cluster_id: UUID
@@ -354,6 +355,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     partitions: Map[PartitionKey, Partition] = Map()
     hosted: Map[BrokerId, Map[PartitionKey, None]] = Map()
     preferred: Map[BrokerId, int] = Map()
+    min_isr_behind: Map[TopicId, int] = Map()
     next_producer_id: int = 0
     removals_ms: tuple[int, ...] = ()
     reassignments: Map[str, Reassignment] = Map()

@@ -6,6 +6,9 @@ or takes away.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 from immutables import Map
 from msgspec.structs import replace
@@ -71,6 +74,18 @@ def user_removed(image: ClusterImage, record: r.UserRemoved) -> ClusterImage:
 
 def _with(image: ClusterImage, security: Security) -> ClusterImage:
     return replace(image, security=security)
+
+
+APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
+    r.AuthorizationConfigured: authorization_configured,
+    r.ScramCredentialSet: credential_set,
+    r.ScramCredentialRemoved: credential_removed,
+    r.AclsAdded: acls_added,
+    r.AclsRemoved: acls_removed,
+    r.UserDeclared: user_declared,
+    r.UserRemoved: user_removed,
+}
+"""A part of `image`'s table."""
 
 
 # --- snapshots -----------------------------------------------------------------------------------

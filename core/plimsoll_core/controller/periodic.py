@@ -1,6 +1,6 @@
 """Decisions that follow from time alone: expired sessions, recoveries that waited long enough,
 leaderships to return, a metadata version that every broker understands by now, replicas that the
-brokers' own topics lack.
+brokers' own topics lack, min ISRs that have not reached all partitions.
 
 Called for Tick.  Brokers come first: who is gone decides who may lead.
 """
@@ -14,7 +14,8 @@ from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.moves.lost_targets import note_away
 from plimsoll_core.controller.partitions.leadership_return import return_leaders
 from plimsoll_core.controller.partitions.unclean_recovery import recover_overdue
-from plimsoll_core.controller.topics.internal_replication import raise_replicas
+from plimsoll_core.controller.topics.internal_replication import adjust_replicas
+from plimsoll_core.controller.topics.min_isr_change import finish_min_isr
 from plimsoll_core.messages.requests import Answer, Done, Tick
 
 
@@ -26,5 +27,6 @@ def tick(turn: DecisionContext, request: Tick) -> Answer:
         recover_overdue(turn)
         return_leaders(turn)
         finalize(turn)
-        raise_replicas(turn)
+        adjust_replicas(turn)
+        finish_min_isr(turn)
     return Done()

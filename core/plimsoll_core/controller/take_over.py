@@ -6,14 +6,12 @@ timeout of grace, since contacts are not part of the log.
 
 from __future__ import annotations
 
-from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.records import ClusterDeclared
 from plimsoll_core.controller.brokers.fencing import leave
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.controller.topics.min_isr_change import spread_min_isr
-from plimsoll_core.ids import TopicId
 from plimsoll_core.messages.requests import Activated, Answer, Done
 
 
@@ -30,10 +28,9 @@ def activate(turn: DecisionContext, request: Activated) -> Answer:
             turn.again = request
             return Done()
         turn.soft.leaving.discard(broker_id)
-    for topic_id in sorted(_behind_in_min_isr(turn.image)):
-        if not spread_min_isr(turn, topic_id):
-            turn.again = request
-            return Done()
+    if spread_min_isr(turn, sorted(turn.image.min_isr_behind)):
+        turn.again = request
+        return Done()
     leaderless = [turn.image.partitions[key] for key in turn.soft.leaderless]
     electable = [p for p in leaderless if any(turn.may_lead(b, p) for b in p.isr or p.elr)]
     now = electable[: turn.settings.slice_partitions_max]
@@ -41,12 +38,6 @@ def activate(turn: DecisionContext, request: Activated) -> Answer:
     if len(now) < len(electable):
         turn.again = request
     return Done()
-
-
-def _behind_in_min_isr(image: ClusterImage) -> set[TopicId]:
-    """Topics whose min ISR has not reached all of their partitions."""
-    topics, partitions = image.topics, image.partitions.values()
-    return {p.topic_id for p in partitions if p.min_isr != topics[p.topic_id].min_isr}
 
 
 def _cause(fenced: bool) -> str:

@@ -1,5 +1,5 @@
 """Consumer lag: how far a group is behind the ends of the logs that it reads, in records and in
-time, and which of all groups are shown.
+time, for how long it has stood there, and which of all groups are shown.
 
 Called by the broker's `coordinator.group_measures`, which looks at committed offsets and log ends
 every few seconds.  It reads no record: that a record is old is told from when the log's end was
@@ -69,7 +69,8 @@ class TopicLag(NamedTuple):
 
     `records`: offsets between its committed ones and the ends, added up.  `behind_ms`: for how long
     its oldest unread record has been there, at least; 0: it has read everything.  `position`: its
-    committed offsets, added up: whether it moves.
+    committed offsets, added up: whether it moves.  `stuck_ms`: for how long, at least, the
+    partition that has stood longest has had unread records and no commit that moved on.
     """
 
     records: int
@@ -77,10 +78,49 @@ class TopicLag(NamedTuple):
     topic: str
     behind_ms: int
     position: int
+    stuck_ms: int = 0
+
+
+class GroupPartition(NamedTuple):
+    """Of one group: a partition that it has committed for."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+class StandingPartitions:
+    """Since when, by the coordinator's clock, partitions that are behind are where they are.
+
+    Of so many at a time: those that were asked for first at a look.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        # The offset, and since when; of the last look and of this one.
+        self._last: dict[GroupPartition, tuple[int, int]] = {}
+        self._this: dict[GroupPartition, tuple[int, int]] = {}
+
+    def since_ms(self, key: GroupPartition, offset: int, committed_ms: int) -> int | None:
+        """`committed_ms`: when it was committed, for what is seen there for the first time; who
+        commits the same again does not move.  None: it is one too many."""
+        if len(self._this) >= self._most:
+            return None
+        seen = self._last.get(key)
+        if seen is None or seen[0] != offset:
+            seen = (offset, committed_ms)
+        self._this[key] = seen
+        return seen[1]
+
+    def looked(self) -> None:
+        """What was not asked for in this look is not behind any more."""
+        self._last, self._this = self._this, {}
 
 
 History = Callable[[int, CommittedOffset], EndHistory | None]
 """Of a partition, which is found by its index and what is committed; None: its end is not known."""
+Stood = Callable[[int, CommittedOffset], int | None]
+"""Since when a partition that is behind has had that offset; None: it is not known."""
 
 
 def topic_lag(
@@ -88,10 +128,11 @@ def topic_lag(
     topic: str,
     committed: Mapping[int, CommittedOffset],
     history: History,
+    stood: Stood,
     now_ms: int,
 ) -> TopicLag | None:
     """None: no partition's end is known.  Those that are not known are left out."""
-    records = behind_ms = position = known = 0
+    records = behind_ms = stuck_ms = position = known = 0
     for index, offset in committed.items():
         ends = history(index, offset)
         if ends is None or ends.end is None:
@@ -102,7 +143,12 @@ def topic_lag(
         since_ms = ends.behind_since_ms(offset.offset)
         if since_ms is not None:
             behind_ms = max(behind_ms, now_ms - since_ms)
-    return TopicLag(records, group_id, topic, behind_ms, position) if known else None
+            stood_ms = stood(index, offset)
+            if stood_ms is not None:
+                stuck_ms = max(stuck_ms, now_ms - max(since_ms, stood_ms))
+    if not known:
+        return None
+    return TopicLag(records, group_id, topic, behind_ms, position, stuck_ms)
 
 
 class FurthestBehind:

@@ -124,11 +124,12 @@ class CommitQueue:
                 waiter.future.set_result(waiter.answer)
         return old, self.committed, records
 
-    def drop(self, why: str, *, culprit: Refused | None = None) -> None:
-        """Nothing that is queued or in flight will ever commit.
+    def drop(self, why: str, *, culprit: Refused | None = None) -> tuple[Record, ...]:
+        """Nothing that is queued or in flight will ever commit; what that is.
 
         `culprit` is the answer to the only decision in flight, when it alone is to blame."""
         blamed = self._in_flight[0] if culprit and len(self._in_flight) == 1 else None
+        units = (*self._in_flight, *self._queued)
         self.speculative = self.committed
         self._in_flight = []
         self._queued.clear()
@@ -141,6 +142,7 @@ class CommitQueue:
                 waiter.future.set_result(culprit)
             else:
                 waiter.future.set_result(refused(Reason.NotController, why))
+        return tuple(record for unit in units for record in unit.records)
 
 
 def _appended(image: ClusterImage, records: Sequence[Record]) -> ClusterImage:

@@ -34,6 +34,8 @@ CAUTIOUS_APPENDS = 64
 """After a refusal so many decisions commit one by one, so that the culprit alone is refused."""
 
 Subscriber = Callable[[ClusterImage, ClusterImage, tuple[Record, ...]], None]
+Dropped = Callable[[tuple[Record, ...]], None]
+"""Told what was decided and will never be committed, while the term goes on; may not block."""
 
 
 class TermEnded(Exception):
@@ -47,7 +49,9 @@ class LogUnusable(Exception):
 class Committer:
     """Single owner: the controller's event loop."""
 
-    def __init__(self, journal: Journal, clock: Clock, stats: ControllerStats) -> None:
+    def __init__(
+        self, journal: Journal, clock: Clock, stats: ControllerStats, dropped: Dropped
+    ) -> None:
         image = ClusterImage(cluster_id=journal.cluster_id)
         self.queue = CommitQueue(image)
         self.tail = MetadataTail(start=image.next_offset, nonce=None)
@@ -56,6 +60,7 @@ class Committer:
         self._journal = journal
         self._clock = clock
         self._stats = stats
+        self._dropped = dropped
         self._cautious = 0
 
     async def open(self) -> Restored:
@@ -91,7 +96,7 @@ class Committer:
             except AppendRefused as error:
                 self._refused(error)
             except SnapshotRequired as error:
-                self.queue.drop(f"The metadata log is full: {error}")
+                self._dropped(self.queue.drop(f"The metadata log is full: {error}"))
                 log_is_full.set()
 
     def confirm(self, started_ms_ago: int) -> None:
@@ -120,5 +125,5 @@ class Committer:
         if self._journal.group_unfinished:
             raise TermEnded("a group of batches was refused half-way") from error
         culprit = refused(Reason.RecordTooLarge, str(error))
-        self.queue.drop("A batch was refused; ask again.", culprit=culprit)
+        self._dropped(self.queue.drop("A batch was refused; ask again.", culprit=culprit))
         self._cautious = CAUTIOUS_APPENDS

@@ -19,6 +19,7 @@ from plimsoll_core.cluster.model import ClusterImage, Partition
 from plimsoll_core.cluster.records import ControllerChanged, Record
 from plimsoll_core.controller.decide import decide
 from plimsoll_core.controller.kernel.decision import Decision, DecisionContext
+from plimsoll_core.controller.kernel.dropped_decisions import unsee
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.controller.partitions.unhealthy_partitions import Outlook, outlook
@@ -91,7 +92,9 @@ class Controller:
         self.settings = settings
         self._identity = identity
         self._clock = Clock()
-        self._committer = Committer(Journal(log, cluster_id), self._clock, self.stats)
+        self._committer = Committer(
+            Journal(log, cluster_id), self._clock, self.stats, self._never_happened
+        )
         self.soft = VolatileState()
         self._claims = Claims(
             self._clock, claim_ms=self.options.claim_ms, listen_ms=self.options.listen_ms
@@ -214,6 +217,9 @@ class Controller:
             self._end(_HandOver())
             return None
         return decision
+
+    def _never_happened(self, records: tuple[Record, ...]) -> None:
+        unsee(self.soft, self.image, records, self._clock.now_ms())
 
     def _consistent(self, request: Request) -> bool:
         """Whether the broker's metadata can come from this log; if not, the term ends."""

@@ -25,7 +25,7 @@ from plimsoll_operator.kube.port import Object
 from plimsoll_operator.local.background_tasks import BackgroundTasks
 from plimsoll_operator.local.broker_processes import BrokerProcess
 from plimsoll_operator.local.kept_objects import NODE
-from plimsoll_operator.local.layout import LOOPBACK, DirectoryLayout, Ports
+from plimsoll_operator.local.layout import LOOPBACK, DirectoryLayout, Ports, taken
 from plimsoll_operator.local.mounted_secrets import mount
 from plimsoll_operator.manifests.configmap import FILE
 from plimsoll_operator.manifests.listener_secrets import data_of
@@ -80,7 +80,11 @@ class BrokerPods:
     def start(self, pod: Object) -> None:
         broker_id = int(pod["metadata"]["labels"][labels.BROKER_ID])
         process = BrokerProcess(
-            broker_id, self._layout, restart=self._restart, changed=self._changed
+            broker_id,
+            self._layout,
+            restart=self._restart,
+            changed=self._changed,
+            port_taken=lambda: taken({broker_id: self._ports(broker_id)}),
         )
         before = [one.task for one in self._pods.values() if one.process.broker_id == broker_id]
         running = _Running(process, self._helpers.spawn(self._run(pod, process, before)))

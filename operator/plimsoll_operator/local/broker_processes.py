@@ -28,6 +28,9 @@ STEADY_MS = 10_000
 STOP_MS_MAX = 30_000
 FINAL_CODES = (2, 3)
 """A bad config, or a volume that is not this broker's: another start would end the same."""
+TAKEN_STARTS_MAX = 5
+"""Starts in a row that found a port taken before the broker is given up: a connection that goes out
+has one for a moment, another process that listens there keeps it."""
 LOG_BYTES_MAX = 16 * 1024 * 1024
 
 
@@ -35,8 +38,15 @@ class BrokerProcess:
     """One pod's broker.  `run` is the task that keeps it alive; its config has been written."""
 
     def __init__(
-        self, broker_id: int, layout: DirectoryLayout, *, restart: bool, changed: Callable[[], None]
+        self,
+        broker_id: int,
+        layout: DirectoryLayout,
+        *,
+        restart: bool,
+        changed: Callable[[], None],
+        port_taken: Callable[[], str],
     ) -> None:
+        """`port_taken`: a sentence about a port of its that another process has; else empty."""
         self.broker_id = broker_id
         # Of the process that runs now; None between two of them.
         self.pid: int | None = None
@@ -49,6 +59,9 @@ class BrokerProcess:
         self._layout = layout
         self._restart = restart
         self._changed = changed
+        self._port_taken = port_taken
+        # Ends in a row that found a port taken.
+        self._taken = 0
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
 
@@ -72,7 +85,7 @@ class BrokerProcess:
             code = await self._run_once()
             # Killed, it could say nothing; else its last line is why.
             self.why = self.last_words if code > 0 else _signal_name(-code)
-            if self._stopping.is_set() or not self._restart or code in FINAL_CODES:
+            if self._stopping.is_set() or not self._restart or self._is_final(code):
                 self.ended = not self._stopping.is_set()
                 logger.info("broker %d ended: %d", self.broker_id, code)
                 self._changed()
@@ -83,6 +96,18 @@ class BrokerProcess:
             logger.warning("broker %d ended (%s); starting it again", self.broker_id, self.why)
             await set_within(self._stopping, backoff_ms / 1000)
             self.restarts += 1
+
+    def _is_final(self, code: int) -> bool:
+        """Whether another start would end the same; says so if a port is why."""
+        taken = self._port_taken() if code > 0 else ""
+        self._taken = self._taken + 1 if taken else 0
+        if self._taken >= TAKEN_STARTS_MAX:
+            self.why = taken
+            logger.error(
+                "broker %d is not started any more until the next run: %s", self.broker_id, taken
+            )
+            return True
+        return code in FINAL_CODES
 
     async def _run_once(self) -> int:
         log_path = self._layout.broker_log(self.broker_id)

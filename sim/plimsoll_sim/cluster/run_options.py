@@ -64,11 +64,17 @@ class RunOptions:
     nervous: float = 0.0
     at_once: int = 100
     faults: tuple[tuple[str, int], ...]
+    # Whether committers delete their groups, too.  Drawn behind all others, by dice of its own.
+    deletes_groups: bool = field(default=False, repr=False)
     # Not drawn: seeds depend on what is shown of all others.
     broker_configs: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def lines(self) -> list[str]:
-        return [f"  {one.name} = {getattr(self, one.name)!r}" for one in fields(self) if one.repr]
+        return [
+            f"  {one.name} = {getattr(self, one.name)!r}"
+            for one in fields(self)
+            if one.repr or one.name == "deletes_groups"
+        ]
 
     @property
     def factor_max(self) -> int:

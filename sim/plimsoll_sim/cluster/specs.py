@@ -19,9 +19,11 @@ from plimsoll_sim.cluster.run_options import RunOptions
 
 
 def cleaning_configs(options: RunOptions) -> dict[str, str | int | bool]:
-    """Of brokers: where topics are compacted, or there are groups, they clean all the time; and
-    what a scenario wants."""
+    """Of brokers: age takes the newest segment, too; where topics are compacted, or there are
+    groups, they clean all the time; and what a scenario wants."""
     wanted: dict[str, str | int | bool] = dict(options.broker_configs)
+    # No run takes so long that age would take a segment that was written in it.
+    wanted.setdefault("log.retention.check.interval.ms", 1)
     if not options.compacted and options.offsets_partitions is None:
         return wanted
     return wanted | {

@@ -226,7 +226,7 @@ class World:
             )  # fmt: skip
             self._start_client(Consumer(habits, self._stream(), self.witness))
         for number in range(options.committers):
-            habits = Habits(
+            habits = Habits(deletes_groups=options.deletes_groups,
                 name=f"committer-{number}", topic=TOPIC, partition=number % options.partitions,
                 hosts=hosts, think_ms=options.think_ms, stopped=lambda: self.stop_clients,
             )  # fmt: skip

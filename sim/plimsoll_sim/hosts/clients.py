@@ -63,6 +63,7 @@ class Habits:
     think_ms: tuple[int, int] = (1, 300)
     records_max: int = 3
     keyed: bool = False
+    deletes_groups: bool = False
 
 
 class Client(Caller):

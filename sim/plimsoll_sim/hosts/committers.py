@@ -1,4 +1,5 @@
-"""Simulated clients that commit offsets and fetch them, for partitions that they assigned by hand.
+"""Simulated clients that commit offsets and fetch them, for partitions that they assigned by hand,
+and delete what they committed, or their group.
 
 Each owns one group and one partition of a topic, commits ever greater offsets, again and again
 until the answer is certain, and asks what is committed: at the coordinator, and at brokers that it
@@ -21,6 +22,8 @@ FORMER_SHARE = 0.2
 FETCH_SHARE = 0.5
 FORGET_SHARE = 0.1
 """How often what was committed is deleted, in place of another commit."""
+DELETE_SHARE = 0.5
+"""How often that is by deleting the whole group, in runs where that is done at all."""
 
 
 class GroupWitness(Protocol):
@@ -123,7 +126,11 @@ class OffsetCommitter(Client):
             self.idle = False
         wanted, at = self._wanted, self.at
         self._groups.committing(self.group, wanted)
-        if wanted is None:
+        if wanted is None and self._deletes_group():
+            values = {"groups_names": [self.group]}
+            reply = await self.ask(connection, ApiKey.DELETE_GROUPS, 2, values)
+            code = int(reply.results[0].error_code)
+        elif wanted is None:
             values = delete_offset_values(self.group, at.topic, at.partition)
             reply = await self.ask(connection, ApiKey.OFFSET_DELETE, 0, values)
             code = int(reply.error_code)
@@ -135,6 +142,12 @@ class OffsetCommitter(Client):
             raise Lost(f"commit: {code}")
         self._groups.committed(self.group, wanted)
         self.idle = True
+
+    def _deletes_group(self) -> bool:
+        """The same answer until it is certain what became of it; by dice of its own, so that runs
+        that delete no groups are what they were."""
+        dice = random.Random(f"{self.group} {self._offset}")
+        return self.habits.deletes_groups and dice.random() < DELETE_SHARE
 
     async def _fetch(self, connection: ClientConnection, host: str) -> None:
         asked = self._groups.asks(self.group, host)

@@ -18,6 +18,7 @@ DEADLINES = "core/plimsoll_core/groups/classic/deadlines.py"
 MEMBERS = "core/plimsoll_core/groups/members.py"
 ROLES = "broker_image/plimsoll_broker/coordinator/roles.py"
 RECORD_SETS = "core/plimsoll_wire/record_sets.py"
+INTERNAL = "core/plimsoll_core/controller/topics/internal_replication.py"
 PROFILE = "groups"
 
 GROUPS: tuple[Mutant, ...] = (
@@ -31,6 +32,35 @@ GROUPS: tuple[Mutant, ...] = (
                 SHARD,
                 "        required = self.state.written_to(outcome.key)\n",
                 "        required = 0\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="keeps-offsets-on-one-broker",
+        rule="the topic of offsets gets more replicas when more brokers take part (5.8)",
+        scenarios=("C14",),
+        profile=PROFILE,
+        by_chance=False,  # runs begin with all their brokers; C14 begins with one
+        edits=(
+            Edit(
+                INTERNAL,
+                "factor = max(wanted_replicas(stated, len(turn.receivers())),"
+                " topic.replication_factor)",
+                "factor = topic.replication_factor",
+            ),
+        ),
+    ),
+    Mutant(
+        name="keeps-replicas-of-brokers-that-leave",
+        rule="the topic of offsets gives up replicas that find no place when brokers leave (5.8)",
+        scenarios=("C16",),
+        profile=PROFILE,
+        by_chance=False,  # runs of this profile remove no brokers
+        edits=(
+            Edit(
+                INTERNAL,
+                "lower = bool(turn.image.leaving) and",
+                "lower = False and",
             ),
         ),
     ),

@@ -19,6 +19,8 @@ RARE_SHARE = 0.06
 CLIENT_TOPIC_SHARE = 0.4
 GROUPS_SHARE = 0.25
 """In how many runs that could have groups, which their profile does not ask for, there are some."""
+DELETES_SHARE = 0.3
+"""In how many runs with committers these delete their groups now and then."""
 CLIENT_TOPIC_FAULT = ("change_client_topic", 15)
 LATENCIES_US = (
     LatencyUs(50, 500),
@@ -52,7 +54,11 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
     # Brokers of an older metadata version know no groups.
     able = options.metadata_version is None and options.offsets_partitions is None
     dice = random.Random(f"groups {options}")
-    return _with_groups(options, dice) if able and dice.random() < GROUPS_SHARE else options
+    if able and dice.random() < GROUPS_SHARE:
+        options = _with_groups(options, dice)
+    if options.committers and random.Random(f"deletes {options}").random() < DELETES_SHARE:
+        options = replace(options, deletes_groups=True)
+    return options
 
 
 def _with_groups(options: RunOptions, dice: random.Random) -> RunOptions:

@@ -191,6 +191,15 @@ def look(stage: Stage, words: Words) -> list[str]:
     raise BadScript(f"nothing to show by the name {what}")
 
 
+def remove(stage: Stage, words: Words) -> None:
+    """remove 3: the LogCluster does not want broker 3 any more: it is emptied, and goes."""
+    going = stage.broker(words.take("a broker")).id
+    words.end()
+    world = stage.world
+    kept = tuple(one for one in world.objects.members if one != going)
+    world.objects.set_members(kept, world.options.broker_ids)
+
+
 PARTITIONS_SHOWN: dict[str, Callable[[Stage, TopicPartition], list[str]]] = {
     "partition": rendering.partition,
     "changes": rendering.changes,
@@ -213,4 +222,5 @@ VERBS: dict[str, Verb] = {
     "expect": expect,
     "settle": settle,
     "show": look,
+    "remove": remove,
 }

@@ -252,6 +252,19 @@ def test_retention_by_time_takes_the_last_segment_too(volume, fill):
     assert volume.log().log_end_offset == 160
 
 
+def test_retention_by_time_keeps_the_last_segment_while_it_is_written_to(volume, fill):
+    """Records of long ago, as suites of clients write them, can be read back."""
+    volume.config = LogConfig(segment_bytes=2_000, retention_ms=10_000, active_kept_ms=300_000)
+    log = volume.log()
+    fill(log, 15)
+    last = log.segments[-1].base_offset
+    written_ms = log.segments[-1].modified_ms()
+    assert retain(log, written_ms + 299_000, 150) == last, "those before it go at once"
+    fill(log, 1)
+    assert retain(log, log.segments[-1].modified_ms() + 299_000, 160) == last
+    assert retain(log, log.segments[-1].modified_ms() + 301_000, 160) == 160
+
+
 def test_retention_by_size_keeps_at_least_that_much(volume, fill):
     volume.config = LogConfig(segment_bytes=2_000, retention_ms=None, retention_bytes=4_000)
     log = volume.log()

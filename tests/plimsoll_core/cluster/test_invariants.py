@@ -113,6 +113,11 @@ class TestIndexes:
         image = replace(world.image, hosted=world.image.hosted.delete(1))
         assert list(indexes(image)) == ["Indexes: hosted differs from the partitions' replicas"]
 
+    def test_min_isr_that_its_topic_does_not_state(self, world: Any) -> None:
+        image = with_p(world.image, min_isr=3)
+        (told,) = indexes(image)
+        assert told == "Indexes: min_isr_behind differs from the partitions' min ISRs"
+
     def test_name_that_leads_to_another_topic(self, world: Any) -> None:
         image = replace(world.image, topic_ids=Map({"orders": UUID(int=9)}))
         assert list(indexes(image)) == ["Indexes: topic_ids differs from the topics"]

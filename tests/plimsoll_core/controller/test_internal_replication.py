@@ -1,4 +1,5 @@
-"""The brokers' own topics get more replicas when there are more brokers, and never fewer."""
+"""The brokers' own topics get more replicas when there are more brokers, fewer only when brokers
+leave."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,8 +15,9 @@ from plimsoll_core.cluster.records import MetadataVersionFinalized
 from plimsoll_core.controller.kernel.settings import OffsetsTopic
 from plimsoll_core.controller.topics.internal_replication import LOOK_EVERY_MS
 from plimsoll_core.messages.internal_topics import EnsureInternalTopic
+from plimsoll_core.messages.membership import SetLeaving
 from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget
-from plimsoll_core.messages.requests import Tick
+from plimsoll_core.messages.requests import Done, Tick
 
 PARTITIONS = 4
 
@@ -107,6 +109,48 @@ def test_cluster_that_states_fewer_keeps_fewer(alone: Any) -> None:
     end = len(alone.log)
     look(alone)
     assert len(alone.log) == end
+
+
+def test_replicas_that_find_no_place_when_brokers_leave_are_taken_away(alone: Any) -> None:
+    join(alone, 1, 2)
+    look(alone)
+    join_isrs(alone)
+    answer = alone.ask(SetLeaving(broker_ids=(2,)))
+    assert answer == Done()
+    look(alone)
+    assert {len(p.target) for p in partitions(alone)} == {2}
+    assert {frozenset(p.target) for p in partitions(alone)} == {frozenset({0, 1})}
+    topic = topic_of(alone)
+    assert (topic.replication_factor, topic.min_isr) == (2, 2)
+    alone.ask(SetLeaving(broker_ids=(1, 2)))
+    look(alone)
+    assert {p.target for p in partitions(alone)} == {(0,)}
+    assert (topic_of(alone).replication_factor, topic_of(alone).min_isr) == (1, 1)
+    end = len(alone.log)
+    look(alone)
+    assert len(alone.log) == end
+
+
+def test_replicas_are_given_back_when_the_brokers_stay_after_all(alone: Any) -> None:
+    join(alone, 1, 2)
+    look(alone)
+    join_isrs(alone)
+    alone.ask(SetLeaving(broker_ids=(2,)))
+    look(alone)
+    alone.ask(SetLeaving(broker_ids=()))
+    look(alone)
+    assert {len(p.target) for p in partitions(alone)} == {3}
+    assert topic_of(alone).replication_factor == 3
+
+
+def test_broker_that_is_away_counts_as_one_that_stays(alone: Any) -> None:
+    join(alone, 1, 2, 3)
+    look(alone)
+    join_isrs(alone)
+    alone.kill(1)
+    alone.ask(SetLeaving(broker_ids=(2,)))
+    look(alone)
+    assert {len(p.target) for p in partitions(alone)} == {3}
 
 
 def test_broker_that_goes_takes_no_replica_with_it(alone: Any) -> None:

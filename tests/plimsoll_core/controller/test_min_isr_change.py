@@ -7,12 +7,24 @@ from typing import Any
 
 import pytest
 
-from plimsoll_core.cluster.records import PartitionsChanged
+from plimsoll_core.cluster.records import PartitionsChanged, TopicConfigured
+from plimsoll_core.messages.requests import Activated, CreateTopics, DeleteTopics, NewTopic, Tick
+from plimsoll_core.messages.topic_changes import (
+    AlterTopicConfigs,
+    ConfigChange,
+    TopicConfigChanges,
+)
 
 
 def declare(world: Any, min_isr: int, **fields: Any) -> Any:
     rows = ((0, 1, 2),) * fields.get("partitions", 1)
     return world.declare(strategy="Explicit", assignment=rows, min_isr=min_isr, **fields)
+
+
+def alteration(name: str, min_isr: str) -> AlterTopicConfigs:
+    """A client's."""
+    change = ConfigChange(name="min.insync.replicas", value=min_isr)
+    return AlterTopicConfigs(topics=(TopicConfigChanges(topic=name, changes=(change,)),))
 
 
 def test_min_isr_change_gives_every_partition_a_new_partition_epoch(
@@ -70,6 +82,88 @@ def test_new_term_finishes_what_was_left_half_done(
     stated = world.image.topics[world.image.topic_ids["orders"]].min_isr
     assert stated == (3 if crash_after else 2)
     assert {p.min_isr for p in world.image.partitions.values()} == {stated}
+
+
+@pytest.mark.parametrize("by_a_client", [False, True])
+def test_ticks_bring_a_min_isr_on_whose_next_slice_was_dropped(
+    new_world: Callable[..., Any], by_a_client: bool
+) -> None:
+    """Seeds 1612436, 1613885: the log was full for a moment, and the term went on."""
+    world = new_world(3, slice_partitions_max=2)
+    if by_a_client:
+        world.ask(CreateTopics(topics=(NewTopic(name="orders", partitions=5),)))
+        request = alteration("orders", "3")
+    else:
+        declare(world, 2, partitions=5)
+        request = world.declaration(
+            strategy="Explicit", assignment=((0, 1, 2),) * 5, partitions=5, min_isr=3
+        )
+    decision = world.decide(request)
+    assert decision.again is not None
+    for record in decision.records:
+        world.commit(record)
+    seen = []
+    for _ in range(3):
+        seen.append(sum(world.p(index).min_isr == 3 for index in range(5)))
+        world.ask(Tick())
+    assert seen == [2, 4, 5], "a slice a tick"
+    end = len(world.log)
+    world.ask(Tick())
+    assert len(world.log) == end
+
+
+def test_alteration_that_is_asked_for_again_ends_when_all_partitions_have_it(
+    new_world: Callable[..., Any],
+) -> None:
+    """The client was told to ask again; its topic says what it wants, but not its partitions."""
+    world = new_world(3, slice_partitions_max=2)
+    world.ask(CreateTopics(topics=(NewTopic(name="orders", partitions=5),)))
+    for record in world.decide(alteration("orders", "3")).records:
+        world.commit(record)
+    assert world.ask(alteration("orders", "3")).topics[0].code == 0
+    assert {world.p(index).min_isr for index in range(5)} == {3}
+
+
+def test_min_isr_that_is_stated_back_before_all_partitions_had_the_other_one(
+    new_world: Callable[..., Any],
+) -> None:
+    """The last statement holds, whoever goes on with the one before."""
+    world = new_world(3, slice_partitions_max=2)
+    world.ask(CreateTopics(topics=(NewTopic(name="orders", partitions=5),)))
+    decision = world.decide(alteration("orders", "3"))
+    for record in decision.records:
+        world.commit(record)
+    assert world.ask(alteration("orders", "2")).topics[0].code == 0
+    world.ask(decision.again)
+    assert {world.p(index).min_isr for index in range(5)} == {2}
+    assert not world.image.min_isr_behind
+
+
+def test_topic_that_is_deleted_half_way_is_not_gone_on_with(new_world: Callable[..., Any]) -> None:
+    world = new_world(3, slice_partitions_max=2)
+    world.ask(CreateTopics(topics=(NewTopic(name="orders", partitions=5),)))
+    decision = world.decide(alteration("orders", "3"))
+    for record in decision.records:
+        world.commit(record)
+    world.ask(DeleteTopics(names=("orders",)))
+    assert world.ask(decision.again).topics[0].code == 0
+    world.ask(Tick())
+    assert not world.image.min_isr_behind
+
+
+def test_new_term_spreads_many_small_topics_in_slices(new_world: Callable[..., Any]) -> None:
+    """No decision of a new term changes more partitions than a slice, however small a topic is."""
+    world = new_world(3, slice_partitions_max=2)
+    for name in ("a", "b", "c"):
+        world.ask(CreateTopics(topics=(NewTopic(name=name, partitions=2),)))
+        topic_id = world.image.topic_ids[name]
+        configs = {"min.insync.replicas": "3"}
+        world.commit(TopicConfigured(cause="test", topic_id=topic_id, configs=configs, min_isr=3))
+    decision = world.decide(Activated(cluster_name="main"))
+    assert decision.again is not None
+    assert sum(p.min_isr == 3 for p in decision.image.partitions.values()) == 2
+    world.take_over()
+    assert {p.min_isr for p in world.image.partitions.values()} == {3}
 
 
 def test_large_enough_isr_clears_both_lists(world: Any) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from plimsoll_core.cluster.model import Recovery, TopicObject
 from plimsoll_core.cluster.records import PartitionsChanged
+from plimsoll_core.controller.kernel.dropped_decisions import unsee
 from plimsoll_core.controller.partitions.unclean_recovery import UNCLEAN_CAUSES
 from plimsoll_core.messages.elections import (
     ElectionAnswer,
@@ -18,6 +19,7 @@ from plimsoll_core.messages.elections import (
 )
 from plimsoll_core.messages.requests import (
     CreateTopics,
+    DeleteTopics,
     DetachTopic,
     NewTopic,
     Tick,
@@ -319,6 +321,41 @@ class TestByThemselves:
             seen.append(sum(world.p(index).leader == 0 for index in range(5)))
             self.wait(world, 500)
         assert seen == [2, 4, 5]
+
+    def test_leadership_whose_return_was_dropped_returns_later(self, world: Any) -> None:
+        """The log was full for a moment: what was decided never happened, and the term goes on."""
+        displaced(world)
+        world.ask(Tick())
+        world.now_ms += INTERVAL_MS
+        for broker in ROW:
+            world.beat(broker)
+        decision = world.decide(Tick())
+        assert decision.image.partitions[world.p().key].leader == 0
+        unsee(world.soft, world.image, decision.records, world.now_ms)
+        self.wait(world, INTERVAL_MS)
+        assert world.p().leader == 0
+
+    def test_partition_that_was_never_made_is_not_looked_for(self, world: Any) -> None:
+        """The log was full for a moment; a topic and what became of it were dropped."""
+        committed, end = world.image, len(world.log)
+        world.ask(CreateTopics(topics=(NewTopic(name="new", assignment=((0, 1, 2),)),)))
+        world.beat(0, want_fence=True)
+        key = world.p(0, "new").key
+        assert key in world.soft.displaced
+        world.image = committed
+        unsee(world.soft, committed, world.log[end:], world.now_ms)
+        assert not world.soft.displaced
+        world.ask(Tick())
+        self.wait(world, INTERVAL_MS)
+
+    def test_topic_whose_deletion_was_dropped_is_still_looked_at(self, world: Any) -> None:
+        clients_topic(world)
+        world.beat(0, want_fence=True)
+        key = world.p(0, "mine").key
+        decision = world.decide(DeleteTopics(names=("mine",)))
+        assert key not in world.soft.displaced
+        unsee(world.soft, world.image, decision.records, world.now_ms)
+        assert key in world.soft.displaced
 
     def test_new_term_waits_the_interval_too(self, world: Any) -> None:
         displaced(world)

@@ -6,6 +6,8 @@ from plimsoll_core.groups.lag import (
     SAMPLES_MAX,
     EndHistory,
     FurthestBehind,
+    GroupPartition,
+    StandingPartitions,
     TopicLag,
     topic_lag,
 )
@@ -27,16 +29,18 @@ def history(*ends: int, began_ms: int = 0) -> EndHistory:
 
 
 def lag_of(ends: dict[int, EndHistory], *offsets: int, now_ms: int = 0) -> TopicLag | None:
-    return topic_lag("g", "t", committed(*offsets), lambda index, _: ends.get(index), now_ms)
+    return topic_lag(
+        "g", "t", committed(*offsets), lambda index, _: ends.get(index), lambda *_: None, now_ms
+    )
 
 
 def test_group_that_has_read_everything_is_not_behind() -> None:
-    assert lag_of({0: history(5), 1: history(7)}, 5, 7, now_ms=90_000) == (0, "g", "t", 0, 12)
+    assert lag_of({0: history(5), 1: history(7)}, 5, 7, now_ms=90_000) == (0, "g", "t", 0, 12, 0)
 
 
 def test_lag_adds_up_records_and_tells_the_longest_time_of_all_partitions() -> None:
     ends = {0: history(5, 8, 9), 1: history(7, 7, 9)}
-    assert lag_of(ends, 5, 8, now_ms=30_000) == (4 + 1, "g", "t", 20_000, 13)
+    assert lag_of(ends, 5, 8, now_ms=30_000) == (4 + 1, "g", "t", 20_000, 13, 0)
 
 
 def test_time_is_told_from_when_the_end_was_first_seen_behind_the_position() -> None:
@@ -48,12 +52,12 @@ def test_time_is_told_from_when_the_end_was_first_seen_behind_the_position() -> 
 
 
 def test_partition_whose_end_is_not_known_is_left_out() -> None:
-    assert lag_of({1: history(7)}, 5, 4) == (3, "g", "t", 0, 4)
+    assert lag_of({1: history(7)}, 5, 4) == (3, "g", "t", 0, 4, 0)
     assert lag_of({0: EndHistory()}, 5) is None
 
 
 def test_committed_offset_beyond_the_end_is_no_negative_lag() -> None:
-    assert lag_of({0: history(3), 1: history(5)}, 9, 4) == (1, "g", "t", 0, 13)
+    assert lag_of({0: history(3), 1: history(5)}, 9, 4) == (1, "g", "t", 0, 13, 0)
 
 
 def test_log_that_shrank_begins_its_history_anew() -> None:
@@ -91,3 +95,47 @@ def test_where_none_are_to_be_shown_all_are_counted() -> None:
     lags = FurthestBehind(0)
     lags.add(TopicLag(5, "e", "t", 0, 0))
     assert (lags.shown(), lags.left_out) == ([], 1)
+
+
+# --- standing still ------------------------------------------------------------------------------
+
+
+def stuck_ms(ends: dict[int, EndHistory], stood: dict[int, int], now_ms: int) -> int:
+    """Of a group that has committed offset 5 of each partition, since `stood`."""
+    offsets = committed(*(5 for _ in ends))
+    lag = topic_lag("g", "t", offsets, lambda i, _: ends.get(i), lambda i, _: stood[i], now_ms)
+    assert lag is not None
+    return lag.stuck_ms
+
+
+def test_partition_that_stands_is_told_of_though_others_move() -> None:
+    ends = {0: history(9), 1: history(9)}
+    assert stuck_ms(ends, {0: 50_000, 1: 10_000}, 60_000) == 50_000
+
+
+def test_partition_stands_only_since_there_is_something_to_read() -> None:
+    assert stuck_ms({0: history(5, 5, 5, 6)}, {0: 0}, 90_000) == 60_000
+    assert stuck_ms({0: history(5, 5, 5, 5)}, {0: 0}, 90_000) == 0
+
+
+def test_offset_that_is_committed_again_does_not_move() -> None:
+    standing = StandingPartitions(10)
+    assert standing.since_ms(GroupPartition("g", "t", 0), 5, 1_000) == 1_000
+    standing.looked()
+    assert standing.since_ms(GroupPartition("g", "t", 0), 5, 11_000) == 1_000
+    standing.looked()
+    assert standing.since_ms(GroupPartition("g", "t", 0), 6, 21_000) == 21_000
+
+
+def test_partition_that_was_not_behind_meanwhile_begins_anew() -> None:
+    standing = StandingPartitions(10)
+    standing.since_ms(GroupPartition("g", "t", 0), 5, 1_000)
+    standing.looked()
+    standing.looked()
+    assert standing.since_ms(GroupPartition("g", "t", 0), 5, 21_000) == 21_000
+
+
+def test_partitions_beyond_the_bound_are_not_told_of() -> None:
+    standing = StandingPartitions(2)
+    found = [standing.since_ms(GroupPartition("g", "t", n), 5, 7) for n in range(4)]
+    assert found == [7, 7, None, None]

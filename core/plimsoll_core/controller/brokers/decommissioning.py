@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from plimsoll_core.cluster.internal_topics import INTERNAL_TOPICS
 from plimsoll_core.cluster.model import ClusterImage, Partition
 from plimsoll_core.cluster.records import BrokersLeaving
 from plimsoll_core.controller.kernel.decision import DecisionContext
@@ -80,8 +81,10 @@ def _too_many_replicas(
 ) -> Refusal | None:
     factors: dict[str, int] = {}
     for p in held:
-        if len(p.target) > survivors:
-            name = image.topics[p.topic_id].name
+        name = image.topics[p.topic_id].name
+        # No object states how many replicas the brokers' own topics have: the controller takes away
+        # those that would find no place (`internal_replication`).
+        if len(p.target) > survivors and name not in INTERNAL_TOPICS:
             factors[name] = max(len(p.target), factors.get(name, 0))
     if not factors:
         return None

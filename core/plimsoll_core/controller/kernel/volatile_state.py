@@ -119,6 +119,11 @@ class VolatileState:
 
     def forget(self, topic_id: TopicId, partitions: int) -> None:
         """The topic is gone."""
+        for index in range(partitions):
+            self.forget_partition(PartitionKey(topic_id, index))
+
+    def forget_partition(self, key: PartitionKey) -> None:
+        """There is no such partition."""
         gone = (
             self.leaderless,
             self.reports,
@@ -129,6 +134,5 @@ class VolatileState:
             self.sizes,
             self.displaced,
         )
-        for index in range(partitions):
-            for memory in gone:
-                memory.pop(PartitionKey(topic_id, index), None)
+        for memory in gone:
+            memory.pop(key, None)

@@ -57,25 +57,16 @@ def alter_configs(turn: DecisionContext, request: AlterTopicConfigs) -> Answer:
         turn.image, turn.records = image, records
         left: tuple[TopicId, ...] = ()
     else:
-        new = turn.records[len(records) :]
-        changed = (record.topic_id for record in new if isinstance(record, TopicConfigured))
-        left = _spread(turn, (*request.spreading, *changed))
+        left = spread_min_isr(turn, (*request.spreading, *_named(turn, now)))
     if rest or left:
         turn.again = replace(request, topics=rest, answered=answers, spreading=left)
     return TopicsChanged(topics=answers, end_offset=turn.image.next_offset)
 
 
-def _spread(turn: DecisionContext, topics: tuple[TopicId, ...]) -> tuple[TopicId, ...]:
-    """Bring the min ISR of topics to their partitions; those that are left for another turn."""
-    room = turn.settings.slice_partitions_max
-    for number, topic_id in enumerate(topics):
-        topic = turn.image.topics.get(topic_id)
-        if topic is None:
-            continue
-        if room <= 0 or not spread_min_isr(turn, topic_id):
-            return topics[number:]
-        room -= topic.partitions
-    return ()
+def _named(turn: DecisionContext, wishes: tuple[TopicConfigChanges, ...]) -> list[TopicId]:
+    """Also those that were as wanted: who asks again wants to know that all partitions are."""
+    ids = turn.image.topic_ids
+    return [ids[one.topic] for one in wishes if one.topic in ids]
 
 
 def _answered(turn: DecisionContext, wish: TopicConfigChanges, times: int) -> TopicChanged:

@@ -203,7 +203,7 @@ def _adjust(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> Topic
         add_partitions(turn, topic.id, more, "grown by its object")
     now, more_moves = moves
     turn.change(now, CAUSE)
-    if more_moves or not spread_min_isr(turn, topic.id):
+    if more_moves or spread_min_isr(turn, [topic.id]):
         turn.again = request
     return turn.image.topics[topic.id]
 

@@ -1,9 +1,11 @@
-"""Gives the brokers' own topics more replicas once there are more brokers.
+"""Gives the brokers' own topics more replicas once there are more brokers, and fewer where brokers
+leave and too few would remain.
 
 Called by ticks, every few seconds.  Such a topic is made when the first group is looked for, on as
-many brokers as take part then; no object states its replicas, so nobody else would raise them.  It
-never lowers any: what a person took away with more brokers than replicas is given back, up to
-`offsets.topic.replication.factor`.  What an object moves is left to it, and looked at again.
+many brokers as take part then; no object states its replicas, so nobody else would change them.
+Nothing else lowers them, a broker that is away least of all: what a person took away with more
+brokers than replicas is given back, up to `offsets.topic.replication.factor`.  What an object moves
+is left to it, and looked at again.
 Source: docs/protocol.md §5.8.
 """
 
@@ -19,10 +21,10 @@ from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.moves.declared_moves import wants_of
 from plimsoll_core.controller.moves.partition_move import begun, check_target
 from plimsoll_core.controller.moves.target_choice import choose
-from plimsoll_core.controller.topics.min_isr_change import spread_min_isr
 from plimsoll_core.errors import Refusal
 
 CAUSE = "more brokers may hold it"
+LOWERED = "fewer brokers remain"
 LOOK_EVERY_MS = 5_000
 MIN_ISR_MAX = 2
 
@@ -32,7 +34,7 @@ def wanted_replicas(stated: int, brokers: int) -> int:
     return max(min(stated, brokers), 1)
 
 
-def raise_replicas(turn: DecisionContext) -> None:
+def adjust_replicas(turn: DecisionContext) -> None:
     """Begin what is missing: a bounded number of moves a look."""
     due_ms = turn.soft.internal_due_ms
     if due_ms is not None and turn.now_ms < due_ms:
@@ -41,18 +43,26 @@ def raise_replicas(turn: DecisionContext) -> None:
     for name in sorted(INTERNAL_TOPICS):
         topic_id = turn.image.topic_ids.get(name)
         if topic_id is not None:
-            _raise(turn, turn.image.topics[topic_id])
+            _adjust(turn, turn.image.topics[topic_id])
 
 
-def _raise(turn: DecisionContext, topic: Topic) -> None:
+def _adjust(turn: DecisionContext, topic: Topic) -> None:
     stated = turn.settings.offsets_topic.replication_factor
-    factor = max(wanted_replicas(stated, len(turn.receivers())), topic.replication_factor)
     keys = (PartitionKey(topic.id, index) for index in range(topic.partitions))
     partitions = [turn.image.partitions[key] for key in keys]
+    # Each broker that stays counts, whether or not it is there now.
+    stay = len([b for b in turn.image.brokers if turn.image.takes_replicas(b)])
+    lower = bool(turn.image.leaving) and any(len(p.target) > stay for p in partitions)
+    if lower:
+        factor = max(stay, 1)
+    else:
+        factor = max(wanted_replicas(stated, len(turn.receivers())), topic.replication_factor)
     movers = running(turn.image)
     free = [
-        p for p in partitions if len(p.target) <= factor and mover_of(movers, p.key) is None
-    ]  # fmt: skip
+        p
+        for p in partitions
+        if (lower or len(p.target) <= factor) and mover_of(movers, p.key) is None
+    ]
     wants = wants_of(turn, factor, free)[: turn.settings.slice_partitions_max]
     targets = choose(turn, wants)
     if isinstance(targets, Refusal):
@@ -63,20 +73,20 @@ def _raise(turn: DecisionContext, topic: Topic) -> None:
         if isinstance(wish, PartitionUpdate):
             wishes.append((p, wish))
     if wishes:
-        _configure(turn, topic, factor)
-        turn.change(wishes, CAUSE)
-    spread_min_isr(turn, topic.id)
+        _configure(turn, topic, factor, lower=lower)
+        turn.change(wishes, LOWERED if lower else CAUSE)
 
 
-def _configure(turn: DecisionContext, topic: Topic, factor: int) -> None:
+def _configure(turn: DecisionContext, topic: Topic, factor: int, *, lower: bool) -> None:
     """A partition's effective min ISR is no more than its settled replicas, so it may be stated
     before the new ones are in sync."""
-    min_isr = max(topic.min_isr, min(MIN_ISR_MAX, factor))
+    min_isr = min(MIN_ISR_MAX, factor)
+    min_isr = min(topic.min_isr, factor) if lower else max(topic.min_isr, min_isr)
     if (topic.replication_factor, topic.min_isr) == (factor, min_isr):
         return
     turn.add(
         TopicConfigured(
-            cause=CAUSE,
+            cause=LOWERED if lower else CAUSE,
             topic_id=topic.id,
             configs=dict(sorted(topic.configs.items())),
             min_isr=min_isr,

@@ -1,4 +1,4 @@
-"""What one listener counts; sessions and the listener add, the metrics endpoint reads."""
+"""What a listener counts; its sessions write, the metrics endpoint reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from plimsoll_broker.handler_failures import HandlerFailures
 
 @dataclass(slots=True)
 class ServerStats:
-    """Counters that only grow; the metrics endpoint reads them."""
+    """Counters that only grow."""
 
     accepted: int = 0
     turned_away: int = 0

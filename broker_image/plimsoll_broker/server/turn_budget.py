@@ -1,0 +1,59 @@
+"""How much of one turn of the event loop a listener's requests may use.
+
+uvloop serves every connection that has something to read before it runs a timer: a thousand
+requests that come at one instant would be one turn.  Asked by `Session` before each frame; once the
+budget is spent, sessions wait here for the next turns, in the order in which they came, and are not
+read from meanwhile.  Decides nothing about what is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+
+BUDGET_S = 0.01
+"""For so long requests are served in one turn; the request that is served then ends."""
+
+
+class TurnBudget:
+    """Of one listener."""
+
+    def __init__(self) -> None:
+        # Sessions that wait for a later turn, by what goes on with each.
+        self._waiting: deque[Callable[[], None]] = deque()
+        # The loop's time of the turn whose budget ends at `_until_s`; the loop reads its clock
+        # once, before it serves all that is there.
+        self._turn_s = -1.0
+        self._until_s = 0.0
+        self._resuming = False
+
+    def is_spent(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether what would be served now is to wait."""
+        if not self._resuming:
+            if self._waiting:
+                return True
+            turn_s = loop.time()
+            if turn_s != self._turn_s:
+                self._turn_s, self._until_s = turn_s, monotonic() + BUDGET_S
+                return False
+        return monotonic() >= self._until_s
+
+    def wait(self, loop: asyncio.AbstractEventLoop, resume: Callable[[], None]) -> None:
+        """`resume` is called in a later turn.  Each session waits once at a time."""
+        if not self._waiting and not self._resuming:
+            loop.call_soon(self._resume, loop)
+        self._waiting.append(resume)
+
+    def _resume(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A new turn: those that waited, one after another, as long as its budget lasts."""
+        self._until_s = monotonic() + BUDGET_S
+        self._resuming = True
+        try:
+            while self._waiting and monotonic() < self._until_s:
+                self._waiting.popleft()()
+        finally:
+            self._resuming = False
+            if self._waiting:
+                loop.call_soon(self._resume, loop)

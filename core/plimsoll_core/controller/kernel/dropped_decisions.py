@@ -1,0 +1,46 @@
+"""Puts right what this term remembers of decisions that never happened.
+
+Called by the controller's runtime when records that were queued can not be committed (the log is
+full, or a batch was refused) and the term goes on.  What is volatile was put down when they were
+decided: a leadership that was on its way back would stay away for the rest of the term, and a
+partition that was never made would be looked for.  What brokers report they repeat; who decides
+over several turns either asks again or is completed by ticks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey
+from plimsoll_core.cluster.records import (
+    PartitionsChanged,
+    PartitionsCreated,
+    Record,
+    TopicRemoved,
+)
+from plimsoll_core.controller.kernel.volatile_state import VolatileState
+
+
+def unsee(soft: VolatileState, image: ClusterImage, records: Iterable[Record], now_ms: int) -> None:
+    """`image`: the committed one, without `records`."""
+    for record in records:
+        for key in _touched(image, record):
+            partition = image.partitions.get(key)
+            if partition is None:
+                soft.forget_partition(key)
+            else:
+                soft.saw(partition, now_ms)
+
+
+def _touched(image: ClusterImage, record: Record) -> Iterator[PartitionKey]:
+    match record:
+        case PartitionsChanged(topic_id=topic_id, ranges=ranges):
+            indexes = (n for first, last in ranges for n in range(first, last + 1))
+        case PartitionsCreated(topic_id=topic_id, first=first, replicas=rows):
+            indexes = (first + n for n in range(len(rows)))
+        case TopicRemoved(topic_id=topic_id) if topic_id in image.topics:
+            indexes = (n for n in range(image.topics[topic_id].partitions))
+        case _:
+            return
+    for index in indexes:
+        yield PartitionKey(topic_id, index)

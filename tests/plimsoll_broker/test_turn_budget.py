@@ -1,0 +1,151 @@
+"""Requests that come at one instant on very many connections are served in several turns."""
+
+import asyncio
+import socket
+
+import pytest
+import uvloop
+from tests.plimsoll_broker.listening import WAIT_S, Client, Handlers
+
+from plimsoll_broker.server import turn_budget
+from plimsoll_broker.server.connection_limits import ListenerLimits
+from plimsoll_broker.server.dispatch import Dispatch
+from plimsoll_broker.server.listener import Server
+from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.headers import request_frame
+
+CONNECTIONS = 300
+A_REQUEST_S = 0.001
+A_TURN = round(turn_budget.BUDGET_S / A_REQUEST_S)
+
+
+@pytest.fixture
+def event_loop_policy():
+    return uvloop.EventLoopPolicy()
+
+
+class Busy(Handlers):
+    """Each request takes a millisecond, by a clock that only requests move."""
+
+    def __init__(self, monkeypatch):
+        super().__init__()
+        self.now_s = 0.0
+        monkeypatch.setattr(turn_budget, "monotonic", lambda: self.now_s)
+
+    def note(self, context):
+        self.now_s += A_REQUEST_S
+        super().note(context)
+
+
+class Turns:
+    """Ends of turns: how many requests had been served by then."""
+
+    def __init__(self, handlers):
+        self.handlers = handlers
+        self.served = [0]
+        self.loop = asyncio.get_running_loop()
+        self.loop.call_later(0, self.mark)
+
+    def mark(self):
+        """A timer: it runs once a turn, as heartbeats do."""
+        self.served.append(len(self.handlers.seen))
+        self.loop.call_later(0, self.mark)
+
+    @property
+    def most(self):
+        return max(b - a for a, b in zip(self.served, self.served[1:], strict=False))
+
+
+@pytest.fixture
+async def server(monkeypatch):
+    handlers = Busy(monkeypatch)
+    made = Server(Dispatch(handlers.table()), ListenerLimits(connections_max=2 * CONNECTIONS))
+    await made.start("127.0.0.1", 0)
+    yield made, handlers
+    await made.stop()
+
+
+async def connected(port, count):
+    loop = asyncio.get_running_loop()
+    found = []
+    for _ in range(count):
+        sock = socket.socket()
+        sock.setblocking(False)
+        await loop.sock_connect(sock, ("127.0.0.1", port))
+        found.append(sock)
+    return found
+
+
+async def test_requests_of_one_instant_leave_turns_to_others_and_are_all_answered(server):
+    listener, handlers = server
+    sockets = await connected(listener.port, CONNECTIONS)
+    async with asyncio.timeout(WAIT_S):
+        while listener.connections < CONNECTIONS:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+    turns = Turns(handlers)
+    for number, sock in enumerate(sockets):
+        sock.send(request_frame(ApiKey.METADATA, 0, number, "test", b""))
+    await handlers.until_seen(CONNECTIONS)
+    # One budget where those that waited go on, and one for what has come meanwhile.
+    assert turns.most <= 2 * A_TURN + 2
+    assert sorted(handlers.seen) == list(range(CONNECTIONS))
+    loop = asyncio.get_running_loop()
+    for number, sock in enumerate(sockets):
+        reply = await loop.sock_recv(sock, 100)
+        assert reply[4:8] == number.to_bytes(4)
+        sock.close()
+
+
+async def test_pipelined_requests_of_one_connection_share_turns_with_another(server):
+    listener, handlers = server
+    first = Client(*await asyncio.open_connection("127.0.0.1", listener.port))
+    second = Client(*await asyncio.open_connection("127.0.0.1", listener.port))
+    for number in range(60):
+        first.send(ApiKey.METADATA, number)
+    second.send(ApiKey.METADATA, 1_000)
+    assert [(await first.reply())[0] for _ in range(60)] == list(range(60))
+    assert (await second.reply())[0] == 1_000
+    assert handlers.seen.index(1_000) < 60
+    assert [n for n in handlers.seen if n < 1_000] == list(range(60))
+    for client in (first, second):
+        client.writer.close()
+
+
+async def test_client_that_half_closes_behind_its_request_is_answered(server):
+    listener, _ = server
+    sockets = await connected(listener.port, 100)
+    for number, sock in enumerate(sockets):
+        sock.send(request_frame(ApiKey.METADATA, 0, number, "test", b""))
+        sock.shutdown(socket.SHUT_WR)
+    loop = asyncio.get_running_loop()
+    for number, sock in enumerate(sockets):
+        async with asyncio.timeout(WAIT_S):
+            reply = await loop.sock_recv(sock, 100)
+        assert reply[4:8] == number.to_bytes(4)
+        sock.close()
+
+
+async def test_connections_that_are_lost_while_their_requests_wait_are_not_served(server):
+    listener, handlers = server
+    sockets = await connected(listener.port, 100)
+    note = handlers.note
+
+    def lose_the_others(context):
+        note(context)
+        if len(handlers.seen) == 3 * A_TURN:
+            for session in list(listener._open):
+                session.close("test")
+
+    handlers.note = lose_the_others
+    for number, sock in enumerate(sockets):
+        sock.send(request_frame(ApiKey.METADATA, 0, number, "test", b""))
+    for sock in sockets:
+        async with asyncio.timeout(WAIT_S):
+            await asyncio.get_running_loop().sock_recv(sock, 100)
+        sock.close()
+    client = Client(*await asyncio.open_connection("127.0.0.1", listener.port))
+    client.send(ApiKey.METADATA, 1_000)
+    assert (await client.reply())[0] == 1_000
+    client.writer.close()
+    assert len(handlers.seen) == 3 * A_TURN + 1
+    assert not listener._owner.turns._waiting
