@@ -8,12 +8,12 @@ tools are in no object and are not known here; `kafka-acls --list` shows those. 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from immutables import Map
 
-from plimsoll_core.security.acl import Acl, Permission
-from plimsoll_core.security.acl_index import Asked, Ground, index_of
+from plimsoll_core.security.acl import Acl, AclPermission
+from plimsoll_core.security.acl_index import AclQuestion, Ground, index_of
 from plimsoll_core.security.state import Mode, Security
 from plimsoll_operator.api.authorization import committed
 from plimsoll_operator.api.logcluster import LogCluster
@@ -50,7 +50,7 @@ class Explanation(NamedTuple):
         return text
 
 
-def explain(cluster: LogCluster, users: Iterable[User], asked: Asked) -> Explanation:
+def explain(cluster: LogCluster, users: Iterable[User], asked: AclQuestion) -> Explanation:
     """`users`: those of the cluster.  Raises ValueError for a principal without a type."""
     if ":" not in asked.principal:
         raise ValueError("A principal is written as its type and its name, like User:alice.")
@@ -77,7 +77,7 @@ def explain(cluster: LogCluster, users: Iterable[User], asked: Asked) -> Explana
     )
 
 
-def _smallest(asked: Asked) -> Acl:
+def _smallest(asked: AclQuestion) -> Acl:
     """Of this operation alone, on this resource alone, for this host alone."""
     return Acl(
         resource=asked.resource,
@@ -85,10 +85,5 @@ def _smallest(asked: Asked) -> Acl:
         principal=asked.principal,
         host=asked.host,
         operation=asked.operation,
-        permission=Permission.ALLOW,
+        permission=AclPermission.ALLOW,
     )
-
-
-def as_values(found: Explanation) -> dict[str, Any]:
-    """For --json."""
-    return {name: value for name, value in found._asdict().items() if value is not None}

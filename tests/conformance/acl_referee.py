@@ -22,8 +22,8 @@ from tests.plimsoll_core.security.acl_model import (
     TYPES,
 )
 
-from plimsoll_core.security.acl import Acl, Pattern, Permission
-from plimsoll_core.security.acl_index import Asked, index_of
+from plimsoll_core.security.acl import Acl, AclPermission, Pattern
+from plimsoll_core.security.acl_index import AclQuestion, index_of
 from plimsoll_core.security.state import Authorization, Security
 
 SOURCE = Path(__file__).parent / "referee" / "Referee.java"
@@ -43,16 +43,16 @@ def a_set(chance: random.Random) -> tuple[bool, list[Acl]]:
             principal=chance.choice(PRINCIPALS),
             host=chance.choice(HOSTS),
             operation=chance.choice(OPERATIONS),
-            permission=chance.choice(list(Permission)),
+            permission=chance.choice(list(AclPermission)),
         )
         for _ in range(chance.randrange(13))
     }
     return chance.random() < 0.3, sorted(drawn, key=lambda one: one.order)
 
 
-def questions(chance: random.Random) -> Iterator[tuple[str, Asked]]:
+def questions(chance: random.Random) -> Iterator[tuple[str, AclQuestion]]:
     for number in range(QUESTIONS):
-        asked = Asked(
+        asked = AclQuestion(
             principal=chance.choice(PRINCIPALS[:2]),
             host=chance.choice(HOSTS[1:]),
             operation=chance.choice(OPERATIONS[1:]),
@@ -62,7 +62,7 @@ def questions(chance: random.Random) -> Iterator[tuple[str, Asked]]:
         yield ("ANY" if number % 5 == 0 else "ASK"), asked
 
 
-def ours(everyone: bool, acls: list[Acl], asked: list[tuple[str, Asked]]) -> list[bool]:
+def ours(everyone: bool, acls: list[Acl], asked: list[tuple[str, AclQuestion]]) -> list[bool]:
     security = Security(
         authorization=Authorization(allow_everyone_if_no_acl=everyone), index=index_of(acls)
     )
@@ -74,7 +74,7 @@ def ours(everyone: bool, acls: list[Acl], asked: list[tuple[str, Asked]]) -> lis
     ]
 
 
-def lines(everyone: bool, acls: list[Acl], asked: list[tuple[str, Asked]]) -> Iterator[str]:
+def lines(everyone: bool, acls: list[Acl], asked: list[tuple[str, AclQuestion]]) -> Iterator[str]:
     yield f"SET\t{str(everyone).lower()}"
     for acl in acls:
         words = (acl.resource.name, acl.name, acl.pattern.name, acl.principal, acl.host)

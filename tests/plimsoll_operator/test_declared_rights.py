@@ -10,15 +10,15 @@ from tests.plimsoll_operator.scripted_kube import ScriptedKube
 from typer.testing import CliRunner
 
 from plimsoll_core.security.acl import AclOperation, ResourceType
-from plimsoll_core.security.acl_index import Asked
-from plimsoll_operator.acl_command import app, read_and_explain
+from plimsoll_core.security.acl_index import AclQuestion
+from plimsoll_operator.acl_command import app, question, read_and_explain
 from plimsoll_operator.api.load import from_object
 from plimsoll_operator.api.user import User
-from plimsoll_operator.declared_rights import as_values, explain
+from plimsoll_operator.declared_rights import explain
 from plimsoll_operator.kube.errors import NotFound
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, USERS
 
-READ = Asked("User:writer", "10.0.0.1", AclOperation.READ, ResourceType.TOPIC, "orders")
+READ = AclQuestion("User:writer", "10.0.0.1", AclOperation.READ, ResourceType.TOPIC, "orders")
 ENFORCED = a_cluster(authorization={"mode": "Enforce", "superUsers": ["User:admin"]})
 
 
@@ -85,7 +85,7 @@ async def test_objects_are_read_from_the_api_server() -> None:
     kube.put(LOG_CLUSTERS, a_cluster_body(authorization={"mode": "Enforce"}))
     kube.put(USERS, a_body(on_topic("orders", "Read")))
     found = await read_and_explain(kube, "kafka", "main", READ)
-    assert as_values(found)["declared_by"] == "User kafka/writer"
+    assert found.declared_by == "User kafka/writer"
     with pytest.raises(NotFound):
         await read_and_explain(kube, "kafka", "nothing", READ)
 
@@ -93,20 +93,17 @@ async def test_objects_are_read_from_the_api_server() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["main", "--principal", "User:a", "--operation", "Fly", "--name", "t"],
-        ["main", "--principal", "User:a", "--operation", "Read"],
-        [
-            "main",
-            "--principal",
-            "User:a",
-            "--operation",
-            "Read",
-            "--resource",
-            "Cluster",
-            "--name",
-            "t",
-        ],
+        ["main", "User:a", "Fly", "Topic:t"],
+        ["main", "User:a", "Read", "Topic"],
+        ["main", "User:a", "Read", "Cluster:t"],
+        ["main", "User:a", "Read", "Planet:t"],
     ],
 )
 def test_question_without_a_form_is_exit_code_2(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, ["explain", *arguments]).exit_code == 2
+
+
+def test_question_is_read_from_its_words() -> None:
+    assert question("User:writer", "10.0.0.1", "Read", "Topic:orders") == READ
+    on_cluster = question("User:a", "*", "Alter", "Cluster")
+    assert on_cluster.name == "kafka-cluster"

@@ -14,7 +14,7 @@ from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.records import ListenersConfigured, MetadataVersionFinalized
 from plimsoll_core.messages.security import DeclareUser
 from plimsoll_core.security.acl import AclOperation, Pattern, ResourceType
-from plimsoll_core.security.acl_index import Asked
+from plimsoll_core.security.acl_index import AclQuestion
 from plimsoll_core.security.scram import ScramCredential, keys_of, salted_password
 from plimsoll_core.security.state import Mode
 from plimsoll_operator.api.meta import Condition
@@ -95,7 +95,9 @@ async def test_user_gets_a_secret_with_ready_files_and_what_is_committed_fits_it
     assert f'password="{secret["password"]}"' in secret["java.properties"]
     stored = scene.kube.find(SECRETS, KEY[0], "writer-kafka")
     assert stored["metadata"]["ownerReferences"][0]["kind"] == "User"
-    asked = Asked("User:writer", "h", AclOperation.DESCRIBE, ResourceType.TOPIC, "shop.orders")
+    asked = AclQuestion(
+        "User:writer", "h", AclOperation.DESCRIBE, ResourceType.TOPIC, "shop.orders"
+    )
     assert scene.decided.image.security.allows(asked)
     assert not scene.decided.image.security.allows(asked._replace(name="other"))
     assert {acl.pattern for acl in scene.decided.image.security.acls} == set(Pattern)

@@ -20,7 +20,7 @@ from plimsoll_broker.server.dispatch import ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.messages.security import OnBehalf
 from plimsoll_core.security.acl import CLUSTER_NAME, AclOperation, ResourceType
-from plimsoll_core.security.acl_index import Asked
+from plimsoll_core.security.acl_index import AclQuestion
 from plimsoll_core.security.sasl import Identity
 from plimsoll_core.security.scram import ScramCredential, ScramMechanism
 from plimsoll_core.security.state import Mode, Security
@@ -108,7 +108,7 @@ class Rights:
         question = (operation, kind, name)
         allowed = self._decided.get(question)
         if allowed is None:
-            asked = Asked(self.principal, self.host, operation, kind, name)
+            asked = AclQuestion(self.principal, self.host, operation, kind, name)
             allowed = security.allows(asked)
             if len(self._decided) >= REMEMBERED_MAX:
                 self._decided.clear()

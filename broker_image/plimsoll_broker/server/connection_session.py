@@ -85,8 +85,7 @@ class Session(asyncio.BufferedProtocol):
         self._connection = ConnectionState(account, owner.listener())
         self._sender = ReplySender(account, loop)
         intake = None if memory is None else memory.requests
-        serves = partial(owner.serves, self._connection)
-        self._receiver = RequestReceiver(limits, serves, intake)
+        self._receiver = RequestReceiver(limits, partial(owner.serves, self._connection), intake)
         self._opened = self._last_heard = loop.time()
         self._spoken = False
         self._owing: float | None = None
@@ -396,6 +395,6 @@ class Session(asyncio.BufferedProtocol):
         assert slot.reply is not None, "there is something to send"
         if self._transport is not None:
             self._owner.stats.bytes_out += self._sender.send(*slot.address, slot.reply, slot.held)
-            if self._connection.ending and not self._slots:
-                self._owner.stats.closed_for[self._connection.ending] += 1
-                self._transport.close()  # what was sent still reaches the client
+            if (reason := self._connection.ending) and not self._slots:
+                self._owner.stats.closed_for[reason] += 1
+                self._transport.close()  # what was sent still arrives

@@ -17,7 +17,7 @@ from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.security.acl import ANONYMOUS
-from plimsoll_core.security.sasl import SaslSession, Stage
+from plimsoll_core.security.sasl import LoginStage, SaslSession
 from plimsoll_core.security.scram import MECHANISMS, SPEC_NAMES
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey, Versions
 from plimsoll_wire.messages import decode_request, encode_response
@@ -107,7 +107,7 @@ class ConnectionState:
     @property
     def let_in(self) -> bool:
         """Whether it has logged in, where that is asked for."""
-        return self.sasl is None or self.sasl.stage is Stage.AUTHENTICATED
+        return self.sasl is None or self.sasl.stage is LoginStage.AUTHENTICATED
 
     def opened(self, host: str, cut_off: Callable[[str], None]) -> None:
         """The peer's address, and how its session closes it."""

@@ -57,7 +57,7 @@ class Pattern(Enum):
     PREFIXED = "Prefixed"
 
 
-class Permission(Enum):
+class AclPermission(Enum):
     DENY = "Deny"
     ALLOW = "Allow"
 
@@ -65,7 +65,7 @@ class Permission(Enum):
 OPERATION_NUMBERS = {operation: number for number, operation in enumerate(AclOperation, start=2)}
 RESOURCE_NUMBERS = {kind: number for number, kind in enumerate(ResourceType, start=2)}
 PATTERN_NUMBERS = {Pattern.LITERAL: 3, Pattern.PREFIXED: 4}
-PERMISSION_NUMBERS = {Permission.DENY: 2, Permission.ALLOW: 3}
+PERMISSION_NUMBERS = {AclPermission.DENY: 2, AclPermission.ALLOW: 3}
 ANY_NUMBER = 1
 """In a filter: everything of its kind."""
 MATCH_NUMBER = 2
@@ -81,7 +81,7 @@ class Acl(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     principal: str
     host: str = WILDCARD
     operation: AclOperation
-    permission: Permission = Permission.ALLOW
+    permission: AclPermission = AclPermission.ALLOW
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ class AclFilter(msgspec.Struct, frozen=True, kw_only=True):
     principal: str | None = None
     host: str | None = None
     operation: AclOperation | None = None
-    permission: Permission | None = None
+    permission: AclPermission | None = None
 
     def matches(self, acl: Acl) -> bool:
         return (

@@ -20,8 +20,8 @@ from plimsoll_core.security.acl import (
     WILDCARD,
     Acl,
     AclOperation,
+    AclPermission,
     Pattern,
-    Permission,
     ResourceType,
 )
 
@@ -76,13 +76,13 @@ class Ground(Enum):
     DEFAULT = "Default"
 
 
-class Verdict(NamedTuple):
+class AclVerdict(NamedTuple):
     allowed: bool
     ground: Ground
     rule: Acl | None = None
 
 
-class Asked(NamedTuple):
+class AclQuestion(NamedTuple):
     """A question.  `host`: the client's address, without its port."""
 
     principal: str
@@ -104,7 +104,7 @@ class AclIndex(msgspec.Struct, frozen=True):
     def removed(self, acl: Acl) -> AclIndex:
         return self._changed(acl, -1)
 
-    def allows(self, asked: Asked, *, otherwise: bool = False) -> bool:
+    def allows(self, asked: AclQuestion, *, otherwise: bool = False) -> bool:
         """Whether it may.  `otherwise`: what holds where no rule of anybody names the resource."""
         kind, name, operation = asked.resource, asked.name, asked.operation
         allowing, denying = _ALLOWS[operation], _DENIES[operation]
@@ -119,23 +119,23 @@ class AclIndex(msgspec.Struct, frozen=True):
                 allowed = allowed or bool(masks[0] & allowing)
         return allowed or (otherwise and not self._is_named(kind, name))
 
-    def explain(self, asked: Asked, *, otherwise: bool = False) -> Verdict:
+    def explain(self, asked: AclQuestion, *, otherwise: bool = False) -> AclVerdict:
         """The same decision, and the rule that made it."""
         allow: Acl | None = None
         for cell in self._cells(asked.principal, asked.resource, asked.name):
             for acl in cell.acls:
                 if acl.host not in (WILDCARD, asked.host):
                     continue
-                if acl.permission is Permission.DENY:
+                if acl.permission is AclPermission.DENY:
                     if _BIT[acl.operation] & _DENIES[asked.operation]:
-                        return Verdict(False, Ground.RULE, acl)
+                        return AclVerdict(False, Ground.RULE, acl)
                 elif allow is None and _BIT[acl.operation] & _ALLOWS[asked.operation]:
                     allow = acl
         if allow is not None:
-            return Verdict(True, Ground.RULE, allow)
+            return AclVerdict(True, Ground.RULE, allow)
         if not self._is_named(asked.resource, asked.name):
-            return Verdict(otherwise, Ground.NO_ACL_FOUND)
-        return Verdict(False, Ground.DEFAULT)
+            return AclVerdict(otherwise, Ground.NO_ACL_FOUND)
+        return AclVerdict(False, Ground.DEFAULT)
 
     def allows_on_any(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType
@@ -246,7 +246,7 @@ def _cell_with(cell: Cell | None, acl: Acl, step: int) -> Cell | None:
     masks: dict[str, tuple[int, int]] = {}
     for one in acls:
         allow, deny = masks.get(one.host, (0, 0))
-        if one.permission is Permission.DENY:
+        if one.permission is AclPermission.DENY:
             deny |= _BIT[one.operation]
         else:
             allow |= _BIT[one.operation]

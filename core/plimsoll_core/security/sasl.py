@@ -25,7 +25,7 @@ FAILED = "The login failed: the user, the password or the mechanism is not right
 """Whatever was wrong."""
 
 
-class Stage(Enum):
+class LoginStage(Enum):
     START = "Start"
     HANDSHAKE = "Handshake"
     EXCHANGE = "Exchange"
@@ -46,7 +46,7 @@ class Identity(NamedTuple):
         return f"User:{self.user}"
 
 
-class Told(NamedTuple):
+class LoginAnswer(NamedTuple):
     """What the client is told; `closes`: why the connection is closed once it is told, and
     `logged_in`: from now on."""
 
@@ -66,7 +66,7 @@ class SaslSession:
     """Of one connection.  `mechanisms`: what its listener offers."""
 
     mechanisms: tuple[ScramMechanism, ...]
-    stage: Stage = Stage.START
+    stage: LoginStage = LoginStage.START
 
     identity: Identity | None = None
     """Since its first login; another login must be the same user's by the same mechanism."""
@@ -77,9 +77,9 @@ class SaslSession:
 
     def refuses(self, api_key: int) -> str:
         """Why a request closes the connection; empty: it is answered."""
-        if self.stage is Stage.AUTHENTICATED:
+        if self.stage is LoginStage.AUTHENTICATED:
             return ""
-        if self.stage is Stage.CLOSED:
+        if self.stage is LoginStage.CLOSED:
             return "login-failed"
         self._asked += 1
         if api_key not in BEFORE_LOGIN or self._asked > REQUESTS_MAX:
@@ -87,9 +87,9 @@ class SaslSession:
             return "not-logged-in"
         return ""
 
-    def handshake(self, version: int, mechanism: str) -> Told:
+    def handshake(self, version: int, mechanism: str) -> LoginAnswer:
         """SaslHandshake."""
-        if version == 0 or self.stage not in (Stage.START, Stage.AUTHENTICATED):
+        if version == 0 or self.stage not in (LoginStage.START, LoginStage.AUTHENTICATED):
             # After a handshake of version 0 tokens would come without a header.
             return self._close(Code.ILLEGAL_SASL_STATE)
         again = self.identity is not None and mechanism != self.identity.mechanism
@@ -97,21 +97,21 @@ class SaslSession:
         if known is None or again:
             return self._close(Code.UNSUPPORTED_SASL_MECHANISM)
         self._asked = 0
-        self.stage, self._mechanism = Stage.HANDSHAKE, known
-        return Told(mechanisms=self.mechanisms)
+        self.stage, self._mechanism = LoginStage.HANDSHAKE, known
+        return LoginAnswer(mechanisms=self.mechanisms)
 
     def authenticate(
         self, sent: bytes, find: Find, nonce: str, disguise: bytes, now_ms: int
-    ) -> Told:
+    ) -> LoginAnswer:
         """SaslAuthenticate, the first or the second of an exchange."""
         mechanism = self._mechanism
         try:
-            if self.stage is Stage.HANDSHAKE and mechanism is not None:
+            if self.stage is LoginStage.HANDSHAKE and mechanism is not None:
                 by_name = _by_name(find, mechanism)
                 self._challenge = scram.begin(mechanism, sent, by_name, nonce, disguise)
-                self.stage = Stage.EXCHANGE
-                return Told(payload=self._challenge.server_first)
-            if self.stage is Stage.EXCHANGE and self._challenge is not None:
+                self.stage = LoginStage.EXCHANGE
+                return LoginAnswer(payload=self._challenge.server_first)
+            if self.stage is LoginStage.EXCHANGE and self._challenge is not None:
                 # What was committed meanwhile counts.
                 found = find(self._challenge.user, self._challenge.mechanism)
                 same = found == self._challenge.credential
@@ -121,21 +121,21 @@ class SaslSession:
             return self._failed()
         return self._close(Code.ILLEGAL_SASL_STATE)
 
-    def _logged_in(self, proven: scram.Proven) -> Told:
+    def _logged_in(self, proven: scram.Proven) -> LoginAnswer:
         assert self._mechanism is not None, "an exchange has a mechanism"
         if self.identity is not None and self.identity.user != proven.user:
             return self._failed()
         identity = Identity(proven.user, self._mechanism, proven.stored_key)
-        self.stage, self.identity = Stage.AUTHENTICATED, identity
+        self.stage, self.identity = LoginStage.AUTHENTICATED, identity
         self._challenge = None
-        return Told(payload=proven.server_final, logged_in=identity)
+        return LoginAnswer(payload=proven.server_final, logged_in=identity)
 
-    def _failed(self) -> Told:
+    def _failed(self) -> LoginAnswer:
         return self._close(Code.SASL_AUTHENTICATION_FAILED, FAILED)
 
-    def _close(self, code: Code, message: str | None = None) -> Told:
-        self.stage = Stage.CLOSED
-        return Told(code, message, mechanisms=self.mechanisms, closes="login-failed")
+    def _close(self, code: Code, message: str | None = None) -> LoginAnswer:
+        self.stage = LoginStage.CLOSED
+        return LoginAnswer(code, message, mechanisms=self.mechanisms, closes="login-failed")
 
 
 def _by_name(find: Find, mechanism: ScramMechanism) -> Callable[[str], ScramCredential | None]:

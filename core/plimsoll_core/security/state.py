@@ -11,7 +11,7 @@ import msgspec
 from immutables import Map
 
 from plimsoll_core.security.acl import Acl, AclOperation, ResourceType
-from plimsoll_core.security.acl_index import AclIndex, Asked, Ground, Verdict
+from plimsoll_core.security.acl_index import AclIndex, AclQuestion, AclVerdict, Ground
 from plimsoll_core.security.scram import ScramCredential, ScramMechanism
 
 BY_CLIENT = ""
@@ -86,15 +86,15 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     def is_super_user(self, principal: str) -> bool:
         return principal in self.authorization.super_users
 
-    def allows(self, asked: Asked) -> bool:
+    def allows(self, asked: AclQuestion) -> bool:
         """The decision, whatever the mode is."""
         if self.is_super_user(asked.principal):
             return True
         return self.index.allows(asked, otherwise=self.authorization.allow_everyone_if_no_acl)
 
-    def explain(self, asked: Asked) -> Verdict:
+    def explain(self, asked: AclQuestion) -> AclVerdict:
         if self.is_super_user(asked.principal):
-            return Verdict(True, Ground.SUPER_USER)
+            return AclVerdict(True, Ground.SUPER_USER)
         return self.index.explain(asked, otherwise=self.authorization.allow_everyone_if_no_acl)
 
     def allows_on_any(
@@ -103,7 +103,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         """Whether there may be some resource of the type on which it may."""
         # As in Kafka, a name that nobody uses stands for what rules of everybody, super users and
         # the default give.
-        if self.allows(Asked(principal, host, operation, kind, "hardcode")):
+        if self.allows(AclQuestion(principal, host, operation, kind, "hardcode")):
             return True
         return self.index.allows_on_any(principal, host, operation, kind)
 

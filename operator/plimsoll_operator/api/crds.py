@@ -8,7 +8,6 @@ their messages are sentences, because they are what `kubectl apply` prints.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,36 +15,15 @@ import yaml
 
 from plimsoll_operator.api import GROUP, VERSION
 from plimsoll_operator.api.cluster_status import LogClusterStatus
+from plimsoll_operator.api.crd_form import READY, READY_COLUMNS, Kind, Rule, same
 from plimsoll_operator.api.listeners import LISTENERS_RULES
 from plimsoll_operator.api.logcluster import LogClusterSpec
 from plimsoll_operator.api.reassignment import ReassignmentSpec, ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceSpec, RebalanceStatus
 from plimsoll_operator.api.schema import structural
 from plimsoll_operator.api.topic import TopicSpec, TopicStatus
-from plimsoll_operator.api.user import UserSpec, UserStatus
+from plimsoll_operator.api.user_crd import USER
 from plimsoll_operator.api.verification import VerificationSpec, VerificationStatus
-
-Rule = tuple[str, str]
-Column = tuple[str, str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """One CRD: `columns` are (name, type, JSON path); `rules` are (CEL, sentence), about `spec`;
-    `object_rules` look at the whole object; `wide` columns are shown with `-o wide` alone."""
-
-    name: str
-    plural: str
-    short: str
-    spec: type
-    status: type
-    rules: tuple[Rule, ...]
-    columns: tuple[Column, ...]
-    description: str
-    object_rules: tuple[Rule, ...] = ()
-    scale: dict[str, str] | None = None
-    selectable: tuple[str, ...] = ()
-    wide: frozenset[str] = frozenset()
 
 
 def _within_factor(at: str) -> str:
@@ -55,21 +33,8 @@ def _within_factor(at: str) -> str:
     )
 
 
-def _same(field: str) -> str:
-    """CEL: `field` of the spec is what it was, absent included."""
-    return (
-        f"has(self.{field}) == has(oldSelf.{field}) && "
-        f"(!has(self.{field}) || self.{field} == oldSelf.{field})"
-    )
-
-
 _SIZE = "quantity({}.spec.storage.size)"
-_READY = ".status.conditions[?(@.type=='Ready')]"
-_READY_COLUMNS: tuple[Column, ...] = (
-    ("Ready", "string", f"{_READY}.status"),
-    ("Reason", "string", f"{_READY}.reason"),
-    ("Age", "date", ".metadata.creationTimestamp"),
-)
+
 
 LOG_CLUSTER = Kind(
     name="LogCluster",
@@ -131,7 +96,7 @@ LOG_CLUSTER = Kind(
         ("UnderMinISR", "integer", ".status.partitions.underMinISR"),
         ("Blocked", "string", ".status.conditions[?(@.type=='Blocked')].status"),
         ("Doing", "string", ".status.conditions[?(@.type=='Reconciling')].reason"),
-        *_READY_COLUMNS,
+        *READY_COLUMNS,
     ),
     scale={
         "specReplicasPath": ".spec.brokers.count",
@@ -152,7 +117,7 @@ TOPIC = Kind(
             "self.clusterRef == oldSelf.clusterRef",
             "clusterRef is immutable: a topic's records cannot move to another cluster.",
         ),
-        (_same("topicName"), "topicName is immutable: make another Topic instead."),
+        (same("topicName"), "topicName is immutable: make another Topic instead."),
         (
             "!has(oldSelf.partitions) || "
             "(has(self.partitions) && self.partitions >= oldSelf.partitions)",
@@ -177,7 +142,7 @@ TOPIC = Kind(
         ("RF", "integer", ".status.replicationFactor"),
         ("MinISR", "integer", ".status.minInSyncReplicas"),
         ("UnderMinISR", "integer", ".status.health.underMinISR"),
-        *_READY_COLUMNS,
+        *READY_COLUMNS,
     ),
     selectable=(".spec.clusterRef.name", ".spec.topicName"),
     wide=frozenset({"Topic"}),  # a name of 249 characters makes every line as long
@@ -196,7 +161,7 @@ REASSIGNMENT = Kind(
             "self.moves == oldSelf.moves",
             "moves is immutable: it says what was begun. Cancel this one and make another.",
         ),
-        (_same("onTargetLost"), "onTargetLost is immutable: make another Reassignment."),
+        (same("onTargetLost"), "onTargetLost is immutable: make another Reassignment."),
         (
             "self.moves.all(m, [has(m.replicas), has(m.replicationFactor), has(m.awayFrom)]"
             ".exists_one(one, one))",
@@ -215,7 +180,7 @@ REASSIGNMENT = Kind(
         ("Total", "integer", ".status.partitions.total"),
         ("Left", "string", ".status.bytes.left"),
         ("ETA", "integer", ".status.etaSeconds"),
-        ("Reason", "string", f"{_READY}.reason"),
+        ("Reason", "string", f"{READY}.reason"),
         ("Age", "date", ".metadata.creationTimestamp"),
     ),
     selectable=(".spec.clusterRef.name",),
@@ -231,7 +196,7 @@ REBALANCE = Kind(
     rules=(
         ("self.clusterRef == oldSelf.clusterRef", "clusterRef is immutable."),
         ("self.mode == oldSelf.mode", "mode is immutable: make another Rebalance."),
-        (_same("brokers"), "brokers is immutable: make another Rebalance."),
+        (same("brokers"), "brokers is immutable: make another Rebalance."),
         (
             "has(self.brokers) == (self.mode == 'AddBrokers' || self.mode == 'RemoveBrokers')",
             "AddBrokers and RemoveBrokers say which brokers; the other modes are about all.",
@@ -255,7 +220,7 @@ REBALANCE = Kind(
         ("Left", "integer", ".status.progress.partitionsLeft"),
         ("Bytes", "string", ".status.progress.bytesLeft"),
         ("ETA", "integer", ".status.progress.etaSeconds"),
-        ("Reason", "string", f"{_READY}.reason"),
+        ("Reason", "string", f"{READY}.reason"),
         ("Age", "date", ".metadata.creationTimestamp"),
     ),
     selectable=(".spec.clusterRef.name",),
@@ -277,32 +242,6 @@ VERIFICATION = Kind(
         ("Lost", "integer", ".status.counts.lost"),
         ("Age", "date", ".metadata.creationTimestamp"),
     ),
-)
-
-USER = Kind(
-    name="User",
-    plural="users",
-    short="plu",
-    spec=UserSpec,
-    status=UserStatus,
-    description="A user of a LogCluster: a login, and what may be done with it.",
-    rules=(
-        ("self.clusterRef == oldSelf.clusterRef", "clusterRef is immutable."),
-        (_same("userName"), "userName is immutable: make another User instead."),
-        (
-            "!has(self.acls) || self.acls.all(a, (a.resource.type == 'Cluster') == "
-            "!has(a.resource.name))",
-            "A rule names its resource, unless that is the Cluster, of which there is one.",
-        ),
-    ),
-    columns=(
-        ("Cluster", "string", ".spec.clusterRef.name"),
-        ("Principal", "string", ".status.principal"),
-        ("Secret", "string", ".status.secret.name"),
-        ("ACLs", "integer", ".status.acls"),
-        *_READY_COLUMNS,
-    ),
-    selectable=(".spec.clusterRef.name", ".spec.userName"),
 )
 
 KINDS = (LOG_CLUSTER, TOPIC, REASSIGNMENT, REBALANCE, VERIFICATION, USER)

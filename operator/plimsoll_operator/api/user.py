@@ -11,8 +11,8 @@ from plimsoll_core.security.acl import (
     CLUSTER_NAME,
     Acl,
     AclOperation,
+    AclPermission,
     Pattern,
-    Permission,
     ResourceType,
 )
 from plimsoll_operator.api.meta import (
@@ -244,7 +244,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
                 principal=self.principal,
                 host=rule.host or "*",
                 operation=AclOperation(operation),
-                permission=Permission(rule.permission or "Allow"),
+                permission=AclPermission(rule.permission or "Allow"),
             )
             for rule in self.spec.acls or ()
             for operation in rule.operations

@@ -10,6 +10,7 @@ import base64
 import logging
 from pathlib import Path
 
+from plimsoll_operator.api.labels import USER_LOGIN
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.port import Object
@@ -17,8 +18,6 @@ from plimsoll_operator.metalog.directory_files import write_whole
 
 logger = logging.getLogger("plimsoll.local")
 
-TYPE = "plimsoll.dev/user"
-"""Of the Secrets that User objects have."""
 FILES = ("password", "java.properties", "librdkafka.conf")
 
 
@@ -30,7 +29,7 @@ class UserFiles:
 
     def observe(self, change: ObjectChange) -> None:
         body = change.after.body
-        if change.resource.kind is not resources.SECRETS or body.get("type") != TYPE:
+        if change.resource.kind is not resources.SECRETS or body.get("type") != USER_LOGIN:
             return
         values = _values(body)
         name = values.get("username", "")

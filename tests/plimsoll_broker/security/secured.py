@@ -26,7 +26,7 @@ from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer
-from plimsoll_core.security.acl import Acl, AclOperation, Permission, ResourceType
+from plimsoll_core.security.acl import Acl, AclOperation, AclPermission, ResourceType
 from plimsoll_core.security.state import Authorization, Mode
 from plimsoll_wire.api_versions import ApiKey, is_flexible
 from plimsoll_wire.headers import request_frame
@@ -52,7 +52,7 @@ def a_rule(
 
 
 def denying(operation: AclOperation, name: str = "orders", **more: Any) -> Acl:
-    return a_rule(operation, name, permission=Permission.DENY, **more)
+    return a_rule(operation, name, permission=AclPermission.DENY, **more)
 
 
 class Secured:

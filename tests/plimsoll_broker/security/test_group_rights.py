@@ -25,7 +25,7 @@ def on_group(operation: AclOperation, name: str = "g") -> Acl:
 
 
 class GroupsOfAlice(Harness):
-    """Asked by alice, whose rules a test adds and takes away."""
+    """AclQuestion by alice, whose rules a test adds and takes away."""
 
     def __init__(self, *acls: Acl) -> None:
         super().__init__()

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 from tests.plimsoll_broker.described import ORDERS, an_image
+from tests.plimsoll_broker.security.guard_cases import CASES, PARTITION, TOPIC, Op, of_topic
 from tests.plimsoll_broker.security.secured import Secured, a_rule, codes_in, denying
 
 from plimsoll_broker.handlers.large_messages import Aside
@@ -16,254 +17,11 @@ from plimsoll_broker.handlers.security.gate import guarded
 from plimsoll_broker.handlers.security.guard_table import GUARDS, IN_HANDLER
 from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, RequestContext
 from plimsoll_core.errors import Code
-from plimsoll_core.security.acl import AclOperation, Pattern, ResourceType
+from plimsoll_core.security.acl import Pattern
 from plimsoll_core.security.requirements import REQUIREMENTS
 from plimsoll_core.security.state import Mode
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.messages import decode_request, decode_response, encode_request
-
-Op, Type = AclOperation, ResourceType
-TOPIC, GROUP = Code.TOPIC_AUTHORIZATION_FAILED, Code.GROUP_AUTHORIZATION_FAILED
-CLUSTER, TRANSACTION = (
-    Code.CLUSTER_AUTHORIZATION_FAILED,
-    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-)
-ON_CLUSTER = {"resource": Type.CLUSTER, "name": "kafka-cluster"}
-
-PARTITION = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
-ACL_FILTER = {
-    "resource_type_filter": 1,
-    "resource_name_filter": None,
-    "pattern_type_filter": 1,
-    "principal_filter": None,
-    "host_filter": None,
-    "operation": 1,
-    "permission_type": 1,
-}
-CREATION = {
-    "resource_type": 2,
-    "resource_name": "orders",
-    "resource_pattern_type": 3,
-    "principal": "User:alice",
-    "host": "*",
-    "operation": 3,
-    "permission_type": 3,
-}
-
-
-def of_topic(name: str, *partitions: dict[str, Any], field: str = "name") -> dict[str, Any]:
-    return {field: name, "partitions": list(partitions)}
-
-
-def _config(kind: int, name: str) -> dict[str, Any]:
-    return {
-        "resource_type": kind,
-        "resource_name": name,
-        "configuration_keys": None,
-        "configs": [],
-    }
-
-
-CASES: list[tuple[ApiKey, dict[str, Any], Code, list[dict[str, Any]]]] = [
-    (
-        ApiKey.LIST_OFFSETS,
-        {
-            "replica_id": -1,
-            "isolation_level": 0,
-            "topics": [of_topic("orders", PARTITION)],
-            "timeout": 0,
-        },
-        TOPIC,
-        [{"operation": Op.DESCRIBE}, {"operation": Op.READ}],
-    ),
-    (
-        ApiKey.OFFSET_FOR_LEADER_EPOCH,
-        {
-            "replica_id": -1,
-            "topics": [
-                of_topic(
-                    "orders",
-                    {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0},
-                    field="topic",
-                )
-            ],
-        },
-        TOPIC,
-        [{"operation": Op.DESCRIBE}],
-    ),
-    (
-        ApiKey.DELETE_RECORDS,
-        {
-            "topics": [of_topic("orders", {"partition_index": 0, "offset": 1})],
-            "timeout": 1000,
-        },
-        TOPIC,
-        [{"operation": Op.DELETE}],
-    ),
-    (
-        ApiKey.CREATE_PARTITIONS,
-        {
-            "topics": [{"name": "orders", "count": 9, "assignments": None}],
-            "timeout": 1000,
-            "validate_only": False,
-        },
-        TOPIC,
-        [{"operation": Op.ALTER}],
-    ),
-    (
-        ApiKey.CREATE_TOPICS,
-        {
-            "topics": [
-                {
-                    "name": "orders",
-                    "num_partitions": 1,
-                    "replication_factor": 1,
-                    "assignments": [],
-                    "configs": [],
-                }
-            ],
-            "timeout": 1000,
-            "validate_only": False,
-        },
-        TOPIC,
-        [{"operation": Op.CREATE}, {"operation": Op.CREATE, **ON_CLUSTER}],
-    ),
-    (
-        ApiKey.DELETE_TOPICS,
-        {"topics": [{"name": "orders", "topic_id": None}], "timeout": 1000},
-        TOPIC,
-        [{"operation": Op.DELETE}, {"operation": Op.DELETE, **ON_CLUSTER}],
-    ),
-    (
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-        {"topics": [{"name": "orders"}], "response_partition_limit": 10, "cursor": None},
-        TOPIC,
-        [{"operation": Op.DESCRIBE}],
-    ),
-    (
-        ApiKey.FIND_COORDINATOR,
-        {"key_type": 0, "coordinator_keys": ["mine"]},
-        GROUP,
-        [{"operation": Op.DESCRIBE, "resource": Type.GROUP, "name": "mine"}],
-    ),
-    (
-        ApiKey.FIND_COORDINATOR,
-        {"key_type": 1, "coordinator_keys": ["mine"]},
-        TRANSACTION,
-        [{"operation": Op.DESCRIBE, "resource": Type.TRANSACTIONAL_ID, "name": "mine"}],
-    ),
-    (
-        ApiKey.INIT_PRODUCER_ID,
-        {
-            "transactional_id": None,
-            "transaction_timeout": 0,
-            "producer_id": -1,
-            "producer_epoch": -1,
-        },
-        CLUSTER,
-        [
-            {"operation": Op.IDEMPOTENT_WRITE, **ON_CLUSTER},
-            {"operation": Op.WRITE, "name": "any"},
-        ],
-    ),
-    (
-        ApiKey.INIT_PRODUCER_ID,
-        {
-            "transactional_id": "mine",
-            "transaction_timeout": 0,
-            "producer_id": -1,
-            "producer_epoch": -1,
-        },
-        TRANSACTION,
-        [{"operation": Op.WRITE, "resource": Type.TRANSACTIONAL_ID, "name": "mine"}],
-    ),
-    *(
-        (
-            key,
-            {
-                "resources": [_config(kind, name)],
-                "validate_only": False,
-                "include_synonyms": False,
-                "include_documentation": False,
-            },
-            code,
-            [{"operation": operation, **right}],
-        )
-        for key, operation in (
-            (ApiKey.DESCRIBE_CONFIGS, Op.DESCRIBE_CONFIGS),
-            (ApiKey.ALTER_CONFIGS, Op.ALTER_CONFIGS),
-            (ApiKey.INCREMENTAL_ALTER_CONFIGS, Op.ALTER_CONFIGS),
-        )
-        for kind, name, code, right in (
-            (2, "orders", TOPIC, {}),
-            (32, "mine", GROUP, {"resource": Type.GROUP, "name": "mine"}),
-            (4, "1", CLUSTER, ON_CLUSTER),
-        )
-    ),
-    (
-        ApiKey.DESCRIBE_LOG_DIRS,
-        {"topics": None},
-        CLUSTER,
-        [{"operation": Op.DESCRIBE, **ON_CLUSTER}],
-    ),
-    (
-        ApiKey.ELECT_LEADERS,
-        {
-            "election_type": 0,
-            "topic_partitions": [{"topic": "orders", "partitions": [0]}],
-            "timeout": 1000,
-        },
-        CLUSTER,
-        [{"operation": Op.ALTER, **ON_CLUSTER}],
-    ),
-    (
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        {
-            "timeout": 1000,
-            "allow_replication_factor_change": True,
-            "topics": [of_topic("orders", {"partition_index": 0, "replicas": [1]})],
-        },
-        CLUSTER,
-        [{"operation": Op.ALTER, **ON_CLUSTER}],
-    ),
-    (
-        ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        {"timeout": 1000, "topics": None},
-        CLUSTER,
-        [{"operation": Op.DESCRIBE, **ON_CLUSTER}],
-    ),
-    (
-        ApiKey.LIST_CONFIG_RESOURCES,
-        {"resource_types": []},
-        CLUSTER,
-        [{"operation": Op.DESCRIBE_CONFIGS, **ON_CLUSTER}],
-    ),
-    (ApiKey.DESCRIBE_ACLS, ACL_FILTER, CLUSTER, [{"operation": Op.DESCRIBE, **ON_CLUSTER}]),
-    (
-        ApiKey.CREATE_ACLS,
-        {"creations": [CREATION]},
-        CLUSTER,
-        [{"operation": Op.ALTER, **ON_CLUSTER}],
-    ),
-    (
-        ApiKey.DELETE_ACLS,
-        {"filters": [ACL_FILTER]},
-        CLUSTER,
-        [{"operation": Op.ALTER, **ON_CLUSTER}],
-    ),
-    (
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        {"users": None},
-        CLUSTER,
-        [{"operation": Op.DESCRIBE, **ON_CLUSTER}],
-    ),
-    (
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-        {"deletions": [{"name": "bob", "mechanism": 1}], "upsertions": []},
-        CLUSTER,
-        [{"operation": Op.ALTER, **ON_CLUSTER}],
-    ),
-]
 
 
 class Reached(Exception):
@@ -275,7 +33,7 @@ class Reached(Exception):
         self.behalf = None if context.rights is None else context.rights.behalf
 
 
-class Asked:
+class AskedByAlice:
     """Requests of one client, past the guard or not."""
 
     def __init__(self, secured: Secured, principal: str = "User:alice") -> None:
@@ -305,7 +63,7 @@ IDS = [f"{key.name}-{number}" for number, (key, *_) in enumerate(CASES)]
 async def test_request_without_the_right_is_refused_with_kafkas_code_and_reaches_no_handler(
     key: ApiKey, values: dict[str, Any], code: Code, rights: list[dict[str, Any]]
 ) -> None:
-    assert int(code) in codes_in(Asked(Secured())(key, values))
+    assert int(code) in codes_in(AskedByAlice(Secured())(key, values))
 
 
 @pytest.mark.parametrize(("key", "values", "code", "rights"), CASES, ids=IDS)
@@ -314,7 +72,7 @@ async def test_request_with_any_right_that_does_is_passed_on_in_the_clients_name
 ) -> None:
     for right in rights:
         with pytest.raises(Reached) as reached:
-            Asked(Secured(Mode.ENFORCE, a_rule(**right)))(key, values)
+            AskedByAlice(Secured(Mode.ENFORCE, a_rule(**right)))(key, values)
         assert reached.value.behalf.principal == "User:alice"
 
 
@@ -325,7 +83,7 @@ async def test_denied_right_is_refused_although_it_is_allowed(
     denied = [denying(**right) for right in rights]
     allowed = [a_rule(**right) for right in rights]
     secured = Secured(Mode.ENFORCE, *denied, *allowed)
-    assert int(code) in codes_in(Asked(secured)(key, values))
+    assert int(code) in codes_in(AskedByAlice(secured)(key, values))
 
 
 @pytest.mark.parametrize(("key", "values", "code", "rights"), CASES, ids=IDS)
@@ -336,7 +94,7 @@ async def test_audit_mode_passes_on_what_enforce_would_refuse_and_counts_it(
     counted: list[Any] = []
     secured.authority.audit.note = counted.append  # type: ignore[method-assign]
     with pytest.raises(Reached):
-        Asked(secured)(key, values)
+        AskedByAlice(secured)(key, values)
     assert {event.decision for event in counted} == {"WouldDeny"}
 
 
@@ -345,7 +103,7 @@ async def test_authorization_that_is_off_passes_all_on_in_nobodys_name(
     key: ApiKey, values: dict[str, Any], code: Code, rights: list[dict[str, Any]]
 ) -> None:
     with pytest.raises(Reached) as reached:
-        Asked(Secured(Mode.OFF))(key, values)
+        AskedByAlice(Secured(Mode.OFF))(key, values)
     assert reached.value.behalf is None
 
 
@@ -365,7 +123,7 @@ async def test_api_without_a_requirement_is_not_answered(monkeypatch: pytest.Mon
     without = {key: row for key, row in REQUIREMENTS.items() if key != ApiKey.DESCRIBE_LOG_DIRS}
     monkeypatch.setattr("plimsoll_broker.handlers.security.gate.REQUIREMENTS", without)
     with pytest.raises(CloseConnection, match="no-requirement"):
-        Asked(Secured())(ApiKey.DESCRIBE_LOG_DIRS, {"topics": None})
+        AskedByAlice(Secured())(ApiKey.DESCRIBE_LOG_DIRS, {"topics": None})
 
 
 # --- in part -------------------------------------------------------------------------------------
@@ -373,7 +131,7 @@ async def test_api_without_a_requirement_is_not_answered(monkeypatch: pytest.Mon
 
 async def test_topics_of_a_request_are_refused_each_for_itself() -> None:
     secured = Secured(Mode.ENFORCE, a_rule(Op.DESCRIBE, "or", pattern=Pattern.PREFIXED))
-    asked = Asked(secured)
+    asked = AskedByAlice(secured)
     values = {
         "replica_id": -1,
         "isolation_level": 0,
@@ -388,7 +146,7 @@ async def test_topics_of_a_request_are_refused_each_for_itself() -> None:
 async def test_remembered_decision_does_not_outlive_the_rule_that_made_it() -> None:
     rule = a_rule(Op.DESCRIBE)
     secured = Secured(Mode.ENFORCE, rule)
-    asked = Asked(secured)
+    asked = AskedByAlice(secured)
     values = {"topics": [{"name": "orders"}], "response_partition_limit": 10, "cursor": None}
     with pytest.raises(Reached):
         asked(ApiKey.DESCRIBE_TOPIC_PARTITIONS, values)
@@ -422,7 +180,7 @@ async def test_metadata_of_all_topics_tells_of_those_that_may_be_described(versi
     values = metadata_values() if version else {"topics": []}
 
     def names(principal: str) -> list[str]:
-        answer = Asked(secured, principal)(ApiKey.METADATA, values, version, handler)
+        answer = AskedByAlice(secured, principal)(ApiKey.METADATA, values, version, handler)
         return [topic.name for topic in answer.topics]
 
     # One after another: no answer that was remembered is another one's.
@@ -438,7 +196,7 @@ async def test_metadata_by_name_refuses_what_may_not_be_described_whether_it_exi
     secured = Secured(Mode.ENFORCE, a_rule(Op.DESCRIBE))
     handler = secured.handlers[ApiKey.METADATA]
     values = metadata_values("orders", "payments", "nothing")
-    answer = Asked(secured)(ApiKey.METADATA, values, 12, handler)
+    answer = AskedByAlice(secured)(ApiKey.METADATA, values, 12, handler)
     told = {topic.name: (int(topic.error_code), topic.topic_id) for topic in answer.topics}
     assert told == {
         "orders": (0, ORDERS),
@@ -451,7 +209,7 @@ async def test_metadata_by_id_is_refused_without_a_name() -> None:
     secured = Secured()
     topics = [{"name": None, "topic_id": ORDERS}, {"name": None, "topic_id": UUID(int=9)}]
     handler = secured.handlers[ApiKey.METADATA]
-    answer = Asked(secured)(ApiKey.METADATA, metadata_values(topics=topics), 12, handler)
+    answer = AskedByAlice(secured)(ApiKey.METADATA, metadata_values(topics=topics), 12, handler)
     told = {topic.topic_id: (topic.name, int(topic.error_code)) for topic in answer.topics}
     assert told == {
         ORDERS: (None, TOPIC),
@@ -463,16 +221,16 @@ async def test_metadata_of_a_topic_that_would_be_made_needs_the_right_to_create_
     secured = Secured(Mode.ENFORCE, a_rule(Op.DESCRIBE, "new"))
     values = metadata_values("new", makes=True)
     handler = secured.handlers[ApiKey.METADATA]
-    assert TOPIC in codes_in(Asked(secured)(ApiKey.METADATA, values, None, handler))
+    assert TOPIC in codes_in(AskedByAlice(secured)(ApiKey.METADATA, values, None, handler))
     secured.allow(a_rule(Op.CREATE, "new"))
     with pytest.raises(Reached):
-        Asked(secured)(ApiKey.METADATA, values)
+        AskedByAlice(secured)(ApiKey.METADATA, values)
 
 
 async def test_metadata_follows_topics_that_come() -> None:
     secured = Secured(Mode.ENFORCE, a_rule(Op.DESCRIBE, "*"), denying(Op.DESCRIBE, "payments"))
     handler = secured.handlers[ApiKey.METADATA]
-    asked = Asked(secured)
+    asked = AskedByAlice(secured)
     answer = asked(ApiKey.METADATA, metadata_values(), None, handler)
     assert [topic.name for topic in answer.topics] == ["orders"]
     smaller = replace(

@@ -11,11 +11,11 @@ from plimsoll_core.security.acl import (
     WILDCARD,
     Acl,
     AclOperation,
+    AclPermission,
     Pattern,
-    Permission,
     ResourceType,
 )
-from plimsoll_core.security.acl_index import Asked
+from plimsoll_core.security.acl_index import AclQuestion
 
 NAMES = ("a", "ab", "abc", "b", "ba", "*", "hardcode")
 PRINCIPALS = ("User:alice", "User:bob", EVERYBODY)
@@ -38,10 +38,10 @@ ACLS = st.builds(
     principal=st.sampled_from(PRINCIPALS),
     host=st.sampled_from(HOSTS),
     operation=st.sampled_from(OPERATIONS),
-    permission=st.sampled_from(Permission),
+    permission=st.sampled_from(AclPermission),
 )
 QUESTIONS = st.builds(
-    Asked,
+    AclQuestion,
     principal=st.sampled_from(PRINCIPALS[:2]),
     host=st.sampled_from(HOSTS[1:]),
     operation=st.sampled_from(OPERATIONS[1:]),
@@ -63,28 +63,28 @@ def about(acl: Acl, kind: ResourceType, name: str) -> bool:
     return acl.name in (name, WILDCARD)
 
 
-def applies(acl: Acl, asked: Asked) -> bool:
+def applies(acl: Acl, asked: AclQuestion) -> bool:
     if acl.principal not in (asked.principal, EVERYBODY):
         return False
     if acl.host not in (asked.host, WILDCARD):
         return False
     if acl.operation is AclOperation.ALL:
         return True
-    allow = acl.permission is Permission.ALLOW
+    allow = acl.permission is AclPermission.ALLOW
     implying = _IMPLYING.get(asked.operation, {asked.operation.value}) if allow else ()
     return acl.operation is asked.operation or acl.operation.value in implying
 
 
-def authorized(acls: Iterable[Acl], asked: Asked, otherwise: bool) -> bool:
+def authorized(acls: Iterable[Acl], asked: AclQuestion, otherwise: bool) -> bool:
     """`StandardAuthorizerData.authorize`, without super users."""
     found = [acl for acl in acls if about(acl, asked.resource, asked.name)]
     if not found:
         return otherwise
     said = {acl.permission for acl in found if applies(acl, asked)}
-    return Permission.DENY not in said and Permission.ALLOW in said
+    return AclPermission.DENY not in said and AclPermission.ALLOW in said
 
 
-def authorized_on_any(acls: Iterable[Acl], asked: Asked, otherwise: bool) -> bool:
+def authorized_on_any(acls: Iterable[Acl], asked: AclQuestion, otherwise: bool) -> bool:
     """`Authorizer.authorizeByResourceType`."""
     acls = list(acls)
     if authorized(acls, asked._replace(name="hardcode"), otherwise):
@@ -97,11 +97,11 @@ def authorized_on_any(acls: Iterable[Acl], asked: Asked, otherwise: bool) -> boo
         and acl.principal in (asked.principal, EVERYBODY)
         and acl.operation in (asked.operation, AclOperation.ALL)
     ]
-    denied = {(acl.pattern, acl.name) for acl in mine if acl.permission is Permission.DENY}
+    denied = {(acl.pattern, acl.name) for acl in mine if acl.permission is AclPermission.DENY}
     if (Pattern.LITERAL, WILDCARD) in denied:
         return False
     for acl in mine:
-        if acl.permission is Permission.DENY:
+        if acl.permission is AclPermission.DENY:
             continue
         if acl.pattern is Pattern.LITERAL and acl.name == WILDCARD:
             return True

@@ -17,15 +17,15 @@ from plimsoll_core.security.acl import (
     Acl,
     AclFilter,
     AclOperation,
+    AclPermission,
     Pattern,
-    Permission,
     ResourceType,
     malformed,
 )
-from plimsoll_core.security.acl_index import AclIndex, Asked, Ground, index_of
+from plimsoll_core.security.acl_index import AclIndex, AclQuestion, Ground, index_of
 from plimsoll_core.security.state import Authorization, Security
 
-READ = Asked("User:alice", "10.0.0.1", AclOperation.READ, ResourceType.TOPIC, "a")
+READ = AclQuestion("User:alice", "10.0.0.1", AclOperation.READ, ResourceType.TOPIC, "a")
 
 
 def a_rule(**stated: object) -> Acl:
@@ -41,7 +41,7 @@ def a_rule(**stated: object) -> Acl:
 @settings(max_examples=400, deadline=None)
 @given(acls=st.sets(ACLS, max_size=12), asked=st.lists(QUESTIONS, max_size=20), open_=st.booleans())
 def test_index_any_rules_decides_and_explains_as_a_walk_over_all_of_them(
-    acls: set[Acl], asked: list[Asked], open_: bool
+    acls: set[Acl], asked: list[AclQuestion], open_: bool
 ) -> None:
     index = index_of(acls)
     for one in asked:
@@ -56,7 +56,7 @@ def test_index_any_rules_decides_and_explains_as_a_walk_over_all_of_them(
 @settings(max_examples=400, deadline=None)
 @given(acls=st.sets(ACLS, max_size=12), asked=QUESTIONS, open_=st.booleans())
 def test_index_rights_on_any_resource_are_those_of_kafka(
-    acls: set[Acl], asked: Asked, open_: bool
+    acls: set[Acl], asked: AclQuestion, open_: bool
 ) -> None:
     security = Security(
         authorization=Authorization(allow_everyone_if_no_acl=open_), index=index_of(acls)
@@ -82,14 +82,14 @@ def test_index_rules_added_and_removed_in_any_order_equals_one_built_of_what_is_
 
 def test_deny_of_read_does_not_deny_describe() -> None:
     index = index_of(
-        [a_rule(permission=Permission.DENY), a_rule(operation=AclOperation.WRITE)],
+        [a_rule(permission=AclPermission.DENY), a_rule(operation=AclOperation.WRITE)],
     )
     assert not index.allows(READ)
     assert index.allows(READ._replace(operation=AclOperation.DESCRIBE))
 
 
 def test_super_user_is_allowed_whatever_is_denied() -> None:
-    denied = a_rule(permission=Permission.DENY, operation=AclOperation.ALL)
+    denied = a_rule(permission=AclPermission.DENY, operation=AclOperation.ALL)
     security = Security(
         authorization=Authorization(super_users=("User:alice",)), index=index_of([denied])
     )

@@ -13,7 +13,7 @@ from tests.plimsoll_core.security.scram_client import ScramClient, a_credential
 
 from plimsoll_core.errors import Code
 from plimsoll_core.security import scram
-from plimsoll_core.security.sasl import FAILED, SaslSession, Stage, Told
+from plimsoll_core.security.sasl import FAILED, LoginAnswer, LoginStage, SaslSession
 from plimsoll_core.security.scram import PreviousKeys, ScramCredential, ScramMechanism
 
 DISGUISE = b"d" * 32
@@ -27,7 +27,7 @@ class Login:
         self.known = {(one.user, one.mechanism): one for one in credentials}
         self.session = SaslSession(scram.MECHANISMS)
 
-    def sends(self, message: bytes, now_ms: int = NOW_MS) -> Told:
+    def sends(self, message: bytes, now_ms: int = NOW_MS) -> LoginAnswer:
         return self.session.authenticate(
             message, lambda u, m: self.known.get((u, m)), "c2VydmVy", DISGUISE, now_ms
         )
@@ -38,7 +38,7 @@ class Login:
         password: str = "secret",
         mechanism: ScramMechanism = "SCRAM-SHA-512",
         now_ms: int = NOW_MS,
-    ) -> Told:
+    ) -> LoginAnswer:
         assert self.session.handshake(1, mechanism).code == 0
         client = ScramClient(user, password, mechanism)
         challenge = self.sends(client.first(), now_ms)
@@ -55,7 +55,7 @@ def test_login_right_password_is_in_and_the_server_proves_itself(mechanism: Scra
     told = login.in_full(mechanism=mechanism)
     assert told.logged_in is not None
     assert told.logged_in.principal == "User:alice"
-    assert login.session.stage is Stage.AUTHENTICATED
+    assert login.session.stage is LoginStage.AUTHENTICATED
     assert login.session.refuses(0) == ""
 
 

@@ -19,7 +19,7 @@ from plimsoll_broker.server.dispatch import (
     RequestContext,
 )
 from plimsoll_core.errors import Code
-from plimsoll_core.security.sasl import Told
+from plimsoll_core.security.sasl import LoginAnswer
 from plimsoll_core.security.scram import NONCE_BYTES
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response
@@ -27,7 +27,7 @@ from plimsoll_wire.messages import decode_request, encode_response
 FAILED_AFTER_S = 0.1
 """Kafka's connection.failed.authentication.delay.ms."""
 
-NOT_HERE = Told(Code.ILLEGAL_SASL_STATE)
+NOT_HERE = LoginAnswer(Code.ILLEGAL_SASL_STATE)
 """On a listener that asks nobody for a name."""
 
 
@@ -88,7 +88,7 @@ class Authenticate:
 
 
 def _answered(
-    authority: Authority, context: RequestContext, told: Told, reply: bytes
+    authority: Authority, context: RequestContext, told: LoginAnswer, reply: bytes
 ) -> Reply | asyncio.Future[Reply | None]:
     if not told.closes:
         return reply

@@ -23,7 +23,7 @@ from plimsoll_core.messages.security import (
 )
 from plimsoll_core.messages.topic_changes import AddPartitions, AlterTopicConfigs
 from plimsoll_core.security.acl import CLUSTER_NAME, AclOperation, ResourceType
-from plimsoll_core.security.acl_index import Asked
+from plimsoll_core.security.acl_index import AclQuestion
 from plimsoll_core.security.state import Mode
 
 _Needed = tuple[AclOperation, ResourceType, str]
@@ -53,7 +53,7 @@ def refused_again(image: ClusterImage, request: Any) -> Refusal | None:
 def _allowed(
     image: ClusterImage, behalf: OnBehalf, operation: AclOperation, kind: ResourceType, name: str
 ) -> bool:
-    asked = Asked(behalf.principal, behalf.host, operation, kind, name)
+    asked = AclQuestion(behalf.principal, behalf.host, operation, kind, name)
     return image.security.allows(asked)
 
 

@@ -22,12 +22,11 @@ from plimsoll_core.security.scram import (
     salted_password,
 )
 from plimsoll_operator.api import API_VERSION
-from plimsoll_operator.api.labels import MANAGED_BY
+from plimsoll_operator.api.labels import MANAGED_BY, USER_LOGIN
 from plimsoll_operator.api.user import User
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.reconcile.user.bootstrap import Bootstrap
 
-TYPE = "plimsoll.dev/user"
 PASSWORD_KEY = "password"
 PASSWORD_BYTES = 32
 PASSWORD_CHARACTERS_MAX = 1024
@@ -73,7 +72,7 @@ def login_secret(user: User, password: str | None, bootstrap: Bootstrap) -> Obje
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "type": TYPE,
+        "type": USER_LOGIN,
         "metadata": {
             "name": user.secret_name,
             "namespace": user.metadata.namespace,

@@ -1,0 +1,43 @@
+"""What one CRD is made of, and what several have in common.  `crds` lists and writes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Rule = tuple[str, str]
+Column = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One CRD: `columns` are (name, type, JSON path); `rules` are (CEL, sentence), about `spec`;
+    `object_rules` look at the whole object; `wide` columns are shown with `-o wide` alone."""
+
+    name: str
+    plural: str
+    short: str
+    spec: type
+    status: type
+    rules: tuple[Rule, ...]
+    columns: tuple[Column, ...]
+    description: str
+    object_rules: tuple[Rule, ...] = ()
+    scale: dict[str, str] | None = None
+    selectable: tuple[str, ...] = ()
+    wide: frozenset[str] = frozenset()
+
+
+def same(field: str) -> str:
+    """CEL: `field` of the spec is what it was, absent included."""
+    return (
+        f"has(self.{field}) == has(oldSelf.{field}) && "
+        f"(!has(self.{field}) || self.{field} == oldSelf.{field})"
+    )
+
+
+READY = ".status.conditions[?(@.type=='Ready')]"
+READY_COLUMNS: tuple[Column, ...] = (
+    ("Ready", "string", f"{READY}.status"),
+    ("Reason", "string", f"{READY}.reason"),
+    ("Age", "date", ".metadata.creationTimestamp"),
+)
