@@ -27,6 +27,7 @@ from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.server.overdue_connections import REASONS
 from plimsoll_core.replica.maximal_isr import PendingShrink
+from plimsoll_net.handshakes import REASONS as TLS_REASONS
 from plimsoll_process.loop_holds import LoopHolds
 from plimsoll_process.loop_watch import loop_metrics
 from plimsoll_wire.api_versions import ApiKey
@@ -137,7 +138,8 @@ def _connections(listeners: Mapping[str, Server]) -> Iterator[Metric]:
         open_now.add_metric([name], server.connections)
         limit.add_metric([name], server.limits.connections_max)
         away.add_metric([name], server.stats.turned_away)
-        for reason in sorted({*REASONS, *server.stats.closed_for}):
+        handshakes = TLS_REASONS if server.certificate is not None else ()
+        for reason in sorted({*REASONS, *handshakes, *server.stats.closed_for}):
             closed.add_metric([name, reason], server.stats.closed_for[reason])
     yield from (open_now, limit, away, closed)
 

@@ -56,6 +56,9 @@ DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 VOLUME_PROTECTION = "kubernetes.io/pvc-protection"
 """A finalizer: a volume claim stays while a pod uses it."""
 
+TLS_SECRET = "plimsoll.dev/tls"
+"""The type of the Secrets that hold certificates."""
+
 KAFKA_PORT = 9092
 REPLICATION_PORT = 9091
 METRICS_PORT = 9100

@@ -10,14 +10,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 
-from plimsoll_operator.api import GROUP, labels
+from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.pki.authority import KeyPair
 from plimsoll_operator.pki.rotation import Authorities
 
 DIRECTORY = "/etc/plimsoll-tls"
-SECRET_TYPE = f"{GROUP}/tls"
 CA_FILE = "ca.crt"
 AUTHORITY = "listener-ca"
 """The component, in labels; ConfigMaps of component broker are swept with their templates."""
@@ -120,6 +119,6 @@ def _secret(metadata: Manifest, data: Mapping[str, bytes]) -> Manifest:
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": metadata,
-        "type": SECRET_TYPE,
+        "type": labels.TLS_SECRET,
         "data": {key: base64.b64encode(value).decode() for key, value in sorted(data.items())},
     }
