@@ -19,7 +19,7 @@ from plimsoll_core.security.scram import ScramCredential, keys_of, salted_passwo
 from plimsoll_core.security.state import Mode
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.user import UserStatus
-from plimsoll_operator.kube.resources import CRDS, NAMESPACES, SECRETS, USERS
+from plimsoll_operator.kube.resources import CONFIG_MAPS, CRDS, NAMESPACES, SECRETS, USERS
 from plimsoll_operator.reconcile.cluster import authorization
 from plimsoll_operator.reconcile.cluster.authorization import secure_condition
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
@@ -101,6 +101,30 @@ async def test_user_gets_a_secret_with_ready_files_and_what_is_committed_fits_it
     assert scene.decided.image.security.allows(asked)
     assert not scene.decided.image.security.allows(asked._replace(name="other"))
     assert {acl.pattern for acl in scene.decided.image.security.acls} == set(Pattern)
+
+
+async def test_user_of_a_listener_with_tls_is_told_what_to_trust() -> None:
+    tls = Listener(name="tls", port=9094, authentication=("ScramSha512",), tls_version_min="1.2")
+    scene = Users(tls)
+    authority = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----\n"
+    scene.kube.put(
+        CONFIG_MAPS,
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "main-listener-ca", "namespace": KEY[0]},
+            "data": {"ca.crt": authority},
+        },
+    )
+    scene.apply()
+    await scene.reconciled()
+    secret = scene.secret()
+    assert secret["ca.crt"] == authority
+    assert "security.protocol=SASL_SSL\n" in secret["librdkafka.conf"]
+    line = (
+        r"ssl.truststore.certificates=-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----"
+    )
+    assert f"{line}\n" in secret["java.properties"]
 
 
 async def test_user_looked_at_again_changes_nothing() -> None:

@@ -20,10 +20,12 @@ from prometheus_client.registry import Collector
 from plimsoll_broker.config import Address
 from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_broker.node.group_metrics import group_metrics
+from plimsoll_broker.node.security_metrics import security_metrics
 from plimsoll_broker.replication.cleaning_stats import CleaningStats
 from plimsoll_broker.replication.full_disks import out_for_room
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.traffic import Traffic
+from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.server.overdue_connections import REASONS
 from plimsoll_core.replica.maximal_isr import PendingShrink
@@ -54,6 +56,10 @@ class MeasuredNode(Protocol):
     @property
     def coordinators(self) -> Coordinators | None:
         """None until groups are coordinated."""
+
+    @property
+    def authority(self) -> Authority | None:
+        """None until the logs are loaded."""
 
     @property
     def listeners(self) -> Mapping[str, Server]:
@@ -101,6 +107,8 @@ class BrokerCollector(Collector):
             yield from _cleaning(manager.traffic.cleaning)
             yield from _partitions(manager)
             yield from _movement(manager)
+        if self._node.authority is not None:
+            yield from security_metrics(PREFIX, self._node.authority)
         if self._node.coordinators is not None:
             yield from group_metrics(PREFIX, self._node.coordinators)
 

@@ -18,7 +18,7 @@ from plimsoll_operator.metalog.directory_files import write_whole
 
 logger = logging.getLogger("plimsoll.local")
 
-FILES = ("password", "java.properties", "librdkafka.conf")
+FILES = ("password", "java.properties", "librdkafka.conf", "ca.crt")
 
 
 class UserFiles:

@@ -14,10 +14,11 @@ BROKERS_MAX = 3
 
 class Bootstrap(NamedTuple):
     """`servers`: some brokers' endpoints, none while there are none.  `tls`: whether they speak
-    it."""
+    it; `authority`: what signs their certificates, as PEM; empty: not the cluster's own."""
 
     servers: tuple[str, ...] = ()
     tls: bool = False
+    authority: str = ""
 
 
 def bootstrap_of(term: Term, mechanisms: Sequence[ScramMechanism]) -> Bootstrap:

@@ -69,6 +69,8 @@ def login_secret(user: User, password: str | None, bootstrap: Bootstrap) -> Obje
     mechanisms = mechanisms_of(user)
     if password is not None and mechanisms:
         files |= _files(user.user_name, password, mechanisms[-1], bootstrap)
+    if bootstrap.authority:
+        files["ca.crt"] = bootstrap.authority
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -104,6 +106,9 @@ def _files(
         f' username="{user_name}" password="{password}";'
     )
     java = {**common, "sasl.jaas.config": jaas}
+    if bootstrap.authority:
+        pem = bootstrap.authority.strip().replace("\n", "\\n")
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": pem}
     librdkafka = {**common, "sasl.username": user_name, "sasl.password": password}
     return {
         PASSWORD_KEY: password,

@@ -13,11 +13,19 @@ from plimsoll_core.security.acl import malformed
 from plimsoll_core.security.scram import SPEC_NAMES, ScramCredential
 from plimsoll_core.security.state import DeclaredUser, UserObject
 from plimsoll_operator.api.conditions import condition
+from plimsoll_operator.api.labels import listener_authority_map
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.user import SecretStatus, User, UserStatus
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import Object
-from plimsoll_operator.kube.resources import CRDS, LOG_CLUSTERS, NAMESPACES, SECRETS, USERS
+from plimsoll_operator.kube.resources import (
+    CONFIG_MAPS,
+    CRDS,
+    LOG_CLUSTERS,
+    NAMESPACES,
+    SECRETS,
+    USERS,
+)
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.user import login_secret as logins
@@ -152,7 +160,10 @@ async def _read(term: Term, namespace: str, name: str) -> Object | None:
 async def _write(term: Term, user: User, found: Object | None, password: str | None) -> None:
     """Before anything of it is committed."""
     assert term.cluster is not None, "it was looked for"
-    wanted = logins.login_secret(user, password, bootstrap_of(term, logins.mechanisms_of(user)))
+    bootstrap = bootstrap_of(term, logins.mechanisms_of(user))
+    if bootstrap.tls:
+        bootstrap = bootstrap._replace(authority=await _authority(term))
+    wanted = logins.login_secret(user, password, bootstrap)
     try:
         if found is None:
             await term.kube.create(SECRETS, wanted)
@@ -161,6 +172,16 @@ async def _write(term: Term, user: User, found: Object | None, password: str | N
             await term.kube.replace(SECRETS, {**wanted, "metadata": meta})
     except Conflict as error:
         raise Retry(f"Secret {user.secret_name} has just changed") from error
+
+
+async def _authority(term: Term) -> str:
+    """What signs the listeners' certificates; empty: all of them are a user's own."""
+    namespace, cluster = term.key
+    try:
+        found = await term.kube.get(CONFIG_MAPS, namespace, listener_authority_map(cluster))
+    except NotFound:
+        return ""
+    return str((found.get("data") or {}).get("ca.crt", ""))
 
 
 # --- objects that are gone -----------------------------------------------------------------------
