@@ -127,7 +127,8 @@ def test_rules_are_bounded_in_one_request_and_in_all() -> None:
 
 def test_deletion_takes_clients_rules_and_leaves_those_of_an_object_with_its_name() -> None:
     controller = Controller()
-    controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", acls=(a_rule("own"),)))
+    both = (a_rule("own"), a_rule("only"))
+    controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", acls=both))
     controller.ask(m.CreateAcls(acls=(a_rule("own"), a_rule("other"))))
     answer = controller.ask(m.DeleteAcls(filters=(AclFilter(), AclFilter(name="nothing"))))
     (found, nothing) = answer.deleted
@@ -136,7 +137,9 @@ def test_deletion_takes_clients_rules_and_leaves_those_of_an_object_with_its_nam
     assert told["other"] == (0, "")
     assert told["own"][0] == Code.POLICY_VIOLATION
     assert "User kafka/alice" in told["own"][1]
-    assert list(controller.image.security.acls.items()) == [(a_rule("own"), ("u-1",))]
+    assert told["only"][0] == Code.POLICY_VIOLATION
+    left = dict(controller.image.security.acls.items())
+    assert left == {a_rule("own"): ("u-1",), a_rule("only"): ("u-1",)}
 
 
 @pytest.mark.parametrize(
