@@ -58,9 +58,11 @@ fuzz: setup ## Hostile bytes at every port of a real cluster, then guided by cov
 FOR_FUZZ ?= 60
 
 ONLY ?=
+SUITE ?=
 .PHONY: conformance
 conformance: setup ## Every client's own suite and application, beside Apache Kafka (ONLY=connect; an hour)
-	@$(PY) -m dev.conformance $(if $(ONLY),-k '$(ONLY)')
+	@$(PY) -m dev.conformance $(if $(ONLY),-k '$(ONLY)') \
+	  $(if $(SUITE),--confluent-kafka-python '$(SUITE)')
 
 .PHONY: slow-peers
 slow-peers: setup ## What 200 deaf consumers, 5,000 idle connections and half requests cost a cluster

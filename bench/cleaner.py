@@ -55,6 +55,7 @@ RECORDS_IN_BATCH = 145
 """About Kafka's default batch.size."""
 LIVE_PART = 10
 SEGMENT_BYTES = 64 * MIB
+MEBIBYTES_MIN = 2 * SEGMENT_BYTES // MIB
 BACKOFF_MS = 1_000
 IN_FLIGHT = 32
 CLEAN_S = 280.0
@@ -318,6 +319,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quiet-s", type=float, default=5)
     arguments = parser.parse_args()
+    if arguments.mebibytes < MEBIBYTES_MIN:
+        parser.error(f"with less than {MEBIBYTES_MIN} MiB no segment is sealed")
     figures = []
     with TemporaryDirectory() as temporary:
         load = Path(temporary, "load")

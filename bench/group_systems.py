@@ -25,7 +25,7 @@ CLUSTER = log_cluster(
     storage={"size": "4Gi"},
     config={"offsets.topic.num.partitions": 1, "group.initial.rebalance.delay.ms": 0},
 )
-_LOADED = re.compile(r"(\d+) groups with (\d+) offsets loaded in (\d+) ms")
+_LOADED = re.compile(r"offsets loaded from (\d+) records in (\d+) ms")
 
 
 class System(Protocol):
@@ -42,7 +42,7 @@ class System(Protocol):
     def start_again(self, broker: int) -> None: ...
 
     def loads(self) -> list[tuple[int, int]]:
-        """Offsets and milliseconds of each load that was logged."""
+        """Records and milliseconds of each load that was logged."""
 
 
 class Plimsoll:
@@ -66,7 +66,7 @@ class Plimsoll:
 
     def loads(self) -> list[tuple[int, int]]:
         texts = [path.read_text() for path in (self._cluster.directory / "logs").glob("*.log")]
-        return [(int(m[2]), int(m[3])) for text in texts for m in _LOADED.finditer(text)]
+        return [(int(m[1]), int(m[2])) for text in texts for m in _LOADED.finditer(text)]
 
 
 class Kafka:

@@ -245,8 +245,8 @@ async def failover(system: System, arguments: argparse.Namespace) -> Figures:
         "coordinator killed, s, p50": statistics.median(took),
         "coordinator killed, s, worst": max(took),
     }
-    rates = [offsets / max(ms, 1) * 1e3 for offsets, ms in system.loads()[loads:] if offsets]
-    return found | ({"load, offsets a second": statistics.median(rates)} if rates else {})
+    rates = [records / max(ms, 1) * 1e3 for records, ms in system.loads()[loads:] if records]
+    return found | ({"load, records a second": statistics.median(rates)} if rates else {})
 
 
 async def _accepted(system: System, group: str, brokers: tuple[int, ...]) -> None:

@@ -1,10 +1,12 @@
 """Reads of the Kubernetes API over connections that stay: what `kubectl get -o json` gives, for a
-hundredth of its processor time.  Called by `Cluster` in dev/kubectl.py; it writes nothing."""
+hundredth of its processor time.  Called by `Cluster` in dev/kubectl.py; it writes nothing, and asks
+for one token: the one that the operator's view wants."""
 
 from __future__ import annotations
 
 import json
 import threading
+import time
 from typing import Any
 
 from kubernetes import config
@@ -13,6 +15,10 @@ from urllib3.exceptions import HTTPError
 ALL_GROUPS = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 NOT_FOUND = 404
 DISCOVERY_S = 20.0
+VIEW_AUDIENCE = "plimsoll.dev/view"
+VIEW_HEADER = "X-Plimsoll-Authorization"
+TOKEN_S = 600
+TOKEN_SPARE_S = 100
 
 
 class ReadFailed(RuntimeError):
@@ -27,11 +33,48 @@ class ApiReader:
         # Path and whether it has namespaces, by a resource's plural, singular and short names.
         self._resources: dict[str, tuple[str, bool]] = {}
         self._discovering = threading.Lock()
+        # The headers that open the operator's view, by the namespace of its account; until when.
+        self._view_headers: dict[str, tuple[dict[str, str], float]] = {}
 
-    def get(self, path: str, timeout_s: float, accept: str = "application/json") -> str | None:
+    def get(
+        self,
+        path: str,
+        timeout_s: float,
+        accept: str = "application/json",
+        headers: dict[str, str] | None = None,
+    ) -> str | None:
         """A response's body; None: there is no such thing."""
+        return self._send("GET", path, timeout_s, {"Accept": accept, **(headers or {})})
+
+    def view(self, path: str, namespace: str, timeout_s: float) -> str | None:
+        """A path of the operator's view, through the API server's proxy: with a token for it, where
+        the release that is installed has an account for that (since 0.2)."""
+        known, until = self._view_headers.get(namespace, ({}, 0.0))
+        if until < time.monotonic():
+            token = self._view_token(namespace, timeout_s)
+            known = {} if token is None else {VIEW_HEADER: f"Bearer {token}"}
+            until = time.monotonic() + (0 if token is None else TOKEN_S - TOKEN_SPARE_S)
+            self._view_headers[namespace] = known, until
+        return self.get(path, timeout_s, headers=known)
+
+    def _view_token(self, namespace: str, timeout_s: float) -> str | None:
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/plimsoll-view/token"
+        spec = {"audiences": [VIEW_AUDIENCE], "expirationSeconds": TOKEN_S}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        said = self._send("POST", path, timeout_s, headers, body)
+        return None if said is None else str(json.loads(said)["status"]["token"])
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        timeout_s: float,
+        headers: dict[str, str],
+        body: dict[str, Any] | None = None,
+    ) -> str | None:
         call = self._client.param_serialize(
-            "GET", path, header_params={"Accept": accept}, auth_settings=["BearerToken"]
+            method, path, header_params=headers, body=body, auth_settings=["BearerToken"]
         )
         try:
             reply = self._client.call_api(*call, _request_timeout=timeout_s)

@@ -52,24 +52,20 @@ class InKubernetes:
 
     def view(self) -> View | None:
         """Ask the active operator; the standby knows nothing and says so."""
-        cluster = self._cluster
-        for pod in cluster.items("pods", OPERATOR_NAMESPACE, "app.kubernetes.io/name=plimsoll"):
-            name = pod["metadata"]["name"]
-            path = (
-                f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods/{name}:9100/proxy"
-                f"/v1/clusters/{NAMESPACE}/{CLUSTER}/topics/{TOPIC}"
-            )
-            try:
-                found = json.loads(cluster.raw(path))["partitions"]
-            except (CommandFailed, ValueError, KeyError):
-                continue
-            return View(
-                at=time.time(),
-                leaders={one["partition"]: one["leader"] for one in found},
-                isr={one["partition"]: one["isr"] for one in found},
-                replicas={one["partition"]: one["replicas"] for one in found},
-            )
-        return None
+        path = f"/v1/clusters/{NAMESPACE}/{CLUSTER}/topics/{TOPIC}"
+        try:
+            view = self._cluster.operator_view(path, OPERATOR_NAMESPACE)
+        except CommandFailed:
+            return None
+        if view is None:
+            return None
+        found = view["partitions"]
+        return View(
+            at=time.time(),
+            leaders={one["partition"]: one["leader"] for one in found},
+            isr={one["partition"]: one["isr"] for one in found},
+            replicas={one["partition"]: one["replicas"] for one in found},
+        )
 
     def verification(self) -> dict[str, Any]:
         found = self._cluster.get("verification", VERIFICATION, NAMESPACE)

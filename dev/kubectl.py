@@ -22,6 +22,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 NODE = ROOT / "dev" / "node.sh"
 READ_S = 20.0
+FIRST_PAUSE_S = 0.05
 
 
 class CommandFailed(RuntimeError):
@@ -86,6 +87,19 @@ class Cluster:
             raise CommandFailed(f"{path}: not found")
         return said
 
+    def operator_view(self, path: str, namespace: str = "plimsoll-system") -> Any:
+        """A path of the active operator's view, as JSON; None: none of its pods answers it."""
+        for pod in self.items("pods", namespace, "app.kubernetes.io/component=operator"):
+            name = pod["metadata"]["name"]
+            proxied = f"/api/v1/namespaces/{namespace}/pods/{name}:9100/proxy{path}"
+            try:
+                said = _reader(self.environment.get("KUBECONFIG")).view(proxied, namespace, READ_S)
+            except ReadFailed:
+                continue
+            if said is not None:
+                return json.loads(said)
+        return None
+
     def _path(self, kind: str, namespace: str) -> str:
         try:
             return _reader(self.environment.get("KUBECONFIG")).path_of(kind, namespace)
@@ -105,9 +119,10 @@ def _reader(kubeconfig: str | None) -> ApiReader:
 
 
 def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float, every_s: float = 0.5) -> T:
-    """Poll until `probe` gives something; a command that fails meanwhile counts as "not yet"."""
+    """Poll until `probe` gives something, every `every_s` seconds, at first more often; a command
+    that fails meanwhile counts as "not yet"."""
     deadline = time.monotonic() + timeout_s
-    last = ""
+    last, pause_s = "", FIRST_PAUSE_S
     while True:
         try:
             if (found := probe()) is not None:
@@ -116,7 +131,8 @@ def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float, every_s
             last = str(error)
         if time.monotonic() > deadline:
             raise GaveUp(f"{what}: not within {timeout_s:.0f} s. {last}".strip())
-        time.sleep(every_s)
+        time.sleep(min(pause_s, every_s))
+        pause_s *= 2
 
 
 def condition(thing: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:

@@ -2,7 +2,8 @@
 
 A test function is slow when all its cases together take over `SLOW_S` seconds of processor time, of
 the test and of its children, so that a busy machine measures the same as an idle one.
-`python -m dev.slow_tests` (`make slow-tests`) runs the whole unit tier and writes the file anew.
+`python -m dev.slow_tests` (`make slow-tests`) runs the whole unit tier and writes the file anew;
+with paths of test files, those, and writes anew what it says of them.
 As a pytest plugin (`-p dev.slow_tests`) it deselects them, but for those in files that differ from
 branch main: whoever edits a slow test runs it.
 """
@@ -11,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,10 +33,22 @@ def function_of(node_id: str) -> str:
     return node_id.partition("[")[0]
 
 
+def seconds_of(text: str) -> dict[str, float]:
+    """What the file says, by function."""
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: float(took) for took, name in (line.split(maxsplit=1) for line in lines)}
+
+
 def listed(text: str) -> frozenset[str]:
     """The functions that the file names."""
-    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
-    return frozenset(line.split(maxsplit=1)[1] for line in lines)
+    return frozenset(seconds_of(text))
+
+
+def told_anew(text: str, files: Collection[str], seconds: Mapping[str, float]) -> str:
+    """The file's content, after the tests of some files were measured again; none: of all."""
+    kept = seconds_of(text) if files else {}
+    others = {name: took for name, took in kept.items() if name.partition("::")[0] not in files}
+    return written({**others, **seconds})
 
 
 def written(seconds: Mapping[str, float]) -> str:
@@ -93,16 +106,16 @@ def processor_s() -> float:
     return sum(os.times()[:4])
 
 
-def main() -> int:
+def main(files: Sequence[str]) -> int:
     """Write the file; refused when a test failed, since its time is not that of the whole test."""
     measured = Measured()
-    code = pytest.main(["-q", "--no-header", "-m", UNIT, "tests"], plugins=[measured])
+    code = pytest.main(["-q", "--no-header", "-m", UNIT, *(files or ["tests"])], plugins=[measured])
     if code != pytest.ExitCode.OK:
         print(f"{FILE.relative_to(ROOT)} stays as it is: not every test passed")
         return int(code)
-    FILE.write_text(written(measured.seconds))
+    FILE.write_text(told_anew(FILE.read_text(), files, measured.seconds))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

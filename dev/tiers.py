@@ -37,6 +37,7 @@ class Lane(enum.Enum):
     """What runs in turn; lanes run beside each other."""
 
     NODE = enum.auto()  # on the one Kubernetes of this machine
+    BARE_NODE = enum.auto()  # on the same, but looking at nothing of the operator's
     PROCESSES = enum.auto()  # local clusters of real processes
     CLIENTS = enum.auto()  # programs of others, which take a local cluster for Kafka
     COMPUTING = enum.auto()
@@ -58,12 +59,17 @@ class Tier:
     lane: Lane
     paths: tuple[str, ...] = ("tests",)  # where its tests are: collecting all takes its time
     quiet_s: int = 120  # a test that takes longer has its stacks printed
+    ignored: tuple[str, ...] = ()  # what lies there and is another tier's
     needs_tools: bool = False  # helm, promtool: built from their modules
 
 
+# They have namespaces and kinds of their own.
+BARE = ("tests/e2e/test_node.py", "tests/e2e/test_metalog.py")
 TIERS = (
     Tier(name="e2e", about="a real Kubernetes: helm, pods, volumes, the demo", lane=Lane.NODE,
-         marker="e2e", limit_s=4500, paths=("tests/e2e",), quiet_s=900),
+         marker="e2e", limit_s=4500, paths=("tests/e2e",), quiet_s=900, ignored=BARE),
+    Tier(name="node", about="the Kubernetes itself, and the metadata log in it",
+         lane=Lane.BARE_NODE, marker="e2e", limit_s=1800, paths=BARE, quiet_s=900),
     Tier(name="integration", about="local clusters of real processes, kill -9",
          lane=Lane.PROCESSES, marker="integration", limit_s=2400, paths=("tests/integration",)),
     Tier(name="conformance", about="unmodified Kafka clients and tools",
@@ -168,7 +174,7 @@ class Run:
     def node(self) -> bool:
         """Kubernetes with our images in it: minutes when cold, nothing when all is done."""
         return self._step(
-            "node",
+            "kubernetes",
             "Kubernetes and our images, built and started",
             [str(NODE), "up", "images"],
             [str(ROOT / "dev" / "images.sh")],
@@ -210,6 +216,7 @@ class Run:
             code = self.processes.run(
                 [str(PYTHON), "-m", "pytest", "-q" if self.live else "-v", "--no-header",
                  "-m", tier.marker, *tier.paths, f"--junitxml={report}",
+                 *(f"--ignore={path}" for path in tier.ignored),
                  "-o", f"faulthandler_timeout={tier.quiet_s}", *patience],
                 tier.limit_s, output, low_priority=patient and not self.live,
             )  # fmt: skip
@@ -327,13 +334,16 @@ def beside(run: Run, tiers: list[Tier], *, everything: bool) -> None:
     of = {lane: [tier for tier in tiers if tier.lane is lane] for lane in Lane}
 
     def on_the_node() -> None:
-        up = not of[Lane.NODE] or run.node()
+        up = not (of[Lane.NODE] or of[Lane.BARE_NODE]) or run.node()
         # promtool is compiled while the node is in use already.
         tools = threading.Thread(target=run.install, daemon=True)
         if any(tier.needs_tools for tier in tiers):
             tools.start()
         if up:
+            bare = threading.Thread(target=run.tiers, args=(of[Lane.BARE_NODE],), daemon=True)
+            bare.start()
             run.tiers(of[Lane.NODE])
+            bare.join()
 
     def computing() -> None:
         if everything:
@@ -369,7 +379,8 @@ def main(names: list[str]) -> int:
         beside(run, chosen, everything=not names)
     finally:
         run.processes.end()
-        if any(tier.lane is Lane.NODE for tier in chosen) and not running_before:
+        on_it = any(tier.lane in (Lane.NODE, Lane.BARE_NODE) for tier in chosen)
+        if on_it and not running_before:
             subprocess.run([str(NODE), "down"], cwd=ROOT, timeout=120, check=False)
     return summary(run.outcomes, time.monotonic() - run.began)
 

@@ -84,6 +84,21 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         'kubectl annotate logcluster main -n kafka plimsoll.dev/restart="$(date -Is)" --overwrite',
         "kubectl get logcluster main -n kafka -o jsonpath='{.status.versions}'",
     ),
+    "tests/integration/test_kubectl_plimsoll.py"
+    "::test_documented_commands_run_as_a_plugin_of_kubectl": (
+        "kubectl plimsoll status -n kafka",
+        "kubectl plimsoll topics -n kafka",
+        "kubectl plimsoll topic orders -n kafka",
+        "kubectl plimsoll why orders 3 -n kafka --since 2h",
+        "kubectl plimsoll why orders 0 -n kafka",
+        "kubectl plimsoll what-if 1 2 -n kafka",
+        "kubectl plimsoll brokers -n kafka --watch",
+        "kubectl plimsoll blocked -n kafka",
+        "kubectl plimsoll adopt orders -n kafka -o yaml",
+        "kubectl plimsoll adopt orders -n kafka | kubectl apply -f -",
+        "kubectl plimsoll report -n kafka -f report.tar.gz",
+    ),
+    "tests/e2e/test_cli.py": ("kubectl plimsoll verify orders -n kafka --records 10000",),
     # Run by these tests in other words: without make, through Python, with other values.
     "tests/plimsoll_spark/test_demo_run.py": ("make demo",),
     "tests/e2e/test_demo.py": (
@@ -99,6 +114,14 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         "helm upgrade plimsoll helm/plimsoll -n plimsoll-system --reuse-values"
         " --set metrics.podMonitor.enabled=true --set metrics.prometheusRule.enabled=true",
     ),
+    "tests/helm/test_dashboards.py::test_dashboards_arrive_as_they_were_made": (
+        "helm upgrade plimsoll helm/plimsoll -n plimsoll-system --reuse-values"
+        " --set metrics.podMonitor.enabled=true --set metrics.dashboards.enabled=true",
+    ),
+    "tests/dev/test_grafana.py::test_dashboards_of_the_chart_are_made_from_their_descriptions": (
+        ".venv/bin/python -m dev.grafana",
+    ),
+    "tests/integration/test_prometheus.py": (".venv/bin/python -m dev.dashboard_pictures",),
     "tests/conformance/test_delete_records.py::test_kafkas_own_tools_delete_records_and_say_it": (
         "kafka-get-offsets.sh --bootstrap-server BOOTSTRAP --topic orders --time earliest",
         """echo '{"version": 1, "partitions":"""

@@ -37,11 +37,23 @@ def marked() -> list[tuple[Path, str]]:
 
 
 def test_tiers_look_where_tests_with_their_marker_lie() -> None:
-    paths = {tier.marker: tier.paths for tier in TIERS}
     found = marked()
     assert {name for _, name in found} == {tier.marker for tier in TIERS if tier.name != "unit"}
     for path, name in found:
-        assert any(path.is_relative_to(under) for under in paths[name]), path
+        assert any(looks_at(tier, path) for tier in TIERS if tier.marker == name), path
+
+
+def looks_at(tier: Tier, path: Path) -> bool:
+    return any(path.is_relative_to(under) for under in tier.paths) and not any(
+        path.is_relative_to(under) for under in tier.ignored
+    )
+
+
+def test_end_to_end_tests_are_each_of_one_tier() -> None:
+    tiers = [tier for tier in TIERS if tier.marker == "e2e"]
+    for path in sorted((ROOT / "tests" / "e2e").glob("test_*.py")):
+        inside = [tier.name for tier in tiers if looks_at(tier, path.relative_to(ROOT))]
+        assert len(inside) == 1, (path, inside)
 
 
 def test_unit_tier_takes_everything_that_no_other_tier_takes() -> None:
@@ -113,7 +125,7 @@ class RecordedRun(Run):
 
     def _step(self, name: str, about: str, *commands: list[str]) -> bool:
         self.asked.append(name)
-        return self.node_comes_up or name != "node"
+        return self.node_comes_up or name != "kubernetes"
 
     def _tier(self, tier: Tier) -> Outcome:
         if tier.needs_tools:
@@ -125,8 +137,9 @@ class RecordedRun(Run):
 def test_run_of_everything_takes_every_tier_once_and_the_node_first() -> None:
     run = RecordedRun(node_comes_up=True)
     beside(run, list(TIERS), everything=True)
-    assert sorted(run.asked) == sorted(["node", "tools", "check", *(tier.name for tier in TIERS)])
-    assert run.asked.index("node") < run.asked.index("e2e")
+    tiers = [tier.name for tier in TIERS]
+    assert sorted(run.asked) == sorted(["kubernetes", "tools", "check", *tiers])
+    assert run.asked.index("kubernetes") < min(map(run.asked.index, ("e2e", "node")))
     assert run.asked.index("tools") < run.asked.index("unit")
 
 
@@ -149,7 +162,7 @@ def test_tidy_is_left_out_of_the_gates_alone_and_is_a_part_of_the_unit_tier() ->
 def test_run_without_a_node_leaves_out_the_tier_on_it_alone() -> None:
     run = RecordedRun(node_comes_up=False)
     beside(run, list(TIERS), everything=True)
-    assert {tier.name for tier in TIERS} - set(run.asked) == {"e2e"}
+    assert {tier.name for tier in TIERS} - set(run.asked) == {"e2e", "node"}
 
 
 def test_run_of_one_tier_of_processes_builds_nothing() -> None:

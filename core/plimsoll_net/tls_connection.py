@@ -47,6 +47,11 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._transport: TlsTransport | None = None
         # Whether the session wants what comes.
         self._reading = True
+        # Whether what came waits for its step of the handshake.
+        self._held = False
+        # Whether the kernel does not take what was encrypted: whoever makes us answer, by messages
+        # of TLS itself too, is not read from before it takes the answers.
+        self._choked = False
         # Whether decrypting goes on in a later turn.
         self._scheduled = False
 
@@ -73,6 +78,9 @@ class TlsConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._incoming.write(_ARRIVED[:nbytes])
         if self.session is None:
+            # What it sends before its turn comes stays in the kernel.
+            self._held = True
+            self._adjust_reading()
             self._admission.has_input(self)
         else:
             self._read()
@@ -84,12 +92,24 @@ class TlsConnection(asyncio.BufferedProtocol):
         return False
 
     def pause_writing(self) -> None:
+        self._choked = True
+        self._adjust_reading()
         if self._transport is not None:
             self._transport.stuck()
 
     def resume_writing(self) -> None:
+        self._choked = False
+        self._adjust_reading()
         if self._transport is not None:
             self._transport.drained()
+
+    def _adjust_reading(self) -> None:
+        if self.plain is None or self.plain.is_closing():
+            return
+        if self._reading and not self._held and not self._choked:
+            self.plain.resume_reading()
+        else:
+            self.plain.pause_reading()
 
     # --- the handshake ----------------------------------------------------------------------------
 
@@ -102,6 +122,8 @@ class TlsConnection(asyncio.BufferedProtocol):
     def shake_hands(self, context: ssl.SSLContext, first: int) -> bool | None:
         """One step: True when it is over, None while more has to come.  `first`: what its first
         byte has to be.  Raises ssl.SSLError, and NotTls."""
+        self._held = False
+        self._adjust_reading()
         if self._tls is None:
             if not self._incoming.pending:
                 return None
@@ -212,10 +234,12 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def pause(self) -> None:
         self._reading = False
+        self._adjust_reading()
 
     def resume(self) -> None:
         """What was decrypted or came meanwhile comes first."""
         self._reading = True
+        self._adjust_reading()
         self._read_later()
 
     def info(self, name: str, default: Any) -> Any:

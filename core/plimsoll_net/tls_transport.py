@@ -115,13 +115,9 @@ class TlsTransport(asyncio.Transport):
 
     def pause_reading(self) -> None:
         self._connection.pause()
-        if not self._plain.is_closing():
-            self._plain.pause_reading()
 
     def resume_reading(self) -> None:
         self._connection.resume()
-        if not self._plain.is_closing():
-            self._plain.resume_reading()
 
     # --- pieces -----------------------------------------------------------------------------------
 

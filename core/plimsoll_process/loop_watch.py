@@ -17,14 +17,10 @@ from collections import Counter
 from collections.abc import Iterator
 from types import FrameType
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import Metric
 
 from plimsoll_process.loop_holds import HELD_S_MAX, LoopHolds, LoopTurn
+from plimsoll_process.metric_table import MetricTable, loop_rows
 
 logger = logging.getLogger("plimsoll.loop")
 
@@ -124,14 +120,11 @@ def _what_runs(frame: FrameType) -> str:
 
 def loop_metrics(prefix: str, holds: LoopHolds) -> Iterator[Metric]:
     """`prefix`: of the names, with its underscore."""
-    text = "By how much timers ran late, because something held the event loop"
-    held = HistogramMetricFamily(f"{prefix}loop_held_seconds", text)
+    table = MetricTable(*loop_rows(prefix))
+    held = table.histograms(f"{prefix}loop_held_seconds")
     buckets = [(str(bound), float(count)) for bound, count in holds.cumulative()]
     held.add_metric([], [*buckets, ("+Inf", float(holds.count))], holds.sum_s)
     yield held
-    text = "The longest time that the event loop was held, of the last one to two minutes"
-    yield GaugeMetricFamily(f"{prefix}loop_held_seconds_max", text, value=holds.recent_max_s)
-    text = "The longest time that the event loop was held by computing, since the start"
-    yield GaugeMetricFamily(f"{prefix}loop_held_cpu_seconds_max", text, value=holds.worst_cpu_s)
-    text = "How often the event loop was held by computing for more than 50 ms"
-    yield CounterMetricFamily(f"{prefix}loop_holds", text, value=float(holds.too_long))
+    yield table.gauge(f"{prefix}loop_held_seconds_max", holds.recent_max_s)
+    yield table.gauge(f"{prefix}loop_held_cpu_seconds_max", holds.worst_cpu_s)
+    yield table.counter(f"{prefix}loop_holds", float(holds.too_long))

@@ -156,8 +156,10 @@ def _group_value(record: GroupStored) -> bytes:
 _KEY_HEAD = struct.Struct(">hh")
 _VALUE_HEAD = struct.Struct(">hqiB")
 _VALUE_TAIL = struct.Struct(">qB")
+_WITH_TOPIC_ID = struct.Struct(">q3s16s")
 _PARTITION = struct.Struct(">i")
-_TOPIC_ID_TAG = b"\0\x10"
+_TOPIC_ID_TAG = b"\x01\0\x10"
+"""One tagged field: number 0, 16 bytes."""
 
 
 @lru_cache(maxsize=4_096)
@@ -165,36 +167,60 @@ def _topic_id(raw: bytes) -> UUID | None:
     return UUID(bytes=raw) if any(raw) else None
 
 
+class _KeyHead(NamedTuple):
+    """What stands before the partition in an offset's key."""
+
+    group_id: str
+    topic: str
+
+
+@lru_cache(maxsize=2)
+def _key_head(head: bytes) -> _KeyHead | None:
+    """Of a key without its last four bytes; a commit names many partitions of one topic.  None: it
+    has another form."""
+    _, group_size = _KEY_HEAD.unpack_from(head)
+    group_end = _KEY_HEAD.size + group_size
+    (topic_size,) = _NUMBER.unpack_from(head, group_end)
+    topic_at = group_end + _NUMBER.size
+    if group_size < 0 or topic_size < 0 or topic_at + topic_size != len(head):
+        return None
+    group_id = str(head[_KEY_HEAD.size : group_end], "utf-8")
+    return _KeyHead(group_id, str(head[topic_at:], "utf-8"))
+
+
 def _plain_offset(key: bytes, value: bytes) -> OffsetCommitted | None:
     """An offset as it is written here, read in a fraction of the time that its schema takes: a
     load may meet hundreds of thousands.  None: it has another form, or none, which the schema
     says."""
     try:
-        _, group_size = _KEY_HEAD.unpack_from(key)
-        group_end = _KEY_HEAD.size + group_size
-        (topic_size,) = _NUMBER.unpack_from(key, group_end)
-        topic_end = group_end + _NUMBER.size + topic_size
+        place = _key_head(key[: -_PARTITION.size])
+        if place is None:
+            return None
         version, offset, leader_epoch, length = _VALUE_HEAD.unpack_from(value)
+        if version != _OFFSET_WRITTEN or not 1 <= length < 0x80:
+            return None
         metadata_end = _VALUE_HEAD.size + length - 1
-        commit_ms, tags = _VALUE_TAIL.unpack_from(value, metadata_end)
-        if group_size < 0 or topic_size < 0 or topic_end + _PARTITION.size != len(key):
-            return None
-        if version != _OFFSET_WRITTEN or not 1 <= length < 0x80 or tags > 1:
-            return None
-        rest = value[metadata_end + _VALUE_TAIL.size :]
-        if rest and not (tags and len(rest) == 18 and rest.startswith(_TOPIC_ID_TAG)):
-            return None
-        if tags and not rest:
+        if len(value) == metadata_end + _WITH_TOPIC_ID.size:
+            commit_ms, tags, raw = _WITH_TOPIC_ID.unpack_from(value, metadata_end)
+            if tags != _TOPIC_ID_TAG:
+                return None
+            topic_id = _topic_id(raw)
+        elif len(value) == metadata_end + _VALUE_TAIL.size:
+            commit_ms, tags = _VALUE_TAIL.unpack_from(value, metadata_end)
+            if tags:
+                return None
+            topic_id = None
+        else:
             return None
         return OffsetCommitted(
-            group_id=str(key[_KEY_HEAD.size : group_end], "utf-8"),
-            topic=str(key[group_end + _NUMBER.size : topic_end], "utf-8"),
-            partition=_PARTITION.unpack_from(key, topic_end)[0],
+            group_id=place.group_id,
+            topic=place.topic,
+            partition=_PARTITION.unpack_from(key, len(key) - _PARTITION.size)[0],
             offset=offset,
             leader_epoch=leader_epoch,
-            metadata=str(value[_VALUE_HEAD.size : metadata_end], "utf-8"),
+            metadata=str(value[_VALUE_HEAD.size : metadata_end], "utf-8") if length > 1 else "",
             commit_ms=commit_ms,
-            topic_id=_topic_id(rest[2:]) if rest else None,
+            topic_id=topic_id,
         )
     except (struct.error, UnicodeDecodeError):
         return None

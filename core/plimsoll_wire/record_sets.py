@@ -14,6 +14,8 @@ from plimsoll_wire.batches import MAGIC, BatchHeader, seal
 from plimsoll_wire.records import BadRecords, read_varint
 
 NO_PRODUCER = -1
+MORE_BYTES = 0x80
+"""A byte of a number from here on is not its last one."""
 
 
 class KeyValue(NamedTuple):
@@ -89,34 +91,31 @@ def iter_records(header: BatchHeader, body: bytes) -> Iterator[ReadRecord]:
     """
     if header.codec:
         raise BadRecords("a batch of an internal topic is compressed")
-    position, base = 0, header.base_offset
+    position, base, all_bytes = 0, header.base_offset, len(body)
     for index in range(header.count):
         try:
             length, position = read_varint(body, position)
             end = position + length
-            if length < 0 or end > len(body):
+            if length < 0 or end > all_bytes:
                 raise BadRecords("a record is longer than its batch", index)
-            delta, key, value = _fields(body, position + 1)
+            # Behind the attributes: the delta of its time, its offset's, its key, its value.
+            at = position + 1
+            at = at + 1 if body[at] < MORE_BYTES else read_varint(body, at)[1]
+            delta, at = read_varint(body, at)
+            size = body[at]
+            if size < MORE_BYTES:
+                size, at = (size >> 1) ^ -(size & 1), at + 1
+            else:
+                size, at = read_varint(body, at)
+            key = None if size < 0 else body[at : at + size]
+            at += max(size, 0)
+            size, at = read_varint(body, at)
+            value = None if size < 0 else body[at : at + size]
+            if at + max(size, 0) > all_bytes:
+                raise BadRecords("the batch ends inside a record", index)
         except IndexError:
             raise BadRecords("the batch ends inside a record", index) from None
         if not 0 <= delta <= header.last_offset_delta:
             raise BadRecords("a record's offset is outside its batch", index)
         yield ReadRecord(base + delta, key, value)
         position = end
-
-
-def _fields(body: bytes, position: int) -> tuple[int, bytes | None, bytes | None]:
-    """Offset delta, key and value of the record whose timestamp delta stands at `position`."""
-    _, position = read_varint(body, position)
-    delta, position = read_varint(body, position)
-    size, position = read_varint(body, position)
-    key = None if size < 0 else _bytes(body, position, size)
-    size, position = read_varint(body, position + max(size, 0))
-    value = None if size < 0 else _bytes(body, position, size)
-    return delta, key, value
-
-
-def _bytes(body: bytes, position: int, size: int) -> bytes:
-    if position + size > len(body):
-        raise IndexError
-    return body[position : position + size]

@@ -21,17 +21,22 @@ import uvloop
 
 from plimsoll_operator.control_failures import surface
 from plimsoll_operator.controller.controller_server import ControllerServer
+from plimsoll_operator.history.archive import Archive
+from plimsoll_operator.history.kube_store import KubeStore
+from plimsoll_operator.history.segments import Budget
 from plimsoll_operator.kube.access import Access, NoCluster, find_access
 from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.official import OfficialTransport
 from plimsoll_operator.kube.port import Transport
 from plimsoll_operator.kube.seen_objects import Key, Objects
+from plimsoll_operator.leadership.isr_departures import pod_look
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.metalog.ring_log import KubernetesLog
-from plimsoll_operator.options import BadOption, from_environment
+from plimsoll_operator.options import BadOption, OperatorOptions, from_environment
 from plimsoll_operator.process.http_server import Health
 from plimsoll_operator.process.kopf_watches import KopfWatches
 from plimsoll_operator.process.operator import Operator
+from plimsoll_operator.process.view_access import ViewAccess
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.status.operator_metrics import Metrics
 from plimsoll_operator.status.status_writer import WRITES_AT_ONCE
@@ -84,11 +89,13 @@ def main() -> None:
     handler.setFormatter(_JsonLines())
     logging.basicConfig(level=options.log_level.upper(), handlers=[handler])
     logging.getLogger("kopf").setLevel(logging.WARNING)
+    metrics = Metrics()
+    counted = metrics.api_calls.around
     pools = Pools(
-        kube=OfficialTransport(access),
-        lease=OfficialTransport(access, connections=32),
-        status=OfficialTransport(access, connections=WRITES_AT_ONCE + 1),
-        watch=OfficialTransport(access, connections=0),
+        kube=counted(OfficialTransport(access)),
+        lease=counted(OfficialTransport(access, connections=32)),
+        status=counted(OfficialTransport(access, connections=WRITES_AT_ONCE + 1)),
+        watch=counted(OfficialTransport(access, connections=0)),
     )
     parts = Parts(
         options=options,
@@ -96,12 +103,14 @@ def main() -> None:
         lease_kube=Kube(pools.lease),
         status_kube=Kube(pools.status),
         watch_kube=Kube(pools.watch),
-        metadata_log=partial(_log, access),
+        metadata_log=partial(_log, access, metrics),
         objects=Objects(),
         server=ControllerServer("0.0.0.0", options.controller_port),
-        metrics=Metrics(),
+        metrics=metrics,
+        pod_look=pod_look(Kube(pools.kube)),
         now_ms=wall_ms,
         monotonic_ms=monotonic_ms,
+        history=partial(_history, options, Kube(pools.status)),
     )
     tune()
     try:
@@ -111,8 +120,14 @@ def main() -> None:
         sys.exit(1)
 
 
-def _log(access: Access, key: Key, cluster_id: UUID) -> KubernetesLog:
-    return KubernetesLog(OfficialTransport(access, connections=LOG_CONNECTIONS), *key, cluster_id)
+def _history(options: OperatorOptions, kube: Kube, key: Key, cluster_id: UUID) -> Archive:
+    budget = Budget(days=options.history_days, bytes_max=options.history_bytes)
+    return Archive(KubeStore(kube, *key, cluster_id), str(cluster_id), budget)
+
+
+def _log(access: Access, metrics: Metrics, key: Key, cluster_id: UUID) -> KubernetesLog:
+    transport = OfficialTransport(access, connections=LOG_CONNECTIONS)
+    return KubernetesLog(metrics.api_calls.around(transport), *key, cluster_id)
 
 
 async def run(parts: Parts, pools: Pools, access: Access) -> None:
@@ -122,7 +137,8 @@ async def run(parts: Parts, pools: Pools, access: Access) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     operator = Operator(parts, partial(KopfWatches, parts.options, access))
-    health = Health(parts, lambda: operator.ready)
+    access_reviews = ViewAccess(parts.kube, parts.monotonic_ms)
+    health = Health(parts, lambda: operator.ready, access_reviews.check)
     parts.metrics.watch(parts)
     await health.start(parts.options.metrics_port, parts.options.health_port)
     running = asyncio.ensure_future(operator.run())

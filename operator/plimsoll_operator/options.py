@@ -32,9 +32,10 @@ class OperatorOptions:
     the namespace of the pods that are made.  `set_user`: whether those pods state the user and the
     groups that they run as.  `namespaces` empty: all are watched.  `namespace`:
     the operator's own, empty when not stated.  `server_names`: by which clients reach brokers
-    besides those of Services.  `metrics_from`: NetworkPolicy peers that may read
-    brokers' metrics, none: all.  `settings`: about deciding, where no LogCluster says anything
-    else."""
+    besides those of Services.  `metrics_from`: NetworkPolicy peers that may read brokers' metrics,
+    none: all.  `pod_monitors`: whether LogClusters may have PodMonitors of their
+    own.  `settings`: about deciding, where no LogCluster says anything else.  `history_days`,
+    `history_bytes`: how far back each cluster's history reaches, at most."""
 
     identity: str
     broker_image: str
@@ -53,8 +54,11 @@ class OperatorOptions:
     namespace: str = ""
     server_names: tuple[str, ...] = ()
     metrics_from: tuple[Manifest, ...] = ()
+    pod_monitors: bool = False
     api_server_ports: tuple[int, ...] = API_SERVER_PORTS
     settings: Settings = field(default_factory=Settings)
+    history_days: int = 30
+    history_bytes: int = 4 * 1024 * 1024
     log_level: str = "info"
 
     @property
@@ -81,11 +85,14 @@ def from_environment(env: Mapping[str, str] | None = None) -> OperatorOptions:
         health_port=_integer(env, "PLIMSOLL_HEALTH_PORT", HEALTH_PORT),
         namespace=env.get("POD_NAMESPACE", ""),
         metrics_from=_peers(env, "PLIMSOLL_METRICS_FROM"),
+        pod_monitors=_boolean(env, "PLIMSOLL_POD_MONITORS", default=False),
         api_server_ports=_ports(env, "PLIMSOLL_API_SERVER_PORTS") or API_SERVER_PORTS,
         namespaces=_list(env.get("PLIMSOLL_WATCH_NAMESPACES", "")),
         settings=Settings(
             session_timeout_ms=1000 * _integer(env, "PLIMSOLL_SESSION_TIMEOUT_SECONDS", 6)
         ),
+        history_days=_integer(env, "PLIMSOLL_HISTORY_DAYS", 30),
+        history_bytes=_integer(env, "PLIMSOLL_HISTORY_MEBIBYTES", 4) * 1024 * 1024,
         log_level=env.get("PLIMSOLL_LOG_LEVEL", "info"),
     )
 

@@ -6,10 +6,13 @@ in the folder named by PLIMSOLL_SPARK_JARS (baked into the image; `spark/jars.sh
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import sys
 from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from plimsoll_spark.settings import Refusal, Refused
@@ -29,8 +32,23 @@ def jars_directory() -> Path:
     return directory
 
 
-def build(*, name: str, cores: int, work: Path) -> SparkSession:
-    """Starts the JVM.  `work` takes Spark's own temporary files."""
+def class_archive() -> Path:
+    """Where `class_archive.py` leaves the classes of this Spark for this Java; there need be none.
+
+    Another Java, or jars of another time, would be refused by the JVM without a word."""
+    directory = jars_directory()
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java").resolve()
+    release = java.parent.parent / "release"
+    spark = Path(pyspark.__file__)
+    of = (release.read_text() if release.exists() else "", spark, int(spark.stat().st_mtime))
+    key = hashlib.sha256(repr(of).encode()).hexdigest()[:12]
+    return directory.with_name(f"{directory.name}-{key}.jsa")
+
+
+def build(*, name: str, cores: int, work: Path, archives_to: Path | None = None) -> SparkSession:
+    """Starts the JVM.  `work` takes Spark's own temporary files; `archives_to` the classes that it
+    has loaded when it ends."""
     # Workers must run the interpreter that has our package, whatever `python3` means in PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -48,9 +66,7 @@ def build(*, name: str, cores: int, work: Path) -> SparkSession:
         # A producer that is run twice would write its records twice.
         "spark.task.maxFailures": "1",
         "spark.speculation": "false",
-        # A job of a minute or two is over before the optimising compiler has paid for itself, and
-        # while it compiles it takes the processor from the very brokers that are being measured.
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": " ".join(java_options(archives_to)),
     }
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
     for key, value in options.items():
@@ -58,3 +74,14 @@ def build(*, name: str, cores: int, work: Path) -> SparkSession:
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
+
+
+def java_options(archives_to: Path | None = None) -> list[str]:
+    """Of the JVM, quoted for Spark."""
+    # A job of a minute or two is over before the optimising compiler has paid for itself, and while
+    # it compiles it takes the processor from the very brokers that are being measured.
+    options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    if archives_to is not None:
+        return [*options, "-Xlog:disable", f'"-XX:ArchiveClassesAtExit={archives_to}"']
+    archive = class_archive()
+    return [*options, f'"-XX:SharedArchiveFile={archive}"'] if archive.exists() else options

@@ -21,7 +21,7 @@ from typing import IO
 
 from tests.conformance.kafka_jars import BROKER_VERSION, KafkaJars, kafka_jars
 
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 30.0
 START_ATTEMPTS = 3
 HEAP_MB = 512

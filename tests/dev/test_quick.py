@@ -36,6 +36,15 @@ def test_written_file_names_functions_over_the_limit_and_is_read_as_such() -> No
     assert text.index("a.py::z") < text.index("b.py::x")
 
 
+def test_measuring_some_files_leaves_what_is_known_of_others() -> None:
+    before = slow_tests.written({"a.py::gone": 3.0, "a.py::x": 2.0, "b.py::y": 1.0})
+    after = slow_tests.told_anew(before, ["a.py"], {"a.py::x": 4.0, "a.py::quick": 0.1})
+    assert slow_tests.seconds_of(after) == {"a.py::x": 4.0, "b.py::y": 1.0}
+    assert slow_tests.seconds_of(slow_tests.told_anew(before, [], {"c.py::z": 5.0})) == {
+        "c.py::z": 5.0
+    }
+
+
 def test_file_that_is_kept_names_tests_that_exist() -> None:
     """After a slow test was renamed: `make slow-tests`, or edit the line."""
     for name in slow_tests.listed(slow_tests.FILE.read_text()):

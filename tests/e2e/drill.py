@@ -61,17 +61,13 @@ class Drill:
 
     def view(self, topic: str) -> list[dict[str, Any]] | None:
         """A topic's partitions as the active operator has them committed; None: there is none."""
-        for pod in self.cluster.items("pods", SYSTEM, "app.kubernetes.io/component=operator"):
-            path = (
-                f"/api/v1/namespaces/{SYSTEM}/pods/{pod['metadata']['name']}:9100/proxy"
-                f"/v1/clusters/{self.namespace}/main/topics/{topic}"
-            )
-            try:
-                found: list[dict[str, Any]] = json.loads(self.cluster.raw(path))["partitions"]
-            except (CommandFailed, ValueError, KeyError):
-                continue
-            return found
-        return None
+        path = f"/v1/clusters/{self.namespace}/main/topics/{topic}"
+        try:
+            view = self.cluster.operator_view(path, SYSTEM)
+        except (CommandFailed, ValueError):
+            return None
+        found: list[dict[str, Any]] | None = None if view is None else view["partitions"]
+        return found
 
     def settled(self) -> bool | None:
         """Everything in sync, led, and nothing on the move."""

@@ -144,7 +144,9 @@ def test_log_cluster_with_invalid_spec_is_stalled_until_corrected(operator: Clus
 def test_deleted_metadata_batch_is_made_up_for_before_anybody_else_leads(
     operator: Cluster, one: str
 ):
-    listed = operator.kubectl("get", "metadatabatches", "-n", one, "-o", "name")
+    listed = operator.kubectl(
+        "get", "metadatabatches.internal.plimsoll.dev", "-n", one, "-o", "name"
+    )
     name = sorted(listed.split())[1]
     operator.kubectl("delete", name, "-n", one, "--wait=false")
     event(operator, one, "MetadataLogMended", name.split("/")[1])

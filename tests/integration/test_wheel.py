@@ -52,6 +52,11 @@ def test_installed_command_says_its_version(plimsoll: Path) -> None:
     assert said(str(plimsoll), "version").startswith(f"plimsoll {RELEASE}.")
 
 
+def test_installed_plugin_of_kubectl_says_what_it_can(plimsoll: Path) -> None:
+    shown = said(str(plimsoll.with_name("kubectl-plimsoll")), "--help")
+    assert all(verb in shown for verb in ("status", "why", "what-if", "adopt", "report"))
+
+
 def test_every_module_of_the_wheel_but_sparks_is_importable(plimsoll: Path, tmp_path: Path) -> None:
     """Nothing that they import is missing, though most commands never reach it."""
     script = tmp_path / "import_all.py"

@@ -130,7 +130,7 @@ async def test_followers_silence_counts_for_what_it_does_not_name(
         for hosted in brokers[0].manager:
             brokers[0].manager.check_lag(hosted)
     assert all(len(controller.partition("t", index).isr) == 3 for index in range(5))
-    assert brokers[0].manager.traffic.isr_shrinks == {}
+    assert brokers[0].manager.shrinks.counts == {}
 
 
 async def test_silent_follower_of_an_idle_partition_leaves_once_something_is_written(

@@ -15,7 +15,7 @@ from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 from plimsoll_broker.coordinator import group_measures, log_ends
 from plimsoll_broker.coordinator.group_measures import GroupMeasures
 from plimsoll_broker.coordinator.lag_text import lag_text
-from plimsoll_broker.node.broker_metrics import MetricsServer
+from plimsoll_broker.node.metrics_server import MetricsServer
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.records import MetadataVersionFinalized, TopicRemoved
 from plimsoll_core.controller.kernel.settings import OffsetsTopic

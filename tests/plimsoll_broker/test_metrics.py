@@ -6,7 +6,7 @@ from tests.plimsoll_broker.test_replication import Make, Three, until
 from tests.plimsoll_broker.trio import Controller, a_batch
 
 from plimsoll_broker.control.controller_client import NoController
-from plimsoll_broker.node import broker_metrics
+from plimsoll_broker.node import partition_measures
 from plimsoll_core.messages.requests import Answer
 
 
@@ -14,7 +14,7 @@ async def test_leader_that_is_gone_while_nobody_can_elect_counts_as_none_at_its_
     controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The metadata still name it."""
-    monkeypatch.setattr(broker_metrics, "LEADER_SILENT_MS", 1)
+    monkeypatch.setattr(partition_measures, "LEADER_SILENT_MS", 1)
     controller.create("t", (0, 1, 2), (1, 0, 2))
     client = await three[0].client()
     assert (await client.produce("t", a_batch(1)))[0] == 0
@@ -51,3 +51,89 @@ async def test_silence_of_the_controller_is_told_in_seconds(
     controller: Controller, three: Three
 ) -> None:
     assert told(three[0].manager, controller_silent_ms=1_500)["controller_silence_seconds"] == 1.5
+
+
+async def test_requests_are_timed_by_api_and_followers_fetches_apart(
+    controller: Controller, three: Three
+) -> None:
+    controller.create("t", (0, 1, 2))
+    client = await three[0].client()
+    assert (await client.produce("t", a_batch(3)))[0] == 0
+    await until(lambda: three[1].hosted("t").log.log_end_offset == 3)
+    await until(lambda: three[0].replication.stats.follower_fetches.sum_s > 0)
+    listeners = {"clients": three[0].server, "replication": three[0].replication}
+    values = told(three[0].manager, listeners=listeners)
+    assert values["request_seconds_countPRODUCE"] == 1
+    assert values["request_seconds_bucketPRODUCE+Inf"] == 1
+    assert 0 < values["request_seconds_sumPRODUCE"] < 10
+    assert values["request_seconds_countFETCH_FOLLOWER"] >= 1
+    assert values["request_seconds_countFETCH"] == 0
+    assert values["records_in_total"] == 3
+    assert values["requests_waitingclients"] == three[0].server.stats.waiting
+
+
+async def test_leader_tells_who_left_its_isrs_and_zeros_of_all_its_followers(
+    controller: Controller, broker: Make
+) -> None:
+    lag = {"replica.lag.time.max.ms": "200"}
+    a, _, c = [await broker(i).start(**lag) for i in range(3)]
+    controller.create("t", (0, 1, 2))
+    client = await a.client()
+    await client.produce("t", a_batch(1))
+    assert told(a.manager)["isr_shrinks_total2lagfalse"] == 0
+    assert told(a.manager)["follower_lag_seconds2"] == 0
+    await c.path.fetchers.close()
+    assert (await client.produce("t", a_batch(1)))[0] == 0
+    values = told(a.manager)
+    assert values["isr_shrinks_total2lagfalse"] == 1
+    assert values["isr_shrinks_total1lagfalse"] == 0
+    assert values["follower_lag_records2"] == 1
+    assert values["follower_lag_seconds2"] > 0
+
+
+async def test_partition_with_just_min_isr_of_three_replicas_is_reduced_and_one_of_two_is_not(
+    controller: Controller, broker: Make
+) -> None:
+    lag = {"replica.lag.time.max.ms": "200"}
+    a, _, c = [await broker(i).start(**lag) for i in range(3)]
+    controller.create("two", (0, 1))
+    controller.create("three", (0, 1, 2))
+    client = await a.client()
+    for topic in ("two", "three"):
+        assert (await client.produce(topic, a_batch(1)))[0] == 0
+    assert told(a.manager)["reduced_to_min_isr_partitions"] == 0
+    await c.path.fetchers.close()
+    assert (await client.produce("three", a_batch(1)))[0] == 0
+    assert told(a.manager)["reduced_to_min_isr_partitions"] == 1
+
+
+async def test_errors_are_counted_by_api_and_kafkas_word(
+    controller: Controller, three: Three
+) -> None:
+    controller.create("t", (0, 1, 2))
+    client = await three[1].client()
+    assert told(three[1].manager)["request_errors_totalPRODUCENOT_LEADER_OR_FOLLOWER"] == 0
+    assert (await client.produce("t", a_batch(1)))[0] != 0
+    assert told(three[1].manager)["request_errors_totalPRODUCENOT_LEADER_OR_FOLLOWER"] == 1
+
+
+async def test_volume_and_logs_are_told_in_bytes_and_topics_only_when_asked_for(
+    controller: Controller, broker: Make
+) -> None:
+    shy, open_ = [await broker(i).start(**c) for i, c in enumerate(({}, TOPICS))]
+    controller.create("a", (1, 0))
+    controller.create("b", (1, 0))
+    client = await open_.client()
+    assert (await client.produce("a", a_batch(2)))[0] == 0
+    values = told(open_.manager)
+    assert 0 < values["disk_free_bytes"] <= values["disk_size_bytes"]
+    assert values["log_size_bytes"] == values["topic_log_size_bytesa"] > 0
+    assert values["log_records"] == 2
+    assert values["topic_records_in_totala"] == 2
+    assert values["topic_bytes_in_totala"] == values["bytes_in_total"]
+    assert (values["topic_series_left_out"], "topic_bytes_in_totalb" in values) == (1, False)
+    values = told(shy.manager)
+    assert (values["topic_series_left_out"], "topic_bytes_in_totala" in values) == (2, False)
+
+
+TOPICS = {"metric.topic.series.max": "1"}

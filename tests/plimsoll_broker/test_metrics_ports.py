@@ -7,7 +7,7 @@ import asyncio
 from tests.plimsoll_broker.metric_values import a_node
 
 from plimsoll_broker.config import Address
-from plimsoll_broker.node.broker_metrics import MetricsServer
+from plimsoll_broker.node.metrics_server import MetricsServer
 
 ANY = Address(host="127.0.0.1", port=0)
 PATHS = ("/healthz", "/readyz", "/metrics", "/v1", "/")

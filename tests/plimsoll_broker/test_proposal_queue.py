@@ -6,27 +6,36 @@ from typing import Any
 from uuid import UUID
 
 from plimsoll_broker.replication.proposal_queue import ProposalQueue
+from plimsoll_broker.replication.seen_shrinks import SeenShrinks
 from plimsoll_broker.replication.traffic import Traffic
-from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_core.cluster.isr_shrinks import Left, ShrinkCause
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey
+from plimsoll_core.ids import BrokerId
 
 
 def hosted(index: int) -> Any:
-    partition = SimpleNamespace(isr=(1, 2))
-    return SimpleNamespace(
-        key=PartitionKey(UUID(int=7), index), replica=SimpleNamespace(partition=partition)
-    )
+    key = PartitionKey(UUID(int=7), index)
+    partition = SimpleNamespace(isr=(1, 2), key=key, target=(1, 2, 3))
+    return SimpleNamespace(key=key, replica=SimpleNamespace(partition=partition))
 
 
-def proposal(*isr: int, cause: str = "caught up") -> Any:
-    return SimpleNamespace(new_isr=isr, cause=cause)
+def proposal(*isr: int) -> Any:
+    return SimpleNamespace(new_isr=tuple(SimpleNamespace(broker_id=b) for b in isr))
+
+
+def a_queue() -> ProposalQueue:
+    return ProposalQueue(Traffic(), SeenShrinks(BrokerId(1)))
 
 
 def taken(queue: ProposalQueue, count_max: int = 10) -> list[tuple[int, tuple[int, ...]]]:
-    return [(one.hosted.key.index, one.proposal.new_isr) for one in queue.take(count_max)]
+    return [
+        (one.hosted.key.index, tuple(member.broker_id for member in one.proposal.new_isr))
+        for one in queue.take(count_max)
+    ]
 
 
 def test_newer_proposal_of_a_partition_takes_the_place_of_the_older() -> None:
-    queue = ProposalQueue(Traffic())
+    queue = a_queue()
     queue.add(hosted(0), proposal(1))
     queue.add(hosted(1), proposal(1, 2, 3))
     queue.add(hosted(0), proposal(2))
@@ -35,7 +44,7 @@ def test_newer_proposal_of_a_partition_takes_the_place_of_the_older() -> None:
 
 
 async def test_waiter_wakes_for_a_proposal_and_waits_again_once_all_are_taken() -> None:
-    queue = ProposalQueue(Traffic())
+    queue = a_queue()
     waiting = asyncio.ensure_future(queue.wait())
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -53,9 +62,11 @@ async def test_waiter_wakes_for_a_proposal_and_waits_again_once_all_are_taken() 
 
 
 def test_proposal_is_counted_when_it_is_made_and_not_when_it_is_sent_again() -> None:
-    traffic = Traffic()
-    queue = ProposalQueue(traffic)
-    queue.add(hosted(0), proposal(1, cause="lag"))
+    traffic, shrinks = Traffic(), SeenShrinks(BrokerId(1))
+    shrinks.update(ClusterImage(cluster_id=UUID(int=1)))
+    queue = ProposalQueue(traffic, shrinks)
+    queue.add(hosted(0), proposal(1))
     queue.add(hosted(1), proposal(1, 2, 3))
-    queue.put_back(hosted(0), proposal(1, cause="lag"))
-    assert (traffic.isr_shrinks, traffic.isr_expands) == ({"lag": 1}, {"caught up": 1})
+    queue.put_back(hosted(0), proposal(1))
+    lagged = Left(broker_id=BrokerId(2), cause=ShrinkCause.LAG)
+    assert (shrinks.counts, traffic.isr_expands) == ({lagged: 1}, 1)

@@ -10,8 +10,9 @@ from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller, a_batch
 from plimsoll_broker.control.controller_client import NoController
 from plimsoll_broker.replication.peer_connection import PeerConnection
 from plimsoll_broker.server.connection_session import Session
+from plimsoll_core.cluster.isr_shrinks import Left, ShrinkCause
 from plimsoll_core.errors import Code
-from plimsoll_core.ids import ControllerEpoch
+from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages.requests import AlterPartition, Answer, BrokerProvenDead, Request
 from plimsoll_wire.replication import FetchLimits, FetchSender, decode_fetch, encode_fetch
 
@@ -157,7 +158,8 @@ async def test_lagging_follower_is_dropped_and_the_rest_goes_on(
     await c.path.fetchers.close()
     assert await client.produce("t", a_batch(1)) == (Code.NONE, 1)
     assert set(controller.partition("t").isr) == {0, 1}
-    assert a.manager.traffic.isr_shrinks == {"IsrShrinkLag": 1}
+    lagged = Left(broker_id=BrokerId(2), cause=ShrinkCause.LAG)
+    assert a.manager.shrinks.counts == {lagged: 1}
     assert same_logs("t", a, b)
 
 

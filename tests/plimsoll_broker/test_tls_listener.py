@@ -1,6 +1,7 @@
 """A listener with TLS: what it speaks, what it bounds, and how it gets another certificate."""
 
 import asyncio
+import contextlib
 import os
 import random
 import socket
@@ -13,7 +14,7 @@ import uvloop
 from tests.plimsoll_broker.tls_listening import HOST, MIB, now_ms, tls_serving, until
 
 from plimsoll_broker.server.connection_limits import ListenerLimits
-from plimsoll_net import handshakes, tls_transport
+from plimsoll_net import handshakes, tls_connection, tls_transport
 from plimsoll_operator.pki.authority import issue, new_authority
 from plimsoll_wire.api_versions import ApiKey
 
@@ -278,6 +279,36 @@ async def test_handshakes_compute_few_at_a_time_and_all_come_to_their_turn(harne
     for client in clients:
         assert await answered(client) == (1, b"at once hello")
     assert max(computed) <= 2
+
+
+async def test_bytes_that_come_before_their_turn_stay_in_the_kernel(harness, monkeypatch):
+    """A stranger that floods during its handshake is read from once for each of its steps."""
+    monkeypatch.setattr(handshakes, "STEPS_A_TURN", 0)
+    flood = raw(harness)
+    flood.setblocking(False)
+    hello, sent = client_hello(harness), 0
+    for _ in range(200):
+        with contextlib.suppress(BlockingIOError):
+            sent += flood.send(hello + bytes(64 * 1024))
+        await asyncio.sleep(0)
+    (connection,) = harness.server.handshakes._half_open
+    assert connection._incoming.pending <= tls_connection.AT_ONCE_BYTES < sent
+    flood.close()
+
+
+async def test_client_whose_answers_do_not_leave_is_not_read_from(harness):
+    client = await harness.connect()
+    assert await answered(client) == (1, b"at once hello")
+    client.writer.transport.pause_reading()
+    (session,) = harness.server._open
+    connection = session._transport._connection
+    connection.pause_writing()
+    client.send(ApiKey.METADATA, 2, b"later")
+    seen = len(harness.handlers.seen)
+    await asyncio.sleep(0.2)
+    assert len(harness.handlers.seen) == seen
+    connection.resume_writing()
+    await harness.handlers.until_seen(seen + 1)
 
 
 async def test_plaintext_client_is_counted_and_closed(harness):

@@ -26,7 +26,7 @@ from plimsoll_broker.control.metadata_store import MetadataCopy
 from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_broker.node import broker
 from plimsoll_broker.node.broker import CannotStart
-from plimsoll_broker.node.broker_metrics import MetricsServer
+from plimsoll_broker.node.metrics_server import MetricsServer
 from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy, MetadataUpdate
 from plimsoll_core.messages.requests import AlterPartition, ProducerIdBlock

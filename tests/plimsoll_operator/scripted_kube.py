@@ -11,6 +11,7 @@ from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.kube_client import APPLY, Kube
 from plimsoll_operator.kube.memory.definitions import shipped
 from plimsoll_operator.kube.memory.server import MemoryApiServer
+from plimsoll_operator.kube.memory.status_errors import StatusError
 from plimsoll_operator.kube.memory.store import StoredObject
 from plimsoll_operator.kube.memory.transport import MemoryTransport
 from plimsoll_operator.kube.port import HttpRequest, HttpResponse, Object
@@ -96,7 +97,10 @@ class ScriptedKube(Kube):
 
     def begin(self, request: HttpRequest) -> None:
         """Remember the call; raises what it is to fail with."""
-        target = self.server.target(request.path)
+        try:
+            target = self.server.target(request.path)
+        except StatusError:  # of a kind that is not served: the server says so itself
+            return
         verb = _verb(request, target.name is None)
         name = target.name or request.params.get("name") or target.namespace or ""
         if request.method == "POST":

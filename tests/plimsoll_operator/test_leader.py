@@ -18,6 +18,7 @@ from plimsoll_operator.metalog.interface import LogCorrupt, LogRegressed, Opened
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.reconcile.stall_causes import Cause
+from plimsoll_operator.status.operator_metrics import Metrics
 
 WAIT_S = 30
 HOLE = "metadata batches 2 to 2 are missing while 8 exists"
@@ -42,10 +43,6 @@ class NoServer:
     async def remove(self, *_: Any) -> None: ...
 
 
-class NoMetrics:
-    def begin(self, *_: Any) -> None: ...
-
-
 class Scene:
     """A LogCluster and the process that leads it."""
 
@@ -61,7 +58,7 @@ class Scene:
             metadata_log=kube,
             objects=Objects(),
             server=NoServer(),  # type: ignore[arg-type]
-            metrics=NoMetrics(),  # type: ignore[arg-type]
+            metrics=Metrics(),
             now_ms=wall_ms,
             monotonic_ms=monotonic_ms,
         )

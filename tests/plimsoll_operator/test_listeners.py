@@ -195,6 +195,18 @@ async def test_authoritys_secret_that_holds_something_else_is_never_overwritten(
     assert made.secret(name)["data"] == {"ca.crt": "eA=="}
 
 
+async def test_authority_whose_secret_was_deleted_is_made_anew_and_signs_at_once() -> None:
+    made = Declared(TLS)
+    await made.look()
+    before = made.trusted
+    name = labels.listener_authority(made.deciding.image.cluster_id)
+    made.scene.kube.drop(SECRETS, "kafka", name)
+    await made.look()
+    assert made.trusted != before
+    assert signed_by(made.pair(0).certificate, made.trusted)
+    assert not signed_by(made.pair(0).certificate, before)
+
+
 async def test_keys_of_the_authority_lie_in_the_operators_namespace() -> None:
     made = Declared(TLS)
     made.scene.kube.put(NAMESPACES, {"metadata": {"name": "plimsoll-system"}})

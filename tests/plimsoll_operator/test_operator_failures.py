@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.plimsoll_operator.shown import Shows, metrics_of
 from tests.plimsoll_operator.test_controller_server import Peer, a_listener, a_registration, serving
 
 from plimsoll_core.messages.requests import RegisterBroker, Registered
@@ -56,7 +57,7 @@ async def test_bug_in_a_callback_of_ours_ends_the_operator() -> None:
     ended: asyncio.Future[BaseException] = loop.create_future()
     surface(loop, ended.set_result)
     try:
-        loop.call_soon(Metrics().isr_changed, ("kafka", "main"), None)
+        loop.call_soon(Metrics().commits.left_isrs, ("kafka", "main"), None, 1)
         async with asyncio.timeout(WAIT_S):
             assert isinstance(await ended, AttributeError)
     finally:
@@ -81,18 +82,9 @@ async def test_librarys_exception_is_logged_and_left_to_it(
 
 
 def test_failure_counter_of_each_request_exists_before_its_first_failure() -> None:
-    class Shown:
-        def known(self) -> list[Any]:
-            return []
-
-        controllers = blocked = known
-
-        def failures(self) -> dict[str, int]:
-            return {"Heartbeat": 2}
-
-    metrics = Metrics()
-    metrics.watch(Shown())  # type: ignore[arg-type]
-    text = metrics.render().decode()
+    shows = Shows()
+    shows.bugs = {"Heartbeat": 2}
+    text = metrics_of(shows).render().decode()
     for kind in FAILING:
         count = 2.0 if kind == "Heartbeat" else 0.0
         assert f'plimsoll_operator_handler_failures_total{{request="{kind}"}} {count}' in text

@@ -1,10 +1,9 @@
 """What a roll looks like: conditions, rows, Events and metrics."""
 
-from typing import Any
-
 from tests.plimsoll_operator.builders import a_cluster, an_image, replay, with_topic
 from tests.plimsoll_operator.rolling import NEW, declare
 from tests.plimsoll_operator.rolling import a_cluster as running_cluster
+from tests.plimsoll_operator.shown import Shows, metrics_of
 
 from plimsoll_core.cluster.records import BrokerShutdownStarted, RestartEnded, RestartGranted
 from plimsoll_core.ids import BrokerEpoch, BrokerId
@@ -15,7 +14,6 @@ from plimsoll_operator.reconcile.cluster.edit_settling import settling_condition
 from plimsoll_operator.reconcile.restarts.roll_progress import Rolling, rolls_condition
 from plimsoll_operator.status.cluster_conditions import cluster_conditions
 from plimsoll_operator.status.cluster_counts import cluster_status
-from plimsoll_operator.status.operator_metrics import Metrics
 from plimsoll_operator.status.record_events import occurrences
 
 ROW = BlockedAction(
@@ -38,21 +36,9 @@ def test_blocked_condition_states_what_the_restart_waits_for():
 
 
 def test_blocked_actions_metric_has_count_and_start_time():
-    class Shown:
-        def failures(self):
-            return {}
-
-        def known(self) -> list[Any]:
-            return []
-
-        def controllers(self) -> list[Any]:
-            return []
-
-        def blocked(self) -> list[Any]:
-            return [(("kafka", "main"), [ROW, ROW])]
-
-    metrics = Metrics()
-    metrics.watch(Shown())
+    shows = Shows()
+    shows.waits = [(("kafka", "main"), [ROW, ROW])]
+    metrics = metrics_of(shows)
     text = metrics.render().decode()
     labels = (
         'action="Restart",broker="2",cluster="main",namespace="kafka",reason="WouldDropBelowMinISR"'

@@ -100,3 +100,25 @@ async def test_snapshot_is_committed_before_it_releases_and_carries_the_next_ter
     await successor.stop()
     await task
     await again.close()
+
+
+async def test_history_is_settled_after_the_commit_and_before_the_release(tmp_path: Path) -> None:
+    log = EagerLog(tmp_path / "log")
+    controller = a_controller(log)
+
+    async def settle() -> bool:
+        log.done.append("settled")
+        return True
+
+    controller.snapshotter.before_release = settle
+    running = asyncio.ensure_future(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        assert isinstance(await controller.request(a_registration()), Registered)
+        log.wanted = True
+        controller.snapshotter.urgent.set()
+        await log.released.wait()
+    await controller.stop()
+    await running
+    await log.close()
+    assert log.done == ["written", "settled", "released"]

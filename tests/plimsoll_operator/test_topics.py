@@ -1,6 +1,7 @@
 """A Topic object as a request: every default resolved, every impossible wish refused."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -204,3 +205,17 @@ def test_files_resources_are_read_and_foreign_ones_skipped():
 def test_typo_in_a_file_is_named(old, new, sentence):
     with pytest.raises(Unreadable, match=sentence):
         list(from_yaml(TOPIC_YAML.replace(old, new)))
+
+
+@pytest.mark.parametrize(
+    "stated", ["AAAAAAAAAAAAAAAAAAAABw", None, "", "orders", "A" * 21, "*" * 22]
+)
+def test_topic_to_adopt_is_the_id_in_the_annotation(stated: str | None):
+    annotations = {} if stated is None else {"plimsoll.dev/adopt": stated}
+    body = {
+        "metadata": {"name": "orders", "namespace": "kafka", "uid": "u1",
+                     "annotations": annotations},
+        "spec": {"clusterRef": {"name": "main", "namespace": "kafka"}},
+    }  # fmt: skip
+    expected = UUID(int=7) if stated == "AAAAAAAAAAAAAAAAAAAABw" else None
+    assert declared(from_object(body, Topic), a_cluster()).adopt == expected

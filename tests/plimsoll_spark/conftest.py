@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,11 +14,15 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 JARS_TIMEOUT_S = 560
+ARCHIVE_TIMEOUT_S = 560
 
 
 @pytest.fixture(scope="session")
 def spark_jars() -> Path:
-    """The Kafka connector, fetched when this machine has not got it yet."""
+    """The Kafka connector, fetched when this machine has not got it yet; beside it the classes of
+    Spark, since every test of a verification starts a JVM of its own."""
+    from plimsoll_spark.session import JARS_VARIABLE
+
     fetched = subprocess.run(
         [ROOT / "spark" / "jars.sh"],
         stdout=subprocess.PIPE,
@@ -25,7 +30,11 @@ def spark_jars() -> Path:
         check=True,
         timeout=JARS_TIMEOUT_S,
     )
-    return Path(fetched.stdout.splitlines()[-1])
+    jars = Path(fetched.stdout.splitlines()[-1])
+    command = [sys.executable, "-m", "plimsoll_spark.class_archive"]
+    environment = {**os.environ, JARS_VARIABLE: str(jars)}
+    subprocess.run(command, env=environment, check=True, timeout=ARCHIVE_TIMEOUT_S)
+    return jars
 
 
 @pytest.fixture(scope="session")

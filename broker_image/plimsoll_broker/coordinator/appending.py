@@ -67,6 +67,7 @@ class TurnAppends:
             if not written:
                 return
             manager.traffic.bytes_in += header.length
+            manager.traffic.records_in += header.count
 
     def _batches(self, queue: list[KeyValue]) -> Iterator[list[KeyValue]]:
         room = self._hosted.max_message_bytes - HEADER_SIZE

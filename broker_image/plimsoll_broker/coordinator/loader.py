@@ -29,21 +29,20 @@ from plimsoll_wire.records import BadRecords
 
 logger = logging.getLogger("plimsoll.coordinator")
 
-READ_BYTES = 64 * 1024
+READ_BYTES = 256 * 1024
 LOOK_EVERY = 50
 """Records between two looks at the clock."""
 
 
 class _Slices:
-    """When others have to have their turn."""
+    """When others have to have their turn; `count`: records so far."""
 
     def __init__(self) -> None:
+        self.count = 0
         self._until_s = time.monotonic() + SLICE_S
-        self._count = 0
 
-    async def one(self) -> None:
-        self._count += 1
-        if self._count % LOOK_EVERY == 0 and time.monotonic() >= self._until_s:
+    async def look(self) -> None:
+        if time.monotonic() >= self._until_s:
             await asyncio.sleep(0)
             self._until_s = time.monotonic() + SLICE_S
 
@@ -56,9 +55,9 @@ async def load(manager: ReplicaManager, shard: GroupShard) -> None:
     if not shard.leads:
         return
     began_s, end = time.monotonic(), hosted.log.log_end_offset
-    offset = hosted.log.log_start_offset
+    offset, slices = hosted.log.log_start_offset, _Slices()
     try:
-        offset = await _replay(shard, offset, end)
+        await _replay(shard, offset, end, slices)
     except _Unreadable as error:
         if shard.leads:
             shard.fail()
@@ -68,10 +67,11 @@ async def load(manager: ReplicaManager, shard: GroupShard) -> None:
     if shard.leads:
         shard.activate()
         logger.info(
-            "%r: %d groups with %d offsets loaded in %d ms",
+            "%r: %d groups with %d offsets loaded from %d records in %d ms",
             hosted,
             len(shard.state.groups),
             shard.state.offsets,
+            slices.count,
             (time.monotonic() - began_s) * 1000,
         )
 
@@ -85,8 +85,8 @@ class _Unreadable(Exception):
         self.fault = fault
 
 
-async def _replay(shard: GroupShard, offset: int, end: int) -> int:
-    log, slices = shard.hosted.log, _Slices()
+async def _replay(shard: GroupShard, offset: int, end: int, slices: _Slices) -> None:
+    log = shard.hosted.log
     while offset < end and shard.leads:
         try:
             data = bytes(log.read(offset, READ_BYTES, end))
@@ -107,7 +107,6 @@ async def _replay(shard: GroupShard, offset: int, end: int) -> int:
             await _records(shard, header, body, slices)
     if shard.leads:
         shard.skip(end - 1)
-    return offset
 
 
 async def _records(shard: GroupShard, header: BatchHeader, body: bytes, slices: _Slices) -> None:
@@ -121,9 +120,11 @@ async def _records(shard: GroupShard, header: BatchHeader, body: bytes, slices: 
                 shard.skip(offset)
             else:
                 shard.replay(record, offset)
-            await slices.one()
-            if not shard.leads:
-                return
+            slices.count += 1
+            if slices.count % LOOK_EVERY == 0:
+                await slices.look()
+                if not shard.leads:
+                    return
     except (BadRecords, MalformedMessage) as error:
         raise _unreadable(shard, header.base_offset, str(error)) from error
 

@@ -130,6 +130,8 @@ class Poll:
                 result = self._denied(one) or one.refused or self._read(one, left)
                 if result.code != Code.NONE or result.diverging is not None:
                     urgent = True
+                    if result.code != Code.NONE:
+                        self.manager.traffic.errors["FETCH", result.code] += 1
                 got = len(result.records)
                 size += got
                 left -= got
@@ -167,6 +169,10 @@ class Poll:
             epoch = self.manager.controller_epoch
         else:
             traffic.bytes_out += read.size
+            for (_, asked), (_, _, fetched) in zip(self.asked, read.topics, strict=True):
+                for one, result in zip(asked, fetched, strict=True):
+                    if one.hosted is not None:
+                        one.hosted.bytes_out += len(result.records)
         return epoch
 
     def drop(self, read: Read) -> None:

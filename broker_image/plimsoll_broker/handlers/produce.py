@@ -24,6 +24,7 @@ from plimsoll_broker.handlers.long_produces import (
 )
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply, RequestContext
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_core.cluster import listener_peers
@@ -66,11 +67,21 @@ class _ResultPlace(NamedTuple):
 class _Answer:
     """One request's answers, complete once `whole` was called and no partition's is pending."""
 
-    __slots__ = ("_future", "_remaining", "failed", "request", "results", "rights", "version")
+    __slots__ = (
+        "_errors",
+        "_future",
+        "_remaining",
+        "failed",
+        "request",
+        "results",
+        "rights",
+        "version",
+    )
 
-    def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
+    def __init__(self, context: RequestContext, request: ProduceRequest, traffic: Traffic) -> None:
         self.version = context.api_version
         self.rights = context.rights
+        self._errors = traffic.errors
         self.request = request
         self.results: Results = [(topic.name, []) for topic in request.topics]
         self.failed = False
@@ -78,7 +89,9 @@ class _Answer:
         self._future: asyncio.Future[Reply | None] | None = None
 
     def add(self, topic: int, result: ProducedPartition) -> None:
-        self.failed = self.failed or result.code != Code.NONE
+        if result.code != Code.NONE:
+            self.failed = True
+            self._errors["PRODUCE", result.code] += 1
         self.results[topic][1].append(result)
 
     def waiter(self, topic: int) -> _Ack:
@@ -88,6 +101,7 @@ class _Answer:
 
     def answered(self, at: _ResultPlace, code: int) -> None:
         if code != Code.NONE:
+            self._errors["PRODUCE", code] += 1
             partitions = self.results[at.topic][1]
             partitions[at.result] = ProducedPartition(partitions[at.result].partition, code)
         self._remaining -= 1
@@ -143,7 +157,7 @@ class ProduceHandler:
         ):
             checked = check_here(request, self._leads)
             if checked is not None:
-                answer = _Answer(context, request)
+                answer = _Answer(context, request, self._manager.traffic)
                 for number, topic in enumerate(request.topics):
                     for at, sent in enumerate(topic.partitions):
                         result = checked.get((number, at), NOT_HERE)
@@ -155,7 +169,7 @@ class ProduceHandler:
         self, context: RequestContext, request: ProduceRequest
     ) -> Reply | asyncio.Future[Reply | None] | None:
         """A long one: others are heard in between."""
-        answer = _Answer(context, request)
+        answer = _Answer(context, request, self._manager.traffic)
         checked = await self._serving.check(request, self._leads)
         await self._manager.flusher.make_durable(self._manager.store, _places(request))
         served = size = 0
@@ -280,6 +294,9 @@ class ProduceHandler:
         if not written:
             return ProducedPartition(hosted.key.index, Code.KAFKA_STORAGE_ERROR), None
         manager.traffic.bytes_in += header.length
+        manager.traffic.records_in += header.count
+        hosted.bytes_in += header.length
+        hosted.records_in += header.count
         required = _required(hosted, place.base_offset + header.last_offset_delta + 1, acks)
         return self._success(hosted, place.base_offset, stamp_ms), required
 

@@ -26,9 +26,9 @@ from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_broker.node.assembly import OwnLifetime, assemble
-from plimsoll_broker.node.broker_metrics import MetricsServer
 from plimsoll_broker.node.client_listeners import implicit_endpoint
 from plimsoll_broker.node.heartbeats import Heartbeats
+from plimsoll_broker.node.metrics_server import MetricsServer
 from plimsoll_broker.node.serving import Serving
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.security.authority import Authority

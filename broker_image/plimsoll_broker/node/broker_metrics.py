@@ -1,25 +1,22 @@
-"""A broker's HTTP endpoints: /metrics, and for the kubelet /healthz and /readyz.
+"""What a broker tells Prometheus, read from what the data path counts anyway.
 
-Prometheus, the kubelet and `plimsoll local` ask.  /healthz: the process turns; /readyz: it may be
-counted on, so that a disruption budget is right even with no controller.  Metrics are read from
-what the data path counts anyway: nothing is done for them per record.
+Asked by `metrics_server` and by tests; nothing is done for it per record.  Which metrics there are,
+`metric_rows` says; what is measured of partitions, `partition_measures`.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from itertools import islice
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from plimsoll_broker.config import Address
 from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_broker.node.group_metrics import group_metrics
+from plimsoll_broker.node.metric_rows import PREFIX, TABLE
+from plimsoll_broker.node.partition_measures import PartitionMeasures, measured
 from plimsoll_broker.node.security_metrics import security_metrics
 from plimsoll_broker.replication.cleaning_stats import CleaningStats
 from plimsoll_broker.replication.full_disks import out_for_room
@@ -28,19 +25,43 @@ from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.server.overdue_connections import REASONS
-from plimsoll_core.replica.maximal_isr import PendingShrink
+from plimsoll_core.cluster.cluster_configs import own_integer
+from plimsoll_core.cluster.isr_shrinks import PLANNED, ShrinkCause
+from plimsoll_core.errors import Code
 from plimsoll_net.handshakes import REASONS as TLS_REASONS
+from plimsoll_process.durations import Durations
 from plimsoll_process.loop_holds import LoopHolds
 from plimsoll_process.loop_watch import loop_metrics
 from plimsoll_wire.api_versions import ApiKey
 
-PREFIX = "plimsoll_broker_"
-
-# Longer than an election takes while there is a controller.
-LEADER_SILENT_MS = 15_000
-REQUEST_BYTES_MAX = 8_192
-REQUEST_MS_MAX = 5_000
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+FOLLOWER_FETCH = "FETCH_FOLLOWER"
+TIMED_FROM_THE_START = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA)
+_ERRORS_FROM_THE_START = {
+    "PRODUCE": (
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.NOT_ENOUGH_REPLICAS,
+        Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        Code.REQUEST_TIMED_OUT,
+        Code.KAFKA_STORAGE_ERROR,
+        Code.MESSAGE_TOO_LARGE,
+        Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ),
+    "FETCH": (
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.OFFSET_OUT_OF_RANGE,
+        Code.FENCED_LEADER_EPOCH,
+        Code.KAFKA_STORAGE_ERROR,
+    ),
+}
+"""An increase from nothing is no increase."""
+SEEN_BY_BROKERS = (
+    ShrinkCause.LAG,
+    ShrinkCause.FENCED,
+    ShrinkCause.RESTART,
+    ShrinkCause.UNKNOWN,
+)
+"""Causes that a broker can tell of another and that nobody planned: told from the start."""
 
 
 class MeasuredNode(Protocol):
@@ -82,283 +103,215 @@ class MeasuredNode(Protocol):
 
 
 class BrokerCollector(Collector):
-    """Reads the data path's own counts when it is asked; keeps nothing."""
+    """Reads the data path's own counts when it is asked."""
 
     def __init__(self, node: MeasuredNode) -> None:
         self._node = node
+        self.prepared: PartitionMeasures | None = None
+        """Made for the next time that it is asked; None: it measures then."""
 
     def describe(self) -> Iterable[Metric]:
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        yield _gauge("ready", "Whether the broker may be counted on", int(self._node.ready))
-        yield from _connections(self._node.listeners)
-        yield from _client_memory(self._node.listeners)
-        yield _handler_failures(self._node.handler_failures)
-        if self._node.holds is not None:
-            yield from loop_metrics(PREFIX, self._node.holds)
-        text = "For how long no controller that may decide has answered this broker"
-        yield _gauge("controller_silence_seconds", text, self._node.controller_silent_ms / 1000)
-        text = "1 when a newer release wrote metadata that this broker cannot apply"
-        yield _gauge("metadata_unknown", text, int(bool(self._node.unknown_metadata)))
-        manager = self._node.manager
+        node = self._node
+        yield _gauge("ready", int(node.ready))
+        yield from _connections(node.listeners)
+        yield from _requests(node.listeners)
+        yield from _client_memory(node.listeners)
+        yield _handler_failures(node.handler_failures)
+        if node.holds is not None:
+            yield from loop_metrics(PREFIX, node.holds)
+        yield _gauge("controller_silence_seconds", node.controller_silent_ms / 1000)
+        yield _gauge("metadata_unknown", int(bool(node.unknown_metadata)))
+        manager = node.manager
         if manager is not None:
+            measures, self.prepared = self.prepared or measured(manager), None
             yield from _traffic(manager.traffic)
             yield from _cleaning(manager.traffic.cleaning)
-            yield from _partitions(manager)
-            yield from _movement(manager)
-        if self._node.authority is not None:
-            yield from security_metrics(PREFIX, self._node.authority)
-        if self._node.coordinators is not None:
-            yield from group_metrics(PREFIX, self._node.coordinators)
+            yield from _partitions(manager, measures)
+            yield from _isr_shrinks(manager, measures)
+            yield from _disk(measures)
+            yield from _movement(manager, measures)
+            yield from _topics(manager, measures)
+        if node.authority is not None:
+            yield from security_metrics(PREFIX, node.authority)
+        if node.coordinators is not None:
+            yield from group_metrics(PREFIX, node.coordinators)
 
 
 def _handler_failures(counts: Mapping[str, int]) -> Metric:
     """Every API that is served is told from the start: an increase from nothing is no increase."""
-    text = "Requests that met a bug of the broker and cost their clients the connection, by API"
-    family = CounterMetricFamily(PREFIX + "handler_failures", text, labels=["api"])
     names = {key.name for key in ApiKey} | set(counts)
-    for name in sorted(names):
-        family.add_metric([name], counts.get(name, 0))
-    return family
+    values = {(name,): float(counts.get(name, 0)) for name in sorted(names)}
+    return TABLE.counters(PREFIX + "handler_failures", values)
 
 
 def _connections(listeners: Mapping[str, Server]) -> Iterator[Metric]:
     """A counter for every reason to close a connection, from the start."""
     clients = sum(one.connections for name, one in listeners.items() if name != "replication")
-    yield _gauge("connections", "Open client connections", clients)
-    open_now = GaugeMetricFamily(
-        PREFIX + "listener_connections", "Open connections, by listener", labels=["listener"]
-    )
-    limit = GaugeMetricFamily(
-        PREFIX + "listener_connections_limit",
-        "Connections that a listener may have open",
-        labels=["listener"],
-    )
-    away = CounterMetricFamily(
-        PREFIX + "connections_turned_away",
-        "New connections that a full listener had no room for",
-        labels=["listener"],
-    )
-    text = "Connections that the broker closed, by listener and reason"
-    closed = CounterMetricFamily(PREFIX + "connections_closed", text, labels=["listener", "reason"])
-    for name, server in sorted(listeners.items()):
-        open_now.add_metric([name], server.connections)
-        limit.add_metric([name], server.limits.connections_max)
-        away.add_metric([name], server.stats.turned_away)
-        handshakes = TLS_REASONS if server.certificate is not None else ()
-        for reason in sorted({*REASONS, *handshakes, *server.stats.closed_for}):
-            closed.add_metric([name, reason], server.stats.closed_for[reason])
-    yield from (open_now, limit, away, closed)
+    yield _gauge("connections", clients)
+    servers = sorted(listeners.items())
+    open_now = {(name,): float(server.connections) for name, server in servers}
+    limits = {(name,): float(server.limits.connections_max) for name, server in servers}
+    waiting = {(name,): float(server.stats.waiting) for name, server in servers}
+    accepted = {(name,): float(server.stats.accepted) for name, server in servers}
+    away = {(name,): float(server.stats.turned_away) for name, server in servers}
+    closed = {
+        (name, reason): float(server.stats.closed_for[reason])
+        for name, server in servers
+        for reason in sorted({*REASONS, *_of_handshakes(server), *server.stats.closed_for})
+    }
+    yield TABLE.gauges(PREFIX + "listener_connections", open_now)
+    yield TABLE.gauges(PREFIX + "listener_connections_limit", limits)
+    yield TABLE.gauges(PREFIX + "requests_waiting", waiting)
+    yield TABLE.counters(PREFIX + "connections_accepted", accepted)
+    yield TABLE.counters(PREFIX + "connections_turned_away", away)
+    yield TABLE.counters(PREFIX + "connections_closed", closed)
+
+
+def _of_handshakes(server: Server) -> tuple[str, ...]:
+    return TLS_REASONS if server.certificate is not None else ()
+
+
+def _requests(listeners: Mapping[str, Server]) -> Iterator[Metric]:
+    """All listeners together."""
+    family = TABLE.histograms(PREFIX + "request_seconds")
+    keys = {*TIMED_FROM_THE_START, *(k for s in listeners.values() for k in s.stats.times)}
+    for key in sorted(keys):
+        every = (s.stats.times.get(key) for s in listeners.values())
+        _add(family, ApiKey(key).name, [one for one in every if one is not None])
+    _add(family, FOLLOWER_FETCH, [s.stats.follower_fetches for s in listeners.values()])
+    yield family
+
+
+def _add(family: HistogramMetricFamily, label: str, found: list[Durations]) -> None:
+    together = Durations()
+    for one in found:
+        together.add(one)
+    family.add_metric([label], together.buckets(), together.sum_s)
 
 
 def _client_memory(listeners: Mapping[str, Server]) -> Iterator[Metric]:
     """Bytes that clients hold together: replies not taken yet, requests not whole or looked at."""
-    names = ["budget"]
-    used = GaugeMetricFamily(PREFIX + "memory_budget_used_bytes", "In use", labels=names)
-    limit = GaugeMetricFamily(PREFIX + "memory_budget_limit_bytes", "To be had", labels=names)
-    text = "Requests and fetches that had to wait for memory"
-    waits = CounterMetricFamily(PREFIX + "memory_budget_waits", text, labels=names)
-    # One budget for the clients of all listeners.
-    for memory in dict.fromkeys(server.memory for server in listeners.values()):
-        if memory is not None:
-            for name, pool in (("replies", memory.replies), ("requests", memory.requests)):
-                used.add_metric([name], pool.used)
-                limit.add_metric([name], pool.limit)
-                waits.add_metric([name], pool.refused)
-    yield from (used, limit, waits)
+    pools = {
+        (name,): pool
+        for server in listeners.values()
+        if (memory := server.memory) is not None
+        for name, pool in (("replies", memory.replies), ("requests", memory.requests))
+    }
+    used = {labels: float(pool.used) for labels, pool in pools.items()}
+    limit = {labels: float(pool.limit) for labels, pool in pools.items()}
+    waits = {labels: float(pool.refused) for labels, pool in pools.items()}
+    yield TABLE.gauges(PREFIX + "memory_budget_used_bytes", used)
+    yield TABLE.gauges(PREFIX + "memory_budget_limit_bytes", limit)
+    yield TABLE.counters(PREFIX + "memory_budget_waits", waits)
 
 
 def _traffic(traffic: Traffic) -> Iterator[Metric]:
-    yield _counter("bytes_in", "Bytes appended by producers", traffic.bytes_in)
-    yield _counter("bytes_out", "Bytes sent to consumers", traffic.bytes_out)
-    yield _counter("replication_bytes_in", "Bytes appended from leaders", traffic.replicated_in)
-    yield _counter("replication_bytes_out", "Bytes sent to followers", traffic.replicated_out)
-    text = "Reads and acks=0/1 refused because another broker may lead (onControllerLoss)"
-    yield _counter("unleased_refusals", text, traffic.unleased_refusals)
-    for name, text, counts in (
-        ("isr_shrinks", "ISR shrinks proposed by this broker, by cause", traffic.isr_shrinks),
-        ("isr_expands", "ISR expansions proposed by this broker, by cause", traffic.isr_expands),
-    ):
-        family = CounterMetricFamily(PREFIX + name, text, labels=["cause"])
-        for cause, count in sorted(counts.items()):
-            family.add_metric([cause], count)
-        yield family
+    yield _counter("bytes_in", traffic.bytes_in)
+    yield _counter("records_in", traffic.records_in)
+    yield _counter("bytes_out", traffic.bytes_out)
+    yield _counter("replication_bytes_in", traffic.replicated_in)
+    yield _counter("replication_bytes_out", traffic.replicated_out)
+    yield _counter("unleased_refusals", traffic.unleased_refusals)
+    yield _counter("isr_expands", traffic.isr_expands)
+    yield _counter("truncations", traffic.truncations)
+    yield _counter("truncated_records", traffic.truncated_records)
+    yield _counter("room_again", traffic.room_again)
+    yield _gauge("load_seconds", traffic.load_s)
+    flushes = TABLE.histograms(PREFIX + "flush_seconds")
+    flushes.add_metric([], traffic.flushes.buckets(), traffic.flushes.sum_s)
+    yield flushes
+    errors = {
+        (api, code.name): float(traffic.errors.get((api, code), 0))
+        for api, codes in _ERRORS_FROM_THE_START.items()
+        for code in codes
+    }
+    for (api, number), count in traffic.errors.items():
+        errors[api, Code(number).name] = float(count)
+    yield TABLE.counters(PREFIX + "request_errors", errors)
+
+
+def _isr_shrinks(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:
+    """Of everybody who follows this broker from the start; planned ones once there was one."""
+    values = {
+        (str(follower), cause.value, "false"): 0.0
+        for follower in measures.lag_records
+        for cause in SEEN_BY_BROKERS
+    }
+    for left, count in manager.shrinks.counts.items():
+        planned = "true" if left.cause in PLANNED else "false"
+        values[str(left.broker_id), left.cause.value, planned] = float(count)
+    yield TABLE.counters(PREFIX + "isr_shrinks", values)
 
 
 def _cleaning(stats: CleaningStats) -> Iterator[Metric]:
-    text = "Bytes of compacted logs' segments that the cleaner looked through"
-    yield _counter("cleaner_read_bytes", text, stats.bytes_read)
-    text = "Bytes of what is left of them"
-    yield _counter("cleaner_written_bytes", text, stats.bytes_written)
-    yield _counter("cleaner_rounds", "Logs that were cleaned, each time", stats.rounds)
-    text = "Rounds that failed, and left their log as it was"
-    yield _counter("cleaner_failures", text, stats.failures)
-    text = "How long all rounds took"
-    yield _counter("cleaner_seconds", text, stats.spent_ms / 1000)
-    text = "Logs that are to be cleaned, as of the cleaner's last look"
-    yield _gauge("cleaner_due_logs", text, stats.due_logs)
-    text = "Bytes of these logs that were never cleaned"
-    yield _gauge("cleaner_due_bytes", text, stats.due_bytes)
-    text = "The greatest part of one of these logs that was never cleaned"
-    yield _gauge("cleaner_max_dirty_ratio", text, stats.dirtiest)
-    text = "Logs that are not cleaned any more, because a segment is damaged"
-    yield _gauge("cleaner_uncleanable_logs", text, stats.uncleanable_logs)
+    yield _counter("cleaner_read_bytes", stats.bytes_read)
+    yield _counter("cleaner_written_bytes", stats.bytes_written)
+    yield _counter("cleaner_rounds", stats.rounds)
+    yield _counter("cleaner_failures", stats.failures)
+    yield _counter("cleaner_seconds", stats.spent_ms / 1000)
+    yield _gauge("cleaner_due_logs", stats.due_logs)
+    yield _gauge("cleaner_due_bytes", stats.due_bytes)
+    yield _gauge("cleaner_max_dirty_ratio", stats.dirtiest)
+    yield _gauge("cleaner_uncleanable_logs", stats.uncleanable_logs)
 
 
-def _movement(manager: ReplicaManager) -> Iterator[Metric]:
+def _movement(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:
     """The limits are told whether anything moves or not: one that was forgotten is seen."""
-    copies = sum(manager.copy_buckets.limit(h.replica.partition) is not None for h in manager)
-    yield _gauge("moving_partitions", "Replicas that are being copied to this broker", copies)
-    text = "Bytes of replicas that were being copied to this broker, under a movement limit"
-    yield _counter("moved_bytes", text, manager.traffic.moved_in)
-    text = "How fast replicas may be copied to this broker, by whose limit it is; 0 is paused"
-    limits = GaugeMetricFamily(PREFIX + "movement_limit_bytes_per_second", text, labels=["mover"])
-    for name, rate in sorted(manager.copy_buckets.limits.items()):
-        limits.add_metric([name], rate)
-    yield limits
+    yield _gauge("moving_partitions", measures.moving)
+    yield _counter("moved_bytes", manager.traffic.moved_in)
+    limits = {(name,): float(rate) for name, rate in sorted(manager.copy_buckets.limits.items())}
+    yield TABLE.gauges(PREFIX + "movement_limit_bytes_per_second", limits)
 
 
-def _partitions(manager: ReplicaManager) -> Iterator[Metric]:
-    """About the partitions that are led here, by what their leader knows."""
-    led = [hosted.replica for hosted in manager if hosted.replica.leader is not None]
-    sizes: Counter[int] = Counter()
-    lags: dict[int, int] = {}
-    under_replicated = under_min_isr = 0
-    for replica in led:
-        leader = replica.leader
-        assert leader is not None, "selected above"
-        size = len(leader.isr.committed)
-        sizes[size] += 1
-        under_replicated += size < len(replica.partition.replicas)
-        # Who is to leave has fallen behind, whether a controller is there to commit it or not.
-        leaving = leader.isr.leaving if isinstance(leader.isr, PendingShrink) else ()
-        under_min_isr += size - len(leaving) < leader.min_isr
-        for follower, progress in leader.followers.items():
-            end = replica.log.log_end_offset
-            lag = end - (progress.log_end if progress.log_end is not None else 0)
-            lags[follower] = max(lags.get(follower, 0), lag)
-    yield _gauge("partitions", "Replicas on this broker", len(manager))
-    offline = len(manager.broken) + sum(hosted.replica.failed for hosted in manager)
-    yield _gauge("offline_partitions", "Replicas whose log is out of service", offline)
-    text = "Replicas whose log is out of service until the disk, which is full, has room again"
-    yield _gauge("full_disk_partitions", text, len(out_for_room(manager)))
-    text = "Replicas that went back into service when a full disk had room again"
-    yield _counter("room_again", text, manager.traffic.room_again)
-    text = "Replicas on this broker whose partition has no leader, or one that does not answer it"
-    yield _gauge("leaderless_partitions", text, _leaderless(manager))
-    yield _gauge("leaders", "Partitions led by this broker", len(led))
-    text = "Partitions led by this broker whose ISR lacks a replica"
-    yield _gauge("under_replicated_partitions", text, under_replicated)
-    text = "Partitions led by this broker of which fewer replicas keep up than min ISR"
-    yield _gauge("under_min_isr_partitions", text, under_min_isr)
-    text = "Partitions led by this broker, by the size of their ISR"
-    isr = GaugeMetricFamily(PREFIX + "isr_size_partitions", text, labels=["size"])
-    for size, count in sorted(sizes.items()):
-        isr.add_metric([str(size)], count)
-    yield isr
-    text = "By how many records a follower is behind the ends of this broker's leaders, at most"
-    lag_family = GaugeMetricFamily(PREFIX + "follower_lag_records", text, labels=["follower"])
-    for follower_id, records in sorted(lags.items()):
-        lag_family.add_metric([str(follower_id)], records)
-    yield lag_family
+def _partitions(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:
+    yield _gauge("metadata_offset", manager.roles.applied)
+    yield _gauge("partitions", measures.replicas)
+    yield _gauge("offline_partitions", len(manager.broken) + measures.failed)
+    yield _gauge("full_disk_partitions", len(out_for_room(manager)))
+    yield _gauge("leaderless_partitions", measures.leaderless)
+    yield _gauge("leaders", measures.leaders)
+    yield _gauge("under_replicated_partitions", measures.under_replicated)
+    yield _gauge("under_min_isr_partitions", measures.under_min_isr)
+    yield _gauge("reduced_to_min_isr_partitions", measures.reduced_to_min_isr)
+    yield _gauge("log_size_bytes", measures.log_size_bytes)
+    yield _gauge("log_records", measures.log_records)
+    yield _gauge("log_segments", measures.log_segments)
+    sizes = {(str(size),): float(count) for size, count in sorted(measures.isr_sizes.items())}
+    yield TABLE.gauges(PREFIX + "isr_size_partitions", sizes)
+    records = {(str(b),): float(lag) for b, lag in sorted(measures.lag_records.items())}
+    yield TABLE.gauges(PREFIX + "follower_lag_records", records)
+    seconds = {(str(b),): ms / 1000 for b, ms in sorted(measures.lag_ms.items())}
+    yield TABLE.gauges(PREFIX + "follower_lag_seconds", seconds)
 
 
-def _leaderless(manager: ReplicaManager) -> int:
-    """While no controller can commit, leaders stay as committed: also those that are gone."""
-    return sum(
-        hosted.replica.partition.leader is None
-        or manager.fetchers.silent_ms(hosted.key) >= LEADER_SILENT_MS
-        for hosted in manager
-    )
+def _disk(measures: PartitionMeasures) -> Iterator[Metric]:
+    """Nothing is said of a volume that does not answer."""
+    if measures.room is not None:
+        yield _gauge("disk_free_bytes", measures.room[0])
+        yield _gauge("disk_size_bytes", measures.room[1])
 
 
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(PREFIX + name, text, value=value)
+def _topics(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:
+    """The first by name, if any are wanted: always the same ones."""
+    most = own_integer(manager.settings.configs, "metric.topic.series.max")
+    shown = list(islice(sorted(measures.topics.items()), most))
+    yield _gauge("topic_series_left_out", len(measures.topics) - len(shown))
+    bytes_in = {(name,): float(topic.bytes_in) for name, topic in shown}
+    records_in = {(name,): float(topic.records_in) for name, topic in shown}
+    bytes_out = {(name,): float(topic.bytes_out) for name, topic in shown}
+    sizes = {(name,): float(topic.log_size_bytes) for name, topic in shown}
+    yield TABLE.counters(PREFIX + "topic_bytes_in", bytes_in)
+    yield TABLE.counters(PREFIX + "topic_records_in", records_in)
+    yield TABLE.counters(PREFIX + "topic_bytes_out", bytes_out)
+    yield TABLE.gauges(PREFIX + "topic_log_size_bytes", sizes)
 
 
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(PREFIX + name, text, value=value)
+def _gauge(name: str, value: float) -> Metric:
+    return TABLE.gauge(PREFIX + name, value)
 
 
-class MetricsServer:
-    """Listeners for a few small GETs; one answer a connection.
-
-    Without a health port, as version 0.1 has it, the metrics' port answers for both."""
-
-    def __init__(self, node: MeasuredNode) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(BrokerCollector(node))
-        self._node = node
-        self._servers: list[asyncio.Server] = []
-
-    async def start(self, metrics: Address | None, health: Address | None = None) -> None:
-        both = frozenset({b"/metrics", b"/healthz", b"/readyz"})
-        alone = both - {b"/metrics"}
-        await self._listen(metrics, both if health is None else both - alone)
-        await self._listen(health, alone)
-
-    async def _listen(self, address: Address | None, paths: frozenset[bytes]) -> None:
-        if address is not None:
-            self._servers.append(
-                await asyncio.start_server(
-                    partial(self._serve, paths),
-                    address.host,
-                    address.port,
-                    limit=REQUEST_BYTES_MAX,
-                )
-            )
-
-    @property
-    def ports(self) -> list[int]:
-        return [server.sockets[0].getsockname()[1] for server in self._servers]
-
-    async def close(self) -> None:
-        for server in self._servers:
-            server.close()
-
-    async def _serve(
-        self,
-        paths: frozenset[bytes],
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        try:
-            async with asyncio.timeout(REQUEST_MS_MAX / 1000):
-                head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._answer(head, paths))
-                await writer.drain()
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            return
-        finally:
-            writer.close()
-
-    @property
-    def _lag(self) -> bytes:
-        found = self._node.coordinators
-        return b"" if found is None else found.measures.seen.lag_text
-
-    def _answer(self, head: bytes, paths: frozenset[bytes]) -> bytes:
-        words = head.split(b"\r\n", 1)[0].split(b" ")
-        if len(words) != 3 or words[0] != b"GET":
-            return _response("400 Bad Request", b"only GET\n")
-        match words[1]:
-            case path if path not in paths:
-                return _response("404 Not Found", b"not found\n")
-            case b"/metrics":
-                return _response("200 OK", generate_latest(self._registry) + self._lag)
-            case b"/healthz":
-                return _response("200 OK", b"ok\n")
-            case b"/readyz" if self._node.ready:
-                return _response("200 OK", b"ready\n")
-            case _:
-                why = self._node.unknown_metadata or "not ready"
-                return _response("503 Service Unavailable", why.encode() + b"\n")
-
-
-def _response(status: str, body: bytes) -> bytes:
-    head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + body
+def _counter(name: str, value: float) -> Metric:
+    return TABLE.counter(PREFIX + name, value)

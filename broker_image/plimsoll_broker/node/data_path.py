@@ -39,7 +39,8 @@ class DataPath:
     async def load(self, image: ClusterImage) -> None:
         """Read the volume and recover the logs, one by one and in a thread: a scan may take many
         seconds, and health checks and heartbeats are answered meanwhile."""
-        self._found = self._store.load(monotonic_ms())
+        began_ms = monotonic_ms()
+        self._found = self._store.load(began_ms)
         settings = self.manager.settings
         for key in image.hosted.get(settings.broker_id) or ():
             topic = image.topics[key.topic_id]
@@ -50,6 +51,7 @@ class DataPath:
             # The regular opening meets the same error, and takes the log out of service.
             with contextlib.suppress(StorageError):
                 await in_thread(opened)
+        self.manager.traffic.load_s = (monotonic_ms() - began_ms) / 1000
 
     async def start(self, image: ClusterImage) -> None:
         """Set strays aside and take up roles, with the logs as far as they were loaded."""

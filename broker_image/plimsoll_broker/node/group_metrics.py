@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from plimsoll_broker.coordinator.roles import Coordinators
+from plimsoll_broker.node.metric_rows import TABLE
 from plimsoll_core.errors import Code
 
 _TOLD_FROM_THE_START = (
@@ -25,38 +26,26 @@ _TOLD_FROM_THE_START = (
 
 
 def group_metrics(prefix: str, coordinators: Coordinators) -> Iterator[Metric]:
-    def gauge(name: str, text: str, value: float) -> Metric:
-        return GaugeMetricFamily(prefix + name, text, value=value)
+    def gauge(name: str, value: float) -> Metric:
+        return TABLE.gauge(prefix + name, value)
 
-    def counter(name: str, text: str, value: float) -> Metric:
-        return CounterMetricFamily(prefix + name, text, value=value)
+    def counter(name: str, value: float) -> Metric:
+        return TABLE.counter(prefix + name, value)
 
     shards = coordinators.shards()
     stats, seen = coordinators.stats, coordinators.measures.seen
-    text = "Groups that are coordinated here, by state, as of the last look"
-    groups = GaugeMetricFamily(prefix + "groups", text, labels=["state"])
-    for state, number in seen.states.items():
-        groups.add_metric([state], number)
-    yield groups
-    seats = sum(shard.soft.seats for shard in shards)
-    yield gauge("group_members", "Members of these groups, and who was given an id", seats)
-    offsets = sum(shard.state.offsets for shard in shards)
-    yield gauge("committed_offsets", "Offsets that these groups have committed", offsets)
+    states = {(state,): float(number) for state, number in seen.states.items()}
+    yield TABLE.gauges(prefix + "groups", states)
+    yield gauge("group_members", sum(shard.soft.seats for shard in shards))
+    yield gauge("committed_offsets", sum(shard.state.offsets for shard in shards))
     rebalances = stats.rebalances_ended + sum(shard.soft.rebalances for shard in shards)
-    yield counter("group_rebalances", "Rebalances of groups that began here", rebalances)
-    yield counter("offset_commits", "Offsets that groups have committed here", stats.commits)
-    text = "Offsets that a group could not commit here, by Kafka's word for the code"
-    failures = CounterMetricFamily(prefix + "offset_commit_failures", text, labels=["code"])
-    for code in sorted({*(code.name for code in _TOLD_FROM_THE_START), *stats.commit_failures}):
-        failures.add_metric([code], stats.commit_failures[code])
-    yield failures
-    text = "Partitions of __consumer_offsets that were loaded"
-    yield counter("group_loads", text, stats.loads)
-    text = "How long their groups had to wait for that, added up"
-    yield counter("group_load_seconds", text, stats.load_ms / 1000)
-    text = "For how long groups have been waiting for a load that has not ended"
-    yield gauge("group_loading_seconds", text, coordinators.loading_ms / 1000)
-    text = "Groups' topics whose lag is not shown (group.lag.series.max)"
-    yield gauge("group_lag_series_left_out", text, seen.series_left_out)
-    text = "Committed offsets that count in no lag, because the end of the log is not known"
-    yield gauge("group_lag_partitions_left_out", text, seen.partitions_left_out)
+    yield counter("group_rebalances", rebalances)
+    yield counter("offset_commits", stats.commits)
+    codes = sorted({*(code.name for code in _TOLD_FROM_THE_START), *stats.commit_failures})
+    failures = {(code,): float(stats.commit_failures[code]) for code in codes}
+    yield TABLE.counters(prefix + "offset_commit_failures", failures)
+    yield counter("group_loads", stats.loads)
+    yield counter("group_load_seconds", stats.load_ms / 1000)
+    yield gauge("group_loading_seconds", coordinators.loading_ms / 1000)
+    yield gauge("group_lag_series_left_out", seen.series_left_out)
+    yield gauge("group_lag_partitions_left_out", seen.partitions_left_out)

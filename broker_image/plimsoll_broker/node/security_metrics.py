@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import Metric
 
+from plimsoll_broker.node.metric_rows import TABLE
 from plimsoll_broker.security.authority import Authority
 
 
 def security_metrics(prefix: str, authority: Authority) -> Iterator[Metric]:
     stats = authority.stats
     counted = {
-        "logins": ("Logins that succeeded", stats.logins),
-        "logins_failed": ("Logins that failed", stats.failed_logins),
-        "sessions_cut_off": ("Connections whose login is not good any more", stats.cut_off),
-        "authorizations_denied": ("Requests, by resource, that no rule allowed", stats.denied),
-        "authorizations_would_deny": ("What Enforce would refuse, and Audit did", stats.would_deny),
-        "audit_events_dropped": (
-            "Events that the audit log has no line of",
-            authority.audit.dropped,
-        ),
+        "logins": stats.logins,
+        "logins_failed": stats.failed_logins,
+        "sessions_cut_off": stats.cut_off,
+        "authorizations_denied": stats.denied,
+        "authorizations_would_deny": stats.would_deny,
+        "audit_events_dropped": authority.audit.dropped,
     }
-    for name, (text, value) in counted.items():
-        yield CounterMetricFamily(prefix + name, text, value=value)
+    for name, value in counted.items():
+        yield TABLE.counter(prefix + name, value)

@@ -40,15 +40,19 @@ def log_config(topic: Topic, broker_configs: Mapping[str, str]) -> LogConfig:
 
 class Hosted:
     """`applied` is the partition's image that was applied last, by identity; `source` is the leader
-    that it is fetched from, in which term, and whose limit its copy is under (None: no limit)."""
+    that it is fetched from, in which term, and whose limit its copy is under (None: no limit).
+    `bytes_in`, `records_in` and `bytes_out` are of producers and consumers, since it is here."""
 
     __slots__ = (
         "applied",
+        "bytes_in",
+        "bytes_out",
         "key",
         "log",
         "log_append_time",
         "max_message_bytes",
         "name",
+        "records_in",
         "replica",
         "source",
         "time_limits",
@@ -63,6 +67,7 @@ class Hosted:
         self.log = log
         self.replica = replica
         self.applied: Partition | None = None
+        self.bytes_in = self.records_in = self.bytes_out = 0
         self.source: tuple[int, int, str | None] | None = None
         self.topic: Topic | None = None
         self.max_message_bytes = MAX_MESSAGE_BYTES

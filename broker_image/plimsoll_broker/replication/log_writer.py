@@ -10,12 +10,14 @@ store's; leader epochs that begin without a record are the replica's own to note
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.handler_failures import CommitPathFailed
 from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.storage.cleaner.swapping import SegmentSwap
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.segment import Segment
@@ -44,15 +46,18 @@ class ParkedFetch(Protocol):
 class LogOwner(Protocol):
     """What the driver needs of the replica manager."""
 
+    traffic: Traffic
+
     def is_here(self, hosted: Hosted) -> bool: ...
     def touch(self, hosted: Hosted) -> None: ...
 
 
 class LogWriter:
-    """Owned by the event loop.  Holds no state."""
+    """Owned by the event loop.  Holds no state but what it counts for the metrics."""
 
     def __init__(self, owner: LogOwner) -> None:
         self._owner = owner
+        self._traffic = owner.traffic
 
     # --- leading --------------------------------------------------------------------------------
 
@@ -102,6 +107,7 @@ class LogWriter:
 
     def truncate(self, hosted: Hosted, offset: int) -> bool:
         logger.info("%r is cut to %d of %d", hosted, offset, hosted.log.log_end_offset)
+        self._note_cut(hosted, offset)
         try:
             hosted.log.truncate_to(offset)
         except StorageError as error:
@@ -115,6 +121,7 @@ class LogWriter:
         if not reset.discard:
             return self.truncate(hosted, reset.offset)
         logger.info("%r is discarded and starts again at %d", hosted, reset.offset)
+        self._note_cut(hosted, hosted.log.log_start_offset)
         try:
             hosted.log.discard_to(reset.offset)
         except StorageError as error:
@@ -122,6 +129,10 @@ class LogWriter:
             return False
         hosted.replica.cut()
         return True
+
+    def _note_cut(self, hosted: Hosted, offset: int) -> None:
+        self._traffic.truncations += 1
+        self._traffic.truncated_records += max(0, hosted.log.log_end_offset - offset)
 
     def advance_log_start(self, hosted: Hosted, offset: int) -> None:
         log = hosted.log
@@ -148,7 +159,9 @@ class LogWriter:
         partition goes.  One flush of a log at a time: the flusher sees to that."""
         try:
             flush = hosted.log.begin_flush(checkpoint=checkpoint)
+            began_s = time.monotonic()
             await in_thread(flush.sync)
+            self._traffic.flushes.observe(time.monotonic() - began_s)
             # Once it was dropped, its directory's name may be another topic's.
             if self._owner.is_here(hosted):
                 hosted.log.flushed(flush)

@@ -10,6 +10,7 @@ import asyncio
 from typing import NamedTuple
 
 from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.seen_shrinks import SeenShrinks
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.messages.requests import IsrProposal
@@ -25,16 +26,19 @@ class Proposed(NamedTuple):
 class ProposalQueue:
     """Owned by the replica manager.  Never longer than there are partitions."""
 
-    def __init__(self, traffic: Traffic) -> None:
+    def __init__(self, traffic: Traffic, shrinks: SeenShrinks) -> None:
         self._traffic = traffic
+        self._shrinks = shrinks
         self._waiting: dict[PartitionKey, Proposed] = {}
         self._arrived = asyncio.Event()
 
     def add(self, hosted: Hosted, proposal: IsrProposal) -> None:
         """A replica has just made it."""
-        grows = len(proposal.new_isr) > len(hosted.replica.partition.isr)
-        counts = self._traffic.isr_expands if grows else self._traffic.isr_shrinks
-        counts[proposal.cause] = counts.get(proposal.cause, 0) + 1
+        partition = hosted.replica.partition
+        stay = {member.broker_id for member in proposal.new_isr}
+        if stay - set(partition.isr):
+            self._traffic.isr_expands += 1
+        self._shrinks.proposed(partition, (b for b in partition.isr if b not in stay))
         self.put_back(hosted, proposal)
 
     def put_back(self, hosted: Hosted, proposal: IsrProposal) -> None:

@@ -27,6 +27,7 @@ from plimsoll_broker.replication.once_per_turn import Stepping, Woken
 from plimsoll_broker.replication.proposal_queue import ProposalQueue
 from plimsoll_broker.replication.reopening_claims import Reopening
 from plimsoll_broker.replication.role_changes import Roles
+from plimsoll_broker.replication.seen_shrinks import SeenShrinks
 from plimsoll_broker.replication.serving_lease import ServingLease
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.storage.disk import StorageError
@@ -111,7 +112,8 @@ class ReplicaManager:
         self.around = ReplicaContext(settings.broker_id, settings.lag_time_max_ms)
         self.traffic = Traffic()
         self.copy_buckets = CopyBuckets(settings.broker_id, now_ms)
-        self.proposals = ProposalQueue(self.traffic)
+        self.shrinks = SeenShrinks(settings.broker_id)
+        self.proposals = ProposalQueue(self.traffic, self.shrinks)
         self.driver = LogWriter(self)
         self.flusher = Flusher(self)
         self.opener = Opener(self.open_now)
@@ -212,6 +214,7 @@ class ReplicaManager:
         """What follows for partitions may take a while (`Roles`); everything that is asked about
         the cluster is answered by the new image from now on."""
         self.image = new
+        self.shrinks.update(new)
         self.around.brokers = new.brokers
         limits_changed = self.copy_buckets.update(new)
         same = old is not None and old.partitions is new.partitions and old.topics is new.topics
@@ -252,6 +255,8 @@ class ReplicaManager:
         hosted = self._hosted.get(partition.key) or self._open(image, partition)
         if hosted is None:
             return
+        if hosted.applied is not None:
+            self.shrinks.applied(hosted.applied, partition)
         hosted.applied = partition
         hosted.replica.apply(partition, self.now_ms())
         self.touch(hosted)
@@ -311,6 +316,7 @@ class ReplicaManager:
         gone = self.image is None or hosted.key.topic_id not in self.image.topics
         self.fetchers.unfollow(hosted)
         del self._hosted[hosted.key]
+        self.shrinks.dropped(hosted.replica.partition)
         self.broken.pop(hosted.key, None)
         hosted.replica.close(
             Code.UNKNOWN_TOPIC_OR_PARTITION if gone else Code.NOT_LEADER_OR_FOLLOWER

@@ -3,7 +3,8 @@
 A leader tells how much there is to copy, a new replica how much of it has come.  People read it as
 progress, and no decision reads it: what is not told now is told soon.  A task of the data path,
 every two seconds while anything moves.  Much more slowly, and in turns, a leader also tells how
-large its partitions are: what a plan says of bytes and time rests on that.
+large its partitions are: what a plan says of bytes and time rests on that; and by how many records
+each follower is behind.
 Source: crds/plimsoll.dev_reassignments.yaml, what a Reassignment shows.
 """
 
@@ -11,12 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
+
+from msgspec.structs import replace
 
 from plimsoll_broker.control.controller_client import ControllerClient, NoController
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.ids import BrokerLifetime
-from plimsoll_core.messages.reassignments import CopySize, ReportCopies
+from plimsoll_core.messages.reassignments import CopySize, FollowerLag, ReportCopies
 
 logger = logging.getLogger("plimsoll.copies")
 
@@ -73,7 +77,7 @@ class CopyReports:
             broker_id=self._broker_id,
             broker_epoch=self._broker_epoch,
             copies=tuple(_size(hosted) for hosted in turn),
-            sizes=tuple(_size(hosted) for hosted in sizes),
+            sizes=tuple(_led(hosted) for hosted in sizes),
         )
 
     def _leads(self, hosted: Hosted) -> bool:
@@ -98,3 +102,19 @@ def _in_turn(found: list[Hosted], told: int) -> tuple[list[Hosted], int]:
 def _size(hosted: Hosted) -> CopySize:
     key = hosted.key
     return CopySize(topic_id=key.topic_id, index=key.index, size=hosted.log.size)
+
+
+def _led(hosted: Hosted) -> CopySize:
+    return replace(_size(hosted), behind=tuple(_behind(hosted)))
+
+
+def _behind(hosted: Hosted) -> Iterator[FollowerLag]:
+    replica = hosted.replica
+    if replica.leader is None:
+        return
+    end = replica.log.log_end_offset
+    for broker_id, progress in sorted(replica.leader.followers.items()):
+        if progress.log_end is None:
+            yield FollowerLag(broker_id=broker_id, records=None)
+        elif progress.log_end < end:
+            yield FollowerLag(broker_id=broker_id, records=end - progress.log_end)

@@ -10,60 +10,30 @@ no other connection is affected.  A client that closes its sending half still ge
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
 from plimsoll_broker.handler_failures import CommitPathFailed
 from plimsoll_broker.server.client_memory_pools import Account
-from plimsoll_broker.server.client_memory_waits import ClientMemory
-from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import (
     CloseConnection,
     ConnectionState,
-    Dispatch,
     Reply,
     RequestContext,
     Route,
 )
 from plimsoll_broker.server.overdue_connections import Conduct
 from plimsoll_broker.server.receiving import RequestReceiver
-from plimsoll_broker.server.reply_slot import ReplySlot
-from plimsoll_broker.server.server_stats import ServerStats
-from plimsoll_broker.server.turn_budget import TurnBudget
+from plimsoll_broker.server.reply_slot import AT_ONCE, SMALL_BYTES, ReplySlot
+from plimsoll_broker.server.session_owner import SessionOwner
 from plimsoll_broker.server.unsent_replies import ReplySender
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.framing import FrameTooLarge
 from plimsoll_wire.headers import RequestHeader, parse_request_header
 from plimsoll_wire.primitives import MalformedMessage
-
-SMALL_BYTES = 4 * 1024
-"""A request's bytes that may stay in the intake's account until it is answered."""
-_AT_ONCE = (bytes, bytearray, memoryview, list, tuple)
-"""A reply that is there, and nothing to wait for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionOwner:
-    """What the server gives each of its sessions.  `listener`: as it is now."""
-
-    dispatch: Dispatch
-    listener: Callable[[], Listener]
-    limits: ListenerLimits
-    memory: ClientMemory | None
-    stats: ServerStats
-    turns: TurnBudget
-    opened: Callable[[Session], bool]
-    heard: Callable[[Session], None]
-    closed: Callable[[Session], None]
-    failed: Callable[[BaseException], None]
-
-    def serves(self, connection: ConnectionState, api_key: int, version: int) -> bool:
-        """Whoever has not logged in may send nothing that is large."""
-        return connection.let_in and self.dispatch.find(api_key, version) is not None
 
 
 class Session(asyncio.BufferedProtocol):
@@ -104,13 +74,13 @@ class Session(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername") or ("", 0)
         self._peer = f"{peer[0]}:{peer[1]}"
         self._connection.opened(peer[0], self.close)
-        listener = transport.get_extra_info("sockname") or ("", 0)
-        self._listener = (listener[0], listener[1])
+        self._listener = (transport.get_extra_info("sockname") or ("", 0))[:2]
         if not self._owner.opened(self):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._owner.stats.waiting -= len(self._slots)
         for slot in self._slots:
             self._receiver.give_back(slot.kept)
             slot.kept = 0
@@ -262,6 +232,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _serve(self, frame: bytearray, charged: int) -> None:
         self._owing = None
+        began_s = time.monotonic()
         try:
             header = parse_request_header(frame)
             self._owner.stats.requests[header.api_key] += 1
@@ -269,24 +240,26 @@ class Session(asyncio.BufferedProtocol):
             self._connection.check(header.api_key)
             route = self._owner.dispatch.find(header.api_key, header.api_version)
             if route is None or header.body_at is None:
-                self._refuse_version(header)
+                self._refuse_version(header, began_s)
                 return
             result = route.handler(self._context(header, route, frame))
             if self._connection.let_in:
                 self._spoken = True
                 self._owner.heard(self)
             if result is None:
+                self._took(header.api_key, began_s)
                 return
-            if isinstance(result, _AT_ONCE):
-                self._answer(header, result)
+            if isinstance(result, AT_ONCE):
+                self._answer(header, result, began_s)
                 return
-            slot = ReplySlot(header)
+            slot = ReplySlot(header, began_s)
             slot.kept = self._receiver.keeps(frame, charged, parsed=header.api_key == ApiKey.FETCH)
             charged = 0
         finally:
             self._receiver.give_back(charged)
         slot.future = asyncio.ensure_future(result)  # type: ignore[arg-type]  # all but Sequence
         self._slots.append(slot)
+        self._owner.stats.waiting += 1
         slot.future.add_done_callback(partial(self._completed, slot))
         if len(frame) > SMALL_BYTES:
             # The transport itself still has a view of it.
@@ -311,20 +284,25 @@ class Session(asyncio.BufferedProtocol):
         context.listener_host, context.listener_port = self._listener
         return context
 
-    def _refuse_version(self, header: RequestHeader) -> None:
+    def _refuse_version(self, header: RequestHeader, began_s: float) -> None:
         """ApiVersions is how a client finds out, so it alone gets an answer."""
         if header.api_key != ApiKey.API_VERSIONS:
             raise CloseConnection("unsupported-version")
-        self._answer(header, self._owner.dispatch.unsupported_api_versions())
+        self._answer(header, self._owner.dispatch.unsupported_api_versions(), began_s)
 
     # --- replies ----------------------------------------------------------------------------------
 
-    def _answer(self, header: RequestHeader, reply: Reply) -> None:
-        slot = ReplySlot(header)
+    def _took(self, api_key: int, began_s: float) -> None:
+        seconds = time.monotonic() - began_s
+        self._owner.stats.took(api_key, seconds, by_broker=self.is_broker)
+
+    def _answer(self, header: RequestHeader, reply: Reply, began_s: float) -> None:
+        slot = ReplySlot(header, began_s)
         slot.reply = reply
         slot.held = self._sender.hold(reply)
         if self._slots:
             self._slots.append(slot)
+            self._owner.stats.waiting += 1
         else:
             self._send(slot)
 
@@ -354,12 +332,15 @@ class Session(asyncio.BufferedProtocol):
             if future is not None and not future.done():
                 break
             slot = slots.popleft()
+            self._owner.stats.waiting -= 1
             if future is not None:
                 self._take(slot, future)
                 if not self._went_well(slot, future):
                     return
             if slot.reply is not None:
                 self._send(slot)
+            else:
+                self._took(slot.address[0], slot.began_s)
         if not self._reading or self._half_closed is not None:
             # What came meanwhile waits; while it is read, whatever came has been served.
             self.wake()
@@ -395,6 +376,7 @@ class Session(asyncio.BufferedProtocol):
         assert slot.reply is not None, "there is something to send"
         if self._transport is not None:
             self._owner.stats.bytes_out += self._sender.send(*slot.address, slot.reply, slot.held)
+            self._took(slot.address[0], slot.began_s)
             if (reason := self._connection.ending) and not self._slots:
                 self._owner.stats.closed_for[reason] += 1
                 self._transport.close()  # what was sent still arrives

@@ -7,15 +7,20 @@ import asyncio
 from plimsoll_broker.server.dispatch import Reply
 from plimsoll_wire.headers import RequestHeader
 
+SMALL_BYTES = 4 * 1024
+"""A request's bytes that may stay in the intake's account until it is answered."""
+AT_ONCE = (bytes, bytearray, memoryview, list, tuple)  # replies; nothing else is waited for
+
 
 class ReplySlot:
     """A request whose reply cannot be sent yet.  `kept`: bytes that it has of the intake; `held`:
-    bytes of its reply."""
+    bytes of its reply; `began_s`: when it was read."""
 
-    __slots__ = ("address", "future", "held", "kept", "reply")
+    __slots__ = ("address", "began_s", "future", "held", "kept", "reply")
 
-    def __init__(self, header: RequestHeader) -> None:
+    def __init__(self, header: RequestHeader, began_s: float) -> None:
         self.address = (header.api_key, header.api_version, header.correlation_id)
+        self.began_s = began_s
         self.reply: Reply | None = None
         self.held = 0
         self.kept = 0

@@ -149,6 +149,13 @@ _OWN = {
             10_000,
             "Groups' topics whose lag a coordinator shows, those furthest behind; 0: none.",
         ),
+        integer(
+            "metric.topic.series.max",
+            0,
+            0,
+            1_000,
+            "Topics of which a broker shows bytes and records of their own; 0: of none.",
+        ),
         integer("offsets.topic.num.partitions", 50, 1, 1_000, "Of __consumer_offsets, for good."),
         integer("offsets.topic.replication.factor", 3, 1, 32_767, "Of __consumer_offsets, first."),
         integer("offsets.topic.segment.bytes", 104_857_600, 1, INT32_MAX, "Of __consumer_offsets."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import msgspec
 
 from plimsoll_core.cluster.model import TopicObject
@@ -13,7 +15,7 @@ class DeclareTopic(Message, frozen=True, kw_only=True):
     """A Topic object as it should be: create, bind, grow, reconfigure or revive the topic.
 
     `assignment` is given for `strategy == "Explicit"` only.  Values are resolved: no defaults
-    left open.
+    left open.  `adopt`: the topic that nobody declares and that this object takes, by its id.
     """
 
     object: TopicObject
@@ -25,6 +27,7 @@ class DeclareTopic(Message, frozen=True, kw_only=True):
     assignment: tuple[tuple[BrokerId, ...], ...] | None = None
     configs: dict[str, str] = msgspec.field(default_factory=dict)
     deletion_policy: str = "Delete"
+    adopt: UUID | None = None
 
 
 class TopicObjectGone(Message, frozen=True, kw_only=True):

@@ -115,18 +115,28 @@ class LimitMovement(Message, frozen=True, kw_only=True):
 # --- from brokers ------------------------------------------------------------------------------
 
 
+class FollowerLag(msgspec.Struct, frozen=True, kw_only=True):
+    """By how many records a follower's log ends before its leader's; None: it has not fetched in
+    this term."""
+
+    broker_id: BrokerId
+    records: int | None
+
+
 class CopySize(msgspec.Struct, frozen=True, kw_only=True):
-    """How many bytes of a partition one broker holds."""
+    """How many bytes of a partition one broker holds.  `behind`: as its leader, the followers whose
+    logs end before its own."""
 
     topic_id: UUID
     index: int
     size: int
+    behind: tuple[FollowerLag, ...] = ()
 
 
 class ReportCopies(Message, frozen=True, kw_only=True):
     """Sent now and then by those who lead a partition that moves, or are added to it: progress
     that people read, and no decision does.  `sizes`: of some partitions that the broker leads,
-    in turns, so that what a plan would copy can be told."""
+    in turns, so that what a plan would copy can be told, and which followers lag."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch

@@ -110,6 +110,7 @@ containers:
   {{- end }}
   - --set=rbac.readNodes={{ $values.rbac.readNodes }}
   - --set=verification.enabled={{ $values.verification.enabled }}
+  - --set=metrics.podMonitor.perLogCluster={{ $values.metrics.podMonitor.perLogCluster }}
   {{- range .arguments }}
   - {{ . }}
   {{- end }}

@@ -22,6 +22,15 @@ def cluster_id(cluster: LogCluster) -> UUID:
     )
 
 
+def from_kafka_id(text: str) -> UUID | None:
+    """The inverse of `kafka_id`; None for what is no such id."""
+    try:
+        found = base64.urlsafe_b64decode(text + "==")
+    except ValueError:
+        return None
+    return UUID(bytes=found) if len(found) == 16 and len(text) == 22 else None
+
+
 def kafka_id(value: UUID) -> str:
     """A UUID as Kafka prints it: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")

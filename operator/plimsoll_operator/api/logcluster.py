@@ -193,6 +193,29 @@ class Movement(Api, frozen=True, kw_only=True):
     ) = None
 
 
+class PodMonitor(Api, frozen=True, kw_only=True):
+    """How Prometheus scrapes the brokers; its presence asks for it."""
+
+    labels: (
+        Annotated[
+            Labels,
+            Meta(description="Labels by which a Prometheus selects its PodMonitors."),
+        ]
+        | None
+    ) = None
+    interval: (
+        Annotated[
+            str,
+            Meta(
+                max_length=16,
+                pattern=r"^([1-9][0-9]*(ms|s|m|h))+$",
+                description="How often brokers are scraped; default 30s.",
+            ),
+        ]
+        | None
+    ) = None
+
+
 class LogClusterSpec(Api, frozen=True, kw_only=True):
     """What a cluster should be."""
 
@@ -244,6 +267,18 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
     config: Config | None = None
     movement: Movement | None = None
     maintenance: Maintenance | None = None
+    pod_monitor: (
+        Annotated[
+            PodMonitor,
+            Meta(
+                description=(
+                    "A PodMonitor of its own beside the brokers, where the operator may make one "
+                    "(the chart's metrics.podMonitor.perLogCluster)."
+                )
+            ),
+        ]
+        | None
+    ) = None
     unclean_recovery: (
         Annotated[
             UncleanRecovery,

@@ -16,7 +16,7 @@ from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages.requests import Done
 from plimsoll_operator.controller.commit_queue import CommitQueue, refused
-from plimsoll_operator.controller.controller_stats import ControllerStats
+from plimsoll_operator.controller.controller_stats import Commit, ControllerStats
 from plimsoll_operator.controller.decision_clock import Clock
 from plimsoll_operator.controller.journal import Journal, Restored
 from plimsoll_operator.controller.recent_batches import MetadataTail
@@ -109,13 +109,21 @@ class Committer:
         # A term's first record carries its own epoch; it is applied to the speculative image.
         epoch = self.queue.speculative.controller_epoch
         started_ms = self._clock.now_ms()
-        copy = await self._journal.append(records, epoch)
-        elapsed_ms = self._clock.now_ms() - started_ms
+        self._stats.append_began_ms = started_ms
+        try:
+            copy = await self._journal.append(records, epoch)
+        except (MetadataLogError, OSError):
+            self._stats.failures.inc()
+            raise
+        finally:
+            self._stats.append_began_ms = None
+        now_ms = self._clock.now_ms()
+        elapsed_ms = now_ms - started_ms
         self.confirm(elapsed_ms)
         self._cautious = max(0, self._cautious - 1)
-        self._stats.committed(len(records), elapsed_ms)
         self.tail.append(copy)
         old, new, committed = self.queue.commit()
+        self._stats.committed(len(records), elapsed_ms, Commit(new.next_offset, now_ms))
         for subscriber in self.subscribers:
             subscriber(old, new, committed)
 

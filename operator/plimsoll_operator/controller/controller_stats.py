@@ -1,10 +1,32 @@
-"""The controller's counters; `operator_metrics` exposes them, tests read them."""
+"""The controller's counters and times; `operator_metrics` exposes them, tests read them."""
 
 from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 _LATENCY_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+COMMITS_REMEMBERED = 4_096
+"""Of longer backlogs the age is a lower bound."""
+
+
+class Commit(NamedTuple):
+    """`end`: how many records there are with it; `at_ms`: by the controller's clock."""
+
+    end: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What a broker had not applied when it was last heard of, and for how long it lagged then."""
+
+    records: int
+    age_ms: int
 
 
 class ControllerStats:
@@ -22,6 +44,16 @@ class ControllerStats:
             "Records committed to the metadata log",
             registry=self.registry,
         )
+        self.failures = Counter(
+            "plimsoll_controller_commit_failures",
+            "Appends to the metadata log that failed, and ended a term or were refused",
+            registry=self.registry,
+        )
+        self.take_overs = Counter(
+            "plimsoll_controller_take_overs",
+            "Terms that began, also of this same process",
+            registry=self.registry,
+        )
         self.latency = Histogram(
             "plimsoll_controller_commit_seconds",
             "How long one append to the metadata log took",
@@ -34,11 +66,31 @@ class ControllerStats:
             buckets=_LATENCY_BUCKETS,
             registry=self.registry,
         )
+        self.take_over_ms = 0
+        """How long the last one took."""
+        self.append_began_ms: int | None = None
+        """When the append that is under way began."""
+        self._recent: deque[Commit] = deque(maxlen=COMMITS_REMEMBERED)
 
-    def committed(self, records: int, elapsed_ms: int) -> None:
+    def committed(self, records: int, elapsed_ms: int, commit: Commit) -> None:
         self.commits.inc()
         self.records.inc(records)
         self.latency.observe(elapsed_ms / 1000)
+        self._recent.append(commit)
 
     def loop_lag(self, late_ms: int) -> None:
         self.lag.observe(late_ms / 1000)
+
+    def took_over(self, elapsed_ms: int) -> None:
+        """A term begins: what was committed before it began cannot be dated."""
+        self.take_overs.inc()
+        self.take_over_ms = elapsed_ms
+
+    def backlog(self, applied: int, heard_ms: int) -> Backlog:
+        """Of a broker that had applied so many records when it was heard of at `heard_ms`."""
+        recent = list(self._recent)
+        there = bisect_right(recent, heard_ms, key=lambda commit: commit.at_ms)
+        if there == 0 or recent[there - 1].end <= applied:
+            return Backlog(0, 0)
+        oldest = bisect_right(recent, applied, hi=there, key=lambda commit: commit.end)
+        return Backlog(recent[there - 1].end - applied, heard_ms - recent[oldest].at_ms)

@@ -1,9 +1,8 @@
 """One cluster's controller: opens its metadata log, takes over, decides, commits, answers.
 
 The server calls `request` for brokers, reconcilers call it for objects; `plimsoll_core.controller`
-decides.  A term runs from a committed `ControllerChanged` to the first failure of the log; then
-everything speculative is dropped and the log is opened anew, or the controller steps down.  It
-never leaves the process and never answers from what is not committed.
+decides.  A term runs from a committed `ControllerChanged` to the log's first failure; then what is
+speculative is dropped.  It never leaves the process or answers from what is not committed.
 Source: ARCHITECTURE.md, "The controller" and "The metadata log lives on the Kubernetes API".
 """
 
@@ -92,9 +91,8 @@ class Controller:
         self.settings = settings
         self._identity = identity
         self._clock = Clock()
-        self._committer = Committer(
-            Journal(log, cluster_id), self._clock, self.stats, self._never_happened
-        )
+        journal = Journal(log, cluster_id, self._clock.now_ms, self.options.on_open)
+        self._committer = Committer(journal, self._clock, self.stats, self._never_happened)
         self.soft = VolatileState()
         self._claims = Claims(
             self._clock, claim_ms=self.options.claim_ms, listen_ms=self.options.listen_ms
@@ -140,6 +138,11 @@ class Controller:
     def tail(self) -> MetadataTail:
         """The newest committed batches."""
         return self._committer.tail
+
+    @property
+    def waiting(self) -> int:
+        """Decisions that are not committed yet."""
+        return self._committer.queue.queued
 
     @property
     def unconfirmed(self) -> bool:
@@ -311,6 +314,7 @@ class Controller:
     async def _take_over(self) -> None:
         """Read the log to its end and commit `ControllerChanged` alone."""
         self._ended = asyncio.get_running_loop().create_future()
+        began_ms = self._clock.now_ms()
         for attempts_left in reversed(range(TAKE_OVER_ATTEMPTS)):
             restored = await self._committer.open()
             await self._settle_claims(restored.tail)
@@ -336,6 +340,7 @@ class Controller:
         activation = Activated(cluster_name=self.name, second_opinion=opinion)
         self._background = asyncio.ensure_future(self._activate(activation))
         self._activated.set()
+        self.stats.took_over(self._clock.now_ms() - began_ms)
         logger.info("controller epoch %d: active at offset %d", self.epoch, self.image.next_offset)
 
     async def _activate(self, activation: Activated) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from uuid import UUID
@@ -43,8 +43,18 @@ class Restored:
 class Journal:
     """Where the next batch goes.  One append at a time; the caller sees to that."""
 
-    def __init__(self, log: MetadataLog, cluster_id: UUID) -> None:
+    def __init__(
+        self,
+        log: MetadataLog,
+        cluster_id: UUID,
+        now_ms: Callable[[], int] = lambda: 0,
+        on_open: Callable[[OpenedLog], None] | None = None,
+    ) -> None:
+        """`now_ms`: the clock that batches tell of.  `on_open`: told of the log each time that it
+        was read."""
+        self._on_open = on_open
         self._log = log
+        self._now_ms = now_ms
         self.cluster_id = cluster_id
         self._tip: Tip = EMPTY_TIP
         self.group_unfinished = False
@@ -56,6 +66,8 @@ class Journal:
         restored = replay(opened, self.cluster_id)
         self._tip = opened.tip
         self.group_unfinished = False
+        if self._on_open is not None:
+            self._on_open(opened)
         return restored
 
     async def append(
@@ -64,7 +76,7 @@ class Journal:
         """Commit the records in one batch, or in a group when one cannot hold them.
 
         Returns what the brokers get."""
-        batches = pack(records, self._tip, controller_epoch, _new_nonce)
+        batches = pack(records, self._tip, controller_epoch, _new_nonce, self._now_ms())
         for batch in batches:
             await self._log.append(batch)
             self._tip = self._tip.after(batch)
@@ -78,16 +90,22 @@ def _new_nonce() -> str:
 
 def replay(opened: OpenedLog, cluster_id: UUID) -> Restored:
     """The image and the tail that a log gives."""
-    snapshot = opened.snapshot
-    image = ClusterImage(cluster_id=cluster_id) if snapshot is None else _image_of(snapshot)
-    if image.cluster_id != cluster_id:
-        raise LogCorrupt(f"this metadata log belongs to cluster {image.cluster_id}")
+    snapshot, image = opened.snapshot, first_image(opened, cluster_id)
     tail = MetadataTail(start=image.next_offset, nonce=snapshot.nonce if snapshot else None)
     for whole in _wholes(opened.batches):
         for batch in whole:
             image = apply_all(image, decode_records(batch))
         tail.append(merged(whole))
     return Restored(image=image, tail=tail)
+
+
+def first_image(opened: OpenedLog, cluster_id: UUID) -> ClusterImage:
+    """What the log's batches follow: its snapshot, or an empty cluster."""
+    snapshot = opened.snapshot
+    image = ClusterImage(cluster_id=cluster_id) if snapshot is None else _image_of(snapshot)
+    if image.cluster_id != cluster_id:
+        raise LogCorrupt(f"this metadata log belongs to cluster {image.cluster_id}")
+    return image
 
 
 def _image_of(snapshot: Snapshot) -> ClusterImage:

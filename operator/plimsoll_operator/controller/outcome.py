@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+
+from plimsoll_operator.metalog.interface import OpenedLog
 
 
 class Outcome(Enum):
@@ -30,6 +33,8 @@ class ControllerOptions:
     """How long a broker that is away, perhaps to start again, is still believed to hold more than
     the log; after that it is listened for, for `listen_ms`, before anything is committed."""
     listen_ms: int = 10_000
+    on_open: Callable[[OpenedLog], None] | None = None
+    """Told of the log each time that it was read, before the term's first commit."""
     opinion_ms: int = 60_000
     """For how long a hand-over is remembered.  Longer than the pause in which another operator may
     lead; older observations say nothing about brokers that fall silent much later."""

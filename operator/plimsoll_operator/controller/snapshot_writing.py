@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from plimsoll_core.cluster.image_encoding import encode_image
@@ -18,7 +19,7 @@ from plimsoll_core.messages.requests import Answer, Done
 from plimsoll_operator.controller.committer import Committer
 from plimsoll_operator.controller.journal import Restored
 from plimsoll_operator.controller.stream_updates import Committed
-from plimsoll_operator.metalog.interface import MetadataLog
+from plimsoll_operator.metalog.interface import LimitedLog, LogUsage, MetadataLog
 from plimsoll_process.waits import set_within
 
 logger = logging.getLogger("plimsoll.controller")
@@ -39,7 +40,14 @@ class Snapshotter:
         self._controller = controller
         self._log = log
         self.urgent = asyncio.Event()
+        # Called before a part of the log is given up; the log may be full meanwhile: it is short.
+        self.before_release: Callable[[], Awaitable[bool]] | None = None
         self._turn = asyncio.Lock()
+
+    @property
+    def usage(self) -> LogUsage | None:
+        """How full the metadata log is, where there is a limit to that."""
+        return self._log.usage if isinstance(self._log, LimitedLog) else None
 
     async def run_forever(self) -> None:
         while True:
@@ -76,6 +84,8 @@ class Snapshotter:
         answer = await controller.commit_own((taken,))
         if not isinstance(answer, Done):
             return False
+        if self.before_release is not None:
+            await self.before_release()
         await self._log.release(taken)
         logger.info("snapshot %s: %d bytes of image", name, len(encoded))
         return True

@@ -14,7 +14,12 @@ from pathlib import Path
 
 import yaml
 from kubernetes.aio.client.configuration import Configuration
-from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.aio.config import (
+    ConfigException,
+    list_kube_config_contexts,
+    load_incluster_config,
+    load_kube_config,
+)
 from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, SERVICE_TOKEN_FILENAME
 
 from plimsoll_operator.kube.errors import Unavailable
@@ -53,8 +58,19 @@ async def find_access() -> Access:
     return await from_kubeconfig(paths)
 
 
-async def from_kubeconfig(paths: str) -> Access:
-    """The current context of one file, or of several with colons between them.
+def namespace_of(paths: str, context: str | None = None) -> str:
+    """The namespace of a kubeconfig's context; `default` where it names none.  Raises
+    `NoCluster`."""
+    try:
+        contexts, current = list_kube_config_contexts(paths)
+    except _UNREADABLE as error:
+        raise NoCluster(f"The kubeconfig {paths} cannot be used: {error}") from error
+    chosen = next((one for one in contexts if one["name"] == context), current)
+    return str((chosen.get("context") or {}).get("namespace") or "default")
+
+
+async def from_kubeconfig(paths: str, context: str | None = None) -> Access:
+    """The current context (or another one) of one file, or of several with colons between them.
 
     An exec plug-in is run again every minute, within the time of the request that needs it."""
     if not any(Path(path).expanduser().exists() for path in paths.split(os.pathsep)):
@@ -62,7 +78,10 @@ async def from_kubeconfig(paths: str) -> Access:
 
     async def load(configuration: Configuration) -> None:
         await load_kube_config(
-            config_file=paths, client_configuration=configuration, persist_config=False
+            config_file=paths,
+            context=context,
+            client_configuration=configuration,
+            persist_config=False,
         )
 
     return await _loaded(load, f"The kubeconfig {paths}")

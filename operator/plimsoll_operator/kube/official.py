@@ -96,6 +96,7 @@ class OfficialTransport:
             ON_THE_WIRE: request.content_type,
             "Accept": request.accept,
             "User-Agent": USER_AGENT,
+            **request.headers,
         }
         if authorization := await self._access.authorization():
             headers["Authorization"] = authorization

@@ -34,6 +34,8 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Goes out as it is: what repeats a request repeats its bytes."""
     content_type: str = JSON
     accept: str = JSON
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Others than these, and than those of the transport itself."""
     timeout_s: float = TIMEOUT_SECONDS
     """From the connection to the last byte of the answer; of a watch, how long it may be silent."""
 

@@ -64,6 +64,8 @@ DISRUPTION_BUDGETS = Kind(
 NETWORK_POLICIES = Kind(
     api_version="networking.k8s.io/v1", kind="NetworkPolicy", plural="networkpolicies"
 )
+POD_MONITORS = Kind(api_version="monitoring.coreos.com/v1", kind="PodMonitor", plural="podmonitors")
+"""Of the Prometheus operator, where there is one."""
 LEASES = Kind(api_version="coordination.k8s.io/v1", kind="Lease", plural="leases")
 JOBS = Kind(api_version="batch/v1", kind="Job", plural="jobs")
 ROLES = Kind(api_version="rbac.authorization.k8s.io/v1", kind="Role", plural="roles")
@@ -98,6 +100,18 @@ ACCESS_REVIEWS = Kind(
     plural="selfsubjectaccessreviews",
     namespaced=False,
 )
+TOKEN_REVIEWS = Kind(
+    api_version="authentication.k8s.io/v1",
+    kind="TokenReview",
+    plural="tokenreviews",
+    namespaced=False,
+)
+SUBJECT_REVIEWS = Kind(
+    api_version="authorization.k8s.io/v1",
+    kind="SubjectAccessReview",
+    plural="subjectaccessreviews",
+    namespaced=False,
+)
 METADATA_BATCHES = Kind(
     api_version=f"internal.{GROUP}/{VERSION}", kind="MetadataBatch", plural="metadatabatches"
 )
@@ -116,6 +130,7 @@ _CHILDREN = (
     STATEFUL_SETS,
     DISRUPTION_BUDGETS,
     NETWORK_POLICIES,
+    POD_MONITORS,
     JOBS,
     ROLES,
     ROLE_BINDINGS,

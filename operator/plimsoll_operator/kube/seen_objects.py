@@ -62,6 +62,7 @@ class Shelf(Generic[R]):
         self._found: dict[Key, tuple[R, tuple[Condition, ...]]] = {}
         self._unread: dict[Key, Unread] = {}
         self._missing: dict[Key, frozenset[str]] = {}
+        self._verdicts: dict[Key, str] = {}
 
     def put(self, body: dict[str, Any]) -> R | None:
         """Remember an object; returns what to go by, None when nothing of it can be read."""
@@ -72,6 +73,8 @@ class Shelf(Generic[R]):
         self._unread.pop(found.key, None)
         self._missing.pop(found.key, None)
         self._found[found.key] = (found, _conditions(body))
+        if self._model is Verification:
+            self._verdicts[found.key] = str((body.get("status") or {}).get("verdict") or "")
         return found
 
     def _put_unread(self, body: dict[str, Any], why: str) -> R | None:
@@ -100,6 +103,7 @@ class Shelf(Generic[R]):
     def drop(self, key: Key) -> R | None:
         self._unread.pop(key, None)
         self._missing.pop(key, None)
+        self._verdicts.pop(key, None)
         found = self._found.pop(key, None)
         return found[0] if found else None
 
@@ -110,6 +114,10 @@ class Shelf(Generic[R]):
     def unread(self, key: Key) -> Unread | None:
         """Why the object's spec is not followed."""
         return self._unread.get(key)
+
+    def unread_keys(self) -> list[Key]:
+        """The objects whose specs are not followed."""
+        return sorted(self._unread)
 
     def missing(self, key: Key) -> frozenset[str]:
         """The fields of the spec that its owner stated otherwise than `get` returns them."""
@@ -124,6 +132,17 @@ class Shelf(Generic[R]):
         """The conditions that the object showed: only for their transition times."""
         found = self._found.get(key)
         return found[1] if found else ()
+
+    def all_conditions(self) -> Iterator[tuple[Key, tuple[Condition, ...]]]:
+        """What every object showed, also one of which nothing can be read: for metrics."""
+        for key, (_, conditions) in self._found.items():
+            yield key, conditions
+        for unread in self.lost():
+            yield unread.key, unread.conditions
+
+    def verdict(self, key: Key) -> str:
+        """What a Verification showed; empty: none yet."""
+        return self._verdicts.get(key, "")
 
     def __iter__(self) -> Iterator[R]:
         return iter([found for found, _ in self._found.values()])

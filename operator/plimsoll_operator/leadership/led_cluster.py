@@ -24,7 +24,10 @@ from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
+from plimsoll_operator.history.keeper import HistoryKeeper
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
+from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.leadership.isr_departures import IsrDepartures
 from plimsoll_operator.leadership.pod_evidence import evidence_of
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.leadership.rack_lookup import RackFinder
@@ -37,13 +40,15 @@ from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.topic.topic_status import unhealthy_of
 from plimsoll_operator.reconcile.work_queue import ReconcileQueue, Retry
-from plimsoll_operator.status.events import Events
-from plimsoll_operator.status.record_events import (
-    Occurrence,
+from plimsoll_operator.reconcile_times import ReconcileTimes
+from plimsoll_operator.status.commit_effects import (
+    fencings,
     isr_changes,
-    occurrences,
+    leader_changes,
     unclean_elections,
 )
+from plimsoll_operator.status.events import Events
+from plimsoll_operator.status.record_events import Occurrence, occurrences
 from plimsoll_operator.status.status_writer import StatusWriter, Target
 
 logger = logging.getLogger("plimsoll.leader")
@@ -62,15 +67,24 @@ class LedCluster:
         self, parts: Parts, found: LogCluster, cluster_id: UUID, log: MetadataLog, lease_name: str
     ) -> None:
         self._parts = parts
+        self._history = _history_of(parts, found.key, cluster_id)
         self.controller = Controller(
             cluster_id=cluster_id,
             name=found.metadata.name,
             log=log,
             settings=settings_of(found, parts.options.settings),
             identity=parts.options.identity,
-            options=ControllerOptions(always_confirmed=parts.alone),
+            options=ControllerOptions(
+                always_confirmed=parts.alone,
+                on_open=None if self._history is None else self._history.opened,
+            ),
         )
-        self._queue: ReconcileQueue[Work] = ReconcileQueue(self._handle)
+        # How its reconcilers do, for the metrics.
+        self.times = ReconcileTimes(parts.metrics.reconciles, lambda: parts.monotonic_ms() / 1000)
+        self._queue: ReconcileQueue[Work] = ReconcileQueue(
+            self._handle, times=self.times, task_of=lambda work: work.task.value
+        )
+        self._departures = IsrDepartures(found.key, parts.metrics.commits, parts.pod_look)
         self._events = Events(parts.status_kube, parts.options.identity, parts.now_ms)
         self._cluster_due: asyncio.TimerHandle | None = None
         self._stalled_for = ("", "")
@@ -95,6 +109,9 @@ class LedCluster:
         self.term = self._new_term()
         self._writer = self._new_writer()
         self._racks = RackFinder(self.term)
+        if self._history is not None:
+            self.controller.subscribe(self._history.committed)
+            self.controller.snapshotter.before_release = self._history.settle
         self.controller.subscribe(self._committed)
 
     async def run(self, vacant_ms: int = 0) -> Outcome:
@@ -112,7 +129,10 @@ class LedCluster:
                     group.create_task(self._events.run()),
                     group.create_task(self._resync(vacant_ms)),
                     group.create_task(self._look_at_restless()),
+                    group.create_task(self._departures.run()),
                 ]
+                if self._history is not None:
+                    helpers.append(group.create_task(self._history.run()))
                 outcome = await group.create_task(self.controller.run())
                 await self._say_last(outcome)
                 for helper in helpers:
@@ -131,7 +151,8 @@ class LedCluster:
         """Nothing is known from the term before: another replica may have led meanwhile."""
         self.term = self._new_term()
         self._writer = self._new_writer()
-        self._parts.metrics.begin(self.term.key)
+        if self._history is not None:
+            self._history.begin()
         self._racks = RackFinder(self.term)
 
     def _new_writer(self) -> StatusWriter:
@@ -161,6 +182,10 @@ class LedCluster:
         self.term.mark_cluster()
         key = f"outage-{lasted_ms}"
         self._tell(Occurrence(key=key, reason="ControllerOutage", message=text, warning=True))
+
+    async def settle_history(self) -> bool:
+        """See `process_parts.Led`."""
+        return self._history is not None and await self._history.settle()
 
     def offer(self, work: Work) -> None:
         """Something was seen that may matter."""
@@ -201,9 +226,7 @@ class LedCluster:
     # --- after each commit ----------------------------------------------------------------------
 
     def _committed(self, old: ClusterImage, new: ClusterImage, records: tuple[Record, ...]) -> None:
-        for change in isr_changes(old, records):
-            self._parts.metrics.isr_changed(self.term.key, change)
-        self._parts.metrics.elected_uncleanly(self.term.key, unclean_elections(records))
+        self._count(old, new, records)
         happened, now_ms = list(occurrences(old, new, records)), self.term.now_ms()
         unhealthy, unclean = unhealthy_of(self.term), unclean_recovery_of(self.term)
         if any(isinstance(r, ControllerChanged) for r in records):
@@ -222,6 +245,15 @@ class LedCluster:
         if any(isinstance(r, MEMBERSHIP) for r in records):
             self._queue.add(Work(Task.CLUSTER, self.term.key))
         self._mark(Target(LOG_CLUSTERS, *self.term.key))
+
+    def _count(self, old: ClusterImage, new: ClusterImage, records: tuple[Record, ...]) -> None:
+        key, counters = self.term.key, self._parts.metrics.commits
+        changes = isr_changes(old, new, records)
+        self._departures.add(old, changes.shrinks)
+        counters.joined_isrs(key, changes.joined)
+        counters.elected(key, leader_changes(old, records), unclean_elections(records))
+        for fenced in fencings(records):
+            counters.fenced(key, fenced)
 
     # --- status ---------------------------------------------------------------------------------
 
@@ -254,3 +286,9 @@ class LedCluster:
                 self._stalled_for = why
                 self._tell(Occurrence(key=why[0], reason=why[0], message=why[1], warning=True))
                 await self._events.flush()
+
+
+def _history_of(parts: Parts, key: Key, cluster_id: UUID) -> HistoryKeeper | None:
+    if parts.history is None:
+        return None
+    return HistoryKeeper(parts.history(key, cluster_id), cluster_id, parts.now_ms)

@@ -7,14 +7,20 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
+from plimsoll_core.controller.brokers.membership import next_members
+from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.controller.controller_term import Controller
+from plimsoll_operator.history.archive import Archive
 from plimsoll_operator.kube.port import KubeApi
 from plimsoll_operator.kube.seen_objects import Key, Objects
+from plimsoll_operator.leadership.isr_departures import PodLook
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.reconcile.reconcile_term import Term, Work
+from plimsoll_operator.reconcile_times import ReconcileTimes
+from plimsoll_operator.status.image_gauges import members_of
 from plimsoll_operator.status.operator_metrics import Controllers, Metrics
 
 
@@ -26,6 +32,13 @@ class Led(Protocol):
 
     @property
     def term(self) -> Term: ...
+
+    @property
+    def times(self) -> ReconcileTimes: ...
+
+    async def settle_history(self) -> bool:
+        """What is committed by now is in the archive of the history; False: it could not be, or
+        none is kept."""
 
     def offer(self, work: Work) -> None: ...
 
@@ -52,11 +65,27 @@ class Parts:
     # Whether nobody else can lead these clusters: the next term begins as soon as one has ended,
     # and that the log is locked by this process is proof enough of leading.
     alone: bool = False
+    # The archive of the history of a cluster's leaders and ISRs; None: none is kept.
+    history: Callable[[Key, UUID], Archive] | None = None
+    # Where that is when it is a directory of this machine; empty: it is on the API server.
+    history_directory: str = ""
     leaders: dict[Key, Led] = field(default_factory=dict)
+    # Whether a pod was evicted, for counters alone; None: pods here are none of Kubernetes'.
+    pod_look: PodLook | None = None
 
-    def known(self) -> list[Key]:
-        """Every LogCluster that was seen."""
-        return sorted(found.key for found in self.objects.clusters)
+    def known(self) -> dict[Key, frozenset[BrokerId]]:
+        """Every LogCluster that was seen, with its brokers: as declared, and as committed."""
+        found: dict[Key, frozenset[BrokerId]] = {}
+        for cluster in sorted(self.objects.clusters, key=lambda cluster: cluster.key):
+            led = self.leaders.get(cluster.key)
+            ids = set(members_of(led.controller.image)) if led is not None else set()
+            declared = next_members(ids, cluster.count, cluster.excluded_ids)
+            found[cluster.key] = frozenset({*declared, *ids})
+        return found
+
+    def reconciling(self) -> list[tuple[Key, ReconcileTimes]]:
+        """How the reconcilers of the clusters that are led here do."""
+        return [(key, leader.times) for key, leader in sorted(self.leaders.items())]
 
     def controllers(self) -> Controllers:
         """The controllers that run here."""

@@ -20,6 +20,9 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.release import RELEASE
 from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
 from plimsoll_operator.controller.controller_server import ControllerServer
+from plimsoll_operator.history.archive import Archive
+from plimsoll_operator.history.directory_store import DirectoryStore
+from plimsoll_operator.history.segments import Budget
 from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.memory.transport import MemoryTransport
 from plimsoll_operator.kube.seen_objects import Key, Objects
@@ -51,6 +54,7 @@ from plimsoll_operator.process.object_watches import ObjectWatches
 from plimsoll_operator.process.operator import Operator
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.status.operator_metrics import Metrics
+from plimsoll_process.loop_watch import LoopWatch
 from plimsoll_process.waits import cancelled
 
 R = TypeVar("R")
@@ -127,9 +131,12 @@ class LocalCluster:
         pods = LocalPods(brokers, self._drivers(objects, parts))
         machine = Machine(objects.server, pods, self.fail)
         parts.metrics.watch(parts)
+        loop_watch = LoopWatch()
+        parts.metrics.watch_loop(loop_watch.holds)
         api = ApiEndpoint(objects.server, planned.api_port, parts)
         start = Start(parts, objects, brokers, self._wishes.documents, image)
         start.prepare(planned.cluster_id)
+        loop_watch.start()
         operator = self._tasks.spawn(self._operate(parts), "operator")
         workloads = members = None
         try:
@@ -145,6 +152,7 @@ class LocalCluster:
                 when_ready(self._ready(members, api.url, brokers, parts))
                 await self._until_stop(self._stop_wanted.wait())
         finally:
+            loop_watch.stop()
             # While the controller can still grant brokers their leave.
             machine.stopping = True
             if workloads is not None:
@@ -216,11 +224,16 @@ class LocalCluster:
             now_ms=wall_ms,
             monotonic_ms=monotonic_ms,
             alone=True,
+            history=self._history,
+            history_directory=str(self._layout.history),
         )
 
     def _log(self, key: Key, wanted: UUID) -> MetadataLog:
         path, own = self._layout.metadata, self._planned.cluster_id
         return DirectoryLog(path, own) if wanted == own else OtherCluster(path, wanted, own)
+
+    def _history(self, key: Key, wanted: UUID) -> Archive:
+        return Archive(DirectoryStore(self._layout.history), str(wanted), Budget())
 
     async def _operate(self, parts: Parts) -> None:
         port = self._planned.controller_port

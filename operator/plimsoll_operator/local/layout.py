@@ -54,6 +54,11 @@ class DirectoryLayout:
         return self.root / "metadata"
 
     @property
+    def history(self) -> Path:
+        """What became of leaders and ISRs, when the metadata log has gone on."""
+        return self.root / "history"
+
+    @property
     def logs(self) -> Path:
         return self.root / "logs"
 
@@ -106,6 +111,7 @@ class DirectoryLayout:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             self.logs.mkdir(exist_ok=True)
+            self.history.mkdir(exist_ok=True)
         except OSError as error:
             raise BadDirectory(
                 f"{self.root} cannot be this cluster's directory: {error.strerror}."

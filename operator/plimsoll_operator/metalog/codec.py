@@ -30,7 +30,8 @@ _encoder = msgspec.json.Encoder(order="sorted")
 
 
 class StoredBatch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A batch as both shells store it."""
+    """A batch as both shells store it.  The ring keeps `written_ms` in an annotation: the schema of
+    an earlier release does not have it, and refuses what it does not have."""
 
     sequence: int
     base_offset: int
@@ -41,6 +42,7 @@ class StoredBatch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     previous_nonce: str | None = None
     group: str | None = None
     last_of_group: bool = True
+    written_ms: int = 0
     records: msgspec.Raw
 
 
@@ -83,7 +85,11 @@ def record_too_large(records: Sequence[Record]) -> str | None:
 
 
 def pack(
-    records: Sequence[Record], tip: Tip, controller_epoch: int, new_nonce: Callable[[], str]
+    records: Sequence[Record],
+    tip: Tip,
+    controller_epoch: int,
+    new_nonce: Callable[[], str],
+    written_ms: int = 0,
 ) -> tuple[Batch, ...]:
     """The batches that append `records` after `tip`: one, or a group when one cannot hold them."""
     assert records, "an empty batch would commit nothing"
@@ -104,6 +110,7 @@ def pack(
             records_json=body,
             record_count=count,
             checksum="",
+            written_ms=written_ms,
         )
         batch = sealed(batch, body)
         batches.append(batch)
@@ -169,7 +176,7 @@ def store(batch: Batch) -> StoredBatch:
 
 
 def encode_batch(batch: Batch) -> bytes:
-    return _encoder.encode(store(batch))
+    return _encoder.encode(msgspec.structs.replace(store(batch), written_ms=batch.written_ms))
 
 
 def decode_batch(raw: bytes | msgspec.Raw) -> Batch:
@@ -191,6 +198,7 @@ def decode_batch(raw: bytes | msgspec.Raw) -> Batch:
         records_json=records_json,
         record_count=stored.record_count,
         checksum=stored.checksum,
+        written_ms=stored.written_ms,
     )
     if count != batch.record_count or checksum(batch) != batch.checksum:
         raise LogCorrupt(f"metadata batch {batch.sequence} does not match its checksum")

@@ -22,8 +22,8 @@ with what `open` returned, `SnapshotTaken` alone in a batch of the new epoch, th
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from plimsoll_core.cluster.records import SnapshotTaken
 
@@ -62,7 +62,9 @@ class LogUnavailable(MetadataLogError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Records that commit together.  Made by `codec.pack`; `checksum` covers all other fields.
+    """Records that commit together.  Made by `codec.pack`; `checksum` covers all other fields but
+    `written_ms`: the writer's wall clock, 0 where nobody wrote it down.  People are told of it, and
+    nothing is decided by it.
 
     A decision too large for one batch is a group: its batches carry the same `group`, and its
     records count only when the one with `last_of_group` is there.
@@ -78,6 +80,7 @@ class Batch:
     records_json: bytes
     record_count: int
     checksum: str
+    written_ms: int = field(default=0, compare=False)
 
     @property
     def end_offset(self) -> int:
@@ -178,3 +181,23 @@ class MetadataLog(Protocol):
         """Follow without writing: an `OpenedLog` first (and again after a gap), then each batch."""
 
     async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogUsage:
+    """How much of a log no snapshot covers yet, of how much there can be."""
+
+    slots_used: int
+    slots: int
+    batch_bytes: int
+    snapshot_bytes: int
+    """Of the last snapshot, as stored."""
+
+
+@runtime_checkable
+class LimitedLog(Protocol):
+    """A log that has only so many places."""
+
+    @property
+    def usage(self) -> LogUsage | None:
+        """None: it is not open for writing."""

@@ -42,6 +42,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     uid: str = ""
     resource_version: str = ""
     labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

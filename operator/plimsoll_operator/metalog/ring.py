@@ -9,10 +9,11 @@ An emptied slot still says whose batch it held.  Called by `ring_log`; knows not
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
+from plimsoll_operator.api import labels
 from plimsoll_operator.metalog import codec, kube_objects
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
@@ -180,10 +181,13 @@ class Ring:
         stored = codec.store(batch)
         fields = {name: getattr(stored, name) for name in stored.__struct_fields__}
         spec = _FullSlot(cluster_id=str(self._place.cluster_id), slot=slot.number, **fields)
-        return await self._write(slot, spec)
+        return await self._write(slot, spec, batch.written_ms)
 
-    async def _write(self, slot: Slot, spec: object) -> Answer:
+    async def _write(self, slot: Slot, spec: object, written_ms: int = 0) -> Answer:
         metadata = self._metadata(slot.number, slot)
+        if written_ms:
+            told = {labels.WRITTEN_MS: str(written_ms)}
+            metadata = msgspec.structs.replace(metadata, annotations=told)
         body = self._place.manifest(KIND, metadata, spec)
         path = self._place.path(kube_objects.BATCHES, self.name(slot.number))
         return await self._reader.api.request("PUT", path, params=STRICT, body=body)
@@ -308,7 +312,7 @@ class Ring:
             number=head.slot,
             uid=item.metadata.uid,
             resource_version=version,
-            content=_content(head, item.spec),
+            content=_content(head, item),
             size=len(bytes(item.spec)),
         )
 
@@ -333,7 +337,7 @@ def _number(resource_version: str) -> int | None:
     return int(resource_version) if resource_version.isdecimal() else None
 
 
-def _content(head: _SlotHead, spec: msgspec.Raw) -> Batch | Emptied | None:
+def _content(head: _SlotHead, item: Item) -> Batch | Emptied | None:
     if head.sequence is None:
         return None
     if head.emptied:
@@ -342,4 +346,5 @@ def _content(head: _SlotHead, spec: msgspec.Raw) -> Batch | Emptied | None:
             end_offset=head.base_offset + head.record_count,
             nonce=head.nonce,
         )
-    return codec.decode_batch(spec)
+    told = item.metadata.annotations.get(labels.WRITTEN_MS, "")
+    return replace(codec.decode_batch(item.spec), written_ms=int(told) if told.isdecimal() else 0)

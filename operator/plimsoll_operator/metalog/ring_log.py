@@ -24,6 +24,7 @@ from plimsoll_operator.metalog.interface import (
     LogCorrupt,
     LogRegressed,
     LogUnavailable,
+    LogUsage,
     MetadataLogError,
     OpenedLog,
     SnapshotRequired,
@@ -253,6 +254,17 @@ class RingLog:
             raise SnapshotRequired(
                 f"all {self._options.slots} metadata batches since the last snapshot are in use"
             )
+
+    @property
+    def usage(self) -> LogUsage | None:
+        if self._follower is None:
+            return None
+        return LogUsage(
+            slots_used=self._follower.tip.next_sequence - 1 - self._covered_sequence,
+            slots=self._options.slots,
+            batch_bytes=self._weight.batch_bytes,
+            snapshot_bytes=self._weight.snapshot_bytes,
+        )
 
     def needs_snapshot(self) -> bool:
         if self._follower is None:

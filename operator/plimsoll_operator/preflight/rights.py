@@ -21,6 +21,7 @@ from plimsoll_operator.kube.resources import USER_KINDS
 INTERNAL = f"internal.{GROUP}"
 VERIFICATION = "verification.enabled"
 READ_NODES = "rbac.readNodes"
+POD_MONITORS = "metrics.podMonitor.perLogCluster"
 READ = ("get", "list", "watch")
 
 
@@ -136,6 +137,13 @@ RIGHTS = (
         verbs=(*READ, "create", "patch"),
     ),
     Right(
+        why="Who scrapes them, where a LogCluster asks for it.",
+        group="monitoring.coreos.com",
+        resources=("podmonitors",),
+        verbs=("get", "create", "patch", "delete"),
+        when=POD_MONITORS,
+    ),
+    Right(
         why="Evidence of what became of pods.",
         group="",
         resources=("pods",),
@@ -184,6 +192,20 @@ RIGHTS = (
         group="",
         resources=("namespaces",),
         verbs=READ,
+        cluster=True,
+    ),
+    Right(
+        why="Who may read the operator's HTTP view: whose token it is,",
+        group="authentication.k8s.io",
+        resources=("tokenreviews",),
+        verbs=("create",),
+        cluster=True,
+    ),
+    Right(
+        why="and whether they may get logclusters/view.",
+        group="authorization.k8s.io",
+        resources=("subjectaccessreviews",),
+        verbs=("create",),
         cluster=True,
     ),
     Right(

@@ -12,6 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
+from plimsoll_operator.reconcile_times import ReconcileTimes
+
 logger = logging.getLogger("plimsoll.queue")
 
 K = TypeVar("K", bound=Hashable)
@@ -31,8 +33,18 @@ class Retry(Exception):
 class ReconcileQueue(Generic[K]):
     """`run` works until it is cancelled; `add` may be called from the same loop at any time."""
 
-    def __init__(self, handle: Callable[[K], Awaitable[None]], *, workers: int = 4) -> None:
+    def __init__(
+        self,
+        handle: Callable[[K], Awaitable[None]],
+        *,
+        workers: int = 4,
+        times: ReconcileTimes | None = None,
+        task_of: Callable[[K], str] = str,
+    ) -> None:
+        """`times` is told of each attempt, with the word that `task_of` has for its key."""
         self._handle = handle
+        self._times = times
+        self._task_of = task_of
         self._workers = workers
         self._ready: asyncio.Queue[K] = asyncio.Queue()
         self._waiting: set[K] = set()
@@ -50,6 +62,7 @@ class ReconcileQueue(Generic[K]):
         elif key not in self._waiting:
             self._waiting.add(key)
             self._ready.put_nowait(key)
+            self._tell_waiting()
 
     def add_later(self, key: K, delay_ms: int) -> None:
         """Handle `key` after `delay_ms`, or earlier if it is added."""
@@ -61,6 +74,8 @@ class ReconcileQueue(Generic[K]):
     def forget(self, key: K) -> None:
         """`key` is gone: no retries any more."""
         self._failures.pop(key, None)
+        if self._times is not None and key not in self._running:
+            self._times.abandoned(key)
         if timer := self._timers.pop(key, None):
             timer.cancel()
 
@@ -83,9 +98,10 @@ class ReconcileQueue(Generic[K]):
         while True:
             key = await self._ready.get()
             self._waiting.discard(key)
+            self._tell_waiting()
             self._running.add(key)
             try:
-                delay_ms = await self._attempt(key)
+                delay_ms = await self._timed(key)
             finally:
                 self._running.discard(key)
             if key in self._again:
@@ -93,6 +109,23 @@ class ReconcileQueue(Generic[K]):
                 self.add(key)
             elif delay_ms is not None:
                 self.add_later(key, delay_ms)
+
+    def _tell_waiting(self) -> None:
+        if self._times is not None:
+            self._times.waiting = len(self._waiting)
+
+    async def _timed(self, key: K) -> int | None:
+        times = self._times
+        if times is None:
+            return await self._attempt(key)
+        times.begun(key)
+        try:
+            delay_ms = await self._attempt(key)
+        except BaseException:
+            times.abandoned(key)
+            raise
+        times.ended(key, self._task_of(key), retried=delay_ms is not None)
+        return delay_ms
 
     async def _attempt(self, key: K) -> int | None:
         try:

@@ -1,13 +1,11 @@
-"""Renders a batch of committed records as Events and metrics.  Pure."""
+"""Renders a batch of committed records as Events.  Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from msgspec import UNSET
-
-from plimsoll_core.cluster.model import ClusterImage, PartitionKey, Reassignment, Rebalance
+from plimsoll_core.cluster.model import ClusterImage, Reassignment, Rebalance
 from plimsoll_core.cluster.records import (
     BrokerFenced,
     BrokerRegistered,
@@ -22,23 +20,9 @@ from plimsoll_core.cluster.records import (
     TopicOrphaned,
     TopicRemoved,
 )
-from plimsoll_core.ids import BrokerId
-from plimsoll_operator.status.planned_shrinks import is_planned, word
+from plimsoll_operator.status.commit_effects import is_unclean
 
 LENGTH_MAX = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IsrChange:
-    """How many partitions' ISRs shrank or grew for the reason `cause`.
-
-    `planned`: of those that shrank, how many lost only replicas that were to leave.
-    """
-
-    cause: str
-    shrank: int
-    planned: int
-    grew: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,38 +38,6 @@ class Occurrence:
     unclean: bool = False
 
 
-def isr_changes(old: ClusterImage, records: Iterable[Record]) -> Iterator[IsrChange]:
-    """How the ISRs of `old` change by `records`."""
-    current: dict[PartitionKey, tuple[BrokerId, ...]] = {}
-    for record in records:
-        if not isinstance(record, PartitionsChanged) or record.isr is UNSET:
-            continue
-        shrank = planned = grew = 0
-        for first, last in record.ranges:
-            for index in range(first, last + 1):
-                key = PartitionKey(record.topic_id, index)
-                partition = old.partitions.get(key)
-                before = current.get(key, partition.isr if partition is not None else ())
-                current[key] = record.isr
-                grew += len(record.isr) > len(before)
-                if partition is not None and len(record.isr) < len(before):
-                    shrank += 1
-                    stay = partition.replicas if record.replicas is UNSET else record.replicas
-                    lost = (set(before) - set(record.isr)) & set(stay)  # no shrink: no replica
-                    planned += is_planned(old, partition, lost)
-        yield IsrChange(cause=word(record.cause), shrank=shrank, planned=planned, grew=grew)
-
-
-def unclean_elections(records: Iterable[Record]) -> int:
-    """In how many partitions the leader may lack records that were acknowledged."""
-    return sum(
-        last - first + 1
-        for record in records
-        if isinstance(record, PartitionsChanged) and _is_unclean(record)
-        for first, last in record.ranges
-    )
-
-
 def occurrences(
     old: ClusterImage, new: ClusterImage, records: Iterable[Record]
 ) -> Iterator[Occurrence]:
@@ -94,7 +46,7 @@ def occurrences(
         match record:
             case BrokerFenced() | BrokerRegistered() | BrokerUnfenced():
                 yield from _presence(old, new, record)
-            case PartitionsChanged() if _is_unclean(record):
+            case PartitionsChanged() if is_unclean(record):
                 yield _unclean(new, record)
             case ControllerChanged(controller_epoch=epoch, identity=identity):
                 yield Occurrence(
@@ -217,11 +169,6 @@ def _rebalance(row: Rebalance, before: Rebalance | None) -> Occurrence | None:
         message=f"{text} {row.message}".strip()[:LENGTH_MAX],
         warning=row.phase == "Failed",
     )
-
-
-def _is_unclean(record: PartitionsChanged) -> bool:
-    # Not `record.recovery`: a second recovery before the first has ended does not state it again.
-    return word(record.cause) == "recovery" and record.leader is not UNSET
 
 
 def _unclean(new: ClusterImage, record: PartitionsChanged) -> Occurrence:

@@ -8,6 +8,7 @@ import logging
 import pytest
 from tests.plimsoll_broker.security.secured import Secured, connected
 
+from plimsoll_broker.node.metric_rows import PREFIX
 from plimsoll_broker.node.security_metrics import security_metrics
 from plimsoll_broker.security import audit_log
 from plimsoll_broker.security.audit_log import EVENTS_MAX, AuditEvent, AuditLog
@@ -66,9 +67,9 @@ async def test_logins_and_denials_are_counted(caplog: pytest.LogCaptureFixture) 
         assert await alice.topics() == {}
         await alice.topics("orders")
     secured.authority.close()
-    found = {one.name: one.samples[0].value for one in security_metrics("p_", secured.authority)}
-    assert found["p_logins"] == 1
-    assert found["p_logins_failed"] == 1
-    assert found["p_authorizations_denied"] == 1  # what a list leaves out is no attempt
+    found = {one.name: one.samples[0].value for one in security_metrics(PREFIX, secured.authority)}
+    assert found[PREFIX + "logins"] == 1
+    assert found[PREFIX + "logins_failed"] == 1
+    assert found[PREFIX + "authorizations_denied"] == 1  # what a list leaves out is no attempt
     said = {(line["decision"], line.get("resource")) for line in events(caplog)}
     assert said == {("LoggedIn", None), ("LoginFailed", None), ("Denied", "Topic:orders")}

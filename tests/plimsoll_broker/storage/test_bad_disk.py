@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from plimsoll_broker.replication.log_writer import LogWriter
+from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.storage import disk as disks
 from plimsoll_broker.storage.disk import Disk, DiskFile, StorageError, StorageFault
 from plimsoll_broker.storage.log_config import LogConfig
@@ -233,7 +234,7 @@ def test_log_whose_cut_failed_is_not_closed_cleanly(volume, disk, fill):
     failed = []
     replica = SimpleNamespace(fail=lambda: failed.append(log))
     disk.truncate_fails = True
-    driver = LogWriter(SimpleNamespace())
+    driver = LogWriter(SimpleNamespace(traffic=Traffic()))
     assert driver.truncate(SimpleNamespace(log=log, replica=replica), 20) is False
     disk.truncate_fails = False
     assert failed == [log]

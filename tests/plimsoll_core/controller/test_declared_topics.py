@@ -156,6 +156,21 @@ class TestDeclare:
         assert answer.reason == "TopicNameTaken"
         assert "made by a client" in answer.message
 
+    def test_clients_topic_is_adopted_by_an_object_that_names_its_id(self, world: Any) -> None:
+        world.ask(CreateTopics(topics=(NewTopic(name="mine"),)))
+        made = topic(world, "mine")
+        assert world.declare("mine", adopt=topic(world).id).reason == "TopicNameTaken"
+        same = {"partitions": made.partitions, "replication_factor": made.replication_factor}
+        world.declare("mine", adopt=made.id, min_isr=made.min_isr, object=REAPPLIED, **same)
+        assert topic(world, "mine").object == REAPPLIED
+        assert topic(world, "mine").id == made.id
+        assert "adopted by its object" in [record.cause for record in world.log]
+
+    def test_declared_topic_is_not_adopted_away_from_its_object(self, world: Any) -> None:
+        answer = world.declare(object=STRANGER, adopt=topic(world).id)
+        assert answer.reason == "TopicNameTaken"
+        assert topic(world).object == ORDERS
+
 
 class TestDeletion:
     def test_data_stays_until_the_grace_has_passed(self, world: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from plimsoll_core.cluster.invariants import EVERY_DECISION, always_led
+from plimsoll_core.controller.kernel.dropped_decisions import unsee
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages.requests import Done, FailedReplica, Refused, ReportFailedReplicas
 
@@ -87,6 +88,23 @@ def test_log_that_is_told_of_again_has_a_disk_again_and_may_be_elected(served: A
         failed(served, victim, 0)
     served.tell(first, (0, 5))
     assert served.p(0).leader is None, "it left before the others went on: it may lack something"
+    served.tell(third, (0, 5))
+    assert (served.p(0).leader, served.p(0).isr) == (third, (third,))
+
+
+def test_election_that_a_full_metadata_log_dropped_is_decided_when_the_log_is_told_of_again(
+    served: Any,
+) -> None:
+    """Seed 1703013: the disk had room again, but the election was never committed; what this term
+    remembered of it was only that the log is in service."""
+    served.predicates = tuple(one for one in EVERY_DECISION if one is not always_led)
+    third = served.p(0).replicas[-1]
+    for victim in served.p(0).replicas:
+        failed(served, victim, 0)
+    dropped = served.decide(served.report(third, (0, 5)))
+    assert dropped.image.partitions[served.p(0).key].leader == third
+    unsee(served.soft, served.image, dropped.records, served.now_ms)
+    assert served.p(0).leader is None
     served.tell(third, (0, 5))
     assert (served.p(0).leader, served.p(0).isr) == (third, (third,))
 

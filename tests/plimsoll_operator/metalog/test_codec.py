@@ -31,7 +31,7 @@ def test_batch_survives_storage_that_writes_its_json_anew(
 
 
 @pytest.mark.parametrize("field", sorted(json.loads(codec.encode_batch(a_chain(1, 1)[1]))))
-def test_change_of_any_field_is_noticed(field: str) -> None:
+def test_change_of_any_field_that_is_decided_by_is_noticed(field: str) -> None:
     stored = json.loads(codec.encode_batch(a_chain(1, 1)[1]))
     changed: Any = {
         str: lambda value: value + "x",
@@ -88,3 +88,14 @@ def test_checksum_is_bound_to_the_place_in_the_log() -> None:
     batch = a_chain(1)[0]
     assert codec.checksum(replace(batch, sequence=7)) != batch.checksum
     assert codec.checksum(replace(batch, previous_nonce="other")) != batch.checksum
+
+
+def test_time_of_writing_is_stored_beside_the_checksum() -> None:
+    """People read it, nothing is decided by it: a release that does not know it reads the batch."""
+    record = MembersChanged(cause="x", broker_ids=())
+    batch = codec.pack([record], EMPTY_TIP, 1, new_nonce, 1_700_000_000_000)[0]
+    stored = codec.encode_batch(batch)
+    assert codec.decode_batch(stored).written_ms == 1_700_000_000_000
+    without = json.loads(stored)
+    del without["writtenMs"]
+    assert codec.decode_batch(json.dumps(without).encode()) == batch

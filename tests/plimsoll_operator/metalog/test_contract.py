@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from tests.plimsoll_operator.metalog.shells import SLOTS, Crash, Shell
@@ -33,6 +34,17 @@ async def test_metadata_log_reopened_reads_back_all_appended_batches(shell: Shel
     assert writer.log.nonce_at(3) == writer.log.nonce_at(2) != writer.log.nonce_at(1)
     assert writer.log.nonce_at(4) == writer.tip.nonce
     assert writer.log.nonce_at(5) is None
+
+
+async def test_time_of_writing_is_read_back_and_not_compared(shell: Shell) -> None:
+    writer = Writer(shell.log())
+    await writer.take_over()
+    written_ms = 1_700_000_000_000
+    (batch,) = codec.pack([marked("a")], writer.tip, writer.epoch, new_nonce, written_ms)
+    await writer.send(batch)
+    read = (await shell.log().open()).batches
+    assert [one.written_ms for one in read] == [0, written_ms]
+    assert read[1] == replace(batch, written_ms=0), "a webhook may drop it"
 
 
 async def test_deposed_writer_gets_a_conflict_and_nothing_of_it_is_kept(shell: Shell) -> None:

@@ -80,6 +80,8 @@ class VolatileState:
     copies: dict[PartitionKey, dict[BrokerId, int]] = field(default_factory=dict)
     # Bytes that leaders hold of their partitions; reported slowly.
     sizes: dict[PartitionKey, int] = field(default_factory=dict)
+    # By how many records followers are behind, told with the size; without those that are not.
+    behind: dict[PartitionKey, dict[BrokerId, int | None]] = field(default_factory=dict)
     # Since when this term knows that a broker does not take part.
     away_ms: dict[BrokerId, int] = field(default_factory=dict)
 
@@ -132,6 +134,7 @@ class VolatileState:
             self.given_up,
             self.copies,
             self.sizes,
+            self.behind,
             self.displaced,
         )
         for memory in gone:

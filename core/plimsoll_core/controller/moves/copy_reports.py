@@ -27,4 +27,5 @@ def report_copies(turn: DecisionContext, request: ReportCopies) -> Answer | Refu
         p = turn.image.partitions.get(PartitionKey(one.topic_id, one.index))
         if p is not None and request.broker_id == p.leader:
             turn.soft.sizes[p.key] = one.size
+            turn.soft.behind[p.key] = {lag.broker_id: lag.records for lag in one.behind}
     return Done()

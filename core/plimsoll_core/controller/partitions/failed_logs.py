@@ -24,10 +24,16 @@ def back_in_service(
     turn: DecisionContext, broker_id: BrokerId, partitions: Iterable[Partition]
 ) -> None:
     """The broker tells of its logs of leaderless partitions: those are in service.  Whoever may
-    lead cleanly does."""
-    back = [p for p in partitions if turn.soft.in_service(p.key, broker_id)]
-    cause = f"elected after a disk of broker {broker_id} had room again"
-    turn.change([(p, PartitionUpdate()) for p in back], cause)
+    lead cleanly does; also where it was decided before, and the log was too full to take it."""
+    back: list[tuple[Partition, PartitionUpdate]] = []
+    late: list[tuple[Partition, PartitionUpdate]] = []
+    for partition in partitions:
+        if turn.soft.in_service(partition.key, broker_id):
+            back.append((partition, PartitionUpdate()))
+        elif any(turn.may_lead(member, partition) for member in partition.isr or partition.elr):
+            late.append((partition, PartitionUpdate()))
+    turn.change(back, f"elected after a disk of broker {broker_id} had room again")
+    turn.change(late, f"elected after broker {broker_id} told of its log again")
 
 
 def report_failed(turn: DecisionContext, request: ReportFailedReplicas) -> Answer | Refusal:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from immutables import Map
 from msgspec.structs import replace
 
-from plimsoll_core.cluster.model import Topic, TopicObject
+from plimsoll_core.cluster.model import Topic
 from plimsoll_core.cluster.records import TopicBound, TopicConfigured
 from plimsoll_core.cluster.topic_configs import check_configs
 from plimsoll_core.controller.kernel.decision import DecisionContext
@@ -116,8 +116,10 @@ def _check_explicit_rows(turn: DecisionContext, rows: Assignment) -> Refusal | N
     return refusal.renamed(Reason.InvalidReplicaAssignment, Reason.PlacementInvalid)
 
 
-def _held_by_other(topic: Topic, asker: TopicObject) -> Refusal | None:
-    holder = topic.object or topic.detached_from
+def _held_by_other(topic: Topic, request: DeclareTopic) -> Refusal | None:
+    asker, holder = request.object, topic.object or topic.detached_from
+    if topic.object is None and request.adopt == topic.id:
+        return None
     if holder and (holder.namespace, holder.name) == (asker.namespace, asker.name):
         return None
     if topic.object is None:
@@ -126,7 +128,10 @@ def _held_by_other(topic: Topic, asker: TopicObject) -> Refusal | None:
             if holder is None
             else f"Topic {topic.name} is kept for the object Topic {holder.namespace}/{holder.name}"
         )
-        message += "; choose another topicName, or delete that topic first."
+        message += (
+            "; choose another topicName, delete that topic first, or adopt it"
+            " (kubectl plimsoll adopt)."
+        )
     else:
         message = (
             f"Topic {topic.name} belongs to the object Topic"
@@ -185,7 +190,7 @@ def _new_rows(turn: DecisionContext, request: DeclareTopic) -> Assignment | Refu
 
 
 def _adjust(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> Topic | Refusal:
-    refusal = _held_by_other(topic, request.object) or _cannot_change(topic, request)
+    refusal = _held_by_other(topic, request) or _cannot_change(topic, request)
     if refusal:
         return refusal
     more: Assignment | Refusal = ()
@@ -216,9 +221,12 @@ def _bind(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> None:
     ):
         return
     revived = topic.pending_deletion is not None or topic.object is None
+    cause = "revived by its object" if revived else "bound to its object"
+    if topic.object is None and request.adopt == topic.id:
+        cause = "adopted by its object"
     turn.add(
         TopicBound(
-            cause="revived by its object" if revived else "bound to its object",
+            cause=cause,
             topic_id=topic.id,
             object=request.object,
             deletion_policy=request.deletion_policy,

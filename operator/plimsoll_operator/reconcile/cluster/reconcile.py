@@ -32,6 +32,7 @@ from plimsoll_operator.reconcile.cluster import (
     authorization,
     listeners,
     members,
+    pod_monitors,
     release_versions,
     volume_growth,
 )
@@ -82,6 +83,7 @@ async def reconcile(term: Term) -> None:
             await create_child(term, manifest)
         await members.follow(term, context, rows)
         await volume_growth.reconcile(term, cluster)
+        await pod_monitors.reconcile(term, context)
     except Unavailable as error:
         raise Retry(str(error)) from error
     except ApiError as error:

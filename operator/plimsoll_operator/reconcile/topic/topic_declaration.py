@@ -13,7 +13,9 @@ from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.cluster.topic_configs import MIN_ISR, UNCLEAN_ENABLE, UNCLEAN_RECOVERY
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import DeclareTopic
+from plimsoll_operator.api import labels
 from plimsoll_operator.api.broker_configs import config_strings, default_replication_factor
+from plimsoll_operator.api.cluster_ids import from_kafka_id
 from plimsoll_operator.api.cluster_topics import (
     MIN_ISR_DEFAULT,
     PARTITIONS_DEFAULT,
@@ -79,6 +81,7 @@ def declare(
         assignment=assignment,
         configs=_configs(topic),
         deletion_policy=topic.spec.deletion_policy or "Delete",
+        adopt=from_kafka_id(topic.metadata.annotations.get(labels.ADOPT, "")),
     )
 
 

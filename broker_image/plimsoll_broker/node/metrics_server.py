@@ -1,0 +1,114 @@
+"""A broker's HTTP endpoints: /metrics, and for the kubelet /healthz and /readyz.
+
+Prometheus, the kubelet and `plimsoll local` ask.  /healthz: the process turns; /readyz: it may be
+counted on, so that a disruption budget is right even with no controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+
+from plimsoll_broker.config import Address
+from plimsoll_broker.node.broker_metrics import BrokerCollector, MeasuredNode
+from plimsoll_broker.node.partition_measures import measured_in_slices
+
+REQUEST_BYTES_MAX = 8_192
+REQUEST_MS_MAX = 5_000
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class MetricsServer:
+    """Listeners for a few small GETs; one answer a connection.
+
+    Without a health port, as version 0.1 has it, the metrics' port answers for both."""
+
+    def __init__(self, node: MeasuredNode) -> None:
+        self._registry = CollectorRegistry()
+        self._collector = BrokerCollector(node)
+        self._registry.register(self._collector)
+        for of_library in (ProcessCollector, PlatformCollector, GCCollector):
+            of_library(registry=self._registry)
+        self._node = node
+        self._servers: list[asyncio.Server] = []
+
+    async def start(self, metrics: Address | None, health: Address | None = None) -> None:
+        both = frozenset({b"/metrics", b"/healthz", b"/readyz"})
+        alone = both - {b"/metrics"}
+        await self._listen(metrics, both if health is None else both - alone)
+        await self._listen(health, alone)
+
+    async def _listen(self, address: Address | None, paths: frozenset[bytes]) -> None:
+        if address is not None:
+            self._servers.append(
+                await asyncio.start_server(
+                    partial(self._serve, paths),
+                    address.host,
+                    address.port,
+                    limit=REQUEST_BYTES_MAX,
+                )
+            )
+
+    @property
+    def ports(self) -> list[int]:
+        return [server.sockets[0].getsockname()[1] for server in self._servers]
+
+    async def close(self) -> None:
+        for server in self._servers:
+            server.close()
+
+    async def _serve(
+        self,
+        paths: frozenset[bytes],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        try:
+            async with asyncio.timeout(REQUEST_MS_MAX / 1000):
+                head = await reader.readuntil(b"\r\n\r\n")
+                if b"/metrics" in head and self._node.manager is not None:
+                    self._collector.prepared = await measured_in_slices(self._node.manager)
+                writer.write(self._answer(head, paths))
+                await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return
+        finally:
+            writer.close()
+
+    @property
+    def _lag(self) -> bytes:
+        found = self._node.coordinators
+        return b"" if found is None else found.measures.seen.lag_text
+
+    def _answer(self, head: bytes, paths: frozenset[bytes]) -> bytes:
+        words = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(words) != 3 or words[0] != b"GET":
+            return _response("400 Bad Request", b"only GET\n")
+        match words[1]:
+            case path if path not in paths:
+                return _response("404 Not Found", b"not found\n")
+            case b"/metrics":
+                return _response("200 OK", generate_latest(self._registry) + self._lag)
+            case b"/healthz":
+                return _response("200 OK", b"ok\n")
+            case b"/readyz" if self._node.ready:
+                return _response("200 OK", b"ready\n")
+            case _:
+                why = self._node.unknown_metadata or "not ready"
+                return _response("503 Service Unavailable", why.encode() + b"\n")
+
+
+def _response(status: str, body: bytes) -> bytes:
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

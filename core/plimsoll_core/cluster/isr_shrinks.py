@@ -1,0 +1,112 @@
+"""Why a replica left an ISR, in one of a few words, and whether that was planned.  Pure.
+
+Called for the metrics of the operator, which has the committed records, and of brokers, which have
+the images before and after.  A record explains itself in a sentence with numbers in it; metrics and
+alerts need a small, fixed set of words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from plimsoll_core.cluster.model import ClusterImage, Partition
+from plimsoll_core.ids import BrokerId
+
+
+class ShrinkCause(Enum):
+    """Its values are what metrics show."""
+
+    RESTART = "restart"
+    """Its process stopped or began anew, and nothing that is committed asked for that: a crash, a
+    liveness probe, a pod that was deleted by hand."""
+    ROLL = "roll"
+    """A committed grant covers the restart of this broker."""
+    REASSIGN = "reassign"
+    """The broker is drained or no member any more, or this partition is moved off it."""
+    LAG = "lag"
+    """It fell behind its leader for longer than replica.lag.time.max.ms."""
+    FENCED = "fenced"
+    """It was silent for too long, or is proven dead."""
+    EVICTED = "evicted"
+    """Kubernetes took its pod away: node pressure, preemption, a taint, or the Eviction API."""
+    DISK = "disk"
+    """The disk does not take this log any more."""
+    UNKNOWN = "unknown"
+
+
+PLANNED = frozenset({ShrinkCause.ROLL, ShrinkCause.REASSIGN})
+"""What was asked for by something that is committed.  A pod that the Eviction API took away was
+asked for too (`kubectl drain`), within a disruption budget: only the operator can tell that."""
+
+_PREFIXES = (
+    ("fenced", ShrinkCause.FENCED),
+    ("metadata it does not understand", ShrinkCause.FENCED),
+    ("shutdown", ShrinkCause.RESTART),
+    ("registration", ShrinkCause.RESTART),
+    ("isrshrinklag", ShrinkCause.LAG),
+    ("storage", ShrinkCause.DISK),
+    ("reassignment", ShrinkCause.REASSIGN),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """A broker left an ISR."""
+
+    broker_id: BrokerId
+    cause: ShrinkCause
+
+
+def cause_of_record(text: str) -> ShrinkCause:
+    """By a record's own words."""
+    lowered = text.lower()
+    return next((c for start, c in _PREFIXES if lowered.startswith(start)), ShrinkCause.UNKNOWN)
+
+
+def covered_by(
+    image: ClusterImage, partition: Partition, broker_id: BrokerId
+) -> ShrinkCause | None:
+    """What is committed of this broker, or of this partition, that covers its leaving; else None.
+
+    How its process ended says nothing: a node under pressure, a preemption, a liveness probe and a
+    hand all send the same SIGTERM.
+    """
+    covered = covered_as_broker(image, broker_id)
+    if covered is None and broker_id not in partition.target:
+        return ShrinkCause.REASSIGN
+    return covered
+
+
+def covered_as_broker(image: ClusterImage, broker_id: BrokerId) -> ShrinkCause | None:
+    """What covers that this broker is away, whichever partition it is about."""
+    if broker_id in image.grants:
+        return ShrinkCause.ROLL
+    gone = bool(image.members) and broker_id not in image.members
+    return ShrinkCause.REASSIGN if gone or broker_id in image.leaving else None
+
+
+def seen_in_images(
+    old: ClusterImage, new: ClusterImage, before: Partition, after: Partition
+) -> Iterator[Left]:
+    """Who left the ISR of a partition, and why as far as its images tell: a broker does not see the
+    records in between."""
+    for broker_id in before.isr:
+        if broker_id in after.isr or broker_id not in after.replicas:
+            continue
+        cause = (
+            covered_by(old, before, broker_id)
+            or covered_by(new, before, broker_id)
+            or _state_tells(old, new, broker_id)
+        )
+        yield Left(broker_id=broker_id, cause=cause)
+
+
+def _state_tells(old: ClusterImage, new: ClusterImage, broker_id: BrokerId) -> ShrinkCause:
+    before, after = old.brokers.get(broker_id), new.brokers.get(broker_id)
+    if after is None:
+        return ShrinkCause.UNKNOWN
+    if after.shutting_down or (before is not None and before.broker_epoch != after.broker_epoch):
+        return ShrinkCause.RESTART
+    return ShrinkCause.FENCED if after.fenced else ShrinkCause.UNKNOWN

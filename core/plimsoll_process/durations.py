@@ -1,0 +1,38 @@
+"""How often something took how long: a histogram that costs one search in a short tuple.
+
+Filled on hot paths, read by metrics.  Pure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+class Durations:
+    """Only grows."""
+
+    __slots__ = ("counts", "sum_s")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_S) + 1)
+        self.sum_s = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """It took so long once."""
+        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.sum_s += seconds
+
+    def add(self, other: Durations) -> None:
+        """All that another has counted, too."""
+        self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
+        self.sum_s += other.sum_s
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Prometheus' cumulative buckets, the last one `+Inf`."""
+        total, found = 0, []
+        for bound, count in zip((*BOUNDS_S, "+Inf"), self.counts, strict=True):
+            total += count
+            found.append((str(bound), float(total)))
+        return found

@@ -1,0 +1,126 @@
+"""The metrics of a process, stated once: what each is called, means, is labelled with, and how many
+series it can have.
+
+Collectors take their families from a table, and docs/observability.md is made of the same rows.
+Names keep to Prometheus' conventions: base units, `_total` for counters (which the client library
+appends).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+Kind = Literal["counter", "gauge", "histogram"]
+Labels = TypeVar("Labels", bound=tuple[str, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRow:
+    """`series`: how many there can be, in words; of one process if nothing else is said."""
+
+    name: str
+    kind: Kind
+    text: str
+    labels: tuple[str, ...] = ()
+    series: str = "1"
+
+    @property
+    def shown_name(self) -> str:
+        """As Prometheus has it; a histogram's has endings of its own."""
+        return f"{self.name}_total" if self.kind == "counter" else self.name
+
+
+class MetricTable:
+    """Looks rows up; a name that is not there is a bug."""
+
+    def __init__(self, *rows: MetricRow) -> None:
+        self.rows = {row.name: row for row in rows}
+        assert len(self.rows) == len(rows), "each is stated once"
+
+    def _row(self, name: str, kind: Kind) -> MetricRow:
+        row = self.rows[name]
+        assert row.kind == kind, name
+        return row
+
+    # --- families that a collector fills ----------------------------------------------------------
+
+    def gauge(self, name: str, value: float) -> GaugeMetricFamily:
+        row = self._row(name, "gauge")
+        assert not row.labels, name
+        return GaugeMetricFamily(name, row.text, value=value)
+
+    def counter(self, name: str, value: float) -> CounterMetricFamily:
+        row = self._row(name, "counter")
+        assert not row.labels, name
+        return CounterMetricFamily(name, row.text, value=value)
+
+    def gauges(self, name: str, values: Mapping[Labels, float] | None = None) -> GaugeMetricFamily:
+        """By the row's labels, in their order."""
+        row = self._row(name, "gauge")
+        family = GaugeMetricFamily(name, row.text, labels=row.labels)
+        for labels, value in (values or {}).items():
+            family.add_metric(labels, value)
+        return family
+
+    def counters(
+        self, name: str, values: Mapping[Labels, float] | None = None
+    ) -> CounterMetricFamily:
+        row = self._row(name, "counter")
+        family = CounterMetricFamily(name, row.text, labels=row.labels)
+        for labels, value in (values or {}).items():
+            family.add_metric(labels, value)
+        return family
+
+    def histograms(self, name: str) -> HistogramMetricFamily:
+        row = self._row(name, "histogram")
+        return HistogramMetricFamily(name, row.text, labels=row.labels)
+
+    # --- metrics that count for themselves --------------------------------------------------------
+
+    def counting(self, name: str, registry: CollectorRegistry) -> Counter:
+        row = self._row(name, "counter")
+        return Counter(name, row.text, row.labels, registry=registry)
+
+    def observing(
+        self, name: str, registry: CollectorRegistry, buckets: Iterable[float]
+    ) -> Histogram:
+        row = self._row(name, "histogram")
+        return Histogram(name, row.text, row.labels, registry=registry, buckets=tuple(buckets))
+
+
+PROCESS_ROWS = (
+    MetricRow("process_cpu_seconds", "counter", "Processor time, user and system"),
+    MetricRow("process_resident_memory_bytes", "gauge", "Resident memory"),
+    MetricRow("process_virtual_memory_bytes", "gauge", "Virtual memory"),
+    MetricRow("process_start_time_seconds", "gauge", "When the process began, as a Unix time"),
+    MetricRow("process_open_fds", "gauge", "Open file descriptors"),
+    MetricRow("process_max_fds", "gauge", "File descriptors that it may have open"),
+    MetricRow("python_info", "gauge", "The interpreter",
+              ("implementation", "major", "minor", "patchlevel", "version")),
+    MetricRow("python_gc_objects_collected", "counter", "Objects that the garbage collector freed",
+              ("generation",), "3"),
+    MetricRow("python_gc_objects_uncollectable", "counter", "Objects that it could not collect",
+              ("generation",), "3"),
+    MetricRow("python_gc_collections", "counter", "Its runs", ("generation",), "3"),
+)  # fmt: skip
+"""What the client library's own collectors show."""
+
+
+def loop_rows(prefix: str) -> tuple[MetricRow, ...]:
+    """Of `loop_watch`.  `prefix`: of the names, with its underscore."""
+    return (
+        MetricRow(f"{prefix}loop_held_seconds", "histogram",
+                  "By how much timers ran late, because something held the event loop",
+                  series="13 buckets"),
+        MetricRow(f"{prefix}loop_held_seconds_max", "gauge",
+                  "The longest time that the event loop was held, of the last one to two minutes"),
+        MetricRow(f"{prefix}loop_held_cpu_seconds_max", "gauge",
+                  "The longest time that the event loop was held by computing, since the start"),
+        MetricRow(f"{prefix}loop_holds", "counter",
+                  "How often the event loop was held by computing for more than 50 ms"),
+    )  # fmt: skip

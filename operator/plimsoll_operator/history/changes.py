@@ -1,0 +1,251 @@
+"""What committed records changed about leaders, ISRs and replicas, as compact rows.  Pure.
+
+The archive keeps these rows when the log has gone on; `kubectl plimsoll why` shows them.  One row
+stands for all partitions of a topic that changed alike, as a record does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET
+
+from plimsoll_core.cluster import move_owners
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey, TopicObject
+from plimsoll_core.cluster.records import (
+    PartitionsChanged,
+    PartitionsCreated,
+    Record,
+    TopicCreated,
+    TopicRemoved,
+)
+from plimsoll_core.controller.kernel.partition_change import ranges
+from plimsoll_core.controller.moves import declared_moves, partition_move
+from plimsoll_core.controller.partitions import unclean_recovery
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.history import words
+
+Kind = Literal["created", "changed", "removed", "unknown"]
+Brokers = tuple[int, ...]
+
+A_CLIENT = "a client"
+CONTROLLER = "the controller"
+
+
+class ChangeRow(msgspec.Struct, frozen=True, array_like=True):
+    """Partitions of one topic that changed alike, by one record.
+
+    `offset`: the record's, in the metadata log.  `ms`: the controller's wall clock at the commit,
+    0 where nobody wrote it down.  `leader`, `isr`, `replicas`: (before, after), None: as it was; no
+    leader is None.  `epochs`: by how much the leader epoch grew.  `cause`: the record's own words;
+    `word`: the same in one of few.  `asked`: what asked for it, as far as the log says.
+    Kind "unknown": what was committed below `offset` is in no archive (`cause` says why).
+    """
+
+    offset: int
+    ms: int
+    kind: Kind
+    topic: str = ""
+    topic_id: str = ""
+    ranges: tuple[tuple[int, int], ...] = ()
+    leader: tuple[int | None, int | None] | None = None
+    isr: tuple[Brokers, Brokers] | None = None
+    replicas: tuple[Brokers, Brokers] | None = None
+    elr: Brokers | None = None
+    epochs: int = 0
+    cause: str = ""
+    word: str = ""
+    planned: bool = False
+    asked: str = ""
+
+    def holds(self, topic: str, partition: int) -> bool:
+        """Whether it is about this partition; what is unknown is about all."""
+        if self.kind == "unknown":
+            return True
+        ours = any(first <= partition <= last for first, last in self.ranges)
+        return self.topic == topic and (ours or self.kind == "removed")
+
+
+class _State(NamedTuple):
+    """What is told of a partition."""
+
+    leader: BrokerId | None
+    isr: tuple[BrokerId, ...]
+    replicas: tuple[BrokerId, ...]
+
+
+def relevant(records: Iterable[Record]) -> bool:
+    """Whether any of them changes what is told."""
+    return any(isinstance(r, PartitionsChanged | PartitionsCreated | TopicRemoved) for r in records)
+
+
+def changes(
+    old: ClusterImage, new: ClusterImage, records: Iterable[Record], ms: int
+) -> Iterator[ChangeRow]:
+    """The rows of one commit, which made `new` of `old`."""
+    walk = _Walk(old, new, ms)
+    for offset, record in enumerate(records, old.next_offset):
+        match record:
+            case TopicCreated():
+                walk.names[record.topic_id] = record.name
+                walk.objects[record.topic_id] = record.object
+            case PartitionsCreated():
+                yield from walk.created(offset, record)
+            case PartitionsChanged():
+                yield from walk.changed(offset, record)
+            case TopicRemoved():
+                yield walk.removed(offset, record)
+            case _:
+                pass
+
+
+class _Walk:
+    """One commit's records, in order: a later one changes what an earlier one made."""
+
+    def __init__(self, old: ClusterImage, new: ClusterImage, ms: int) -> None:
+        self._old = old
+        self._new = new
+        self._ms = ms
+        # Partitions that this commit has changed so far.
+        self._now: dict[PartitionKey, _State] = {}
+        # Topics that this commit made: their names, and the objects that declare them.
+        self.names: dict[UUID, str] = {}
+        self.objects: dict[UUID, TopicObject | None] = {}
+        self._movers: list[move_owners.Mover] | None = None
+
+    def created(self, offset: int, record: PartitionsCreated) -> Iterator[ChangeRow]:
+        alike: dict[_State, list[int]] = {}
+        rows = zip(record.replicas, record.isr, strict=True)
+        for index, (replicas, isr) in enumerate(rows, record.first):
+            state = _State(isr[0] if isr else None, isr, replicas)
+            self._now[PartitionKey(record.topic_id, index)] = state
+            alike.setdefault(state, []).append(index)
+        for state, indexes in alike.items():
+            yield self._change(
+                offset,
+                "created",
+                record,
+                ranges=ranges(indexes),
+                leader=(None, state.leader),
+                isr=((), state.isr),
+                replicas=((), state.replicas),
+                asked=self._declarer(record.topic_id),
+            )
+
+    def changed(self, offset: int, record: PartitionsChanged) -> Iterator[ChangeRow]:
+        stated = (record.leader, record.isr, record.replicas)
+        if all(field is UNSET for field in stated) and not record.leader_epoch_step:
+            return  # the ELR, min ISR, or a move that has not moved anything yet
+        alike: dict[_State | None, list[int]] = {}
+        for first, last in record.ranges:
+            for index in range(first, last + 1):
+                key = PartitionKey(record.topic_id, index)
+                before = self._state(key)
+                alike.setdefault(before, []).append(index)
+                self._now[key] = _after(before, record)
+        for before, indexes in alike.items():
+            yield self._row(offset, record, before, indexes)
+
+    def removed(self, offset: int, record: TopicRemoved) -> ChangeRow:
+        return self._change(offset, "removed", record)
+
+    def _row(
+        self, offset: int, record: PartitionsChanged, before: _State | None, indexes: list[int]
+    ) -> ChangeRow:
+        had = before or _State(None, (), ())
+        after = _after(before, record)
+        lost = tuple(b for b in had.isr if b not in after.isr and b in after.replicas)
+        key = PartitionKey(record.topic_id, indexes[0])
+        known = self._old.partitions.get(key)
+        led = had.leader if after.leader != had.leader else None
+        gone = lost or (() if led is None else (led,))
+        found = words.why(words.CommitImages(self._old, self._new), known, gone, record.cause)
+        return self._change(
+            offset,
+            "changed",
+            record,
+            ranges=ranges(indexes),
+            leader=None if after.leader == had.leader else (had.leader, after.leader),
+            isr=None if after.isr == had.isr else (had.isr, after.isr),
+            replicas=None if after.replicas == had.replicas else (had.replicas, after.replicas),
+            elr=None if record.elr is UNSET else record.elr,
+            epochs=record.leader_epoch_step,
+            word=found.word,
+            planned=found.planned,
+            asked=self._asked(record, key, had, lost),
+        )
+
+    def _change(self, offset: int, kind: Kind, record: Record, **rest: object) -> ChangeRow:
+        topic_id: UUID = record.topic_id  # type: ignore[union-attr]
+        fields: dict[str, object] = {
+            "offset": offset,
+            "ms": self._ms,
+            "kind": kind,
+            "topic": self._name(topic_id),
+            "topic_id": topic_id.hex,
+            "cause": record.cause,
+        }
+        return ChangeRow(**(fields | rest))  # type: ignore[arg-type]
+
+    def _state(self, key: PartitionKey) -> _State | None:
+        if (now := self._now.get(key)) is not None:
+            return now
+        found = self._old.partitions.get(key)
+        return None if found is None else _State(found.leader, found.isr, found.replicas)
+
+    def _name(self, topic_id: UUID) -> str:
+        if topic_id in self.names:
+            return self.names[topic_id]
+        found = self._old.topics.get(topic_id) or self._new.topics.get(topic_id)
+        return str(topic_id) if found is None else found.name
+
+    def _declarer(self, topic_id: UUID) -> str:
+        known = self._old.topics.get(topic_id)
+        holder = known.object if known is not None else self.objects.get(topic_id)
+        return A_CLIENT if holder is None else f"Topic {holder.namespace}/{holder.name}"
+
+    def _asked(
+        self,
+        record: PartitionsChanged,
+        key: PartitionKey,
+        had: _State,
+        lost: tuple[BrokerId, ...],
+    ) -> str:
+        """What asked for the change; empty where the log does not say."""
+        cause = record.cause
+        if cause in (declared_moves.CAUSE, unclean_recovery.NAMED):
+            return self._declarer(key.topic_id)
+        if cause == unclean_recovery.ASKED:
+            return A_CLIENT
+        if cause.startswith(partition_move.CAUSE):
+            return self._mover(key)
+        for broker in lost or (had.leader,):
+            if broker is None:
+                continue
+            if broker in self._old.grants:
+                revision = self._old.grants[broker].revision
+                return f"the granted restart of broker {broker} into revision {revision}"
+            if broker in self._old.leaving:
+                return f"the removal of broker {broker}"
+        if words.word_of(cause) in words.PROPOSED:
+            return f"the leader, broker {had.leader}"
+        return CONTROLLER if cause.startswith(("fenced on proof", "fenced after")) else ""
+
+    def _mover(self, key: PartitionKey) -> str:
+        """The object that moves the partition: as this commit begins it, or as it was begun."""
+        if self._movers is None:
+            self._movers = [*move_owners.running(self._new), *move_owners.running(self._old)]
+        found = move_owners.mover_of(self._movers, key)
+        return A_CLIENT if found is None else str(found)
+
+
+def _after(before: _State | None, record: PartitionsChanged) -> _State:
+    had = before or _State(None, (), ())
+    return _State(
+        had.leader if record.leader is UNSET else record.leader,
+        had.isr if record.isr is UNSET else record.isr,
+        had.replicas if record.replicas is UNSET else record.replicas,
+    )

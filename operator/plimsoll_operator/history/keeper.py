@@ -1,0 +1,238 @@
+"""Writes what was committed to the archive, off the commit path.
+
+A commit only appends to a bounded queue here.  A task of the term makes rows of it and stores them
+within `FLUSH_S`; before a snapshot gives up a part of the log, what that part says is stored.  What
+a term did not get to store is made again by the next one, of the log.  A failure of the archive, or
+a bug in this room, costs rows and never a commit: it is logged, counted, and tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from plimsoll_core.cluster.image import apply_all
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.records import Record
+from plimsoll_operator.controller.journal import first_image
+from plimsoll_operator.history import segments
+from plimsoll_operator.history.archive import Archive, ArchiveConflict, ArchiveUnavailable
+from plimsoll_operator.history.changes import ChangeRow, changes, relevant
+from plimsoll_operator.metalog.codec import decode_records
+from plimsoll_operator.metalog.interface import Batch, OpenedLog
+from plimsoll_process.waits import cancelled, set_within
+
+logger = logging.getLogger("plimsoll.history")
+
+FLUSH_S = 10.0
+AGAIN_S = 30.0
+SETTLE_S = 2.0
+COMMITS_MAX = 2_000
+WAITING_BYTES_MAX = 8 * 1024 * 1024
+"""Of rows that wait for a store that does not answer; then the oldest go."""
+WRITE_BYTES_MAX = 1024 * 1024
+"""Of rows that are added to the archive at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Commit:
+    old: ClusterImage
+    new: ClusterImage
+    records: tuple[Record, ...]
+    ms: int
+
+
+class _WaitingRow(NamedTuple):
+    """A row that is to be stored."""
+
+    offset: int
+    text: bytes
+
+
+class HistoryKeeper:
+    """`begin` with each term, then `run` as its task; the controller calls the others."""
+
+    def __init__(self, archive: Archive, cluster_id: UUID, now_ms: Callable[[], int]) -> None:
+        self._archive = archive
+        self._cluster_id = cluster_id
+        self._now_ms = now_ms
+        # Who waits until what is committed by now is stored.
+        self._settling: list[asyncio.Future[None]] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """A term begins: nothing is known from the one before."""
+        # The log as the term found it, until rows are made of it.
+        self._opened: OpenedLog | None = None
+        # Commits of which no rows are made yet.
+        self._commits: deque[_Commit] = deque()
+        # Up to where in the log commits were dropped, because too many waited.
+        self._dropped_to = 0
+        # Rows that are not stored yet, and their bytes.
+        self._lines: deque[_WaitingRow] = deque()
+        self._waiting_bytes = 0
+        # Up to where in the log the rows and the archive reach, and where what is committed ends.
+        self._end = 0
+        self._committed = 0
+        self._ready = False
+        self._wanted = asyncio.Event()
+
+    # --- on the commit path ---------------------------------------------------------------------
+
+    def opened(self, log: OpenedLog) -> None:
+        """The log as it was read before the term's first commit."""
+        self._opened = log
+        self._committed = log.tip.next_offset
+
+    def committed(self, old: ClusterImage, new: ClusterImage, records: tuple[Record, ...]) -> None:
+        """After a commit: remembers it, and nothing else."""
+        self._committed = new.next_offset
+        if not relevant(records):
+            return
+        self._commits.append(_Commit(old=old, new=new, records=records, ms=self._now_ms()))
+        if len(self._commits) > COMMITS_MAX:
+            self._dropped_to = self._commits.popleft().new.next_offset
+
+    # --- beside it ------------------------------------------------------------------------------
+
+    async def settle(self) -> bool:
+        """What is committed by now is stored; False: it could not be within `SETTLE_S`."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._settling.append(stored)
+        self._wanted.set()
+        await asyncio.wait([stored], timeout=SETTLE_S)
+        if not stored.done():
+            logger.warning("the history's archive is behind, and nothing waits for it")
+        return stored.done()
+
+    async def run(self) -> None:
+        """Until it is cancelled.  A bug in it ends the history of this term, and is logged."""
+        task = asyncio.ensure_future(self._run())
+        try:
+            await asyncio.wait([task])
+            logger.critical("a bug ends this term's history", exc_info=task.exception())
+            await asyncio.Event().wait()
+        finally:
+            await cancelled(task)
+
+    async def _run(self) -> None:
+        while True:
+            self._wanted.clear()
+            try:
+                await self._round()
+            except ArchiveConflict as error:
+                logger.info("another process writes to the history's archive: %s", error)
+                self._ready = False
+            except ArchiveUnavailable as error:
+                logger.warning("the history's archive is not written: %s", error)
+                self._ready = False
+                await asyncio.sleep(AGAIN_S)
+            await set_within(self._wanted, FLUSH_S)
+
+    async def _round(self) -> None:
+        settling, self._settling = self._settling, []
+        if not self._ready:
+            await self._archive.open()
+            self._ready = True
+            self._end = max(self._end, self._archive.end_offset)
+        await self._make_rows()
+        await self._store(forced=bool(settling))
+        for waiter in settling:
+            if not waiter.done():
+                waiter.set_result(None)
+        if await self._archive.drop_excess(self._now_ms()):
+            logger.info("the oldest part of the history is dropped")
+
+    async def _store(self, *, forced: bool) -> None:
+        """Rows in the order of the log; `forced`: that there are no more is stored, too."""
+        self._drop_stored()
+        while self._lines or (forced and self._end > self._archive.end_offset):
+            text, count = [], 0
+            for line in self._lines:
+                text.append(line.text)
+                count += len(line.text)
+                if count >= WRITE_BYTES_MAX:
+                    break
+            rest = len(self._lines) > len(text)
+            end = self._lines[len(text)].offset if rest else self._end
+            await self._archive.add(b"".join(text), len(text), end, self._now_ms())
+            for _ in text:
+                self._waiting_bytes -= len(self._lines.popleft().text)
+
+    def _drop_stored(self) -> None:
+        """What another writer has stored meanwhile."""
+        while self._lines and self._lines[0].offset < self._archive.end_offset:
+            self._waiting_bytes -= len(self._lines.popleft().text)
+
+    async def _make_rows(self) -> None:
+        if (log := self._opened) is not None:
+            async for row in replayed(log, self._cluster_id, self._end):
+                self._add(row)
+            self._opened = None
+            self._end = max(self._end, log.tip.next_offset)
+        while self._commits:
+            commit = self._commits.popleft()
+            if self._dropped_to > self._end:
+                self._add(_unknown(self._dropped_to, commit.ms, "too much changed at once"))
+            if commit.new.next_offset > self._end:
+                for row in changes(commit.old, commit.new, commit.records, commit.ms):
+                    self._add(row)
+                self._end = commit.new.next_offset
+            await asyncio.sleep(0)
+        self._end = max(self._end, self._committed)
+
+    def _add(self, row: ChangeRow) -> None:
+        line = _WaitingRow(row.offset, segments.line(row))
+        self._lines.append(line)
+        self._waiting_bytes += len(line.text)
+        if self._waiting_bytes <= WAITING_BYTES_MAX:
+            return
+        dropped = 0
+        while self._waiting_bytes > WAITING_BYTES_MAX // 2 and self._lines:
+            gone = self._lines.popleft()
+            self._waiting_bytes -= len(gone.text)
+            dropped = gone.offset
+        told = _unknown(dropped + 1, row.ms, "the archive could not be written for long")
+        self._lines.appendleft(_WaitingRow(told.offset, segments.line(told)))
+        self._waiting_bytes += len(self._lines[0].text)
+
+
+async def replayed(log: OpenedLog, cluster_id: UUID, since: int) -> AsyncIterator[ChangeRow]:
+    """The rows of what a log holds from offset `since` on; what it does not hold any more is said.
+
+    Lets others run between two batches."""
+    image = first_image(log, cluster_id)
+    if image.next_offset > since:
+        why = "no history was kept yet" if since == 0 else "it was not archived in time"
+        yield _unknown(image.next_offset, log.batches[0].written_ms if log.batches else 0, why)
+    if log.tip.next_offset <= since:
+        return
+    for whole in _wholes(log.batches):
+        records = tuple(record for batch in whole for record in decode_records(batch))
+        after = apply_all(image, records)
+        if after.next_offset > since and relevant(records):
+            for row in changes(image, after, records, whole[-1].written_ms):
+                if row.offset >= since:
+                    yield row
+        image = after
+        await asyncio.sleep(0)
+
+
+def _wholes(batches: tuple[Batch, ...]) -> list[tuple[Batch, ...]]:
+    """Single batches, and complete groups together."""
+    found: list[list[Batch]] = []
+    for batch in batches:
+        if found and batch.group is not None and found[-1][-1].group == batch.group:
+            found[-1].append(batch)
+        else:
+            found.append([batch])
+    return [tuple(whole) for whole in found]
+
+
+def _unknown(offset: int, ms: int, why: str) -> ChangeRow:
+    return ChangeRow(offset=offset, ms=ms, kind="unknown", cause=why)

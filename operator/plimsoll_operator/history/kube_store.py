@@ -1,0 +1,101 @@
+"""The archive on the API server: a ConfigMap a segment, which users read as any other.
+
+Without the label that children of a LogCluster carry: nobody looks at the cluster because of a
+write here.  Without an owner, like the metadata log: the history outlives a deleted LogCluster.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from uuid import UUID
+
+import msgspec
+
+from plimsoll_operator.api import labels
+from plimsoll_operator.history.archive import ArchiveConflict, ArchiveUnavailable
+from plimsoll_operator.history.segments import ArchiveSegment, Header, Stored, unreadable
+from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
+from plimsoll_operator.kube.port import KubeApi, Object
+from plimsoll_operator.kube.resources import CONFIG_MAPS
+
+HEADER = "header"
+ROWS = "rows"
+PART = "history"
+
+
+class KubeStore:
+    """`archive.SegmentStore` over the ConfigMaps of one cluster."""
+
+    def __init__(self, kube: KubeApi, namespace: str, cluster: str, cluster_id: UUID) -> None:
+        self._kube = kube
+        self._namespace = namespace
+        self._prefix = f"{cluster}-{labels.short_id(cluster_id)}-history"
+        self._labels = {
+            labels.NAME: "plimsoll",
+            labels.MANAGED_BY: "plimsoll-operator",
+            labels.LOG_CLUSTER_ID: str(cluster_id),
+            labels.LOG_PART: PART,
+        }
+        self._selector = f"{labels.LOG_CLUSTER_ID}={cluster_id},{labels.LOG_PART}={PART}"
+
+    async def stored(self) -> list[tuple[Stored, ArchiveSegment]]:
+        try:
+            found = await self._kube.list(
+                CONFIG_MAPS, self._namespace, label_selector=self._selector
+            )
+        except ApiError as error:
+            raise ArchiveUnavailable(error.message) from error
+        read = [one for item in found.items if (one := _read(item)) is not None]
+        return sorted(read, key=lambda one: one[0].header.sequence)
+
+    async def write(self, segment: ArchiveSegment, over: Stored | None) -> Stored:
+        name = f"{self._prefix}-{segment.header.sequence:06d}"
+        meta: Object = {"name": name, "namespace": self._namespace, "labels": self._labels}
+        if over is not None:
+            uid, _, version = over.version.partition(" ")
+            meta |= {"uid": uid, "resourceVersion": version}
+        manifest: Object = {
+            "apiVersion": CONFIG_MAPS.api_version,
+            "kind": CONFIG_MAPS.kind,
+            "metadata": meta,
+            "data": {HEADER: msgspec.json.encode(segment.header).decode()},
+            "binaryData": {ROWS: base64.b64encode(segment.packed).decode()},
+        }
+        send = self._kube.create if over is None else self._kube.replace
+        try:
+            body = await send(CONFIG_MAPS, manifest)
+        except (Conflict, NotFound) as error:
+            raise ArchiveConflict(error.message) from error
+        except ApiError as error:
+            raise ArchiveUnavailable(error.message) from error
+        size = len(segment.packed)
+        return Stored(header=segment.header, size=size, version=_version(body))
+
+    async def delete(self, stored: Stored) -> None:
+        name = f"{self._prefix}-{stored.header.sequence:06d}"
+        uid = stored.version.partition(" ")[0]
+        try:
+            await self._kube.delete(CONFIG_MAPS, self._namespace, name, uid=uid)
+        except (Conflict, NotFound):
+            return
+        except ApiError as error:
+            raise ArchiveUnavailable(error.message) from error
+
+
+def _version(body: Object) -> str:
+    meta = body["metadata"]
+    return f"{meta['uid']} {meta['resourceVersion']}"
+
+
+def _read(item: Object) -> tuple[Stored, ArchiveSegment] | None:
+    try:
+        header = msgspec.json.decode(item["data"][HEADER], type=Header)
+        packed = base64.b64decode(item["binaryData"][ROWS], validate=True)
+    except (KeyError, TypeError, msgspec.MsgspecError, binascii.Error):
+        by_name = unreadable(item["metadata"]["name"])
+        if by_name is None:
+            return None
+        header, packed = by_name, b""
+    stored = Stored(header=header, size=len(packed), version=_version(item))
+    return stored, ArchiveSegment(header=header, packed=packed)

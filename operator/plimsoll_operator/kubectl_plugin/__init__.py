@@ -1,0 +1,1 @@
+"""`kubectl plimsoll`: what a cluster is doing and why, for people."""

@@ -1,0 +1,290 @@
+"""The command `kubectl-plimsoll`, which `kubectl` runs as `kubectl plimsoll`.
+
+Standard output holds what was asked for, standard error why it could not be had.  Exit codes: 0, 1
+when it could not be had (or a Verification did not pass), 2 for bad arguments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import fields
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+
+from plimsoll_operator.kube.access import NoCluster
+from plimsoll_operator.kubectl_plugin import (
+    report_bundle,
+    shown,
+    verbs_cluster,
+    verbs_topics,
+    verbs_verify,
+)
+from plimsoll_operator.kubectl_plugin.problems import Problem
+from plimsoll_operator.kubectl_plugin.session import (
+    OPERATOR_NAMESPACE,
+    CommonOptions,
+    PluginSession,
+    connect,
+)
+from plimsoll_operator.kubectl_plugin.shown import Findings
+
+WATCH_S = 2.0
+HELP = "What a Plimsoll cluster is doing, and why. Reads through the API server of the kubeconfig."
+
+Act = Callable[[PluginSession], Awaitable[Findings]]
+
+app = typer.Typer(name="kubectl-plimsoll", no_args_is_help=True, help=HELP)
+
+
+class Format(Enum):
+    JSON = "json"
+    YAML = "yaml"
+
+
+def _common(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+# What every verb takes besides its own, in the order of `CommonOptions`.
+COMMON = (
+    _common(
+        "namespace",
+        Annotated[
+            str | None,
+            typer.Option("--namespace", "-n", help="The LogCluster's; default: the context's."),
+        ],
+        None,
+    ),
+    _common(
+        "cluster",
+        Annotated[
+            str | None,
+            typer.Option("--cluster", "-c", help="The LogCluster; default: the only one there."),
+        ],
+        None,
+    ),
+    _common(
+        "context",
+        Annotated[str | None, typer.Option(help="The kubeconfig's; default: the current one.")],
+        None,
+    ),
+    _common(
+        "kubeconfig",
+        Annotated[str | None, typer.Option(help="Default: $KUBECONFIG, ~/.kube/config.")],
+        None,
+    ),
+    _common(
+        "operator_namespace",
+        Annotated[
+            str,
+            typer.Option(envvar="PLIMSOLL_OPERATOR_NAMESPACE", help="Where the chart is."),
+        ],
+        OPERATOR_NAMESPACE,
+    ),
+    _common(
+        "output",
+        Annotated[
+            Format | None, typer.Option("--output", "-o", help="For programs; default: a table.")
+        ],
+        None,
+    ),
+    _common(
+        "watch",
+        Annotated[bool, typer.Option("--watch", "-w", help="Go on showing it, every 2 s.")],
+        False,
+    ),
+)
+
+
+def verb(name: str) -> Callable[[Callable[..., Act]], Callable[..., Act]]:
+    """Make a command of a function that takes the verb's own arguments."""
+
+    def register(make: Callable[..., Act]) -> Callable[..., Act]:
+        own = inspect.signature(make, eval_str=True).parameters.values()
+
+        def run(**given: Any) -> None:
+            output = given["output"]
+            wishes = CommonOptions(
+                **{field.name: given.pop(field.name) for field in fields(CommonOptions)}
+                | {"output": output.value if output else None}
+            )
+            _run(wishes, make(**given))
+
+        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+        signature = inspect.Signature([*parameters, *COMMON])
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+        run.__doc__ = make.__doc__
+        app.command(name)(run)
+        return make
+
+    return register
+
+
+Topic = Annotated[str, typer.Argument(help="A topic's name.")]
+
+
+@verb("status")
+def status() -> Act:
+    """The cluster on one screen."""
+    return verbs_cluster.status
+
+
+@verb("topics")
+def topics() -> Act:
+    """All topics, declared and made by clients."""
+    return verbs_topics.topics
+
+
+@verb("topic")
+def topic(topic: Topic) -> Act:
+    """One topic's partitions: leader, epoch, replicas, ISR, ELR, lag, size."""
+    return partial(verbs_topics.topic, name=topic)
+
+
+@verb("why")
+def why(
+    topic: Topic,
+    partition: Annotated[int, typer.Argument(min=0)],
+    since: Annotated[
+        str | None, typer.Option(help="30m, 2h, 3d, or a time; default: all there is.")
+    ] = None,
+) -> Act:
+    """Each change of a partition's leader and ISR: when, why, who asked."""
+    return partial(verbs_topics.why, name=topic, partition=partition, since=since)
+
+
+@verb("what-if")
+def what_if(broker: Annotated[list[int], typer.Argument(min=0)]) -> Act:
+    """What would be offline or under min ISR if these brokers went."""
+    return partial(verbs_cluster.what_if, brokers=broker)
+
+
+@verb("brokers")
+def brokers() -> Act:
+    """Each broker: state, rack, load, and what cannot do without it."""
+    return verbs_cluster.brokers
+
+
+@verb("blocked")
+def blocked() -> Act:
+    """What waits and until when, and objects that are not as they should be."""
+    return verbs_cluster.blocked
+
+
+@verb("adopt")
+def adopt(topic: Topic) -> Act:
+    """Print a Topic object for a topic that a client made: apply it, and it is declared."""
+    return partial(verbs_topics.adopt, name=topic)
+
+
+@verb("verify")
+def verify(
+    topic: Topic,
+    records: Annotated[int, typer.Option(min=1, help="How many to write.")] = 10_000,
+    rate: Annotated[int | None, typer.Option(min=1, help="Records a second at most.")] = None,
+    allow_existing: Annotated[
+        bool, typer.Option("--allow-existing", help="The topic may hold records already.")
+    ] = False,
+) -> Act:
+    """Make a Verification of a topic and follow it to its verdict."""
+    work = verbs_verify.Workload(
+        topic=topic, records=records, per_second=rate, allow_existing=allow_existing
+    )
+    return _Following(work)
+
+
+@verb("report")
+def report(
+    file: Annotated[
+        Path, typer.Option("--file", "-f", help="The archive; it must not exist.")
+    ] = Path("plimsoll-report.tar.gz"),
+) -> Act:
+    """Write an archive for a bug report: what is shown here, objects, Events; no secrets."""
+    return partial(report_bundle.bundle, path=file)
+
+
+class _Following:
+    """`verify`: begins once, then shows how far it is until it is over."""
+
+    follows = True
+
+    def __init__(self, work: verbs_verify.Workload) -> None:
+        self._work = work
+        self._name = ""
+
+    async def __call__(self, session: PluginSession) -> Findings:
+        if not self._name:
+            self._name = await verbs_verify.begin(session, self._work)
+        return await verbs_verify.progress(session, self._name)
+
+
+def _run(wishes: CommonOptions, act: Act) -> None:
+    try:
+        code = asyncio.run(_show(wishes, act))
+    except (Problem, NoCluster) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+    raise typer.Exit(code)
+
+
+async def _show(wishes: CommonOptions, act: Act) -> int:
+    session = await connect(wishes)
+    try:
+        if wishes.watch or getattr(act, "follows", False):
+            return await _follow(session, wishes, act)
+        found = await act(session)
+        _print(found, wishes.output)
+        return found.code
+    finally:
+        await session.close()
+
+
+async def _follow(session: PluginSession, wishes: CommonOptions, act: Act) -> int:
+    """A live view on a terminal; elsewhere, what differs from what was printed last."""
+    console = shown.console()
+    last: str | None = None
+    live = console.is_terminal and wishes.output is None
+    with Live(console=console, auto_refresh=False, transient=False) as view:
+        while True:
+            found = await act(session)
+            if live:
+                view.update(shown.group(found), refresh=True)
+            else:
+                said = shown.as_text(found.data, wishes.output or "json")
+                if said != last:
+                    _print(found, wishes.output)
+                last = said
+            if found.over:
+                return found.code
+            await asyncio.sleep(WATCH_S)
+
+
+def _print(found: Findings, output: str | None) -> None:
+    if output is not None:
+        typer.echo(shown.as_text(found.data, output))
+    elif found.raw:
+        typer.echo(found.raw, nl=False)
+    else:
+        shown.console().print(shown.group(found))
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """The entry point."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

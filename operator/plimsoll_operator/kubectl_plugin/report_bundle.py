@@ -1,0 +1,168 @@
+"""`report`: one archive with what a bug report needs, and no secret.
+
+Every file is chosen by name; Secrets are never read.  Of objects, managed fields and what `kubectl
+apply` noted are left out, and the values of all fields whose name says that they are secret.  No
+logs of containers, no records of topics.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tarfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import yaml
+
+from plimsoll_operator.api import labels
+from plimsoll_operator.kube.errors import ApiError
+from plimsoll_operator.kube.port import HttpRequest, Object
+from plimsoll_operator.kube.resources import (
+    CORE_EVENTS,
+    LOG_CLUSTERS,
+    PODS,
+    STATEFUL_SETS,
+    USER_KINDS,
+    VOLUME_CLAIMS,
+    Kind,
+)
+from plimsoll_operator.kubectl_plugin import archive_client
+from plimsoll_operator.kubectl_plugin.problems import Problem, told
+from plimsoll_operator.kubectl_plugin.session import PluginSession
+from plimsoll_operator.kubectl_plugin.shown import Findings, line
+from plimsoll_operator.shipped_files import installed_version
+
+HIDDEN = "(left out)"
+ROWS_MAX = 20_000
+"""Of the history, the newest."""
+_SECRET = re.compile(
+    r"passw|secret|token|credential|jaas|private|keystore|truststore|api.?key", re.IGNORECASE
+)
+_NOT_SECRET = frozenset(
+    {"imagePullSecrets", "automountServiceAccountToken", "secretName", "tokenExpirationSeconds"}
+)
+_VIEWS = ("", "/brokers", "/topics")
+
+
+class ReportFile(NamedTuple):
+    """One file of the bundle."""
+
+    name: str
+    content: bytes
+
+
+async def bundle(session: PluginSession, path: Path) -> Findings:
+    """Write the archive.  What cannot be read is named in it, and is no failure."""
+    missing: list[str] = []
+    files = [file async for file in _files(session, missing)]
+    if missing:
+        files.append(ReportFile("missing.txt", "".join(f"{one}\n" for one in missing).encode()))
+    try:
+        _write(path, files)
+    except OSError as error:
+        raise Problem(f"{path} cannot be written: {error.strerror}.") from error
+    names = [file.name for file in files]
+    text = f"{path}: {len(files)} files. Look through them before you send them anywhere."
+    parts = [line(text), *(line(f"  {name}") for name in names)]
+    parts += [line(f"Not read: {one}") for one in missing]
+    return Findings(data={"path": str(path), "files": names, "missing": missing}, parts=parts)
+
+
+async def _files(session: PluginSession, missing: list[str]) -> AsyncIterator[ReportFile]:
+    yield ReportFile("versions.json", _json(await _versions(session)))
+    for view in _VIEWS:
+        name = f"view{view.replace('/', '-') or '-cluster'}.json"
+        try:
+            yield ReportFile(name, _json(await session.see(view)))
+        except Problem as error:
+            missing.append(f"{name}: {error}")
+    try:
+        archived = await archive_client.read(session)
+        rows = archived.rows[-ROWS_MAX:]
+        yield ReportFile("history.jsonl", b"\n".join(msgspec.json.encode(row) for row in rows))
+        missing += archived.notes
+    except Problem as error:
+        missing.append(f"history: {error}")
+    for kind in (*USER_KINDS, STATEFUL_SETS, PODS, VOLUME_CLAIMS, CORE_EVENTS):
+        try:
+            found = [_cleaned(kind, body) for body in await session.objects(kind)]
+        except Problem as error:
+            missing.append(str(error))
+            continue
+        yield ReportFile(f"objects/{kind.plural}.yaml", _yaml(found))
+
+
+async def _versions(session: PluginSession) -> Object:
+    try:
+        answer = await session.transport.send(HttpRequest(method="GET", path="/version"))
+        server = msgspec.json.decode(answer.body).get("gitVersion", "")
+    except (ApiError, msgspec.MsgspecError, AttributeError) as error:
+        server = told(error) if isinstance(error, ApiError) else "unknown"
+    return {
+        "kubectl-plimsoll": installed_version(),
+        "kubernetes": server,
+        "cluster": session.status.get("versions"),
+    }
+
+
+def _cleaned(kind: Kind, body: Object) -> Object:
+    found: Object = redacted(body)
+    meta = found.get("metadata") or {}
+    meta.pop("managedFields", None)
+    (meta.get("annotations") or {}).pop(labels.LAST_APPLIED, None)
+    if kind is PODS:
+        for container in _containers(found):
+            container.pop("env", None)
+            container.pop("args", None)
+            container.pop("command", None)
+    if kind is LOG_CLUSTERS:
+        return found
+    return {name: found[name] for name in found if name != "data"}
+
+
+def _containers(body: Object) -> list[Object]:
+    spec = body.get("spec") or {}
+    return [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+
+
+def redacted(value: Any) -> Any:
+    """A copy without the values of fields whose name says that they are secret."""
+    if isinstance(value, dict):
+        if _names_a_secret(value.get("name")) and "value" in value:
+            value = {**value, "value": HIDDEN}
+        return {
+            key: HIDDEN if _names_a_secret(key) and _is_value(found) else redacted(found)
+            for key, found in value.items()
+        }
+    return [redacted(one) for one in value] if isinstance(value, list) else value
+
+
+def _names_a_secret(name: Any) -> bool:
+    return isinstance(name, str) and name not in _NOT_SECRET and bool(_SECRET.search(name))
+
+
+def _is_value(found: Any) -> bool:
+    return isinstance(found, str | bytes | int | float) and not isinstance(found, bool)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(redacted(msgspec.to_builtins(value)), indent=2).encode()
+
+
+def _yaml(found: list[Object]) -> bytes:
+    return yaml.safe_dump_all(found, sort_keys=False, allow_unicode=True).encode()
+
+
+def _write(path: Path, files: list[ReportFile]) -> None:
+    root = path.name.removesuffix(".tar.gz")
+    with tarfile.open(path, "x:gz") as archive:
+        for file in files:
+            entry = tarfile.TarInfo(f"{root}/{file.name}")
+            entry.size, entry.mtime, entry.mode = len(file.content), int(time.time()), 0o600
+            archive.addfile(entry, io.BytesIO(file.content))
+    path.chmod(0o600)

@@ -1,0 +1,158 @@
+"""One run of `kubectl plimsoll`: the kubeconfig's API server, and the LogCluster that is meant.
+
+Either a real API server, or the one of `plimsoll local`, which serves the operator's view itself.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from plimsoll_operator.api.cluster_ids import cluster_id
+from plimsoll_operator.api.load import Unreadable, from_object
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.kube.access import from_kubeconfig, namespace_of
+from plimsoll_operator.kube.errors import ApiError
+from plimsoll_operator.kube.kube_client import Kube
+from plimsoll_operator.kube.official import OfficialTransport
+from plimsoll_operator.kube.port import HttpRequest, Object, Transport
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS, Kind
+from plimsoll_operator.kubectl_plugin.problems import Problem, told
+from plimsoll_operator.kubectl_plugin.view_client import LocalView, ProxiedView, ViewClient
+
+OPERATOR_NAMESPACE = "plimsoll-system"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommonOptions:
+    """The options that every verb has."""
+
+    namespace: str | None
+    cluster: str | None
+    context: str | None
+    kubeconfig: str | None
+    operator_namespace: str
+    output: str | None
+    watch: bool
+
+
+class PluginSession:
+    """`kube` and `transport`: the same API server.  Close it."""
+
+    def __init__(self, transport: Transport, view: ViewClient, namespace: str) -> None:
+        self.transport = transport
+        self.kube = Kube(transport)
+        self.view = view
+        self.namespace = namespace
+        self._wanted: str | None = None
+        self._found: LogCluster | None = None
+        self._body: Object = {}
+
+    async def close(self) -> None:
+        await self.transport.close()
+
+    async def choose(self, name: str | None) -> None:
+        """The LogCluster `name`, or the only one in the namespace.  Raises `Problem`."""
+        self._wanted = name
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Read the LogCluster again."""
+        bodies = await self.objects(LOG_CLUSTERS)
+        names = [body["metadata"]["name"] for body in bodies]
+        if self._wanted is None and len(bodies) != 1:
+            which = f"-c names one of: {', '.join(names)}." if names else "There is none."
+            raise Problem(f"There are {len(bodies)} LogClusters in {self.namespace}. {which}")
+        for body in bodies:
+            if self._wanted in (None, body["metadata"]["name"]):
+                self._body = body
+                self._found = _typed(body)
+                return
+        raise Problem(f"There is no LogCluster {self._wanted} in the namespace {self.namespace}.")
+
+    @property
+    def cluster(self) -> LogCluster:
+        assert self._found is not None, "chosen before a verb runs"
+        return self._found
+
+    @property
+    def cluster_body(self) -> Object:
+        """The LogCluster as the API server has it."""
+        return self._body
+
+    @property
+    def status(self) -> Object:
+        return dict(self._body.get("status") or {})
+
+    @property
+    def cluster_id(self) -> str:
+        return str(cluster_id(self.cluster))
+
+    async def objects(self, kind: Kind) -> list[Object]:
+        """Of the namespace.  Raises `Problem`."""
+        try:
+            return list((await self.kube.list(kind, self.namespace)).items)
+        except ApiError as error:
+            raise Problem(f"{kind.plural} of {self.namespace}: {told(error)}") from error
+
+    async def topic_objects(self) -> list[Object]:
+        """The Topics of this namespace that are declared on the cluster."""
+        name = self.cluster.metadata.name
+        found = []
+        for body in await self.objects(TOPICS):
+            reference = body["spec"].get("clusterRef") or {}
+            here = reference.get("namespace") in (None, self.namespace)
+            if here and reference.get("name") == name:
+                found.append(body)
+        return found
+
+    async def see(self, path: str = "", **params: str) -> Any:
+        """The operator's view of the cluster.  Raises `ViewUnavailable`, `Problem`."""
+        namespace, name = self.cluster.key
+        return await self.view.get(f"/v1/clusters/{namespace}/{name}{path}", params)
+
+
+def _typed(body: Object) -> LogCluster:
+    try:
+        return from_object(body, LogCluster)
+    except Unreadable as error:
+        name = body["metadata"]["name"]
+        raise Problem(f"LogCluster {name} cannot be read by this release: {error}") from error
+
+
+async def connect(wishes: CommonOptions) -> PluginSession:
+    """Raises `Problem` and `NoCluster`."""
+    paths = wishes.kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
+    access = await from_kubeconfig(paths, wishes.context)
+    namespace = wishes.namespace or namespace_of(paths, wishes.context)
+    transport = OfficialTransport(access)
+    try:
+        local = await _serves_views(transport)
+    except ApiError as error:
+        await transport.close()
+        raise Problem(f"The API server does not answer: {told(error)}") from error
+    view: ViewClient = (
+        LocalView(transport) if local else ProxiedView(transport, wishes.operator_namespace)
+    )
+    session = PluginSession(transport, view, namespace)
+    try:
+        await session.choose(wishes.cluster)
+    except Problem:
+        await session.close()
+        raise
+    return session
+
+
+async def _serves_views(transport: Transport) -> bool:
+    """Whether it is the API server of `plimsoll local`."""
+    answer = await transport.send(HttpRequest(method="GET", path="/v1/clusters"))
+    if answer.status != 200:
+        return False
+    try:
+        return "clusters" in msgspec.json.decode(answer.body, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return False

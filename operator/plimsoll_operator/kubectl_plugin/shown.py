@@ -1,0 +1,91 @@
+"""How `kubectl plimsoll` shows what it found: tables for people, JSON or YAML for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import yaml
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+WIDTH = 220
+"""Of what is written into a pipe or a file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """`data`: for programs; `parts`: for people, one below the other, or `raw`, which is printed as
+    it is.  `over`: there is nothing more to watch.  `code`: the exit code."""
+
+    data: Any
+    parts: Sequence[RenderableType]
+    raw: str = ""
+    over: bool = False
+    code: int = 0
+
+
+def as_text(data: Any, output: str) -> str:
+    """`output`: json or yaml."""
+    plain = msgspec.to_builtins(data)
+    if output == "json":
+        return json.dumps(plain, indent=2, ensure_ascii=False)
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100).rstrip()
+
+
+def group(shown: Findings) -> Group:
+    return Group(*shown.parts)
+
+
+def console() -> Console:
+    found = Console(highlight=False)
+    return found if found.is_terminal else Console(highlight=False, width=WIDTH)
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """As `kubectl get` shows one: titles in capitals, no lines."""
+    made = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for title in titles:
+        made.add_column(title.upper(), overflow="fold")
+    for row in rows:
+        made.add_row(*[cell if isinstance(cell, Text) else text(cell) for cell in row])
+    return made
+
+
+def text(value: Any) -> Text:
+    """A cell; what is not known, or empty, is a dash."""
+    if isinstance(value, list | tuple):
+        value = ",".join(map(str, value))
+    return Text("-" if value in (None, "") else str(value))
+
+
+def warned(value: Any, bad: Any) -> Text:
+    """The cell in red where `bad`."""
+    found = text(value)
+    if bad:
+        found.stylize("bold red")
+    return found
+
+
+def heading(words: str) -> Text:
+    return Text(f"\n{words}", style="bold")
+
+
+def line(words: str, *, bad: bool = False) -> Text:
+    return Text(words, style="bold red" if bad else "")
+
+
+def size(count: int | None) -> str | None:
+    """Bytes in the largest unit that leaves at least one."""
+    if count is None:
+        return None
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"

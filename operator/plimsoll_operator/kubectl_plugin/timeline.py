@@ -1,0 +1,140 @@
+"""One partition's history as people read it: when, what, why, and who asked.  Pure.
+
+The rows come from the archive; the leader epoch of each is counted back from the present one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from plimsoll_operator.api.conditions import milliseconds, timestamp
+from plimsoll_operator.history.changes import ChangeRow
+from plimsoll_operator.kubectl_plugin.problems import Problem
+
+_SPAN = re.compile(r"(\d+)(s|m|h|d)")
+_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One change of a partition.  `time`: None where the log does not say.  `why`: one of few
+    words; `cause`: the record's own.  `leader_epoch`: after it; None when the present one is not
+    known."""
+
+    time: str | None
+    what: str
+    leader: int | None = None
+    isr: list[int] | None = None
+    leader_epoch: int | None = None
+    why: str = ""
+    planned: bool = False
+    cause: str = ""
+    asked: str = ""
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedPartition:
+    """Which partition, since when (milliseconds since 1970), and its leader epoch now."""
+
+    topic: str
+    partition: int
+    since_ms: int = 0
+    leader_epoch: int | None = None
+
+
+def since(text: str | None, now_ms: int) -> int:
+    """`2h`, `3d` or a time such as 2026-11-24T12:00:00Z.  Raises `Problem`."""
+    if not text:
+        return 0
+    if found := _SPAN.fullmatch(text):
+        return now_ms - int(found[1]) * _UNIT_MS[found[2]]
+    try:
+        at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise Problem(f"--since {text}: give a span (30m, 2h, 3d) or a time.") from None
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def timeline(rows: Iterable[ChangeRow], asked: AskedPartition) -> list[Moment]:
+    """The partition's changes, oldest first."""
+    ours = {row for row in rows if row.holds(asked.topic, asked.partition)}
+    made = max((row.offset for row in ours if row.kind == "created"), default=0)
+    ours = {row for row in ours if row.kind != "unknown" or row.offset > made}
+    found: list[Moment] = []
+    epoch = asked.leader_epoch
+    # Of a topic that was made again under its name, the epochs are its own.
+    latest = max((row for row in ours if row.topic_id), key=_place, default=None)
+    for row in sorted(ours, key=_place, reverse=True):
+        same = latest is not None and row.topic_id == latest.topic_id
+        known = epoch if same and row.kind != "removed" else None
+        if not row.ms or row.ms >= asked.since_ms:
+            found.append(_moment(row, known))
+        if epoch is not None and same:
+            epoch -= row.epochs
+    found.reverse()
+    return found
+
+
+def _place(row: ChangeRow) -> int:
+    return row.offset
+
+
+def _moment(row: ChangeRow, epoch: int | None) -> Moment:
+    return Moment(
+        time=timestamp(row.ms) if row.ms else None,
+        what=_what(row),
+        leader=None if row.leader is None else row.leader[1],
+        isr=None if row.isr is None else list(row.isr[1]),
+        leader_epoch=epoch,
+        why=row.word,
+        planned=row.planned,
+        cause=row.cause,
+        asked=row.asked,
+        offset=row.offset,
+    )
+
+
+def _what(row: ChangeRow) -> str:
+    if row.kind == "unknown":
+        return "What came before is not known."
+    if row.kind == "removed":
+        return "The topic was removed."
+    parts = []
+    if row.kind == "created" and row.leader and row.isr:
+        return f"Created: leader {_broker(row.leader[1])}, ISR {_brokers(row.isr[1])}."
+    if row.leader is not None:
+        parts.append(f"leader {_broker(row.leader[0])} → {_broker(row.leader[1])}")
+    if row.isr is not None:
+        before, after = row.isr
+        parts.append(f"ISR {_brokers(before)} → {_brokers(after)}{_difference(before, after)}")
+    if row.replicas is not None:
+        parts.append(f"replicas {_brokers(row.replicas[0])} → {_brokers(row.replicas[1])}")
+    return "; ".join(parts) or "a new term of the same leader"
+
+
+def _difference(before: tuple[int, ...], after: tuple[int, ...]) -> str:
+    left = [f"-{b}" for b in before if b not in after]
+    joined = [f"+{b}" for b in after if b not in before]
+    return f" ({' '.join(left + joined)})" if left or joined else ""
+
+
+def _broker(broker: int | None) -> str:
+    return "none" if broker is None else str(broker)
+
+
+def _brokers(brokers: tuple[int, ...]) -> str:
+    return f"[{','.join(map(str, brokers))}]"
+
+
+def age(stamp: str, now_ms: int) -> str:
+    """How long ago, as `kubectl` shows it: 41s, 7m, 3h, 5d."""
+    seconds = max(0, now_ms - milliseconds(stamp)) // 1000
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

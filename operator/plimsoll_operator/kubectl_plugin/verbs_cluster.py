@@ -1,0 +1,221 @@
+"""The verbs about the cluster as a whole: status, brokers, blocked, what-if."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import RenderableType
+
+from plimsoll_core.phrasing import brokers_text
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.resources import USER_KINDS, Kind
+from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
+from plimsoll_operator.kubectl_plugin.session import PluginSession
+from plimsoll_operator.kubectl_plugin.shown import Findings, heading, line, table, warned
+
+GOOD = {"Ready": "True"}
+"""A condition's status when all is well; of the others that is False, or does not matter."""
+BAD = ("Stalled", "Blocked")
+ROWS_MAX = 20
+
+
+async def status(session: PluginSession) -> Findings:
+    """The cluster on one screen: what the operator says now, and what its object shows."""
+    await session.refresh()
+    shown, namespace = session.status, session.namespace
+    name = session.cluster.metadata.name
+    conditions = shown.get("conditions") or []
+    parts: list[RenderableType] = [line(f"LogCluster {namespace}/{name}")]
+    view = None
+    try:
+        view = await session.see()
+    except ViewUnavailable as error:
+        parts.append(line(f"{error} This is what the object showed last.", bad=True))
+    parts += [table(("condition", "status", "reason", "message"), _conditions(conditions))]
+    parts += _counts(view, shown)
+    if view is not None:
+        parts += _now(view)
+    if blocked := shown.get("blocked"):
+        parts += [heading("Blocked"), _blocked_table(blocked)]
+    data = {"namespace": namespace, "cluster": name, "view": view, "status": shown}
+    return Findings(data=data, parts=parts)
+
+
+def _conditions(conditions: Sequence[Object]) -> list[list[Any]]:
+    return [
+        [one["type"], warned(one["status"], _is_bad(one)), one["reason"], one["message"]]
+        for one in conditions
+        if one["type"] in GOOD or _is_bad(one) or one["status"] == "True"
+    ]
+
+
+def _is_bad(one: Object) -> bool:
+    if one["type"] in GOOD:
+        return bool(one["status"] != GOOD[one["type"]])
+    return one["type"] in BAD and one["status"] == "True"
+
+
+def _counts(view: Any, status: Object) -> list[RenderableType]:
+    """By the view, which is newer; else by the status."""
+    found = view or status
+    brokers, partitions = found.get("brokers") or {}, found.get("partitions") or {}
+    if not brokers:
+        return []
+    log = status.get("metadataLog") or {}
+    epoch = view["controllerEpoch"] if view else log.get("controllerEpoch")
+    offset = view["offset"] if view else log.get("offset")
+    fenced, offline = brokers.get("fenced", 0), partitions.get("offline", 0)
+    under = partitions.get("underMinISR", 0)
+    rows: list[list[Any]] = [
+        ["brokers ready", f"{brokers.get('ready', 0)} of {brokers.get('desired', 0)}"],
+        ["brokers fenced", warned(fenced, fenced)],
+        ["partitions", partitions.get("total", 0)],
+        ["partitions offline", warned(offline, offline)],
+        ["under min ISR", warned(under, under)],
+        ["at min ISR", partitions.get("atMinISR", 0)],
+        ["controller epoch, offset", f"{epoch}, {offset}"],
+    ]
+    if view:
+        rows += [
+            ["led by", view["operator"]],
+            ["topics", f"{view['topics']}, {view['clientMade']} of them made by clients"],
+        ]
+    return [heading("Now" if view else "As shown last"), table(("what", "value"), rows)]
+
+
+def _now(view: Any) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for broker, revision in view["restarting"].items():
+        parts.append(line(f"Broker {broker} is being restarted into revision {revision}."))
+    parts += [line(f"{mover} moves partitions.") for mover in view["moving"]]
+    if view["unhealthyTotal"]:
+        rows = view["unhealthy"][:ROWS_MAX]
+        parts += [
+            heading(f"Without a full ISR: {view['unhealthyTotal']}"),
+            table(
+                ("topic", "partition", "leader", "isr", "replicas", "margin", "cause", "waits for"),
+                [
+                    [
+                        row["topic"],
+                        row["partition"],
+                        warned("none" if row["leader"] is None else row["leader"],
+                               row["leader"] is None),
+                        row["isr"],
+                        row["replicas"],
+                        warned(row["margin"], row["margin"] < 0),
+                        row["cause"],
+                        row["waitsFor"],
+                    ]
+                    for row in rows
+                ],
+            ),
+        ]  # fmt: skip
+    return parts
+
+
+async def brokers(session: PluginSession) -> Findings:
+    """Each broker: state, rack, load, and what cannot do without it."""
+    rows = (await session.see("/brokers"))["brokers"]
+    titles = (
+        "broker", "state", "rack", "release", "leaders", "replicas", "in isr", "indispensable",
+        "heard", "behind", "note",
+    )  # fmt: skip
+    shown = table(titles, [_broker(row) for row in rows])
+    return Findings(data={"brokers": rows}, parts=[shown])
+
+
+def _broker(row: Any) -> list[Any]:
+    notes = [word for word in ("leaving", "restarting") if row[word]]
+    heard = row["heardMsAgo"]
+    return [
+        row["broker"],
+        warned(row["state"], row["state"] != "Active"),
+        row["rack"],
+        row["release"],
+        row["leaders"],
+        row["replicas"],
+        row["inIsr"],
+        row["indispensable"],
+        None if heard is None else f"{heard / 1000:.1f}s ago",
+        row["metadataBehind"],
+        ", ".join(notes),
+    ]
+
+
+async def blocked(session: PluginSession) -> Findings:
+    """What waits and until when, and every object that is not as it should be."""
+    await session.refresh()
+    waiting = session.status.get("blocked") or []
+    unready: list[Object] = []
+    for kind in USER_KINDS:
+        unready += [found for body in await session.objects(kind) for found in _unready(kind, body)]
+    parts: list[RenderableType] = []
+    if waiting:
+        parts += [_blocked_table(waiting)]
+    if unready:
+        titles = ("object", "condition", "reason", "since", "message")
+        rows = [[one["object"], one["condition"], one["reason"], one["since"], one["message"]]
+                for one in unready]  # fmt: skip
+        parts += [heading("Objects"), table(titles, rows)]
+    if not parts:
+        parts = [line("Nothing is blocked.")]
+    return Findings(data={"blocked": waiting, "objects": unready}, parts=parts)
+
+
+def _unready(kind: Kind, body: Object) -> list[Object]:
+    name = f"{kind.kind}/{body['metadata']['name']}"
+    return [
+        {
+            "object": name,
+            "condition": f"{one['type']}={one['status']}",
+            "reason": one["reason"],
+            "since": one.get("lastTransitionTime"),
+            "message": one["message"],
+        }
+        for one in (body.get("status") or {}).get("conditions") or ()
+        if _is_bad(one) and one["reason"] != "Completed"
+    ]
+
+
+def _blocked_table(rows: Sequence[Object]) -> RenderableType:
+    titles = ("action", "broker", "topic", "partition", "reason", "since", "until")
+    return table(titles, [[row.get(title) for title in titles] for row in rows])
+
+
+async def what_if(session: PluginSession, brokers: Sequence[int]) -> Findings:
+    """What would be offline or under min ISR if these brokers went now, at once."""
+    found = await session.see("/what-if", brokers=",".join(map(str, brokers)))
+    if found["unknown"]:
+        raise Problem(f"There is no {brokers_text(found['unknown'])}.")
+    text = (
+        f"Without {brokers_text(found['brokers'])}:"
+        f" {found['offline']} partitions offline, {found['underMinISR']} under min ISR,"
+        f" {found['leadersThatMove']} leaderships move."
+    )
+    parts: list[RenderableType] = [line(text, bad=bool(found["offline"]))]
+    for title, key, count in (
+        ("Offline", "offlinePartitions", found["offline"]),
+        ("Under min ISR: writes with acks=all are refused", "underPartitions",
+         found["underMinISR"]),
+    ):  # fmt: skip
+        if rows := found[key]:
+            more = f" (the first {len(rows)} of {count})" if count > len(rows) else ""
+            parts += [heading(title + more), _affected(rows)]
+    return Findings(data=found, parts=parts)
+
+
+def _affected(rows: Sequence[Any]) -> RenderableType:
+    return table(
+        ("topic", "partition", "left in isr", "min isr", "note"),
+        [
+            [
+                row["topic"],
+                row["partition"],
+                row["leftInIsr"],
+                row["minIsr"],
+                "so already" if row["already"] else "",
+            ]
+            for row in rows
+        ],
+    )

@@ -1,0 +1,166 @@
+"""Reads the operator's HTTP view, through the API server.
+
+The API server's pod proxy brings a request to the operator's pod.  It takes `Authorization` away,
+so a token goes along in a header of the view's own: one that the API server makes for the chart's
+ServiceAccount `…-view`, good for ten minutes and for nothing but this view.  The person's own
+credentials never leave the connection to the API server.
+Source: docs/design/20261124-the-operators-view.md.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from plimsoll_operator.api import labels
+from plimsoll_operator.kube.errors import ApiError, answered
+from plimsoll_operator.kube.kube_client import Kube
+from plimsoll_operator.kube.port import HttpRequest, HttpResponse, Object, Transport
+from plimsoll_operator.kube.resources import PODS
+from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable, told
+
+NOT_LEADING = "NotLeading"
+TOKEN_SECONDS = 600
+SPARE_SECONDS = 60
+OPERATORS = f"{labels.NAME}=plimsoll,{labels.COMPONENT}=operator"
+
+
+class ViewClient(Protocol):
+    async def get(self, path: str, params: Mapping[str, str]) -> Any:
+        """JSON.  Raises `ViewUnavailable`; `Problem` where the question itself is refused."""
+
+
+class LocalView:
+    """The view of `plimsoll local`: on the same port as its API server."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def get(self, path: str, params: Mapping[str, str]) -> Any:
+        try:
+            answer = await self._transport.send(
+                HttpRequest(method="GET", path=path, params=dict(params))
+            )
+        except ApiError as error:
+            raise ViewUnavailable(f"The local cluster does not answer: {told(error)}") from error
+        return _content(answer)
+
+
+class ProxiedView:
+    """The view of whichever of the operator's pods leads the cluster."""
+
+    def __init__(self, transport: Transport, namespace: str) -> None:
+        self._transport = transport
+        self._kube = Kube(transport)
+        self._namespace = namespace
+        # For the account of that name, and when it is asked for again.
+        self._tokens: dict[str, str] = {}
+        self._until = 0.0
+        # The pod that answered last is asked first.
+        self._leader = ""
+
+    async def get(self, path: str, params: Mapping[str, str]) -> Any:
+        pods = await self._pods()
+        why = f"there is no pod of the operator in {self._namespace} (--operator-namespace)"
+        for pod in sorted(pods, key=lambda pod: pod["metadata"]["name"] != self._leader):
+            name = pod["metadata"]["name"]
+            try:
+                answer = await self._ask(pod, path, params)
+            except ApiError as error:
+                why = f"{name}: {told(error)}".rstrip(".")
+                continue
+            if answer.status == 404 and _reason(answer) == NOT_LEADING:
+                why = f"{name} does not lead it"
+                continue
+            if answer.status in (401, 403, 502, 503, 504):
+                why = f"{name}: {_sentence(answer)}"
+                continue
+            self._leader = name
+            return _content(answer)
+        raise ViewUnavailable(f"No operator that leads the cluster answers: {why}.")
+
+    async def _pods(self) -> list[Object]:
+        try:
+            listed = await self._kube.list(PODS, self._namespace, label_selector=OPERATORS)
+        except ApiError as error:
+            text = f"The operator's pods in {self._namespace} cannot be listed: {told(error)}"
+            raise ViewUnavailable(text) from error
+        return [pod for pod in listed.items if (pod.get("status") or {}).get("phase") == "Running"]
+
+    async def _ask(self, pod: Object, path: str, params: Mapping[str, str]) -> HttpResponse:
+        token = await self._token(pod)
+        name = f"{pod['metadata']['name']}:{_port(pod)}"
+        request = HttpRequest(
+            method="GET",
+            path=f"/api/v1/namespaces/{self._namespace}/pods/{name}/proxy{path}",
+            params=dict(params),
+            headers={labels.VIEW_HEADER: f"Bearer {token}"},
+        )
+        return await self._transport.send(request)
+
+    async def _token(self, pod: Object) -> str:
+        account = view_account(pod)
+        if account not in self._tokens or self._until < time.monotonic():
+            spec = {"audiences": [labels.VIEW_AUDIENCE], "expirationSeconds": TOKEN_SECONDS}
+            path = f"/api/v1/namespaces/{self._namespace}/serviceaccounts/{account}/token"
+            body = {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+                "metadata": {},
+                "spec": spec,
+            }
+            request = HttpRequest(method="POST", path=path, body=msgspec.json.encode(body))
+            answer = await self._transport.send(request)
+            if answer.status not in (200, 201):
+                raise answered("POST", path, answer.status, answer.body)
+            self._tokens = {account: msgspec.json.decode(answer.body)["status"]["token"]}
+            self._until = time.monotonic() + TOKEN_SECONDS - SPARE_SECONDS
+        return self._tokens[account]
+
+
+def view_account(pod: Object) -> str:
+    """The ServiceAccount that the chart makes for the view: named after the Deployment."""
+    owners = pod["metadata"].get("ownerReferences") or [{"name": ""}]
+    deployment = str(owners[0]["name"]).rpartition("-")[0] or "plimsoll"
+    return f"{deployment}-view"
+
+
+def _port(pod: Object) -> int:
+    for container in pod["spec"]["containers"]:
+        for port in container.get("ports") or ():
+            if port.get("name") == "metrics":
+                return int(port["containerPort"])
+    return labels.METRICS_PORT
+
+
+def _reason(answer: HttpResponse) -> str:
+    try:
+        found = msgspec.json.decode(answer.body)
+    except msgspec.MsgspecError:
+        return ""
+    return str(found.get("reason", "")) if isinstance(found, dict) else ""
+
+
+def _sentence(answer: HttpResponse) -> str:
+    """What the view, or the API server before it, says."""
+    try:
+        found = msgspec.json.decode(answer.body)
+    except msgspec.MsgspecError:
+        return answer.body[:200].decode(errors="replace").strip() or f"status {answer.status}"
+    if isinstance(found, dict) and (text := found.get("error") or found.get("message")):
+        return str(text).rstrip(".")
+    return f"status {answer.status}"
+
+
+def _content(answer: HttpResponse) -> Any:
+    if answer.status == 404 and _reason(answer) == NOT_LEADING:
+        raise ViewUnavailable(f"{_sentence(answer)}.")
+    if answer.status != 200:
+        raise Problem(f"{_sentence(answer)}.")
+    try:
+        return msgspec.json.decode(answer.body)
+    except msgspec.MsgspecError as error:
+        raise Problem(f"The operator's view cannot be read: {error}.") from error

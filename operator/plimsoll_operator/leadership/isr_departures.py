@@ -1,0 +1,126 @@
+"""Who left an ISR, counted: of who stopped or was fenced, only after a look at its pod.
+
+Called after each commit.  Nothing that is committed says whether Kubernetes took the pod away, and
+an eviction ends the process as anything else does; the pod's condition DisruptionTarget tells.  It
+may come a moment after the SIGTERM, so there are two looks.  Only counters depend on that: where no
+pod can be looked at (a simulation, `plimsoll local`) the record's own words count at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from plimsoll_core.cluster.isr_shrinks import Left, ShrinkCause
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api.labels import broker_pod
+from plimsoll_operator.kube.errors import ApiError
+from plimsoll_operator.kube.port import KubeApi, Object
+from plimsoll_operator.kube.resources import PODS
+from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.status.commit_counters import CommitCounters
+
+READ_SECONDS_MAX = 1.0
+SECOND_LOOK_S = 1.0
+_STOPPED = (ShrinkCause.RESTART, ShrinkCause.FENCED)
+_ASKED_FOR = "EvictionByEvictionAPI"
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """`asked_for`: through the Eviction API, as `kubectl drain` does, within the budget."""
+
+    asked_for: bool
+
+
+PodLook = Callable[[str, str, str | None], Awaitable[Eviction | None]]
+"""(namespace, name, uid of the pod): whether it was evicted."""
+
+
+def pod_look(kube: KubeApi) -> PodLook:
+    """Fresh reads of the API server."""
+
+    async def look(namespace: str, name: str, uid: str | None) -> Eviction | None:
+        try:
+            pod = await kube.get(PODS, namespace, name, timeout_s=READ_SECONDS_MAX)
+        except ApiError:
+            return None
+        return eviction_of(pod, uid)
+
+    return look
+
+
+def eviction_of(pod: Object, uid: str | None) -> Eviction | None:
+    """None: it is not evicted, or is another pod than the one with `uid`."""
+    if uid is not None and pod["metadata"]["uid"] != uid:
+        return None
+    for found in (pod.get("status") or {}).get("conditions") or ():
+        if found.get("type") == "DisruptionTarget" and found.get("status") == "True":
+            return Eviction(asked_for=found.get("reason") == _ASKED_FOR)
+    return None
+
+
+@dataclass(slots=True)
+class _StoppedBroker:
+    """A broker whose pod is to be looked at."""
+
+    pod_uid: str | None
+    left: Counter[Left]
+
+
+class IsrDepartures:
+    """`run` is a task of the term; never more is waiting than there are brokers."""
+
+    def __init__(self, key: Key, counters: CommitCounters, look: PodLook | None) -> None:
+        self._key = key
+        self._counters = counters
+        self._look = look
+        self._waiting: dict[BrokerId, _StoppedBroker] = {}
+        self._any = asyncio.Event()
+
+    def add(self, old: ClusterImage, shrinks: Counter[Left]) -> None:
+        """`old`: the image before they left."""
+        for left, count in shrinks.items():
+            if self._look is None or left.cause not in _STOPPED:
+                self._counters.left_isrs(self._key, left, count)
+                continue
+            broker = old.brokers.get(left.broker_id)
+            uid = None if broker is None else broker.pod_uid
+            waiting = self._waiting.setdefault(left.broker_id, _StoppedBroker(uid, Counter()))
+            waiting.left[left] += count
+            self._any.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled; whatever waits then is counted by the records' words."""
+        looked: dict[BrokerId, _StoppedBroker] = {}
+        try:
+            while True:
+                await self._any.wait()
+                self._any.clear()
+                looked, self._waiting = self._waiting, {}
+                async with asyncio.TaskGroup() as group:
+                    for broker_id, waiting in looked.items():
+                        group.create_task(self._count_after_look(broker_id, waiting))
+        finally:
+            for waiting in (*looked.values(), *self._waiting.values()):
+                self._count(waiting, None)
+
+    async def _count_after_look(self, broker_id: BrokerId, waiting: _StoppedBroker) -> None:
+        assert self._look is not None, "else nothing waits"
+        pod = (self._key[0], broker_pod(self._key[1], broker_id), waiting.pod_uid)
+        eviction = await self._look(*pod)
+        if eviction is None:
+            await asyncio.sleep(SECOND_LOOK_S)
+            eviction = await self._look(*pod)
+        self._count(waiting, eviction)
+
+    def _count(self, waiting: _StoppedBroker, eviction: Eviction | None) -> None:
+        for left, count in waiting.left.items():
+            evicted = Left(broker_id=left.broker_id, cause=ShrinkCause.EVICTED)
+            asked_for = eviction is not None and eviction.asked_for
+            told = left if eviction is None else evicted
+            self._counters.left_isrs(self._key, told, count, asked_for=asked_for)
+        waiting.left.clear()

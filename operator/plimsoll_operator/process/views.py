@@ -1,0 +1,152 @@
+"""The operator's HTTP view of the clusters that it leads: JSON, read-only, for people who ask now.
+
+It shows committed state only, and what the controller was told; only where this process leads.
+What takes long runs in a thread, one at a time, so that no question holds the controller up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.leadership.process_parts import Led, Parts
+from plimsoll_operator.process.view_access import Denied
+from plimsoll_operator.status import cluster_views
+from plimsoll_operator.status.what_if import what_if
+
+ROOT = "/v1/clusters"
+ONE = ROOT + "/{namespace}/{cluster}"
+BROKERS_MAX = 100
+FORBIDDEN = 403
+NOT_LEADING = "NotLeading"
+EVERY: Key = ("", "")
+"""All LogClusters, in the words of an access review."""
+
+Guard = Callable[[Any, Key], Awaitable[Denied | None]]
+"""(headers, LogCluster) → why it is not answered."""
+Answer = web.Response
+
+
+class Views:
+    """`guard` None: whoever reaches the port may read (a local cluster on loopback)."""
+
+    def __init__(self, parts: Parts, guard: Guard | None) -> None:
+        self._parts = parts
+        self._guard = guard
+        self._turn = asyncio.Lock()
+
+    @property
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get(ROOT, self._clusters),
+            web.get(ONE, self._of(self._cluster)),
+            web.get(ONE + "/topics", self._of(self._topics)),
+            web.get(ONE + "/topics/{topic}", self._of(self._topic)),
+            web.get(ONE + "/brokers", self._of(self._brokers)),
+            web.get(ONE + "/what-if", self._of(self._what_if)),
+            web.get(ONE + "/history", self._of(self._history)),
+        ]
+
+    def _of(
+        self, show: Callable[[web.Request, Led], Awaitable[Answer]]
+    ) -> Callable[[web.Request], Awaitable[Answer]]:
+        async def handle(request: web.Request) -> Answer:
+            key = (request.match_info["namespace"], request.match_info["cluster"])
+            if (denied := await self._denied(request, key)) is not None:
+                return _error(denied.status, denied.message)
+            leader = self._parts.leaders.get(key)
+            if leader is None or not leader.controller.active:
+                text = f"This process does not lead {key[0]}/{key[1]}; ask the other one."
+                return _error(404, text, NOT_LEADING)
+            return await show(request, leader)
+
+        return handle
+
+    async def _denied(self, request: web.Request, key: Key) -> Denied | None:
+        return None if self._guard is None else await self._guard(request.headers, key)
+
+    async def _clusters(self, request: web.Request) -> Answer:
+        """Those that the bearer may see; a token that is none sees not even that there are none."""
+        led: list[dict[str, Any]] = []
+        for key in sorted(self._parts.leaders) or [EVERY]:
+            denied = await self._denied(request, key)
+            if denied is not None and denied.status != FORBIDDEN:
+                return _error(denied.status, denied.message)
+            leader = self._parts.leaders.get(key)
+            if denied is None and leader is not None:
+                controller = leader.controller
+                led.append(
+                    {
+                        "namespace": key[0],
+                        "cluster": key[1],
+                        "active": controller.active,
+                        "controllerEpoch": controller.epoch,
+                        "offset": controller.image.next_offset,
+                    }
+                )
+        return _json({"clusters": led})
+
+    async def _cluster(self, request: web.Request, leader: Led) -> Answer:
+        controller = leader.controller
+        async with self._turn:
+            found = await asyncio.to_thread(cluster_views.survey, controller.image)
+        operator = self._parts.options.identity
+        return _json(cluster_views.cluster_view(controller, leader.term.key, operator, found))
+
+    async def _topics(self, request: web.Request, leader: Led) -> Answer:
+        async with self._turn:
+            rows = await asyncio.to_thread(cluster_views.topic_rows, leader.controller)
+        return _json({"topics": rows})
+
+    async def _topic(self, request: web.Request, leader: Led) -> Answer:
+        image, name = leader.controller.image, request.match_info["topic"]
+        topic_id = image.topic_ids.get(name)
+        if topic_id is None:
+            return _error(404, f"There is no topic {name}.")
+        topic = image.topics[topic_id]
+        async with self._turn:
+            view = await asyncio.to_thread(cluster_views.topic_view, leader.controller, topic)
+        return _json(view)
+
+    async def _brokers(self, request: web.Request, leader: Led) -> Answer:
+        async with self._turn:
+            rows = await asyncio.to_thread(cluster_views.broker_views, leader.controller)
+        return _json({"brokers": rows})
+
+    async def _what_if(self, request: web.Request, leader: Led) -> Answer:
+        asked = _numbers(request.query.get("brokers", ""))
+        if isinstance(asked, str):
+            return _error(400, asked)
+        async with self._turn:
+            view = await asyncio.to_thread(what_if, leader.controller.image, asked)
+        return _json(view)
+
+    async def _history(self, request: web.Request, leader: Led) -> Answer:
+        """Where the history is, once all that is committed by now is there."""
+        offset = leader.controller.image.next_offset
+        settled = await leader.settle_history()
+        place = self._parts.history_directory
+        return _json({"offset": offset, "archived": settled, "directory": place})
+
+
+def _numbers(text: str) -> list[int] | str:
+    """Broker ids, or a sentence about what is none."""
+    parts = [part for part in text.split(",") if part]
+    if not parts or len(parts) > BROKERS_MAX:
+        return f"Name from one to {BROKERS_MAX} brokers: ?brokers=1,2"
+    if not all(part.isdecimal() and len(part) < 10 for part in parts):
+        return f"{text!r} is no list of broker ids."
+    return [int(part) for part in parts]
+
+
+def _json(value: object) -> Answer:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
+
+
+def _error(status: int, text: str, reason: str = "") -> Answer:
+    return web.json_response({"error": text, "reason": reason}, status=status)

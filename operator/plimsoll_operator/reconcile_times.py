@@ -1,0 +1,75 @@
+"""How long passes over objects take, and which of them come to nothing.
+
+Written by one cluster's reconcile queue, read by the metrics.  A pass that hangs and an object that
+is never done both look healthy otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class ReconcileCounters:
+    """Of all clusters of the process together."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.seconds = Histogram(
+            "plimsoll_reconcile_seconds",
+            "How long a pass over an object took",
+            ("task",),
+            buckets=BUCKETS_S,
+            registry=registry,
+        )
+        self.retries = Counter(
+            "plimsoll_reconcile_retries",
+            "Passes that came to nothing yet, and are repeated",
+            ("task",),
+            registry=registry,
+        )
+
+
+@dataclass(slots=True)
+class ReconcileTimes:
+    """Of one queue.  `now_s` is a monotonic clock's."""
+
+    counters: ReconcileCounters
+    now_s: Callable[[], float]
+    waiting: int = 0
+    # Passes that are under way, and since when.
+    _running: dict[Hashable, float] = field(default_factory=dict)
+    # Keys whose last pass came to nothing, and since when none has come to anything.
+    _failing: dict[Hashable, float] = field(default_factory=dict)
+
+    def begun(self, key: Hashable) -> None:
+        self._running[key] = self.now_s()
+
+    def ended(self, key: Hashable, task: str, *, retried: bool) -> None:
+        """`retried`: it came to nothing yet."""
+        began_s, now_s = self._running.pop(key), self.now_s()
+        self.counters.seconds.labels(task).observe(now_s - began_s)
+        if retried:
+            self.counters.retries.labels(task).inc()
+            self._failing.setdefault(key, began_s)
+        else:
+            self._failing.pop(key, None)
+
+    def abandoned(self, key: Hashable) -> None:
+        """It was cancelled, or is of no interest any more."""
+        self._running.pop(key, None)
+        self._failing.pop(key, None)
+
+    @property
+    def longest_running_s(self) -> float:
+        return self._longest(self._running)
+
+    @property
+    def longest_failing_s(self) -> float:
+        return self._longest(self._failing)
+
+    def _longest(self, since: dict[Hashable, float]) -> float:
+        return self.now_s() - min(since.values()) if since else 0.0

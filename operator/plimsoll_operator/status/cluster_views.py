@@ -1,0 +1,349 @@
+"""What the operator's HTTP view shows of a cluster that it leads: read, and never written.  Pure.
+
+The committed image, and what the controller was told since it leads (sizes, lags, heartbeats).
+Field by field, so that nothing else of the metadata (a credential, say) can get in.  All but
+`cluster_view` may be called in another thread: the image never changes, and of what the controller
+was told single values are looked up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from plimsoll_core.cluster import move_owners
+from plimsoll_core.cluster.model import Broker, ClusterImage, Partition, Topic
+from plimsoll_core.controller.kernel.volatile_state import VolatileState
+from plimsoll_core.controller.partitions.unhealthy_partitions import Outlook
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api.cluster_ids import kafka_id
+from plimsoll_operator.api.cluster_status import BrokersStatus, PartitionsStatus
+from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.status.cluster_counts import brokers_status, partitions_status
+from plimsoll_operator.status.partition_health import is_healthy, margin, partitions_of
+
+ROWS_MAX = 100
+"""Partitions that are named one by one, where a count stands for the others."""
+
+
+class ViewedController(Protocol):
+    """The controller, as far as it is shown."""
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    @property
+    def active(self) -> bool: ...
+
+    @property
+    def now_ms(self) -> int: ...
+
+    @property
+    def soft(self) -> VolatileState: ...
+
+    def outlook(self, partition: Partition) -> Outlook: ...
+
+
+class JsonView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Told as JSON."""
+
+
+class PartitionView(JsonView, frozen=True, kw_only=True):
+    """`margin`: how many more members the ISR may lose before acks=all stops.  `bytes`: of the
+    leader's log, and `behind`: records by which followers end before it (None: not known), both as
+    told within the last minute; None: nobody has told."""
+
+    partition: int
+    leader: int | None
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    last_known_elr: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+    min_isr: int
+    margin: int
+    bytes: int | None
+    behind: dict[int, int | None] | None
+    mover: str | None
+
+
+class TopicView(JsonView, frozen=True, kw_only=True):
+    """`declared_by`: its object, None for a topic that a client made."""
+
+    topic: str
+    topic_id: str
+    declared_by: str | None
+    replication_factor: int
+    min_isr: int
+    configs: dict[str, str]
+    deleted_at: str | None
+    controller_epoch: int
+    offset: int
+    partitions: list[PartitionView]
+
+
+class TopicRow(JsonView, frozen=True, kw_only=True):
+    """A topic in one line; partitions counted by health."""
+
+    topic: str
+    topic_id: str
+    declared_by: str | None
+    partitions: int
+    replication_factor: int
+    min_isr: int
+    offline: int
+    under_min_isr: int = msgspec.field(name="underMinISR")
+    at_min_isr: int = msgspec.field(name="atMinISR")
+    not_full: int
+    bytes: int | None
+    deleted_at: str | None
+
+
+class BrokerView(JsonView, frozen=True, kw_only=True):
+    """`indispensable`: partitions of which the ISR cannot spare it.  `heard_ms_ago` and
+    `metadata_behind` (records not applied): None when it was not heard of in this term."""
+
+    broker: int
+    state: str
+    leaving: bool
+    restarting: bool
+    rack: str | None
+    revision: str
+    release: str
+    leaders: int
+    replicas: int
+    in_isr: int
+    indispensable: int
+    heard_ms_ago: int | None
+    metadata_behind: int | None
+    endpoints: dict[str, str]
+
+
+class UnhealthyView(JsonView, frozen=True, kw_only=True):
+    """A partition without a leader or without a full ISR, and what it waits for."""
+
+    topic: str
+    partition: int
+    leader: int | None
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    margin: int
+    cause: str
+    waits_for: tuple[int, ...]
+
+
+class ClusterOverview(JsonView, frozen=True, kw_only=True):
+    """The cluster on one screen.  `unhealthy`: the worst first, `unhealthy_total` of them."""
+
+    namespace: str
+    cluster: str
+    cluster_id: str
+    active: bool
+    operator: str
+    controller_epoch: int
+    offset: int
+    metadata_version: int
+    brokers: BrokersStatus
+    partitions: PartitionsStatus
+    topics: int
+    client_made: int
+    restarting: dict[int, str]
+    moving: list[str]
+    unhealthy_total: int
+    unhealthy: list[UnhealthyView]
+
+
+def topic_view(shown: ViewedController, topic: Topic) -> TopicView:
+    """A topic, partition by partition."""
+    image, soft = shown.image, shown.soft
+    movers = move_owners.running(image)
+    return TopicView(
+        topic=topic.name,
+        topic_id=kafka_id(topic.id),
+        declared_by=_declared_by(topic),
+        replication_factor=topic.replication_factor,
+        min_isr=topic.min_isr,
+        configs=dict(sorted(topic.configs.items())),
+        deleted_at=_deleted_at(topic),
+        controller_epoch=image.controller_epoch,
+        offset=image.next_offset,
+        partitions=[_partition(p, soft, movers) for p in partitions_of(image, topic)],
+    )
+
+
+def _partition(
+    p: Partition, soft: VolatileState, movers: Sequence[move_owners.Mover]
+) -> PartitionView:
+    mover = move_owners.mover_of(movers, p.key) if p.moving else None
+    behind = soft.behind.get(p.key)
+    return PartitionView(
+        partition=p.index,
+        leader=p.leader,
+        leader_epoch=p.leader_epoch,
+        partition_epoch=p.partition_epoch,
+        replicas=p.replicas,
+        isr=p.isr,
+        elr=p.elr,
+        last_known_elr=p.last_known_elr,
+        adding=p.adding,
+        removing=p.removing,
+        min_isr=p.effective_min_isr,
+        margin=margin(p),
+        bytes=soft.sizes.get(p.key),
+        behind=None if behind is None else {int(b): records for b, records in behind.items()},
+        mover=None if mover is None else str(mover),
+    )
+
+
+def topic_rows(shown: ViewedController) -> list[TopicRow]:
+    """All topics by name."""
+    return [_row(shown, topic) for _, topic in sorted(_by_name(shown.image))]
+
+
+def _by_name(image: ClusterImage) -> Iterator[tuple[str, Topic]]:
+    return ((topic.name, topic) for topic in image.topics.values())
+
+
+def _row(shown: ViewedController, topic: Topic) -> TopicRow:
+    partitions = partitions_of(shown.image, topic)
+    counts = partitions_status(partitions)
+    sizes = [shown.soft.sizes.get(p.key) for p in partitions]
+    known = [size for size in sizes if size is not None]
+    return TopicRow(
+        topic=topic.name,
+        topic_id=kafka_id(topic.id),
+        declared_by=_declared_by(topic),
+        partitions=counts.total,
+        replication_factor=topic.replication_factor,
+        min_isr=topic.min_isr,
+        offline=counts.offline,
+        under_min_isr=counts.under_min_isr,
+        at_min_isr=counts.at_min_isr,
+        not_full=sum(not is_healthy(p) for p in partitions),
+        bytes=sum(known) if known else None,
+        deleted_at=_deleted_at(topic),
+    )
+
+
+def _declared_by(topic: Topic) -> str | None:
+    return None if topic.object is None else f"{topic.object.namespace}/{topic.object.name}"
+
+
+def _deleted_at(topic: Topic) -> str | None:
+    pending = topic.pending_deletion
+    return None if pending is None else timestamp(pending.until_ms)
+
+
+def broker_views(shown: ViewedController) -> list[BrokerView]:
+    """Members and all that are registered, by id."""
+    image = shown.image
+    leaders = Counter(p.leader for p in image.partitions.values())
+    in_isr: Counter[BrokerId] = Counter()
+    needed: Counter[BrokerId] = Counter()
+    for p in image.partitions.values():
+        in_isr.update(p.isr)
+        if margin(p) <= 0:
+            needed.update(p.isr)
+    found = []
+    for broker_id in sorted({*image.members, *image.brokers}):
+        broker, contact = image.brokers.get(broker_id), shown.soft.contacts.get(broker_id)
+        applied = None if contact is None else contact.applied_offset
+        found.append(
+            BrokerView(
+                broker=broker_id,
+                state=_state(broker),
+                leaving=broker_id in image.leaving or broker_id not in image.members,
+                restarting=broker_id in image.grants,
+                rack=None if broker is None else broker.rack,
+                revision="" if broker is None else broker.revision,
+                release="" if contact is None else contact.release,
+                leaders=leaders[broker_id],
+                replicas=len(image.hosted.get(broker_id, ())),
+                in_isr=in_isr[broker_id],
+                indispensable=needed[broker_id],
+                heard_ms_ago=None if contact is None else max(0, shown.now_ms - contact.last_ms),
+                metadata_behind=None if applied is None else max(0, image.next_offset - applied),
+                endpoints=_endpoints(broker),
+            )
+        )
+    return found
+
+
+def _state(broker: Broker | None) -> str:
+    if broker is None:
+        return "NotRegistered"
+    if broker.fenced:
+        return "Fenced"
+    return "ShuttingDown" if broker.shutting_down else "Active"
+
+
+def _endpoints(broker: Broker | None) -> dict[str, str]:
+    if broker is None:
+        return {}
+    return {one.name: f"{one.host}:{one.port}" for one in broker.endpoints}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthSurvey:
+    """All partitions of an image by health, and the worst of them."""
+
+    counts: PartitionsStatus
+    unhealthy: int
+    worst: list[Partition]
+
+
+def survey(image: ClusterImage) -> HealthSurvey:
+    unhealthy = [p for p in image.partitions.values() if not is_healthy(p)]
+    worst = sorted(unhealthy, key=lambda p: (p.leader is not None, margin(p), p.key))
+    return HealthSurvey(
+        counts=partitions_status(image.partitions.values()),
+        unhealthy=len(unhealthy),
+        worst=worst[:ROWS_MAX],
+    )
+
+
+def cluster_view(
+    shown: ViewedController, key: Key, operator: str, found: HealthSurvey
+) -> ClusterOverview:
+    """`operator`: which process leads the LogCluster `key`; `found`: in its image, just now."""
+    image, (namespace, name) = shown.image, key
+    return ClusterOverview(
+        namespace=namespace,
+        cluster=name,
+        cluster_id=kafka_id(image.cluster_id),
+        active=shown.active,
+        operator=operator,
+        controller_epoch=image.controller_epoch,
+        offset=image.next_offset,
+        metadata_version=image.metadata_version,
+        brokers=brokers_status(image),
+        partitions=found.counts,
+        topics=len(image.topics),
+        client_made=sum(topic.object is None for topic in image.topics.values()),
+        restarting={int(b): grant.revision for b, grant in sorted(image.grants.items())},
+        moving=sorted({str(mover) for mover in move_owners.running(image)}),
+        unhealthy_total=found.unhealthy,
+        unhealthy=[_unhealthy(shown, p) for p in found.worst if p.topic_id in image.topics],
+    )
+
+
+def _unhealthy(shown: ViewedController, p: Partition) -> UnhealthyView:
+    found = shown.outlook(p)
+    return UnhealthyView(
+        topic=shown.image.topics[p.topic_id].name,
+        partition=p.index,
+        leader=p.leader,
+        isr=p.isr,
+        replicas=p.replicas,
+        margin=margin(p),
+        cause=found.cause,
+        waits_for=tuple(found.waits_for),
+    )

@@ -1,0 +1,146 @@
+"""What a batch of committed records did to ISRs, leaders and brokers, to be counted.  Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from msgspec import UNSET
+
+from plimsoll_core.cluster.isr_shrinks import Left, cause_of_record, covered_by
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.cluster.records import BrokerFenced, PartitionsChanged, Record
+from plimsoll_core.ids import BrokerId
+
+
+class LeaderChange(Enum):
+    """Why a partition got another leader, in the words of metrics."""
+
+    FENCED = "fenced"
+    RESTART = "restart"
+    ROLL = "roll"
+    REASSIGN = "reassign"
+    DISK = "disk"
+    LAG = "lag"
+    PREFERRED = "preferred"
+    RETURNED = "returned"
+    UNCLEAN = "unclean"
+    UNKNOWN = "unknown"
+
+
+class Fencing(Enum):
+    """Why a broker was fenced, in the words of metrics."""
+
+    PROOF = "proof"
+    SILENCE = "silence"
+    OWN_WISH = "own-wish"
+    SHUTDOWN = "shutdown"
+    UNKNOWN = "unknown"
+
+
+_LEADER_PREFIXES = (
+    ("recovery", LeaderChange.UNCLEAN),
+    ("leadership goes back", LeaderChange.PREFERRED),
+    ("elected after", LeaderChange.RETURNED),
+)
+_FENCING_PREFIXES = (
+    ("fenced on proof", Fencing.PROOF),
+    ("fenced after", Fencing.SILENCE),
+    ("fenced at its own wish", Fencing.OWN_WISH),
+    ("shutdown", Fencing.SHUTDOWN),
+)
+
+
+class FencedBroker(NamedTuple):
+    """A broker that was fenced."""
+
+    broker_id: BrokerId
+    why: Fencing
+
+
+@dataclass(slots=True, kw_only=True)
+class IsrChanges:
+    """What records do to the ISRs of all partitions."""
+
+    shrinks: Counter[Left] = field(default_factory=Counter)
+    """How many ISRs each broker left, and why."""
+    joined: int = 0
+    """How many replicas joined one."""
+
+
+def isr_changes(old: ClusterImage, new: ClusterImage, records: Iterable[Record]) -> IsrChanges:
+    """How the ISRs of `old` change by `records`, which make it `new`."""
+    current: dict[PartitionKey, tuple[BrokerId, ...]] = {}
+    found = IsrChanges()
+    for record, key in _changed(records):
+        if record.isr is UNSET:
+            continue
+        partition = old.partitions.get(key)
+        before = current.get(key, partition.isr if partition is not None else ())
+        current[key] = record.isr
+        found.joined += len(set(record.isr) - set(before))
+        if partition is None:
+            continue
+        stay = partition.replicas if record.replicas is UNSET else record.replicas
+        told = cause_of_record(record.cause)
+        for broker in (set(before) - set(record.isr)) & set(stay):  # no replica any more: no shrink
+            covered = covered_by(old, partition, broker) or covered_by(new, partition, broker)
+            found.shrinks[Left(broker_id=broker, cause=covered or told)] += 1
+    return found
+
+
+def leader_changes(old: ClusterImage, records: Iterable[Record]) -> Counter[LeaderChange]:
+    """How many partitions of `old` got another leader, and why."""
+    found: Counter[LeaderChange] = Counter()
+    for record, key in _changed(records):
+        if record.leader is UNSET or record.leader is None:
+            continue
+        partition = old.partitions.get(key)
+        if partition is not None:
+            found[_why_led(old, partition, record.cause)] += 1
+    return found
+
+
+def _why_led(old: ClusterImage, partition: Partition, cause: str) -> LeaderChange:
+    text = cause.lower()
+    for prefix, found in _LEADER_PREFIXES:
+        if text.startswith(prefix):
+            return found
+    before = partition.leader
+    covered = None if before is None else covered_by(old, partition, before)
+    return LeaderChange((covered or cause_of_record(cause)).value)
+
+
+def fencings(records: Iterable[Record]) -> Iterator[FencedBroker]:
+    for record in records:
+        if isinstance(record, BrokerFenced):
+            text = record.cause.lower()
+            words = (word for prefix, word in _FENCING_PREFIXES if text.startswith(prefix))
+            yield FencedBroker(record.broker_id, next(words, Fencing.UNKNOWN))
+
+
+def unclean_elections(records: Iterable[Record]) -> int:
+    """In how many partitions the leader may lack records that were acknowledged."""
+    return sum(is_unclean(record) for record, _ in _changed(records))
+
+
+def is_unclean(record: PartitionsChanged) -> bool:
+    # Not `record.recovery`: a second recovery before the first has ended does not state it again.
+    return record.cause.lower().startswith("recovery") and record.leader is not UNSET
+
+
+class _Change(NamedTuple):
+    record: PartitionsChanged
+    key: PartitionKey
+
+
+def _changed(records: Iterable[Record]) -> Iterator[_Change]:
+    """A row for each partition of each record."""
+    for record in records:
+        if isinstance(record, PartitionsChanged):
+            for first, last in record.ranges:
+                for index in range(first, last + 1):
+                    yield _Change(record, PartitionKey(record.topic_id, index))

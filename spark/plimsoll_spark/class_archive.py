@@ -1,0 +1,63 @@
+"""`python -m plimsoll_spark.class_archive`: archives the classes that Spark loads.
+
+The JVM reads some ten thousand classes until Spark has answered its first query: half of the
+processor time up to there, unless it finds them in the file that this leaves beside the folder of
+the connector's jars (class-data sharing; 140 MB).  Run once where those jars are, by whoever builds
+the image or runs tests.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from plimsoll_spark import session
+
+END_S = 500
+
+
+def make(archive: Path) -> None:
+    """From a session of its own, whose JVM writes it when it ends."""
+    with tempfile.TemporaryDirectory(dir=archive.parent, prefix="archiving-") as directory:
+        work = Path(directory)
+        made = work / "classes.jsa"
+        spark = session.build(name="archive", cores=2, work=work, archives_to=made)
+        jvm: subprocess.Popen[bytes] = spark.sparkContext._gateway.proc
+        _exercise(spark, work)
+        spark.stop()
+        # It ends when nobody can talk to it any more.
+        assert jvm.stdin is not None
+        jvm.stdin.close()
+        jvm.wait(END_S)
+        for other in archive.parent.glob(f"{session.jars_directory().name}-*{archive.suffix}"):
+            other.unlink()
+        made.replace(archive)
+
+
+def _exercise(spark: SparkSession, work: Path) -> None:
+    """What a verification has the JVM do, in little."""
+    spark.sparkContext.parallelize(range(2), 2).foreach(str)
+    rows = spark.createDataFrame([(n, n % 3) for n in range(10)], "value long, key long")
+    rows.write.parquet(str(work / "rows"))
+    kept = spark.read.parquet(str(work / "rows"))
+    sums = kept.groupBy("key").agg(F.sum("value").alias("sum"))
+    sums.join(rows, "key").orderBy("value").collect()
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "none"}
+    spark.read.format("kafka").options(**options).load()
+
+
+def main() -> int:
+    """The exit code."""
+    archive = session.class_archive()
+    if not archive.exists():
+        make(archive)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,355 @@
+"""The history's archive: everything that was committed is in it, whatever becomes of a term."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.plimsoll_operator.builders import (
+    CLUSTER_UID,
+    TOPIC_ID,
+    an_image,
+    isr_changed,
+    registered,
+)
+from tests.plimsoll_operator.scripted_kube import ScriptedKube
+from tests.plimsoll_operator.test_group_commit import MemoryLog
+
+from plimsoll_core.cluster.image import apply_all
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.records import (
+    ControllerChanged,
+    MembersChanged,
+    PartitionsCreated,
+    Record,
+    TopicCreated,
+)
+from plimsoll_core.ids import BrokerId, ControllerEpoch
+from plimsoll_operator.controller.journal import Journal
+from plimsoll_operator.history import keeper as keeping
+from plimsoll_operator.history.archive import Archive, ArchiveUnavailable, SegmentStore
+from plimsoll_operator.history.changes import ChangeRow
+from plimsoll_operator.history.directory_store import DirectoryStore
+from plimsoll_operator.history.keeper import HistoryKeeper
+from plimsoll_operator.history.kube_store import KubeStore
+from plimsoll_operator.history.segments import (
+    DAY_MS,
+    ArchiveSegment,
+    Budget,
+    Stored,
+    UnreadableSegment,
+    rows_of,
+)
+from plimsoll_operator.kube.resources import CONFIG_MAPS
+from plimsoll_operator.metalog.interface import OpenedLog
+
+CLUSTER_ID = an_image(()).cluster_id
+MS = 1_700_000_000_000
+ROW = (BrokerId(0), BrokerId(1), BrokerId(2))
+WAIT_S = 10
+
+
+class Process:
+    """A controller's process: it commits to a log that outlives it, and keeps the history."""
+
+    def __init__(self, log: MemoryLog, store: SegmentStore, budget: Budget | None = None) -> None:
+        self.log = log
+        self.journal = Journal(
+            log,  # type: ignore[arg-type]
+            CLUSTER_ID,
+            lambda: self.ms,
+            lambda opened: self.keeper.opened(opened),
+        )
+        self.ms = MS
+        self.image = ClusterImage(cluster_id=CLUSTER_ID)
+        archive = Archive(store, str(CLUSTER_ID), budget or Budget())
+        self.keeper = HistoryKeeper(archive, CLUSTER_ID, lambda: self.ms)
+        self.archive = archive
+
+    async def lead(self) -> None:
+        self.keeper.begin()
+        self.image = (await self.journal.open()).image
+        epoch = ControllerEpoch(self.image.controller_epoch + 1)
+        await self.commit(ControllerChanged(cause="TakeOver", controller_epoch=epoch, identity="x"))
+
+    async def commit(self, *records: Record) -> None:
+        self.ms += 1_000
+        old, self.image = self.image, apply_all(self.image, records)
+        await self.journal.append(records, self.image.controller_epoch)
+        self.keeper.committed(old, self.image, records)
+
+    async def make_topic(self) -> None:
+        await self.commit(
+            MembersChanged(cause="declared", broker_ids=ROW),
+            *(registered(b) for b in ROW),
+            TopicCreated(
+                cause="created", topic_id=TOPIC_ID, name="orders", replication_factor=3, min_isr=2
+            ),
+            PartitionsCreated(
+                cause="created", topic_id=TOPIC_ID, first=0, replicas=(ROW,), isr=(ROW,)
+            ),
+        )
+
+
+@asynccontextmanager
+async def keeping_history(process: Process) -> AsyncIterator[None]:
+    task = asyncio.create_task(process.keeper.run())
+    try:
+        async with asyncio.timeout(WAIT_S):
+            yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def archived(store: SegmentStore) -> list[ChangeRow]:
+    return [row for _, segment in await store.stored() for row in rows_of(segment)]
+
+
+def isrs(rows: list[ChangeRow]) -> list[tuple[int, ...]]:
+    return [row.isr[1] for row in rows if row.isr is not None]
+
+
+@pytest.fixture(params=["directory", "kube"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> SegmentStore:
+    if request.param == "directory":
+        return DirectoryStore(tmp_path)
+    return KubeStore(ScriptedKube(), "kafka", "main", CLUSTER_ID)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "AGAIN_S", 0.01)
+
+
+async def test_commits_are_archived_in_order_with_their_times(store: SegmentStore) -> None:
+    process = Process(MemoryLog(), store)
+    await process.lead()
+    async with keeping_history(process):
+        await process.make_topic()
+        await process.commit(isr_changed(0, (0, 1)))
+        await process.keeper.settle()
+        await process.commit(isr_changed(0, (0, 1, 2), cause="IsrExpand"))
+        await process.keeper.settle()
+    rows = await archived(store)
+    assert isrs(rows) == [(0, 1, 2), (0, 1), (0, 1, 2)]
+    assert [row.ms for row in rows] == [MS + 2_000, MS + 3_000, MS + 4_000]
+    assert process.archive.end_offset == process.image.next_offset
+
+
+async def test_next_term_makes_the_rows_that_the_last_one_did_not_store(
+    store: SegmentStore,
+) -> None:
+    log = MemoryLog()
+    first = Process(log, store)
+    await first.lead()
+    async with keeping_history(first):
+        await first.make_topic()
+        await first.keeper.settle()
+    # It commits on, and ends before it has stored anything of this.
+    await first.commit(isr_changed(0, (0, 1)))
+    await first.commit(isr_changed(0, (0,)))
+    second = Process(log, store)
+    await second.lead()
+    async with keeping_history(second):
+        await second.commit(isr_changed(0, (0, 2), cause="IsrExpand"))
+        await second.keeper.settle()
+    rows = await archived(store)
+    assert isrs(rows) == [(0, 1, 2), (0, 1), (0,), (0, 2)]
+    assert [row.ms - MS for row in rows[1:3]] == [3_000, 4_000], "as the log's batches tell them"
+    assert "unknown" not in {row.kind for row in rows}
+
+
+async def test_two_processes_that_both_write_store_each_row_once(store: SegmentStore) -> None:
+    log = MemoryLog()
+    old = Process(log, store)
+    await old.lead()
+    async with keeping_history(old):
+        await old.make_topic()
+        await old.keeper.settle()
+        await old.commit(isr_changed(0, (0, 1)))  # not stored before it is deposed
+        new = Process(log, store)
+        await new.lead()
+        async with keeping_history(new):
+            await new.commit(isr_changed(0, (0,)))
+            await new.keeper.settle()
+            await old.keeper.settle()
+            await new.commit(isr_changed(0, (0, 1), cause="IsrExpand"))
+            await new.keeper.settle()
+    assert isrs(await archived(store)) == [(0, 1, 2), (0, 1), (0,), (0, 1)]
+
+
+class Refusing(DirectoryStore):
+    """Fails as long as `broken` is set."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.broken = True
+        self.tried = asyncio.Event()
+
+    async def write(self, segment: ArchiveSegment, over: Stored | None) -> Stored:
+        self.tried.set()
+        if self.broken:
+            raise ArchiveUnavailable("etcdserver: mvcc: database space exceeded")
+        return await super().write(segment, over)
+
+
+async def test_store_that_refuses_costs_no_commit_and_gets_everything_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "SETTLE_S", 0.05)
+    store = Refusing(tmp_path)
+    process = Process(MemoryLog(), store)
+    await process.lead()
+    async with keeping_history(process):
+        await process.make_topic()
+        await process.keeper.settle()  # returns all the same
+        await store.tried.wait()
+        await process.commit(isr_changed(0, (0, 1)))
+        store.broken = False
+        monkeypatch.setattr(keeping, "SETTLE_S", WAIT_S)
+        await process.keeper.settle()
+    assert isrs(await archived(store)) == [(0, 1, 2), (0, 1)]
+
+
+async def test_rows_that_wait_too_long_are_dropped_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "SETTLE_S", 0.05)
+    monkeypatch.setattr(keeping, "WAITING_BYTES_MAX", 4_000)
+    store = Refusing(tmp_path)
+    process = Process(MemoryLog(), store)
+    await process.lead()
+    async with keeping_history(process):
+        await process.make_topic()
+        for _ in range(50):
+            await process.commit(isr_changed(0, (0, 1)))
+            await process.commit(isr_changed(0, (0, 1, 2), cause="IsrExpand"))
+        await process.keeper.settle()
+        store.broken = False
+        monkeypatch.setattr(keeping, "SETTLE_S", WAIT_S)
+        await process.keeper.settle()
+    rows = await archived(store)
+    assert rows[0].kind == "unknown"
+    assert rows[0].cause == "the archive could not be written for long"
+    assert rows[0].offset <= rows[1].offset
+    assert rows[-1].isr == ((0, 1), (0, 1, 2))
+
+
+async def test_bug_in_the_history_ends_the_history_and_not_the_term(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(keeping, "SETTLE_S", 0.05)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(keeping, "changes", broken)
+    process = Process(MemoryLog(), DirectoryStore(tmp_path))
+    await process.lead()
+    async with keeping_history(process):
+        await process.make_topic()
+        await process.keeper.settle()
+        await process.commit(isr_changed(0, (0, 1)))
+    assert "a bug ends this term's history" in caplog.text
+
+
+async def test_history_that_begins_after_the_log_says_from_where(store: SegmentStore) -> None:
+    """As after an upgrade from a release that kept none, when a snapshot stands for the rest."""
+    process = Process(MemoryLog(), store)
+    await process.lead()
+    await process.make_topic()
+    opened = await process.log.open()
+    image = process.image
+
+    def as_if_from_a_snapshot(log: OpenedLog, cluster_id: object) -> ClusterImage:
+        return image
+
+    later = Process(process.log, store)
+    later.keeper.opened(OpenedLog(snapshot=None, batches=(), tip=opened.tip))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keeping, "first_image", as_if_from_a_snapshot)
+        async with keeping_history(later):
+            await later.keeper.settle()
+    (row,) = await archived(store)
+    assert (row.kind, row.offset) == ("unknown", image.next_offset)
+    assert row.cause == "no history was kept yet"
+
+
+async def test_oldest_segments_go_by_age_and_by_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping.segments, "SEGMENT_BYTES", 1)  # one a flush
+    store = DirectoryStore(tmp_path)
+    process = Process(MemoryLog(), store, Budget(days=30, bytes_max=600))
+    await process.lead()
+    async with keeping_history(process):
+        await process.make_topic()
+        for _ in range(20):
+            await process.commit(isr_changed(0, (0, 1)))
+            await process.keeper.settle()
+            await process.commit(isr_changed(0, (0, 1, 2), cause="IsrExpand"))
+            await process.keeper.settle()
+        kept = await store.stored()
+        assert 1 < len(kept) < 10
+        assert sum(one.size for one, _ in kept) <= 600
+        process.ms += 31 * DAY_MS
+        await process.commit(isr_changed(0, (0, 1)))
+        await process.keeper.settle()
+        await process.keeper.settle()
+    (last,) = await store.stored()
+    assert isrs(rows_of(last[1])) == [(0, 1)]
+
+
+async def test_damaged_segment_is_left_alone_and_the_next_one_takes_what_follows(
+    tmp_path: Path,
+) -> None:
+    store = DirectoryStore(tmp_path)
+    log = MemoryLog()
+    first = Process(log, store)
+    await first.lead()
+    async with keeping_history(first):
+        await first.make_topic()
+        await first.keeper.settle()
+    (path,) = tmp_path.glob("history-*")
+    path.write_bytes(b"not ours\n")
+    second = Process(log, store)
+    await second.lead()
+    async with keeping_history(second):
+        await second.commit(isr_changed(0, (0, 1)))
+        await second.keeper.settle()
+    damaged, good = await store.stored()
+    with pytest.raises(UnreadableSegment):
+        rows_of(damaged[1])
+    assert isrs(rows_of(good[1])) == [(0, 1, 2), (0, 1)], "made again of the log"
+
+
+async def test_archive_on_the_api_server_is_no_child_of_its_cluster() -> None:
+    kube = ScriptedKube()
+    process = Process(MemoryLog(), KubeStore(kube, "kafka", "main", CLUSTER_ID))
+    await process.lead()
+    async with keeping_history(process):
+        await process.make_topic()
+        await process.keeper.settle()
+    (found,) = (await kube.list(CONFIG_MAPS, "kafka")).items
+    assert found["metadata"]["name"] == f"main-{CLUSTER_UID.replace('-', '')[:12]}-history-000000"
+    assert "plimsoll.dev/cluster" not in found["metadata"]["labels"]
+    assert "ownerReferences" not in found["metadata"]
+
+
+@pytest.mark.parametrize("packed", [b"", b"junk", b"x\x9c"])
+def test_segment_of_strange_bytes_is_unreadable(
+    packed: bytes, a_header: Callable[[], ArchiveSegment]
+) -> None:
+    with pytest.raises(UnreadableSegment):
+        rows_of(ArchiveSegment(header=a_header().header, packed=packed))
+
+
+@pytest.fixture
+def a_header() -> Callable[[], ArchiveSegment]:
+    header = keeping.segments.unreadable("history-7.zlib")
+    assert header is not None
+    return lambda: ArchiveSegment(header=header, packed=b"")

@@ -1,0 +1,51 @@
+"""How much of the archive's budget a row takes: the figures that the documents give."""
+
+from __future__ import annotations
+
+import random
+
+from plimsoll_operator.history import segments
+from plimsoll_operator.history.changes import ChangeRow
+
+MS = 1_700_000_000_000
+TOPICS = [(f"team-{n % 7}.topic-{n}", random.Random(n).randbytes(16).hex()) for n in range(100)]
+
+
+def a_roll(draw: random.Random, offset: int) -> list[ChangeRow]:
+    """Three brokers restarted one after the other, over a hundred topics of twelve partitions."""
+    rows = []
+    for broker in range(3):
+        others = tuple(b for b in range(3) if b != broker)
+        asked = f"the granted restart of broker {broker} into revision 5f6c8d7b9"
+        for name, topic_id in TOPICS:
+            for leads in (True, False):
+                first = draw.randrange(6)
+                offset += 1
+                rows.append(
+                    ChangeRow(
+                        offset,
+                        MS + offset * 37,
+                        "changed",
+                        name,
+                        topic_id,
+                        ((first, first + 3), (first + 5, first + 5)),
+                        leader=(broker, others[0]) if leads else None,
+                        isr=((0, 1, 2), others),
+                        epochs=int(leads),
+                        cause="shutdown",
+                        word="roll",
+                        planned=True,
+                        asked=asked,
+                    )
+                )
+    return rows
+
+
+def test_row_takes_between_ten_and_sixty_bytes_of_the_budget() -> None:
+    draw = random.Random(16)
+    rows = [row for n in range(10) for row in a_roll(draw, n * 10_000)]
+    packed = segments.pack(b"".join(map(segments.line, rows)))
+    each = len(packed) / len(rows)
+    assert 10 < each < 60, each
+    # So the budget holds what a month of a cluster with a hundred topics brings: a roll a day.
+    assert 30 * len(a_roll(draw, 0)) * each < segments.Budget().bytes_max

@@ -1,0 +1,196 @@
+"""Verbs of `kubectl plimsoll` over what a session finds."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+from tests.plimsoll_operator.builders import an_image, with_topic
+from tests.plimsoll_operator.scripted_kube import ScriptedKube
+from tests.plimsoll_operator.test_cluster_views import as_json, shown
+from typer.testing import CliRunner
+
+from plimsoll_operator.api.load import from_yaml
+from plimsoll_operator.kube.resources import TOPICS, VERIFICATIONS
+from plimsoll_operator.kubectl_plugin import (
+    app,
+    verbs_cluster,
+    verbs_topics,
+    verbs_verify,
+)
+from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
+from plimsoll_operator.kubectl_plugin.shown import Findings, as_text, group
+from plimsoll_operator.status import cluster_views
+from plimsoll_operator.status.what_if import what_if
+
+READY = {"type": "Ready", "status": "True", "reason": "Serving", "message": "All serve."}
+
+
+class Scene:
+    """A session on an API server in memory; `views` by path, none: no operator answers."""
+
+    def __init__(self) -> None:
+        self.kube = ScriptedKube()
+        self.namespace = "kafka"
+        self.cluster = SimpleNamespace(metadata=SimpleNamespace(name="main"))
+        self.status: dict[str, Any] = {"conditions": [READY], "brokers": {"ready": 3, "desired": 3}}
+        self.views: dict[str, Any] | None = {}
+        self.bodies: dict[str, list[Any]] = {}
+
+    async def refresh(self) -> None: ...
+
+    async def see(self, path: str = "", **params: str) -> Any:
+        if self.views is None:
+            raise ViewUnavailable("No operator that leads the cluster answers.")
+        return self.views[path]
+
+    async def objects(self, kind: Any) -> list[Any]:
+        return self.bodies.get(kind.plural, [])
+
+
+def scene(**more: Any) -> Any:
+    made = Scene()
+    for name, value in more.items():
+        setattr(made, name, value)
+    return made
+
+
+def said(found: Findings) -> str:
+    out = io.StringIO()
+    Console(file=out, width=220).print(group(found))
+    return out.getvalue()
+
+
+def a_topic_view(holder: Any = None) -> Any:
+    image = with_topic(an_image(), ((0, 1, 2), (1, 2, 0)), holder, name="Client_made.Topic")
+    (topic,) = image.topics.values()
+    return as_json(cluster_views.topic_view(shown(image), topic))
+
+
+async def test_status_without_an_operator_shows_what_the_object_showed_last() -> None:
+    found = await verbs_cluster.status(scene(views=None))
+    text = said(found)
+    assert "No operator that leads the cluster answers." in text
+    assert "As shown last" in text
+    assert "3 of 3" in text
+    assert found.data["view"] is None
+
+
+async def test_status_shows_the_view_and_the_worst_partitions() -> None:
+    image = with_topic(an_image(), ((0, 1, 2),))
+    overview = cluster_views.cluster_view(
+        shown(image), ("kafka", "main"), "op-1", cluster_views.survey(image)
+    )
+    view = as_json(overview)
+    view["unhealthy"] = [
+        {"topic": "orders", "partition": 4, "leader": None, "isr": [], "replicas": [0, 1],
+         "margin": -2, "cause": "BrokerFenced", "waitsFor": [0]}
+    ]  # fmt: skip
+    view["unhealthyTotal"] = 1
+    text = said(await verbs_cluster.status(scene(views={"": view})))
+    assert "op-1" in text
+    assert "BrokerFenced" in text
+
+
+async def test_what_if_names_what_would_be_hurt_and_refuses_brokers_that_are_none() -> None:
+    image = with_topic(an_image(), ((0, 1, 2),))
+    hurt = scene(views={"/what-if": as_json(what_if(image, (0, 1)))})
+    text = said(await verbs_cluster.what_if(hurt, [0, 1]))
+    assert "Without brokers 0 and 1: 0 partitions offline, 1 under min ISR" in text
+    none = scene(views={"/what-if": as_json(what_if(image, (7,)))})
+    with pytest.raises(Problem, match="There is no broker 7"):
+        await verbs_cluster.what_if(none, [7])
+
+
+async def test_blocked_lists_waiting_actions_and_objects_that_are_not_well() -> None:
+    waiting = {"action": "Restart", "broker": 1, "reason": "AtMinISR", "until": "0 is back",
+               "since": "2026-11-24T12:00:00Z"}  # fmt: skip
+    stalled = {"metadata": {"name": "m"}, "status": {"conditions": [
+        {"type": "Stalled", "status": "True", "reason": "NoRoom", "message": "The disk is full."},
+        {"type": "Ready", "status": "True", "reason": "Completed", "message": "Done."},
+    ]}}  # fmt: skip
+    found = await verbs_cluster.blocked(
+        scene(status={"blocked": [waiting]}, bodies={"reassignments": [stalled]})
+    )
+    assert found.data["blocked"] == [waiting]
+    assert [one["reason"] for one in found.data["objects"]] == ["NoRoom"]
+    assert "The disk is full." in said(found)
+    assert "Nothing is blocked." in said(await verbs_cluster.blocked(scene(status={})))
+
+
+async def test_adopted_topic_is_yaml_that_the_api_server_takes_and_declares_what_is_there() -> None:
+    name = "Client_made.Topic"
+    session = scene(views={f"/topics/{name}": a_topic_view()})
+    found = await verbs_topics.adopt(session, name)
+    (topic,) = from_yaml(found.raw)
+    assert topic.metadata.name == "client-made.topic"
+    assert (topic.topic_name, topic.spec.partitions) == (name, 2)  # type: ignore[union-attr]
+    made = await session.kube.create(TOPICS, yaml.safe_load(found.raw))
+    assert made["spec"]["minInSyncReplicas"] == 2
+
+
+async def test_topic_that_has_an_object_is_not_adopted_again() -> None:
+    view = a_topic_view() | {"declaredBy": "kafka/orders"}
+    with pytest.raises(Problem, match="is declared by kafka/orders already"):
+        await verbs_topics.adopt(scene(views={"/topics/orders": view}), "orders")
+
+
+async def test_partition_without_a_leader_and_its_lag_are_shown() -> None:
+    view = a_topic_view()
+    view["partitions"][0] |= {"leader": None, "isr": [], "elr": [2], "margin": -2}
+    view["partitions"][1] |= {"behind": {"0": 12, "2": None}, "bytes": 5_000_000}
+    text = said(await verbs_topics.topic(scene(views={"/topics/t": view}), "t"))
+    assert "none" in text
+    assert "0:12 2:?" in text
+    assert "4.8 MiB" in text
+
+
+async def test_verification_is_made_and_its_verdict_is_the_exit_code() -> None:
+    session = scene()
+    work = verbs_verify.Workload(topic="t", records=5, per_second=2, allow_existing=True)
+    name = await verbs_verify.begin(session, work)
+    made = session.kube.find(VERIFICATIONS, "kafka", name)
+    assert made["spec"]["produce"] == {"records": 5, "recordsPerSecond": 2}
+    assert made["spec"]["allowExisting"] is True
+    found = await verbs_verify.progress(session, name)
+    assert (found.over, found.code) == (False, 0)
+    for verdict, code in (("Passed", 0), ("Violated", 1), ("Inconclusive", 1)):
+        status = {"phase": "Completed", "verdict": verdict, "counts": {"acked": 5, "lost": 1}}
+        session.kube.put(VERIFICATIONS, {**made, "status": status})
+        found = await verbs_verify.progress(session, name)
+        assert (found.over, found.code) == (True, code)
+    disabled = READY | {"status": "False", "reason": "VerificationDisabled", "message": "No Spark."}
+    session.kube.put(VERIFICATIONS, {**made, "status": {"conditions": [disabled]}})
+    found = await verbs_verify.progress(session, name)
+    assert (found.over, found.code) == (True, 1)
+    assert "No Spark." in said(found)
+
+
+def test_programs_get_json_or_yaml_of_the_same_data() -> None:
+    data = {"changes": [{"isr": [0, 1]}]}
+    assert json.loads(as_text(data, "json")) == yaml.safe_load(as_text(data, "yaml")) == data
+
+
+def test_every_verb_has_its_help_and_the_common_options() -> None:
+    runner = CliRunner()
+    verbs = ("status", "topics", "topic", "why", "what-if", "brokers", "blocked", "adopt", "verify",
+             "report")  # fmt: skip
+    for verb in verbs:
+        done = runner.invoke(app.app, [verb, "--help"], env={"COLUMNS": "200"})
+        assert done.exit_code == 0, done.output
+        for option in ("--namespace", "--cluster", "--output", "--watch", "--context"):
+            assert option in done.output, (verb, option)
+
+
+def test_no_kubeconfig_is_a_sentence_and_no_traceback(tmp_path: Path) -> None:
+    nowhere = ["status", "--kubeconfig", str(tmp_path / "none")]
+    done = CliRunner().invoke(app.app, nowhere)
+    assert done.exit_code == 1
+    assert "there is no kubeconfig at" in done.output
+    assert "Traceback" not in done.output

@@ -1,0 +1,80 @@
+"""A LogCluster's own PodMonitor: made where the chart allows it, as and while the spec says so."""
+
+import dataclasses
+from typing import Any
+
+from tests.plimsoll_operator.terms import Scene
+from tests.plimsoll_operator.test_cluster_handler import a_scene
+
+from plimsoll_operator.kube.memory.kinds import Resource
+from plimsoll_operator.kube.resources import POD_MONITORS
+from plimsoll_operator.reconcile.cluster import reconcile as cluster
+from plimsoll_operator.status.record_events import Occurrence
+
+NAME = "main-broker"
+
+
+def a_watched_scene(
+    *, allowed: bool = True, installed: bool = True, **spec: Any
+) -> tuple[Scene, list[Occurrence]]:
+    """`installed`: the Prometheus operator's kinds are served."""
+    scene, told = a_scene(**spec), []
+    if installed:
+        scene.kube.server.store.serve([Resource(kind=POD_MONITORS)])
+    scene.term.options = dataclasses.replace(scene.term.options, pod_monitors=allowed)
+    scene.term.tell = told.append
+    return scene, told
+
+
+def asked_about(scene: Scene) -> list[str]:
+    return [call[0] for call in scene.kube.calls if call[1] == POD_MONITORS.plural]
+
+
+async def test_pod_monitor_selects_the_brokers_of_its_logcluster_and_names_them():
+    wanted = {"interval": "15s", "labels": {"release": "prometheus"}}
+    scene, told = a_watched_scene(podMonitor=wanted)
+    await cluster.reconcile(scene.term)
+    made = scene.kube.find(POD_MONITORS, "kafka", NAME)
+    assert made is not None
+    pod = scene.kube.objects["statefulsets", "kafka", "main-broker-0"]["spec"]["template"]
+    assert made["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert made["metadata"]["labels"]["release"] == "prometheus"
+    (endpoint,) = made["spec"]["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["interval"]) == ("metrics", "15s")
+    assert {one["targetLabel"] for one in endpoint["relabelings"]} == {"cluster", "broker"}
+    (container,) = pod["spec"]["containers"]
+    assert "metrics" in {port["name"] for port in container["ports"]}
+    assert told == []
+
+
+async def test_pod_monitor_goes_when_the_spec_asks_for_none_any_more():
+    scene, _ = a_watched_scene(podMonitor={})
+    await cluster.reconcile(scene.term)
+    assert scene.made(POD_MONITORS.plural) == [NAME]
+    scene.declare()
+    await cluster.reconcile(scene.term)
+    assert scene.made(POD_MONITORS.plural) == []
+
+
+async def test_pod_monitor_that_somebody_else_made_stays():
+    scene, _ = a_watched_scene()
+    scene.kube.put(POD_MONITORS, {"metadata": {"name": NAME, "namespace": "kafka"}, "spec": {}})
+    await cluster.reconcile(scene.term)
+    assert scene.made(POD_MONITORS.plural) == [NAME]
+
+
+async def test_without_the_right_nothing_is_asked_and_the_owner_is_told():
+    scene, told = a_watched_scene(allowed=False, podMonitor={})
+    await cluster.reconcile(scene.term)
+    assert asked_about(scene) == []
+    (event,) = told
+    assert event.reason == "PodMonitorRefused"
+    assert "metrics.podMonitor.perLogCluster" in event.message
+
+
+async def test_cluster_is_served_where_no_prometheus_operator_is_installed():
+    scene, told = a_watched_scene(installed=False, podMonitor={})
+    await cluster.reconcile(scene.term)
+    (event,) = told
+    assert event.message.startswith("The PodMonitor of the brokers cannot be made: ")
+    assert scene.made("statefulsets") == ["main-broker-0", "main-broker-1", "main-broker-2"]

@@ -1,0 +1,194 @@
+"""Who may read the operator's HTTP view: nobody without a token that was made for it."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.plimsoll_operator.builders import an_image, with_topic
+
+from plimsoll_core.controller.kernel.volatile_state import VolatileState
+from plimsoll_operator.kube.errors import Unavailable
+from plimsoll_operator.process.http_server import Health
+from plimsoll_operator.process.view_access import REVIEWS_AT_ONCE, WAITING_MAX, ViewAccess
+from plimsoll_operator.status.operator_metrics import Metrics
+
+AUDIENCE = "plimsoll.dev/view"
+KEY = ("kafka", "main")
+HEADER = "X-Plimsoll-Authorization"
+TOPIC = "/v1/clusters/kafka/main/topics/orders"
+
+
+class Reviews:
+    """The API server, as far as it reviews tokens and what their bearers may do."""
+
+    def __init__(self) -> None:
+        self.users = {"good": "reader", "other": "stranger"}
+        self.allowed = {("reader", "kafka", "main")}
+        self.asked: list[dict[str, Any]] = []
+        self.down = False
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def create(self, kind: Any, manifest: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(manifest)
+        await self.gate.wait()
+        if self.down:
+            raise Unavailable(0, "POST /x answered: connection refused")
+        spec = manifest["spec"]
+        if kind.kind == "TokenReview":
+            name = self.users.get(spec["token"])
+            if name is None:
+                return {"status": {"authenticated": False}}
+            groups = ["system:authenticated"]
+            audiences = ["https://kubernetes"] if name == "for-the-api" else spec["audiences"]
+            user = {"username": name, "uid": "7", "groups": groups}
+            return {"status": {"authenticated": True, "user": user, "audiences": audiences}}
+        what = spec["resourceAttributes"]
+        yes = (spec["user"], what["namespace"], what["name"]) in self.allowed
+        return {"status": {"allowed": yes}}
+
+
+def access(reviews: Reviews, now: list[int] | None = None) -> ViewAccess:
+    clock = now or [0]
+    return ViewAccess(reviews, lambda: clock[0])  # type: ignore[arg-type]
+
+
+def sent(token: str, name: str = HEADER) -> dict[str, str]:
+    return {name: f"Bearer {token}"}
+
+
+async def test_token_is_reviewed_for_its_audience_and_its_bearer_for_that_cluster() -> None:
+    reviews = Reviews()
+    assert await access(reviews).check(sent("good"), KEY) is None
+    token, subject = (one["spec"] for one in reviews.asked)
+    assert token == {"token": "good", "audiences": [AUDIENCE]}
+    assert (subject["user"], subject["groups"]) == ("reader", ["system:authenticated"])
+    assert subject["resourceAttributes"] == {
+        "group": "plimsoll.dev",
+        "resource": "logclusters",
+        "subresource": "view",
+        "verb": "get",
+        "namespace": "kafka",
+        "name": "main",
+    }
+
+
+@pytest.mark.parametrize(
+    ("headers", "key", "status"),
+    [
+        ({}, KEY, 401),
+        (sent(""), KEY, 401),
+        ({HEADER: "Basic Z29vZA=="}, KEY, 401),
+        (sent("x" * 20_000), KEY, 401),
+        (sent("unknown"), KEY, 401),
+        (sent("other"), KEY, 403),
+        (sent("good"), ("kafka", "another"), 403),
+        (sent("good", "Authorization"), ("team", "main"), 403),
+    ],
+)
+async def test_everything_else_is_refused(
+    headers: dict[str, str], key: tuple[str, str], status: int
+) -> None:
+    denied = await access(Reviews()).check(headers, key)
+    assert denied is not None
+    assert denied.status == status
+    assert "good" not in denied.message, "no token in a sentence"
+
+
+async def test_token_for_the_api_server_opens_nothing_here() -> None:
+    reviews = Reviews()
+    reviews.users["api"] = "for-the-api"
+    reviews.allowed.add(("for-the-api", *KEY))
+    denied = await access(reviews).check(sent("api"), KEY)
+    assert denied is not None
+    assert denied.status == 401
+
+
+async def test_verdict_is_remembered_for_seconds_and_not_for_ever() -> None:
+    reviews, now = Reviews(), [0]
+    checked = access(reviews, now)
+    for _ in range(3):
+        assert await checked.check(sent("good"), KEY) is None
+    assert len(reviews.asked) == 2
+    reviews.allowed.clear()
+    now[0] += 10_001
+    denied = await checked.check(sent("good"), KEY)
+    assert denied is not None
+    assert denied.status == 403
+
+
+async def test_api_server_that_does_not_review_lets_nobody_in_and_is_asked_again() -> None:
+    reviews = Reviews()
+    reviews.down = True
+    checked = access(reviews)
+    denied = await checked.check(sent("good"), KEY)
+    assert denied is not None
+    assert denied.status == 503
+    reviews.down = False
+    assert await checked.check(sent("good"), KEY) is None
+
+
+async def test_flood_of_tokens_is_bounded() -> None:
+    reviews = Reviews()
+    reviews.gate.clear()
+    checked = access(reviews)
+    asking = [
+        asyncio.ensure_future(checked.check(sent(f"t{n}"), KEY)) for n in range(2 * WAITING_MAX)
+    ]
+    await asyncio.sleep(0)
+    busy = [one.result() for one in asking if one.done()]
+    assert len(busy) == WAITING_MAX
+    assert all(denied is not None and denied.status == 503 for denied in busy)
+    assert len(reviews.asked) <= REVIEWS_AT_ONCE
+    reviews.gate.set()
+    await asyncio.gather(*asking)
+
+
+def a_leader() -> Any:
+    image = with_topic(an_image(), ((0, 1, 2),))
+    controller = SimpleNamespace(
+        image=image, active=True, epoch=1, now_ms=0, soft=VolatileState(), outlook=None
+    )
+    return SimpleNamespace(controller=controller, term=SimpleNamespace(key=KEY))
+
+
+async def test_operators_view_is_never_open_and_metrics_are_as_they_were() -> None:
+    reviews = Reviews()
+    leaders = {KEY: a_leader()}
+    parts: Any = SimpleNamespace(
+        metrics=Metrics(), leaders=leaders, options=SimpleNamespace(identity="op-1")
+    )
+    health = Health(parts, lambda: True, access(reviews).check)
+    await health.start(0, 0)
+    try:
+        port = next(port for host, port, *_ in health.addresses[0] if ":" not in host)
+        async with aiohttp.ClientSession() as client:
+
+            async def get(path: str, **headers: str) -> tuple[int, Any]:
+                url = f"http://127.0.0.1:{port}{path}"
+                async with client.get(url, headers=headers) as response:
+                    json = response.content_type == "application/json"
+                    return response.status, await response.json() if json else None
+
+            assert (await get("/metrics"))[0] == 200
+            views = ("", "/topics", "/topics/orders", "/brokers", "/what-if?brokers=1", "/history")
+            for view in views:
+                path = f"/v1/clusters/kafka/main{view}"
+                assert (await get(path))[0] == 401, path
+                assert (await get(path, **sent("other")))[0] == 403, path
+            assert (await get("/v1/clusters"))[0] == 401
+            assert (await get("/v1/clusters", **sent("other"))) == (200, {"clusters": []})
+            status, found = await get(TOPIC, **sent("good"))
+            assert status == 200
+            assert found["partitions"][0]["isr"] == [0, 1, 2]
+            status, found = await get("/v1/clusters", **sent("good", "Authorization"))
+            assert [one["cluster"] for one in found["clusters"]] == ["main"]
+            leaders.clear()
+            assert (await get("/v1/clusters"))[0] == 401
+            assert (await get(TOPIC, **sent("good")))[0] == 404
+    finally:
+        await health.close()

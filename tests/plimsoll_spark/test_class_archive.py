@@ -1,0 +1,34 @@
+"""Spark's classes come from their archive, which is there where the connector's jars are."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plimsoll_spark import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.spark
+def test_jvm_of_a_session_maps_the_archive_of_its_classes(
+    spark: "SparkSession", spark_jars: Path
+) -> None:
+    archive = session.class_archive()
+    assert archive.parent == spark_jars.parent
+    pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    maps = Path(f"/proc/{pid}/maps").read_text()
+    assert str(archive) in maps
+
+
+def test_archive_that_is_not_there_is_not_named_to_the_jvm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / session.CONNECTOR.replace("*", "1")).touch()
+    monkeypatch.setenv(session.JARS_VARIABLE, str(tmp_path / "jars"))
+    assert not any("Archive" in option for option in session.java_options())
+    archive = session.class_archive()
+    archive.touch()
+    assert f'"-XX:SharedArchiveFile={archive}"' in session.java_options()
