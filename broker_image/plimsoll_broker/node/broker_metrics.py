@@ -21,6 +21,7 @@ from plimsoll_broker.node.security_metrics import security_metrics
 from plimsoll_broker.replication.cleaning_stats import CleaningStats
 from plimsoll_broker.replication.full_disks import out_for_room
 from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.replication.state_changes import StateChanges
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.listener import Server
@@ -133,6 +134,7 @@ class BrokerCollector(Collector):
             yield from _isr_shrinks(manager, measures)
             yield from _disk(measures)
             yield from _movement(manager, measures)
+            yield from _state_changes(manager.changes)
             yield from _topics(manager, measures)
         if node.authority is not None:
             yield from security_metrics(PREFIX, node.authority)
@@ -264,6 +266,15 @@ def _movement(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[
     yield _counter("moved_bytes", manager.traffic.moved_in)
     limits = {(name,): float(rate) for name, rate in sorted(manager.copy_buckets.limits.items())}
     yield TABLE.gauges(PREFIX + "movement_limit_bytes_per_second", limits)
+
+
+def _state_changes(changes: StateChanges) -> Iterator[Metric]:
+    received = {(kind,): float(count) for kind, count in sorted(changes.received.items())}
+    completed = {(kind,): float(count) for kind, count in sorted(changes.completed.items())}
+    yield TABLE.counters(PREFIX + "state_changes_received", received)
+    yield TABLE.counters(PREFIX + "state_changes_completed", completed)
+    yield _gauge("state_changes_pending", changes.pending)
+    yield _gauge("state_changes_pending_seconds", changes.pending_ms / 1000)
 
 
 def _partitions(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:

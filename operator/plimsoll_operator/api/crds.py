@@ -15,8 +15,9 @@ import yaml
 
 from plimsoll_operator.api import GROUP, VERSION
 from plimsoll_operator.api.cluster_status import LogClusterStatus
-from plimsoll_operator.api.crd_form import READY, READY_COLUMNS, Kind, Rule, same
+from plimsoll_operator.api.crd_kind import READY, READY_COLUMNS, Kind, Rule, same, within_factor
 from plimsoll_operator.api.listeners import LISTENERS_RULES
+from plimsoll_operator.api.logbroker import LogBrokerSpec, LogBrokerStatus
 from plimsoll_operator.api.logcluster import LogClusterSpec
 from plimsoll_operator.api.reassignment import ReassignmentSpec, ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceSpec, RebalanceStatus
@@ -25,17 +26,7 @@ from plimsoll_operator.api.topic import TopicSpec, TopicStatus
 from plimsoll_operator.api.user_crd import USER
 from plimsoll_operator.api.verification import VerificationSpec, VerificationStatus
 
-
-def _within_factor(at: str) -> str:
-    return (
-        f"!has({at}.minInSyncReplicas) || !has({at}.replicationFactor) || "
-        f"{at}.minInSyncReplicas <= {at}.replicationFactor"
-    )
-
-
 _SIZE = "quantity({}.spec.storage.size)"
-
-
 LOG_CLUSTER = Kind(
     name="LogCluster",
     plural="logclusters",
@@ -62,7 +53,7 @@ LOG_CLUSTER = Kind(
         ),
         (
             "!has(self.topics) || !has(self.topics.defaults) || "
-            f"({_within_factor('self.topics.defaults')})",
+            f"({within_factor('self.topics.defaults')})",
             "topics.defaults.minInSyncReplicas is more than its replicationFactor: no client could "
             "write with acks=all.",
         ),
@@ -90,6 +81,7 @@ LOG_CLUSTER = Kind(
         ),
     ),
     columns=(
+        ("Version", "string", ".status.versions.pinned"),
         ("Brokers", "integer", ".status.brokers.ready"),
         ("Desired", "integer", ".status.brokers.desired"),
         ("Offline", "integer", ".status.partitions.offline"),
@@ -97,7 +89,9 @@ LOG_CLUSTER = Kind(
         ("Blocked", "string", ".status.conditions[?(@.type=='Blocked')].status"),
         ("Doing", "string", ".status.conditions[?(@.type=='Reconciling')].reason"),
         *READY_COLUMNS,
+        ("Metadata", "string", ".status.versions.metadata"),
     ),
+    wide=frozenset({"Version", "Metadata"}),
     scale={
         "specReplicasPath": ".spec.brokers.count",
         "statusReplicasPath": ".status.brokers.ready",
@@ -130,7 +124,7 @@ TOPIC = Kind(
             "placement.assignment belongs to strategy Explicit, and Explicit needs it.",
         ),
         (
-            _within_factor("self"),
+            within_factor("self"),
             "minInSyncReplicas is more than replicationFactor: no client could "
             "write with acks=all.",
         ),
@@ -141,6 +135,7 @@ TOPIC = Kind(
         ("Partitions", "integer", ".status.partitions"),
         ("RF", "integer", ".status.replicationFactor"),
         ("MinISR", "integer", ".status.minInSyncReplicas"),
+        ("Offline", "integer", ".status.health.offline"),
         ("UnderMinISR", "integer", ".status.health.underMinISR"),
         *READY_COLUMNS,
     ),
@@ -240,11 +235,40 @@ VERIFICATION = Kind(
         ("Verdict", "string", ".status.verdict"),
         ("Acked", "integer", ".status.counts.acked"),
         ("Lost", "integer", ".status.counts.lost"),
-        ("Age", "date", ".metadata.creationTimestamp"),
+        ("Duplicated", "integer", ".status.counts.duplicated"),
+        ("Stall", "number", ".status.timing.longestStallMilliseconds"),
+        *READY_COLUMNS,
     ),
 )
 
-KINDS = (LOG_CLUSTER, TOPIC, REASSIGNMENT, REBALANCE, VERIFICATION, USER)
+LOG_BROKER = Kind(
+    name="LogBroker",
+    plural="logbrokers",
+    short="plb",
+    spec=LogBrokerSpec,
+    status=LogBrokerStatus,
+    description="A broker of a LogCluster; written by the operator.",
+    rules=(("self == oldSelf", "spec is immutable: the operator makes a LogBroker a broker."),),
+    columns=(
+        ("Cluster", "string", ".spec.clusterRef.name"),
+        ("Broker", "integer", ".spec.brokerId"),
+        ("State", "string", ".status.state"),
+        ("Rack", "string", ".status.rack"),
+        ("Leaders", "integer", ".status.leaders"),
+        ("Replicas", "integer", ".status.replicas"),
+        ("Margin", "integer", ".status.lowestISRMargin"),
+        ("Free", "string", ".status.disk.free"),
+        ("Behind", "integer", ".status.backlog.records"),
+        *READY_COLUMNS,
+        ("Node", "string", ".status.node"),
+        ("Revision", "string", ".status.revision"),
+        ("Fenced", "date", ".status.fenced.since"),
+    ),
+    selectable=(".spec.clusterRef.name",),
+    wide=frozenset({"Node", "Revision", "Fenced"}),
+)
+
+KINDS = (LOG_CLUSTER, TOPIC, REASSIGNMENT, REBALANCE, VERIFICATION, LOG_BROKER, USER)
 
 
 def spec_schema(kind: Kind) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import yaml
 
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.crds import KINDS
+from plimsoll_operator.api.logbroker import LogBroker
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.reassignment import Reassignment
 from plimsoll_operator.api.rebalance import Rebalance
@@ -25,7 +26,9 @@ from plimsoll_operator.api.user import User
 from plimsoll_operator.api.verification import Verification
 
 Resource = LogCluster | Topic | Reassignment | Rebalance | Verification | User
-R = TypeVar("R", bound=LogCluster | Topic | Reassignment | Rebalance | Verification | User)
+R = TypeVar(
+    "R", bound=LogCluster | Topic | Reassignment | Rebalance | Verification | User | LogBroker
+)
 
 MODELS: dict[str, type[LogCluster | Topic | Reassignment | Rebalance | Verification | User]] = {
     "LogCluster": LogCluster,

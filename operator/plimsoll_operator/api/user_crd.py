@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plimsoll_operator.api.crd_form import READY_COLUMNS, Kind, same
+from plimsoll_operator.api.crd_kind import READY_COLUMNS, Kind, same
 from plimsoll_operator.api.user import UserSpec, UserStatus
 
 USER = Kind(

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from plimsoll_operator.api.load import Unreadable, from_object, readable_part
+from plimsoll_operator.api.logbroker import LogBroker
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition, ObjectMeta
 from plimsoll_operator.api.reassignment import Reassignment
@@ -29,7 +30,9 @@ from plimsoll_operator.kube.port import Object
 
 logger = logging.getLogger("plimsoll.objects")
 
-R = TypeVar("R", bound=LogCluster | Topic | Reassignment | Rebalance | Verification | User)
+R = TypeVar(
+    "R", bound=LogCluster | Topic | Reassignment | Rebalance | Verification | User | LogBroker
+)
 Key = tuple[str, str]
 """Namespace and name."""
 INVALID_SPEC = "InvalidSpec"
@@ -158,6 +161,7 @@ class Objects:
         self.rebalances = Shelf(Rebalance)
         self.verifications = Shelf(Verification)
         self.users = Shelf(User)
+        self.log_brokers = Shelf(LogBroker)
 
 
 def _metadata(body: dict[str, Any]) -> ObjectMeta:

@@ -40,7 +40,7 @@ from plimsoll_operator.reconcile.stall_causes import (
 )
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.copy_meter import Meter
-from plimsoll_operator.status.record_events import Occurrence
+from plimsoll_operator.status.occurrence import Occurrence
 from plimsoll_operator.status.status_writer import Status, Target
 
 Kept = TypeVar("Kept")
@@ -57,6 +57,7 @@ class Task(Enum):
     REBALANCE = "rebalance"
     VERIFICATION = "verification"
     USER = "user"
+    BROKER = "broker"
     ROLLS = "rolls"
     LOG = "metadata log"
 

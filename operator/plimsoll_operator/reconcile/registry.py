@@ -1,4 +1,5 @@
-"""The kinds that users apply, one row each: everything that differs between them, and nothing else.
+"""The kinds that users apply, and LogBroker, which the operator makes for them to read, one row
+each: everything that differs between them, and nothing else.
 
 Watches, resyncs, the queue's work and the status writer loop over these rows; a new kind is a new
 row and its folder.
@@ -15,12 +16,14 @@ import msgspec
 
 from plimsoll_operator.api.cluster_status import LogClusterStatus
 from plimsoll_operator.api.conditions import condition
+from plimsoll_operator.api.logbroker import LogBrokerStatus
 from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.api.user import UserStatus
 from plimsoll_operator.api.verification import VerificationStatus
 from plimsoll_operator.kube.resources import (
+    LOG_BROKERS,
     LOG_CLUSTERS,
     REASSIGNMENTS,
     REBALANCES,
@@ -32,6 +35,8 @@ from plimsoll_operator.kube.resources import (
 from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key, Objects, Shelf
 from plimsoll_operator.reconcile.cluster import logcluster_status, metadata_log_repair
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
+from plimsoll_operator.reconcile.logbroker import reconcile as log_broker
+from plimsoll_operator.reconcile.logbroker.logbroker_status import render as render_log_broker
 from plimsoll_operator.reconcile.reassignment import reconcile as reassignment
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
@@ -47,7 +52,7 @@ Reconcile = Callable[[Term, Key], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserKind:
-    """One kind that users apply."""
+    """One kind that users apply or read."""
 
     # Where the API server keeps its objects.
     resource: Kind
@@ -61,6 +66,7 @@ class UserKind:
         | RebalanceStatus
         | VerificationStatus
         | UserStatus
+        | LogBrokerStatus
     ]
     # The work that an event about one of its objects asks for, and what does it.
     task: Task
@@ -170,6 +176,15 @@ OF_A_CLUSTER = (
         reconcile=user.reconcile,
         render=partial(_render_reconciled, USERS),
         absent=_absent_users,
+    ),
+    UserKind(
+        resource=LOG_BROKERS,
+        shelf=lambda objects: objects.log_brokers,
+        status=LogBrokerStatus,
+        task=Task.BROKER,
+        reconcile=log_broker.reconcile,
+        render=render_log_broker,
+        absent=log_broker.missing,
     ),
 )
 """Kinds whose objects name the LogCluster that they belong to (`cluster_key`)."""

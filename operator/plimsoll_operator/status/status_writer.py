@@ -23,6 +23,7 @@ import msgspec
 
 from plimsoll_operator.api.cluster_status import LogClusterStatus
 from plimsoll_operator.api.conditions import merge
+from plimsoll_operator.api.logbroker import LogBrokerStatus
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceStatus
@@ -41,6 +42,7 @@ Status = (
     | RebalanceStatus
     | VerificationStatus
     | UserStatus
+    | LogBrokerStatus
 )
 REFRESHES_PER_SECOND = 20
 WRITES_AT_ONCE = 8

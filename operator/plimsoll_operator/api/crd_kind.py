@@ -1,4 +1,4 @@
-"""What one CRD is made of, and what several have in common.  `crds` lists and writes them."""
+"""What one CRD says besides its schemas, and the rules and columns that several of them share."""
 
 from __future__ import annotations
 
@@ -25,6 +25,14 @@ class Kind:
     scale: dict[str, str] | None = None
     selectable: tuple[str, ...] = ()
     wide: frozenset[str] = frozenset()
+
+
+def within_factor(at: str) -> str:
+    """CEL: what is stated of min ISR and replication factor at `at` fits together."""
+    return (
+        f"!has({at}.minInSyncReplicas) || !has({at}.replicationFactor) || "
+        f"{at}.minInSyncReplicas <= {at}.replicationFactor"
+    )
 
 
 def same(field: str) -> str:
