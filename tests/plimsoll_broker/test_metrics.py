@@ -1,5 +1,7 @@
 """What a broker tells by itself while no controller decides: nothing of it needs an operator."""
 
+from types import SimpleNamespace
+
 import pytest
 from tests.plimsoll_broker.metric_values import a_node, told
 from tests.plimsoll_broker.test_coordinators import Member
@@ -12,6 +14,7 @@ from plimsoll_broker.coordinator.lag_text import lag_text
 from plimsoll_broker.node import partition_measures
 from plimsoll_broker.node.broker_metrics import BrokerCollector
 from plimsoll_broker.node.metric_rows import LAG_ROWS, ROWS
+from plimsoll_broker.security.authority import SecurityStats
 from plimsoll_core.messages.requests import Answer
 from plimsoll_process.loop_holds import LoopHolds
 
@@ -155,6 +158,7 @@ async def test_broker_shows_what_it_states_and_nothing_else(
         manager=three[0].manager,
         coordinators=member.coordinators,
         holds=LoopHolds(),
+        authority=SimpleNamespace(stats=SecurityStats(), audit=SimpleNamespace(dropped=0)),
         listeners={"clients": three[0].server, "replication": three[0].replication},
     )
     families = list(BrokerCollector(node).collect())
