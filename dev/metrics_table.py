@@ -34,10 +34,12 @@ SECTIONS: Mapping[str, tuple[MetricRow, ...]] = {
     "Broker: serving": (*broker.SERVING_ROWS, *loop_rows(broker.PREFIX)),
     "Broker: traffic, ISRs, disk writes, moves": broker.TRAFFIC_ROWS,
     "Broker: partitions, followers, volume": broker.PARTITION_ROWS,
+    "Broker: changes of state": broker.STATE_CHANGE_ROWS,
     "Broker: topics, on request": broker.TOPIC_ROWS,
     "Broker: compaction": broker.CLEANER_ROWS,
     "Broker: groups that it coordinates": broker.GROUP_ROWS,
     "Broker: lag of groups": broker.LAG_ROWS,
+    "Broker: logins and rights": broker.SECURITY_ROWS,
     "Both: the process, by the client library": PROCESS_ROWS,
 }
 

@@ -12,6 +12,8 @@ from plimsoll_broker.coordinator.lag_text import lag_text
 from plimsoll_broker.node import partition_measures
 from plimsoll_broker.node.broker_metrics import BrokerCollector
 from plimsoll_broker.node.metric_rows import LAG_ROWS, ROWS
+from plimsoll_broker.security.audit_log import AuditLog
+from plimsoll_broker.security.authority import Authority
 from plimsoll_core.messages.requests import Answer
 from plimsoll_process.loop_holds import LoopHolds
 
@@ -153,6 +155,7 @@ async def test_broker_shows_what_it_states_and_nothing_else(
     member = Member(three[0])
     node = a_node(
         manager=three[0].manager,
+        authority=Authority(controller.image, AuditLog(0)),
         coordinators=member.coordinators,
         holds=LoopHolds(),
         listeners={"clients": three[0].server, "replication": three[0].replication},
