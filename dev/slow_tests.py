@@ -48,13 +48,14 @@ def told_anew(text: str, files: Collection[str], seconds: Mapping[str, float]) -
     """The file's content, after the tests of some files were measured again; none: of all."""
     kept = seconds_of(text) if files else {}
     others = {name: took for name, took in kept.items() if name.partition("::")[0] not in files}
-    return written({**others, **seconds})
+    return written(seconds, others)
 
 
-def written(seconds: Mapping[str, float]) -> str:
-    """The file's content, given the processor seconds of each function."""
-    slow = sorted(name for name, took in seconds.items() if took > SLOW_S)
-    return HEADER + "".join(f"{seconds[name]:6.1f} {name}\n" for name in slow)
+def written(seconds: Mapping[str, float], others: Mapping[str, float] | None = None) -> str:
+    """The file's content, given the processor seconds of each function, and what it said of those
+    that were not measured."""
+    slow = {name: took for name, took in seconds.items() if took > SLOW_S} | dict(others or {})
+    return HEADER + "".join(f"{slow[name]:6.1f} {name}\n" for name in sorted(slow))
 
 
 def left_out(node_ids: Collection[str], slow: Collection[str], edited: Collection[str]) -> set[str]:

@@ -83,6 +83,7 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         " plimsoll.dev/acknowledge-deletion=2026-11-22T03:12:45Z",
         'kubectl annotate logcluster main -n kafka plimsoll.dev/restart="$(date -Is)" --overwrite',
         "kubectl get logcluster main -n kafka -o jsonpath='{.status.versions}'",
+        "kubectl get logbrokers -n kafka",
     ),
     "tests/integration/test_kubectl_plimsoll.py"
     "::test_documented_commands_run_as_a_plugin_of_kubectl": (

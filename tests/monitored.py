@@ -14,7 +14,8 @@ from dev.panels import Found
 from dev.prometheus import Notification, Prometheus, Target
 
 CHART = Path(__file__).resolve().parents[1] / "helm" / "plimsoll"
-RULES = (CHART / "files" / "alerts.yaml", CHART / "files" / "recording.yaml")
+RULES = CHART.parent / "prometheus-rules.yaml"
+"""What the chart renders."""
 ISR_ALERT = "PlimsollISRShrinking"
 FIRES_S = 30.0
 """The promise: so long after an ISR could shrink, somebody has been told."""
@@ -28,7 +29,7 @@ OF_KUBERNETES = ("plimsoll_metadata_log_", "plimsoll_operator_api_")
 def rules() -> list[dict[str, Any]]:
     """The chart's, but that the alert of ISR shrinks looks back for 10 seconds in place of its
     5 minutes: it resolves that much sooner.  `tests/helm/alerts_test.yaml` has it as it is."""
-    groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
+    groups: list[dict[str, Any]] = yaml.safe_load(RULES.read_text())["groups"]
     for group in groups:
         for rule in group["rules"]:
             if rule.get("alert") == ISR_ALERT:

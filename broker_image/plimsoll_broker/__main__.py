@@ -29,16 +29,18 @@ from plimsoll_broker.replication.cleaning_process import CleaningProcess
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.cluster.cluster_configs import OWN_DEFAULTS
 from plimsoll_process.collector import tune
+from plimsoll_process.log_lines import LineOutput
 from plimsoll_process.loop_watch import LoopWatch
 from plimsoll_process.parent import die_with_parent
 
 logger = logging.getLogger("plimsoll.broker")
 
 
-async def _run(config: BrokerConfig) -> None:
+async def _run(config: BrokerConfig, output: LineOutput) -> None:
     own = {**OWN_DEFAULTS, **config.kafka_configs}
     rate = int(own["log.cleaner.io.max.bytes.per.second"])
     node = BrokerNode(config, cleaning=CleaningProcess(rate))
+    node.write_lines = lambda wanted: output.write(wanted.level, wanted.format)
     loop = asyncio.get_running_loop()
     surface(loop, node.fail)
     # They wait for disks, not for processors: as many as there are processors would be too few.
@@ -103,11 +105,9 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.die_with_parent is not None:
         die_with_parent(arguments.die_with_parent)
-    logging.basicConfig(
-        level=arguments.log_level,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-        stream=sys.stderr,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    logging.basicConfig(handlers=[handler])
+    output = LineOutput(handler, arguments.log_level)
     try:
         config = configs.read(arguments.config)
     except BadConfig as error:
@@ -117,7 +117,7 @@ def main() -> int:
     tune_malloc()
     tune(*COLLECTOR)
     try:
-        uvloop.run(_run(config))
+        uvloop.run(_run(config, output))
     except CannotStart as error:
         logger.error("%s", error)
         return FINAL

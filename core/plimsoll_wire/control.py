@@ -18,6 +18,7 @@ from uuid import UUID
 import msgspec
 
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
+from plimsoll_core.messages.broker_figures import LogOutput
 from plimsoll_core.messages.elections import (
     ElectLeaders,
 )
@@ -80,13 +81,15 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 class CommandReply(msgspec.Struct, frozen=True, kw_only=True):
     """`unconfirmed`: the controller can not show that it still is the one; it extends nothing.
     `metadata_end`: how many records were committed when it was sent.  `session_timeout_ms`: after
-    how much silence a broker is fenced; 0: it does not say."""
+    how much silence a broker is fenced; 0: it does not say.  `log_output`: how the broker is to
+    write its log lines, None: as it does."""
 
     controller_epoch: ControllerEpoch
     unconfirmed: bool = False
     answer: Answer
     metadata_end: MetadataOffset = MetadataOffset(0)
     session_timeout_ms: int = 0
+    log_output: LogOutput | None = None
 
 
 class MetadataReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,11 +7,9 @@ Leases are released, then sockets close.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import signal
 import sys
-import time
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -41,6 +39,7 @@ from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.status.operator_metrics import Metrics
 from plimsoll_operator.status.status_writer import WRITES_AT_ONCE
 from plimsoll_process.collector import tune
+from plimsoll_process.log_lines import JsonLines
 from plimsoll_process.loop_watch import LoopWatch
 
 logger = logging.getLogger("plimsoll")
@@ -63,21 +62,6 @@ class Pools:
             await transport.close()
 
 
-class _JsonLines(logging.Formatter):
-    """One JSON object per line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line)
-
-
 def main() -> None:
     """Run until SIGTERM or SIGINT."""
     try:
@@ -86,7 +70,7 @@ def main() -> None:
     except (BadOption, NoCluster) as error:
         sys.exit(str(error))
     handler = logging.StreamHandler()
-    handler.setFormatter(_JsonLines())
+    handler.setFormatter(JsonLines())
     logging.basicConfig(level=options.log_level.upper(), handlers=[handler])
     logging.getLogger("kopf").setLevel(logging.WARNING)
     metrics = Metrics()

@@ -95,6 +95,16 @@ def test_topic_is_placed_by_the_blocked_table_and_user_objects_stay_as_applied(
         after = operator.get(kind, name, namespace)
         assert as_applied(after) == as_applied(before[kind])
         assert "finalizers" not in after["metadata"]
+    for broker in range(3):
+        shown = ready(operator, namespace, "logbroker", f"main-{broker}")
+        assert "finalizers" not in shown["metadata"]
+        assert shown["status"]["state"] == "Active"
+        assert shown["status"]["node"]
+    with pytest.raises(CommandFailed, match="spec is immutable"):
+        operator.kubectl(
+            *("patch", "logbroker", "main-0", "-n", namespace, "--type", "merge"),
+            *("-p", '{"spec": {"brokerId": 7}}'),
+        )
 
 
 NAMES = (("logcluster", "main"), ("topic", "orders"))

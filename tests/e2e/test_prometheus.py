@@ -188,10 +188,10 @@ def uids(drill: Drill) -> dict[int, str]:
     return {broker: pod["metadata"]["uid"] for broker, pod in found.items() if pod}
 
 
-def fires(watched: Watched, alerts: Alerts, timeout_s: float = FIRES_S) -> None:
-    """And says of which cluster."""
+def fires(watched: Watched, alerts: Alerts, broker: int, timeout_s: float = FIRES_S) -> None:
+    """And says of which broker."""
     alert = alerts.wait(ISR_ALERT, firing=True, timeout_s=timeout_s)
-    assert watched.own.items() <= alert.labels.items()
+    assert {**watched.own, "broker": str(broker)}.items() <= alert.labels.items()
 
 
 def resolves(watched: Watched, alerts: Alerts) -> None:
@@ -207,7 +207,7 @@ def test_paused_broker_fires_the_isr_alert_within_half_a_minute_which_resolves(
     pid = process_of("main-broker-1-0", "plimsoll_broker")
     os.kill(pid, signal.SIGSTOP)
     try:
-        fires(watched, alerts)
+        fires(watched, alerts, 1)
     finally:
         os.kill(pid, signal.SIGCONT)
     resolves(watched, alerts)
@@ -220,7 +220,7 @@ def test_operator_and_broker_that_die_together_fire_the_isr_alert(watched: Watch
     pid = process_of("main-broker-2-0", "plimsoll_broker")
     kill_operator(watched.drill)
     os.kill(pid, signal.SIGKILL)
-    fires(watched, alerts, FAILOVER_S + FIRES_S)
+    fires(watched, alerts, 2, FAILOVER_S + FIRES_S)
     resolves(watched, alerts)
 
 

@@ -106,7 +106,7 @@ def test_commands_of_operations_do_what_the_page_says(tmp_path: Path) -> None:
         )
         for kind in ("Reassignment", "Rebalance")
     )
-    every, shown, events, moves, moved, plan, approve, acknowledge, restart, versions = [
+    every, shown, events, moves, moved, plan, approve, acknowledge, restart, versions, brokers = [
         command for command in commands(page) if command.startswith(("kubectl", "hash="))
     ]
     (tmp_path / "objects.yaml").write_text(OBJECTS)
@@ -133,6 +133,11 @@ def test_commands_of_operations_do_what_the_page_says(tmp_path: Path) -> None:
 
         assert "annotated" in terminal.type(acknowledge)
         assert json.loads(terminal.type(versions))["brokers"] != {}
+        header, *rows = terminal.type(brokers).splitlines()
+        assert header.split()[:4] == ["NAME", "CLUSTER", "BROKER", "STATE"]
+        assert [row.split()[:4] for row in rows] == [
+            [f"main-{broker}", "main", str(broker), "Active"] for broker in range(5)
+        ]
         before = cluster.pids
         assert "annotated" in terminal.type(restart)
         wait_for(

@@ -110,14 +110,74 @@ def test_verification_is_refused_where_spark_is_not_installed(
         assert items(cluster, "/apis/batch/v1/namespaces/default/jobs") == []
 
 
+def log_broker(cluster: LocalCluster, broker: int) -> Any:
+    return ask(cluster, "GET", f"{OURS}/logbrokers/local-{broker}")[1]
+
+
+def assert_brokers_are_shown(cluster: LocalCluster) -> None:
+    """Whatever somebody does to their objects."""
+    merge = "merge-patch+json"
+    shown = wait_for(
+        "each broker says what it has",
+        lambda: (
+            all(
+                "disk" in (log_broker(cluster, b).get("status") or {})
+                and condition(log_broker(cluster, b)) == ("True", "Serving")
+                for b in range(3)
+            )
+            and [log_broker(cluster, b)["status"] for b in range(3)]
+        ),
+    )
+    assert [one["state"] for one in shown] == ["Active"] * 3
+    assert {one["node"] for one in shown} == {"this-machine"}
+    wrong = {"spec": {"brokerId": 7}}
+    assert ask(cluster, "PATCH", f"{OURS}/logbrokers/local-0", wrong, merge)[0] == 200
+    status = {"status": {"state": "Fenced", "leaders": 77}}
+    assert ask(cluster, "PATCH", f"{OURS}/logbrokers/local-1/status", status, merge)[0] == 200
+    assert ask(cluster, "DELETE", f"{OURS}/logbrokers/local-2")[0] == 200
+    wait_for(
+        "what somebody wrote is gone, and what somebody deleted is back",
+        lambda: (
+            log_broker(cluster, 0).get("spec", {}).get("brokerId") == 0
+            and log_broker(cluster, 1)["status"]["state"] == "Active"
+            and log_broker(cluster, 1)["status"]["leaders"] < 77
+            and condition(log_broker(cluster, 2)) == ("True", "Serving")
+        ),
+    )
+
+
+def state_changes_told(cluster: LocalCluster, broker: int) -> list[Any]:
+    """The lines of JSON about state changes in a broker's log."""
+    lines = (cluster.directory / "logs" / f"broker-{broker}.log").read_text().splitlines()
+    found = [json.loads(line) for line in lines if line.startswith("{")]
+    return [one for one in found if one["logger"] == "plimsoll.state_changes"]
+
+
 def test_config_changed_through_the_api_restarts_one_broker_after_the_other(
     tmp_path: Path,
 ) -> None:
     cluster = LocalCluster(tmp_path / "c")
+    logging = {"spec": {"logging": {"level": "Debug", "format": "Json"}}}
     patch = {"spec": {"config": {"log.retention.ms": "777777"}}}
     merge = "merge-patch+json"
     with cluster:
+        assert ask(cluster, "PATCH", f"{OURS}/logclusters/local", logging, merge)[0] == 200
+        wait_for(
+            "broker 0 writes JSON from now on, and runs on",
+            lambda: "{" in (cluster.directory / "logs" / f"broker-{0}.log").read_text(),
+        )
         cluster.create_topic("t", 3, {"min.insync.replicas": "2"})
+        wait_for(
+            "broker 0 tells of the replicas that it was asked to start",
+            lambda: (
+                [
+                    (one["stage"], one["stateChange"], one["topic"])
+                    for one in state_changes_told(cluster, 0)
+                ].count(("completed", "start-replica", "t"))
+                == 3
+            ),
+        )
+        assert_brokers_are_shown(cluster)
         before, pids = pods(cluster), cluster.pids
         assert ask(cluster, "PATCH", f"{OURS}/logclusters/local", patch, merge)[0] == 200
         wait_for(

@@ -8,7 +8,7 @@ import pytest
 
 from plimsoll_broker.control.controller_client import HeartbeatResult
 from plimsoll_broker.node import heartbeats
-from plimsoll_broker.node.heartbeats import Heartbeats
+from plimsoll_broker.node.heartbeats import HeartbeatPeers, Heartbeats
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.requests import Heartbeat, HeartbeatAnswer, LogPosition
 from plimsoll_core.replica.leader_lease import LeaderLease
@@ -75,7 +75,7 @@ async def test_heartbeat_tells_how_many_groups_are_coordinated_once_any_can_be()
     client: Any = Controller()
     stream: Any = SimpleNamespace(position=POSITION, unknown="")
     found: list[int | None] = [None]
-    one = Heartbeats(client, stream, BrokerEpoch(5), groups=lambda: found[0])
+    one = Heartbeats(client, stream, BrokerEpoch(5), asked=HeartbeatPeers(groups=lambda: found[0]))
     await one._beat()
     found[0] = 7
     await one._beat()

@@ -1,13 +1,19 @@
 """What a broker tells by itself while no controller decides: nothing of it needs an operator."""
 
 import pytest
-from tests.plimsoll_broker.metric_values import told
+from tests.plimsoll_broker.metric_values import a_node, told
+from tests.plimsoll_broker.test_coordinators import Member
 from tests.plimsoll_broker.test_replication import Make, Three, until
 from tests.plimsoll_broker.trio import Controller, a_batch
+from tests.stated_metrics import SHOWN_BY_LIBRARY, unlike
 
 from plimsoll_broker.control.controller_client import NoController
+from plimsoll_broker.coordinator.lag_text import lag_text
 from plimsoll_broker.node import partition_measures
+from plimsoll_broker.node.broker_metrics import BrokerCollector
+from plimsoll_broker.node.metric_rows import LAG_ROWS, ROWS
 from plimsoll_core.messages.requests import Answer
+from plimsoll_process.loop_holds import LoopHolds
 
 
 async def test_leader_that_is_gone_while_nobody_can_elect_counts_as_none_at_its_followers(
@@ -137,3 +143,29 @@ async def test_volume_and_logs_are_told_in_bytes_and_topics_only_when_asked_for(
 
 
 TOPICS = {"metric.topic.series.max": "1"}
+
+
+async def test_broker_shows_what_it_states_and_nothing_else(
+    controller: Controller, three: Three
+) -> None:
+    controller.create("t", (0, 1, 2))
+    await until(lambda: three[0].manager.by_name("t", 0) is not None)
+    member = Member(three[0])
+    node = a_node(
+        manager=three[0].manager,
+        coordinators=member.coordinators,
+        holds=LoopHolds(),
+        listeners={"clients": three[0].server, "replication": three[0].replication},
+    )
+    families = list(BrokerCollector(node).collect())
+    member.coordinators.close()
+    for task in member.tasks:
+        task.cancel()
+    rows = {row.name: row for row in ROWS}
+    assert unlike(families, rows) == []
+    elsewhere = SHOWN_BY_LIBRARY | {row.name for row in LAG_ROWS}
+    assert rows.keys() - elsewhere == {family.name for family in families}
+    text = (await lag_text([])).decode()
+    assert text.count("# HELP") == len(LAG_ROWS)
+    for row in LAG_ROWS:
+        assert f"# HELP {row.name} {row.text}\n" in text

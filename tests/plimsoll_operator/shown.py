@@ -40,7 +40,7 @@ def metrics_of(shows: Shows) -> Metrics:
     return metrics
 
 
-def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
+def sample(metrics: Metrics, metric: str, /, **labels: str) -> float | None:
     """One value, as Prometheus would read it; None: there is no such series."""
     metrics.render()
-    return metrics.registry.get_sample_value(name, labels)
+    return metrics.registry.get_sample_value(metric, labels)

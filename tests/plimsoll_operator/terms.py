@@ -12,13 +12,21 @@ from plimsoll_core.controller.decide import decide
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.messages.requests import Answer, Done, Request
+from plimsoll_operator.controller.controller_stats import ControllerStats
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import Objects
+from plimsoll_operator.metalog.interface import LogUsage
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.reconcile.reconcile_term import Term, Work
 
 Reply = Callable[[Request], Answer]
+
+
+class StubSnapshotter:
+    """Of a log that has no limit."""
+
+    usage: LogUsage | None = None
 
 
 class StubController:
@@ -29,6 +37,8 @@ class StubController:
         self.soft = VolatileState()
         self.settings = Settings()
         self.now_ms = 1_000_000
+        self.stats = ControllerStats()
+        self.snapshotter = StubSnapshotter()
         self.reply: Reply = lambda _: Done()
         self.asked: list[Request] = []
 

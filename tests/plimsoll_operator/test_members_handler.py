@@ -25,7 +25,7 @@ from plimsoll_operator.reconcile.cluster import edit_settling
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.cluster.membership_rebalances import KEPT_MAX
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.record_events import Occurrence
+from plimsoll_operator.status.occurrence import Occurrence
 
 
 class Growing(Scene):

@@ -6,7 +6,7 @@ from tests.plimsoll_operator.terms import Scene
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.messages.requests import TopicAnswer, TopicsAnswer
 from plimsoll_operator.api.verification import VerificationStatus
-from plimsoll_operator.kube.resources import TOPICS, USER_KINDS, VERIFICATIONS
+from plimsoll_operator.kube.resources import TOPICS, VERIFICATIONS, WATCHED_KINDS
 from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.reconcile import registry
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
@@ -20,8 +20,8 @@ def put_topic(scene: Scene, generation: int) -> None:
     scene.objects.topics.put({"metadata": metadata, "spec": {"clusterRef": {"name": "main"}}})
 
 
-def test_registry_has_one_row_for_each_kind_that_users_apply():
-    assert tuple(kind.resource for kind in registry.KINDS) == USER_KINDS
+def test_registry_has_one_row_for_each_kind_that_users_apply_or_read():
+    assert tuple(kind.resource for kind in registry.KINDS) == WATCHED_KINDS
     objects = Objects()
     assert {id(kind.shelf(objects)) for kind in registry.KINDS} == {
         id(shelf) for shelf in vars(objects).values()
@@ -32,7 +32,7 @@ def test_registry_knows_a_reconciler_for_every_task():
     assert set(registry.RECONCILERS) == set(Task)
 
 
-def test_resync_queues_the_cluster_its_objects_and_absent_topics():
+def test_resync_queues_the_cluster_its_objects_absent_topics_and_brokers_without_an_object():
     scene = Scene(an_image())
     put_topic(scene, generation=1)
     other = {"name": "other", "namespace": "kafka", "uid": "u2", "generation": 1}
@@ -41,6 +41,7 @@ def test_resync_queues_the_cluster_its_objects_and_absent_topics():
         Work(Task.CLUSTER, scene.term.key),
         Work(Task.TOPIC, KEY),
         Work(Task.ABSENT_TOPICS, scene.term.key),
+        *(Work(Task.BROKER, ("kafka", f"main-{broker_id}")) for broker_id in range(3)),
     ]
 
 

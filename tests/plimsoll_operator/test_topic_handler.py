@@ -17,7 +17,7 @@ from plimsoll_core.messages.requests import Answer, DeclareTopic, Request, Topic
 from plimsoll_operator.kube.resources import NAMESPACES, TOPICS
 from plimsoll_operator.reconcile.topic import reconcile as topic
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.record_events import Occurrence
+from plimsoll_operator.status.occurrence import About, Occurrence
 from plimsoll_operator.status.status_writer import Target
 
 KEY = ("kafka", "orders")
@@ -93,7 +93,9 @@ async def test_topic_of_a_namespace_that_is_not_allowed_any_more_is_detached_and
     scene.objects.topics.put({"metadata": metadata, "spec": spec})
     for _ in range(2):
         await topic.reconcile(scene.term, ("team", "orders"))
-    (event,) = events
+    event, refused = events
+    assert (refused.reason, refused.about) == ("TopicRefused", event.about)
+    assert event.about == About("Topic", "team", "orders", "u1")
     assert (event.reason, event.warning) == ("TopicDetached", True)
     assert "the object team/orders" in event.message
     assert deciding.image.topics[TOPIC_ID].object is None

@@ -22,6 +22,7 @@ from plimsoll_broker.control.controller_connection import ControlConnection, con
 from plimsoll_broker.control.rumoured_controller import RumouredController
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
+from plimsoll_core.messages.broker_figures import LogOutput
 from plimsoll_core.messages.requests import AllocateProducerIds, Answer, Heartbeat, Refused
 from plimsoll_wire import control
 
@@ -73,6 +74,7 @@ class HeartbeatResult:
     confirmed: bool
     metadata_end: MetadataOffset = _NONE_COMMITTED
     session_timeout_ms: int = 0
+    log_output: LogOutput | None = None
 
 
 class ControllerClient:
@@ -166,7 +168,11 @@ class ControllerClient:
         if reply.unconfirmed or self._rumour.is_due(self.highest_epoch):
             await self._look_elsewhere(heartbeat)
         return HeartbeatResult(
-            reply.answer, not reply.unconfirmed, reply.metadata_end, reply.session_timeout_ms
+            reply.answer,
+            not reply.unconfirmed,
+            reply.metadata_end,
+            reply.session_timeout_ms,
+            reply.log_output,
         )
 
     def give_up(self, why: str) -> None:

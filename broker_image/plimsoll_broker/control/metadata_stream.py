@@ -74,6 +74,11 @@ class MetadataStream:
         """What registration and heartbeats state."""
         return self.replica.position
 
+    @property
+    def copied_offset(self) -> MetadataOffset | None:
+        """So many records are in the copy; None: it cannot be written."""
+        return None if self._copy_is_behind else self.image.next_offset
+
     def subscribe(self, callback: Callback) -> None:
         self._callbacks.append(callback)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_broker.node.assembly import OwnLifetime, assemble
 from plimsoll_broker.node.client_listeners import implicit_endpoint
-from plimsoll_broker.node.heartbeats import Heartbeats
+from plimsoll_broker.node.heartbeats import HeartbeatPeers, Heartbeats
 from plimsoll_broker.node.metrics_server import MetricsServer
 from plimsoll_broker.node.serving import Serving
 from plimsoll_broker.replication.replica_manager import ReplicaManager
@@ -40,6 +40,7 @@ from plimsoll_core.cluster.model import Endpoint
 from plimsoll_core.cluster.record_versions import UNDERSTOOD
 from plimsoll_core.cluster.unknown_records import MetadataTooNew
 from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
+from plimsoll_core.messages.broker_figures import BrokerFigures, LogOutput
 from plimsoll_core.messages.requests import Refused, RegisterBroker, Registered
 from plimsoll_core.release import RELEASE
 from plimsoll_core.replica.leader_lease import LeaderLease
@@ -87,6 +88,8 @@ class BrokerNode:
         self.config = config
         self._disk = disk if disk is not None else Disk()
         self.holds: LoopHolds | None = None
+        # How log lines are to be written; set by whoever writes them.
+        self.write_lines: Callable[[LogOutput], None] = lambda _: None
         self.state = BrokerState.NOT_RUNNING
         self._started_ms = monotonic_ms()
         self._stop_wanted = asyncio.Event()
@@ -145,6 +148,16 @@ class BrokerNode:
         found = self.coordinators
         return None if found is None else found.groups
 
+    def _figures(self) -> BrokerFigures:
+        """What people look at."""
+        manager, stream, room = self.manager, self._stream, self._store.room
+        return BrokerFigures(
+            disk_free_bytes=None if room is None else room[0],
+            disk_bytes=None if room is None else room[1],
+            completed_offset=MetadataOffset(0) if manager is None else manager.roles.applied,
+            copied_offset=None if stream is None else stream.copied_offset,
+        )
+
     def fail(self, error: BaseException) -> None:
         """It cannot go on: `run` raises the error, and nothing is closed cleanly."""
         if not self._failed.done():
@@ -199,7 +212,10 @@ class BrokerNode:
         if meta_directory_id is None:
             self._store.format(self.config.cluster_id, self.config.id, directory_id)
         lease = LeaderLease()
-        self._heartbeats = Heartbeats(self._client, stream, self._epoch, lease, self._groups)
+        asked = HeartbeatPeers(
+            groups=self._groups, figures=self._figures, write_lines=self.write_lines
+        )
+        self._heartbeats = Heartbeats(self._client, stream, self._epoch, lease, asked)
         self._spawn("metadata stream", stream.run())
         self._spawn("heartbeats", self._heartbeats.run())
 

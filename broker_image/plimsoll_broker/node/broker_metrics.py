@@ -20,6 +20,7 @@ from plimsoll_broker.node.partition_measures import PartitionMeasures, measured
 from plimsoll_broker.replication.cleaning_stats import CleaningStats
 from plimsoll_broker.replication.full_disks import out_for_room
 from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.replication.state_changes import StateChanges
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.server.overdue_connections import REASONS
@@ -127,6 +128,7 @@ class BrokerCollector(Collector):
             yield from _isr_shrinks(manager, measures)
             yield from _disk(measures)
             yield from _movement(manager, measures)
+            yield from _state_changes(manager.changes)
             yield from _topics(manager, measures)
         if node.coordinators is not None:
             yield from group_metrics(PREFIX, node.coordinators)
@@ -256,6 +258,15 @@ def _movement(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[
     yield _counter("moved_bytes", manager.traffic.moved_in)
     limits = {(name,): float(rate) for name, rate in sorted(manager.copy_buckets.limits.items())}
     yield TABLE.gauges(PREFIX + "movement_limit_bytes_per_second", limits)
+
+
+def _state_changes(changes: StateChanges) -> Iterator[Metric]:
+    received = {(kind,): float(count) for kind, count in sorted(changes.received.items())}
+    completed = {(kind,): float(count) for kind, count in sorted(changes.completed.items())}
+    yield TABLE.counters(PREFIX + "state_changes_received", received)
+    yield TABLE.counters(PREFIX + "state_changes_completed", completed)
+    yield _gauge("state_changes_pending", changes.pending)
+    yield _gauge("state_changes_pending_seconds", changes.pending_ms / 1000)
 
 
 def _partitions(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from plimsoll_broker.control.controller_client import ControllerClient, HeartbeatResult
 from plimsoll_broker.control.metadata_stream import MetadataStream
@@ -17,6 +18,7 @@ from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_core.cluster.record_versions import UNDERSTOOD
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerEpoch
+from plimsoll_core.messages.broker_figures import BrokerFigures, LogOutput
 from plimsoll_core.messages.requests import Heartbeat, HeartbeatAnswer, Refused
 from plimsoll_core.release import RELEASE
 from plimsoll_core.replica.leader_lease import LeaderLease
@@ -35,9 +37,21 @@ class LifetimeOver(Exception):
     """Another process of this id has registered since: this one must not go on."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatPeers:
+    """Whom heartbeats ask, and tell.  `groups`: how many are coordinated here, None before any can
+    be; `figures`: what people look at; `write_lines`: how log lines are to be written."""
+
+    groups: Callable[[], int | None] = lambda: None
+    figures: Callable[[], BrokerFigures | None] = lambda: None
+    write_lines: Callable[[LogOutput], None] = lambda _: None
+
+
+NOTHING_ASKED = HeartbeatPeers()
+
+
 class Heartbeats:
-    """`run` is the task; it raises LifetimeOver.  `groups`: how many are coordinated here, None
-    before any can be."""
+    """`run` is the task; it raises LifetimeOver."""
 
     def __init__(
         self,
@@ -45,13 +59,13 @@ class Heartbeats:
         stream: MetadataStream,
         broker_epoch: BrokerEpoch,
         lease: LeaderLease | None = None,
-        groups: Callable[[], int | None] = lambda: None,
+        asked: HeartbeatPeers = NOTHING_ASKED,
     ) -> None:
         self._client = client
         self._stream = stream
         self._broker_epoch = broker_epoch
         self._lease = lease
-        self._groups = groups
+        self._asked = asked
         self._want_fence = True
         self._want_shutdown = False
         self._kick = asyncio.Event()
@@ -127,7 +141,8 @@ class Heartbeats:
             metadata_versions=UNDERSTOOD,
             release=RELEASE,
             unknown_metadata=self._stream.unknown,
-            groups=self._groups(),
+            groups=self._asked.groups(),
+            figures=self._asked.figures(),
         )
         sent_ms = monotonic_ms()
         result = await self._client.heartbeat(heartbeat, ANSWER_MS_MAX)
@@ -138,6 +153,8 @@ class Heartbeats:
         if result.confirmed:
             self.answered_at_ms = monotonic_ms()
             self._extend_lease(sent_ms, result)
+            if result.log_output is not None:
+                self._asked.write_lines(result.log_output)
         match result.answer:
             case HeartbeatAnswer(is_fenced=is_fenced, should_shut_down=should_shut_down):
                 if is_fenced != self.fenced:

@@ -5,6 +5,7 @@ The labels `namespace`, `cluster` and `broker` are the scrape's to add.
 
 from __future__ import annotations
 
+from plimsoll_core.cluster.state_changes import KINDS as STATE_CHANGES
 from plimsoll_process.metric_table import PROCESS_ROWS, Kind, MetricRow, MetricTable, loop_rows
 
 PREFIX = "plimsoll_broker_"
@@ -109,6 +110,18 @@ PARTITION_ROWS = (
     _row("disk_size_bytes", "gauge", "Size of its volume"),
 )  # fmt: skip
 
+STATE_CHANGE_ROWS = (
+    _row("state_changes_received", "counter",
+         "State changes that metadata asked of replicas here: " + ", ".join(STATE_CHANGES),
+         ("change",), "4"),
+    _row("state_changes_completed", "counter", "State changes that replicas here carried out",
+         ("change",), "4"),
+    _row("state_changes_pending", "gauge",
+         "State changes that were received and are not carried out yet"),
+    _row("state_changes_pending_seconds", "gauge",
+         "For how long the oldest of them has been pending; 0: none is"),
+)  # fmt: skip
+
 TOPIC_ROWS = (
     _row("topic_bytes_in", "counter", "Bytes appended by producers to what is led here",
          ("topic",), "1 per topic here, at most metric.topic.series.max"),
@@ -169,11 +182,14 @@ LAG_ROWS = (
     MetricRow("plimsoll_group_committed_position", "gauge",
               "The offsets that a group has committed for a topic, added up: grows while it reads",
               _LAG, _LAG_SERIES),
+    MetricRow("plimsoll_group_stuck_seconds", "gauge",
+              "For how long, at least, a partition with unread records has stood, the longest of a"
+              " topic", _LAG, _LAG_SERIES),
 )  # fmt: skip
 """Written as text by `coordinator.lag_text`."""
 
 ROWS = (
-    *SERVING_ROWS, *TRAFFIC_ROWS, *PARTITION_ROWS, *TOPIC_ROWS, *CLEANER_ROWS, *GROUP_ROWS,
-    *LAG_ROWS, *loop_rows(PREFIX), *PROCESS_ROWS,
+    *SERVING_ROWS, *TRAFFIC_ROWS, *PARTITION_ROWS, *STATE_CHANGE_ROWS, *TOPIC_ROWS, *CLEANER_ROWS,
+    *GROUP_ROWS, *LAG_ROWS, *loop_rows(PREFIX), *PROCESS_ROWS,
 )  # fmt: skip
 TABLE = MetricTable(*ROWS)

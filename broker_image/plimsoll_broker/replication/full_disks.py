@@ -27,6 +27,8 @@ RESERVE_BYTES = 2**20
 ROOM_BYTES_MAX = 64 * 2**20
 ROOM_SHARE = 0.05
 """There is room again when so much is free: a twentieth of the volume, at most 64 MiB."""
+WATCHED_MS = 10_000
+"""So often the room is looked at for those who only watch it."""
 
 
 def enough(free_bytes: int, all_bytes: int) -> bool:
@@ -51,17 +53,22 @@ class Room:
         self._manager = manager
         self._path = manager.store.directory / RESERVE
         self._reserved = False
+        # When the room is looked at again for those who only watch it, by the manager's clock.
+        self._due_ms = 0
 
     async def look(self) -> None:
         """Give the reserve up while the disk is full; bring logs back, and it, when it is not."""
         waiting = out_for_room(self._manager)
-        if not waiting and self._reserved:
+        manager = self._manager
+        if not waiting and self._reserved and manager.now_ms() < self._due_ms:
             return
-        disk = self._manager.store.disk
+        self._due_ms = manager.now_ms() + WATCHED_MS
+        disk = manager.store.disk
         if waiting and self._reserved:
             self._reserved = False
             await in_thread(partial(disk.remove, self._path))
-        if not enough(*await in_thread(partial(disk.room, self._manager.store.directory))):
+        manager.store.room = await in_thread(partial(disk.room, manager.store.directory))
+        if not enough(*manager.store.room):
             return
         for key in waiting:
             await self._bring_back(key)

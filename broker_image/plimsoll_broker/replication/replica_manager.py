@@ -24,11 +24,13 @@ from plimsoll_broker.replication.hosted_partition import Hosted, log_config
 from plimsoll_broker.replication.log_writer import LogWriter
 from plimsoll_broker.replication.new_partitions import Opener
 from plimsoll_broker.replication.once_per_turn import Stepping, Woken
+from plimsoll_broker.replication.partition_watcher import PartitionWatcher
 from plimsoll_broker.replication.proposal_queue import ProposalQueue
 from plimsoll_broker.replication.reopening_claims import Reopening
 from plimsoll_broker.replication.role_changes import Roles
 from plimsoll_broker.replication.seen_shrinks import SeenShrinks
 from plimsoll_broker.replication.serving_lease import ServingLease
+from plimsoll_broker.replication.state_changes import StateChanges
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.log import Log
@@ -64,13 +66,6 @@ class Fetchers(Protocol):
 
     async def close(self) -> None:
         """No more fetching."""
-
-
-class PartitionWatcher(Protocol):
-    """Who follows which partitions are led here."""
-
-    def stepped(self, hosted: Hosted) -> None:
-        """Its role may have changed.  Before anybody who waited for it is answered."""
 
 
 class ControllerEpochs(Protocol):
@@ -118,6 +113,7 @@ class ReplicaManager:
         self.flusher = Flusher(self)
         self.opener = Opener(self.open_now)
         self.reopening = Reopening(store, now_ms, self.opener.put_off)
+        self.changes = StateChanges(settings.broker_id, now_ms)
         self.roles = Roles(settings.broker_id, self)
         self.serving = ServingLease(self, lease)
         self.may_serve = self.serving.may_serve
@@ -258,6 +254,7 @@ class ReplicaManager:
         hosted.replica.apply(partition, self.now_ms())
         self.touch(hosted)
         self._follow(hosted)
+        self.changes.done(partition.key)
 
     def _follow(self, hosted: Hosted) -> None:
         """The same leader in the same term is not asked anew, unless the limit of its copy is
@@ -320,6 +317,7 @@ class ReplicaManager:
         )
         self.touch(hosted)
         self.reopening.drop(hosted.log)
+        self.changes.closed(hosted.replica.partition, hosted.name, self.image)
 
     # --- stepping -------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from immutables import Map
 
 from plimsoll_broker.background.time_slices import SLICE_S
 from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.state_changes import StateChanges
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.ids import BrokerId, MetadataOffset
 
@@ -37,6 +38,8 @@ class RoleOwner(Protocol):
 
     @property
     def image(self) -> ClusterImage | None: ...
+    @property
+    def changes(self) -> StateChanges: ...
     def hosts(self) -> list[Hosted]: ...
     def hosted(self, key: PartitionKey) -> Hosted | None: ...
     def drop(self, hosted: Hosted) -> None: ...
@@ -105,6 +108,7 @@ class Roles:
             if left <= 0 or late:
                 self._begun.set()
                 return
+        self._owner.changes.keep(self._wanted())
         self.applied = self._walking
         self._walk = None
         if self._again:
@@ -152,6 +156,7 @@ class Roles:
                 owner.configure(known)
                 if known.applied is partition:
                     continue
+            owner.changes.ask(image, None if known is None else known.applied, partition)
             (leading if partition.leader == self._broker_id else following).append(key)
         new = 0
         for key in (*leading, *following):

@@ -50,6 +50,8 @@ class LogStore(CheckpointFiles):
         self.clean_epoch: int | None = None
         # Where rounds of compaction are worked on; None: in a thread.
         self.cleaning: CleaningWork | None = None
+        # Bytes that are free, and of how many, as of the last look (`full_disks`); None: none yet.
+        self.room: tuple[int, int] | None = None
         self._lock: Lock | None = None
         self._deleted = DeletedDirectories(self.disk, directory)
         self._early: set[Partition] = set()

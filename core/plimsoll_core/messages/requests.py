@@ -24,6 +24,7 @@ from plimsoll_core.ids import (
     PartitionEpoch,
 )
 from plimsoll_core.messages.base import Message
+from plimsoll_core.messages.broker_figures import BrokerFigures
 from plimsoll_core.messages.elections import ElectionsAnswer, ElectLeaders, NameLeaders
 from plimsoll_core.messages.internal_topics import EnsureInternalTopic
 from plimsoll_core.messages.listeners import DeclareListeners
@@ -78,10 +79,8 @@ class RegisterBroker(Message, frozen=True, kw_only=True):
 
 
 class Heartbeat(Message, frozen=True, kw_only=True):
-    """`applied_offset`: how much metadata the broker has applied (records).  What it understands
-    is told as in a registration, which a new term's controller has not heard.  `unknown_metadata`:
-    why nothing more is applied, when a newer release wrote what follows.  `groups`: how many the
-    broker coordinates, for the LogCluster's status alone; None: it does not say."""
+    """`unknown_metadata`: why nothing more is applied, when a newer release wrote what follows.
+    `groups`: how many it coordinates, for the status alone; None: it does not say."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -92,6 +91,7 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     release: str = "0.1"
     unknown_metadata: str = ""
     groups: int | None = None
+    figures: BrokerFigures | None = None
 
 
 class IsrMember(msgspec.Struct, frozen=True, kw_only=True):

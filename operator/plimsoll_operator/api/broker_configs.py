@@ -10,13 +10,14 @@ from plimsoll_core.cluster.record_versions import NEWEST, RELEASES
 from plimsoll_core.cluster.topic_configs import UNCLEAN_ENABLE, UNCLEAN_RECOVERY
 from plimsoll_core.controller.kernel.settings import OffsetsTopic, Settings
 from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.messages.broker_figures import LogOutput
 from plimsoll_operator.api.cluster_topics import (
     REPLICATION_FACTOR_DEFAULT,
     TopicDefaults,
     TopicLimits,
     Topics,
 )
-from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.logcluster import LogCluster, Logging
 from plimsoll_operator.api.maintenance import Maintenance
 
 
@@ -54,7 +55,14 @@ def settings_of(cluster: LogCluster, chart: Settings | None = None) -> Settings:
         exposed_topics=maintenance.exposed_topics or plain.exposed_topics,
         maintenance_suspended=bool(maintenance.suspended),
         metadata_version=pinned_metadata_version(cluster),
+        log_output=_log_output(cluster),
     )
+
+
+def _log_output(cluster: LogCluster) -> LogOutput:
+    """How its brokers write their log lines; what it does not say is as they were started."""
+    stated = cluster.spec.logging or Logging()
+    return LogOutput(level=(stated.level or "").upper(), format=stated.format or "")
 
 
 def _offsets_topic(cluster: LogCluster) -> OffsetsTopic:

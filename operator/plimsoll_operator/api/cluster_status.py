@@ -63,10 +63,20 @@ class PartitionsStatus(Api, frozen=True, kw_only=True):
 
 
 class MetadataLogStatus(Api, frozen=True, kw_only=True):
-    """How far the metadata log is."""
+    """How far the metadata log is, and what it takes.  `copies`: the brokers that take part and
+    have a copy of it on their volumes."""
 
     offset: Count
     controller_epoch: Count
+    objects: Annotated[int, Meta(ge=0, description="With batches that no snapshot has.")] | None = (
+        None
+    )
+    objects_max: Annotated[int, Meta(ge=0, description="That there are for batches.")] | None = None
+    size: Annotated[Quantity, Meta(description="Of these batches and the snapshot.")] | None = None
+    commit_p99_milliseconds: (
+        Annotated[int, Meta(ge=0, description="Of the last 1,000 commits of this operator.")] | None
+    ) = msgspec.field(name="commitP99Milliseconds", default=None)
+    copies: Annotated[tuple[BrokerNumber, ...], Meta(max_length=200)] | None = None
 
 
 class Exposure(Api, frozen=True, kw_only=True):

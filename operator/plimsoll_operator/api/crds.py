@@ -8,7 +8,6 @@ their messages are sentences, because they are what `kubectl apply` prints.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,9 @@ import yaml
 
 from plimsoll_operator.api import GROUP, VERSION
 from plimsoll_operator.api.cluster_status import LogClusterStatus
+from plimsoll_operator.api.crd_kind import READY, READY_COLUMNS, Kind, Rule, same, within_factor
 from plimsoll_operator.api.listeners import LISTENERS_RULES
+from plimsoll_operator.api.logbroker import LogBrokerSpec, LogBrokerStatus
 from plimsoll_operator.api.logcluster import LogClusterSpec
 from plimsoll_operator.api.reassignment import ReassignmentSpec, ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceSpec, RebalanceStatus
@@ -24,52 +25,7 @@ from plimsoll_operator.api.schema import structural
 from plimsoll_operator.api.topic import TopicSpec, TopicStatus
 from plimsoll_operator.api.verification import VerificationSpec, VerificationStatus
 
-Rule = tuple[str, str]
-Column = tuple[str, str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """One CRD: `columns` are (name, type, JSON path); `rules` are (CEL, sentence), about `spec`;
-    `object_rules` look at the whole object; `wide` columns are shown with `-o wide` alone."""
-
-    name: str
-    plural: str
-    short: str
-    spec: type
-    status: type
-    rules: tuple[Rule, ...]
-    columns: tuple[Column, ...]
-    description: str
-    object_rules: tuple[Rule, ...] = ()
-    scale: dict[str, str] | None = None
-    selectable: tuple[str, ...] = ()
-    wide: frozenset[str] = frozenset()
-
-
-def _within_factor(at: str) -> str:
-    return (
-        f"!has({at}.minInSyncReplicas) || !has({at}.replicationFactor) || "
-        f"{at}.minInSyncReplicas <= {at}.replicationFactor"
-    )
-
-
-def _same(field: str) -> str:
-    """CEL: `field` of the spec is what it was, absent included."""
-    return (
-        f"has(self.{field}) == has(oldSelf.{field}) && "
-        f"(!has(self.{field}) || self.{field} == oldSelf.{field})"
-    )
-
-
 _SIZE = "quantity({}.spec.storage.size)"
-_READY = ".status.conditions[?(@.type=='Ready')]"
-_READY_COLUMNS: tuple[Column, ...] = (
-    ("Ready", "string", f"{_READY}.status"),
-    ("Reason", "string", f"{_READY}.reason"),
-    ("Age", "date", ".metadata.creationTimestamp"),
-)
-
 LOG_CLUSTER = Kind(
     name="LogCluster",
     plural="logclusters",
@@ -96,7 +52,7 @@ LOG_CLUSTER = Kind(
         ),
         (
             "!has(self.topics) || !has(self.topics.defaults) || "
-            f"({_within_factor('self.topics.defaults')})",
+            f"({within_factor('self.topics.defaults')})",
             "topics.defaults.minInSyncReplicas is more than its replicationFactor: no client could "
             "write with acks=all.",
         ),
@@ -124,14 +80,17 @@ LOG_CLUSTER = Kind(
         ),
     ),
     columns=(
+        ("Version", "string", ".status.versions.pinned"),
         ("Brokers", "integer", ".status.brokers.ready"),
         ("Desired", "integer", ".status.brokers.desired"),
         ("Offline", "integer", ".status.partitions.offline"),
         ("UnderMinISR", "integer", ".status.partitions.underMinISR"),
         ("Blocked", "string", ".status.conditions[?(@.type=='Blocked')].status"),
         ("Doing", "string", ".status.conditions[?(@.type=='Reconciling')].reason"),
-        *_READY_COLUMNS,
+        *READY_COLUMNS,
+        ("Metadata", "string", ".status.versions.metadata"),
     ),
+    wide=frozenset({"Version", "Metadata"}),
     scale={
         "specReplicasPath": ".spec.brokers.count",
         "statusReplicasPath": ".status.brokers.ready",
@@ -151,7 +110,7 @@ TOPIC = Kind(
             "self.clusterRef == oldSelf.clusterRef",
             "clusterRef is immutable: a topic's records cannot move to another cluster.",
         ),
-        (_same("topicName"), "topicName is immutable: make another Topic instead."),
+        (same("topicName"), "topicName is immutable: make another Topic instead."),
         (
             "!has(oldSelf.partitions) || "
             "(has(self.partitions) && self.partitions >= oldSelf.partitions)",
@@ -164,7 +123,7 @@ TOPIC = Kind(
             "placement.assignment belongs to strategy Explicit, and Explicit needs it.",
         ),
         (
-            _within_factor("self"),
+            within_factor("self"),
             "minInSyncReplicas is more than replicationFactor: no client could "
             "write with acks=all.",
         ),
@@ -175,8 +134,9 @@ TOPIC = Kind(
         ("Partitions", "integer", ".status.partitions"),
         ("RF", "integer", ".status.replicationFactor"),
         ("MinISR", "integer", ".status.minInSyncReplicas"),
+        ("Offline", "integer", ".status.health.offline"),
         ("UnderMinISR", "integer", ".status.health.underMinISR"),
-        *_READY_COLUMNS,
+        *READY_COLUMNS,
     ),
     selectable=(".spec.clusterRef.name", ".spec.topicName"),
     wide=frozenset({"Topic"}),  # a name of 249 characters makes every line as long
@@ -195,7 +155,7 @@ REASSIGNMENT = Kind(
             "self.moves == oldSelf.moves",
             "moves is immutable: it says what was begun. Cancel this one and make another.",
         ),
-        (_same("onTargetLost"), "onTargetLost is immutable: make another Reassignment."),
+        (same("onTargetLost"), "onTargetLost is immutable: make another Reassignment."),
         (
             "self.moves.all(m, [has(m.replicas), has(m.replicationFactor), has(m.awayFrom)]"
             ".exists_one(one, one))",
@@ -214,7 +174,7 @@ REASSIGNMENT = Kind(
         ("Total", "integer", ".status.partitions.total"),
         ("Left", "string", ".status.bytes.left"),
         ("ETA", "integer", ".status.etaSeconds"),
-        ("Reason", "string", f"{_READY}.reason"),
+        ("Reason", "string", f"{READY}.reason"),
         ("Age", "date", ".metadata.creationTimestamp"),
     ),
     selectable=(".spec.clusterRef.name",),
@@ -230,7 +190,7 @@ REBALANCE = Kind(
     rules=(
         ("self.clusterRef == oldSelf.clusterRef", "clusterRef is immutable."),
         ("self.mode == oldSelf.mode", "mode is immutable: make another Rebalance."),
-        (_same("brokers"), "brokers is immutable: make another Rebalance."),
+        (same("brokers"), "brokers is immutable: make another Rebalance."),
         (
             "has(self.brokers) == (self.mode == 'AddBrokers' || self.mode == 'RemoveBrokers')",
             "AddBrokers and RemoveBrokers say which brokers; the other modes are about all.",
@@ -254,7 +214,7 @@ REBALANCE = Kind(
         ("Left", "integer", ".status.progress.partitionsLeft"),
         ("Bytes", "string", ".status.progress.bytesLeft"),
         ("ETA", "integer", ".status.progress.etaSeconds"),
-        ("Reason", "string", f"{_READY}.reason"),
+        ("Reason", "string", f"{READY}.reason"),
         ("Age", "date", ".metadata.creationTimestamp"),
     ),
     selectable=(".spec.clusterRef.name",),
@@ -274,11 +234,40 @@ VERIFICATION = Kind(
         ("Verdict", "string", ".status.verdict"),
         ("Acked", "integer", ".status.counts.acked"),
         ("Lost", "integer", ".status.counts.lost"),
-        ("Age", "date", ".metadata.creationTimestamp"),
+        ("Duplicated", "integer", ".status.counts.duplicated"),
+        ("Stall", "number", ".status.timing.longestStallMilliseconds"),
+        *READY_COLUMNS,
     ),
 )
 
-KINDS = (LOG_CLUSTER, TOPIC, REASSIGNMENT, REBALANCE, VERIFICATION)
+LOG_BROKER = Kind(
+    name="LogBroker",
+    plural="logbrokers",
+    short="plb",
+    spec=LogBrokerSpec,
+    status=LogBrokerStatus,
+    description="A broker of a LogCluster; written by the operator.",
+    rules=(("self == oldSelf", "spec is immutable: the operator makes a LogBroker a broker."),),
+    columns=(
+        ("Cluster", "string", ".spec.clusterRef.name"),
+        ("Broker", "integer", ".spec.brokerId"),
+        ("State", "string", ".status.state"),
+        ("Rack", "string", ".status.rack"),
+        ("Leaders", "integer", ".status.leaders"),
+        ("Replicas", "integer", ".status.replicas"),
+        ("Margin", "integer", ".status.lowestISRMargin"),
+        ("Free", "string", ".status.disk.free"),
+        ("Behind", "integer", ".status.backlog.records"),
+        *READY_COLUMNS,
+        ("Node", "string", ".status.node"),
+        ("Revision", "string", ".status.revision"),
+        ("Fenced", "date", ".status.fenced.since"),
+    ),
+    selectable=(".spec.clusterRef.name",),
+    wide=frozenset({"Node", "Revision", "Fenced"}),
+)
+
+KINDS = (LOG_CLUSTER, TOPIC, REASSIGNMENT, REBALANCE, VERIFICATION, LOG_BROKER)
 
 
 def spec_schema(kind: Kind) -> dict[str, Any]:

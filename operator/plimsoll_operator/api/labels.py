@@ -158,6 +158,11 @@ def broker(cluster: str, broker_id: int) -> str:
     return f"{cluster}-broker-{broker_id}"
 
 
+def log_broker(cluster: str, broker_id: int) -> str:
+    """A broker's LogBroker."""
+    return f"{cluster}-{broker_id}"
+
+
 def broker_pod(cluster: str, broker_id: int) -> str:
     return f"{broker(cluster, broker_id)}-0"
 

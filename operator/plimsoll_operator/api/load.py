@@ -16,6 +16,7 @@ import yaml
 
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.crds import KINDS
+from plimsoll_operator.api.logbroker import LogBroker
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.reassignment import Reassignment
 from plimsoll_operator.api.rebalance import Rebalance
@@ -24,7 +25,7 @@ from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.api.verification import Verification
 
 Resource = LogCluster | Topic | Reassignment | Rebalance | Verification
-R = TypeVar("R", bound=LogCluster | Topic | Reassignment | Rebalance | Verification)
+R = TypeVar("R", bound=LogCluster | Topic | Reassignment | Rebalance | Verification | LogBroker)
 
 MODELS: dict[str, type[LogCluster | Topic | Reassignment | Rebalance | Verification]] = {
     "LogCluster": LogCluster,

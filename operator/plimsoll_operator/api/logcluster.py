@@ -192,6 +192,30 @@ class Movement(Api, frozen=True, kw_only=True):
     ) = None
 
 
+class Logging(Api, frozen=True, kw_only=True):
+    """How brokers write their own log lines, from their next heartbeat on: nothing restarts."""
+
+    level: (
+        Annotated[
+            Literal["Debug", "Info", "Warning", "Error"],
+            Meta(description="Default Info."),
+        ]
+        | None
+    ) = None
+    format: (
+        Annotated[
+            Literal["Text", "Json"],
+            Meta(
+                description=(
+                    "Json: one object a line, with fields of its own. A broker writes Text (the "
+                    "default) until its first heartbeat is answered."
+                )
+            ),
+        ]
+        | None
+    ) = None
+
+
 class PodMonitor(Api, frozen=True, kw_only=True):
     """How Prometheus scrapes the brokers; its presence asks for it."""
 
@@ -291,6 +315,7 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    logging: Logging | None = None
     on_controller_loss: (
         Annotated[
             OnControllerLoss,

@@ -85,6 +85,15 @@ class Counts(Api, omit_defaults=False, frozen=True, kw_only=True):
     duplicated: Count = 0
     out_of_order: Count = 0
     gaps: Count = 0
+    failed: Annotated[int, Meta(ge=0, description="Refused by the log, for certain.")] = 0
+    misplaced: Annotated[
+        int, Meta(ge=0, description="Found at another offset than was acknowledged.")
+    ] = 0
+    mismatched: Annotated[
+        int, Meta(ge=0, description="Something else is at the acknowledged offset.")
+    ] = 0
+    expired: Annotated[int, Meta(ge=0, description="Deleted by the topic's retention.")] = 0
+    foreign: Annotated[int, Meta(ge=0, description="Written by others.")] = 0
 
 
 class Milliseconds(Api, frozen=True, kw_only=True):

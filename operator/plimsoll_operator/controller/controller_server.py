@@ -15,7 +15,7 @@ from typing import cast
 from uuid import UUID
 
 from plimsoll_core.errors import Reason
-from plimsoll_core.ids import ControllerEpoch, MetadataOffset
+from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_core.messages.requests import (
     AlterPartition,
@@ -26,6 +26,7 @@ from plimsoll_core.messages.requests import (
     Registered,
 )
 from plimsoll_operator.control_failures import ControlFailures
+from plimsoll_operator.controller.command_replies import command_reply
 from plimsoll_operator.controller.commit_queue import refused
 from plimsoll_operator.controller.connection_identity import Speaker
 from plimsoll_operator.controller.controller_term import Controller
@@ -361,14 +362,7 @@ class BrokerConnection(asyncio.Protocol):
             self._send(correlation_id, reply)
 
     def _reply(self, correlation_id: int, controller: Controller | None, answer: Answer) -> None:
-        reply = control.CommandReply(
-            controller_epoch=controller.epoch if controller else ControllerEpoch(0),
-            unconfirmed=controller.unconfirmed if controller else False,
-            answer=answer,
-            metadata_end=controller.image.next_offset if controller else MetadataOffset(0),
-            session_timeout_ms=controller.settings.session_timeout_ms if controller else 0,
-        )
-        self._send(correlation_id, reply)
+        self._send(correlation_id, command_reply(controller, answer))
 
     def _send(
         self, correlation_id: int, body: control.CommandReply | control.MetadataReply

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 _LATENCY_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+COMMITS_TIMED = 1_000
 COMMITS_REMEMBERED = 4_096
 """Of longer backlogs the age is a lower bound."""
 
@@ -71,12 +72,20 @@ class ControllerStats:
         self.append_began_ms: int | None = None
         """When the append that is under way began."""
         self._recent: deque[Commit] = deque(maxlen=COMMITS_REMEMBERED)
+        self._elapsed_ms: deque[int] = deque(maxlen=COMMITS_TIMED)
 
     def committed(self, records: int, elapsed_ms: int, commit: Commit) -> None:
         self.commits.inc()
         self.records.inc(records)
         self.latency.observe(elapsed_ms / 1000)
         self._recent.append(commit)
+        self._elapsed_ms.append(elapsed_ms)
+
+    @property
+    def commit_p99_ms(self) -> int | None:
+        """Of the last commits; None: there was none."""
+        ordered = sorted(self._elapsed_ms)
+        return ordered[(len(ordered) - 1) * 99 // 100] if ordered else None
 
     def loop_lag(self, late_ms: int) -> None:
         self.lag.observe(late_ms / 1000)

@@ -318,10 +318,9 @@ class Controller:
         for attempts_left in reversed(range(TAKE_OVER_ATTEMPTS)):
             restored = await self._committer.open()
             await self._settle_claims(restored.tail)
+            epoch = ControllerEpoch(max(self.epoch, self._claims.highest_epoch) + 1)
             change = ControllerChanged(
-                cause="TakeOver",
-                controller_epoch=ControllerEpoch(max(self.epoch, self._claims.highest_epoch) + 1),
-                identity=self._identity,
+                cause="TakeOver", controller_epoch=epoch, identity=self._identity
             )
             try:
                 await self._committer.commit_alone(change)

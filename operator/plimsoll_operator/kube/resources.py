@@ -46,6 +46,7 @@ TOPICS = _user("Topic", "topics")
 REASSIGNMENTS = _user("Reassignment", "reassignments")
 REBALANCES = _user("Rebalance", "rebalances")
 VERIFICATIONS = _user("Verification", "verifications")
+LOG_BROKERS = _user("LogBroker", "logbrokers")
 PODS = _core("Pod", "pods")
 CONFIG_MAPS = _core("ConfigMap", "configmaps")
 SECRETS = _core("Secret", "secrets")
@@ -120,6 +121,8 @@ METADATA_SNAPSHOTS = Kind(
 
 USER_KINDS = (LOG_CLUSTERS, TOPICS, REASSIGNMENTS, REBALANCES, VERIFICATIONS)
 """What users apply."""
+WATCHED_KINDS = (*USER_KINDS, LOG_BROKERS)
+"""What the operator follows: what users apply, and what it makes beside that for them to read."""
 RUN_ONCE = (REASSIGNMENTS, REBALANCES, VERIFICATIONS)
 """What is carried out once, and then stays as a record of it."""
 _CHILDREN = (

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from plimsoll_operator.api.load import Unreadable, from_object, readable_part
+from plimsoll_operator.api.logbroker import LogBroker
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition, ObjectMeta
 from plimsoll_operator.api.reassignment import Reassignment
@@ -28,7 +29,7 @@ from plimsoll_operator.kube.port import Object
 
 logger = logging.getLogger("plimsoll.objects")
 
-R = TypeVar("R", bound=LogCluster | Topic | Reassignment | Rebalance | Verification)
+R = TypeVar("R", bound=LogCluster | Topic | Reassignment | Rebalance | Verification | LogBroker)
 Key = tuple[str, str]
 """Namespace and name."""
 INVALID_SPEC = "InvalidSpec"
@@ -156,6 +157,7 @@ class Objects:
         self.reassignments = Shelf(Reassignment)
         self.rebalances = Shelf(Rebalance)
         self.verifications = Shelf(Verification)
+        self.log_brokers = Shelf(LogBroker)
 
 
 def _metadata(body: dict[str, Any]) -> ObjectMeta:

@@ -13,6 +13,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+SENTENCES = frozenset({"message", "what", "cause", "asked by", "until", "note", "value"})
+"""Columns that are broken into lines where the terminal is narrow; the others keep theirs."""
 WIDTH = 220
 """Of what is written into a pipe or a file."""
 
@@ -48,9 +50,10 @@ def console() -> Console:
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
     """As `kubectl get` shows one: titles in capitals, no lines."""
-    made = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title in titles:
-        made.add_column(title.upper(), overflow="fold")
+        long = title in SENTENCES
+        made.add_column(title.upper(), overflow="fold" if long else "ellipsis", no_wrap=not long)
     for row in rows:
         made.add_row(*[cell if isinstance(cell, Text) else text(cell) for cell in row])
     return made

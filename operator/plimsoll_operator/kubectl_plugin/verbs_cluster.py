@@ -118,7 +118,7 @@ async def brokers(session: PluginSession) -> Findings:
     """Each broker: state, rack, load, and what cannot do without it."""
     rows = (await session.see("/brokers"))["brokers"]
     titles = (
-        "broker", "state", "rack", "release", "leaders", "replicas", "in isr", "indispensable",
+        "broker", "state", "rack", "release", "leaders", "replicas", "in isr", "needed",
         "heard", "behind", "note",
     )  # fmt: skip
     shown = table(titles, [_broker(row) for row in rows])

@@ -27,10 +27,12 @@ from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.history.keeper import HistoryKeeper
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.leadership.broker_watch import brokers_changed, look_at_brokers
 from plimsoll_operator.leadership.isr_departures import IsrDepartures
 from plimsoll_operator.leadership.pod_evidence import evidence_of
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.leadership.rack_lookup import RackFinder
+from plimsoll_operator.leadership.state_change_requests import StateChangeRequests
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.reconcile import registry
 from plimsoll_operator.reconcile.cluster.logcluster_status import unclean_recovery_of
@@ -48,7 +50,8 @@ from plimsoll_operator.status.commit_effects import (
     unclean_elections,
 )
 from plimsoll_operator.status.events import Events
-from plimsoll_operator.status.record_events import Occurrence, occurrences
+from plimsoll_operator.status.occurrence import Occurrence
+from plimsoll_operator.status.record_events import occurrences
 from plimsoll_operator.status.status_writer import StatusWriter, Target
 
 logger = logging.getLogger("plimsoll.leader")
@@ -85,6 +88,7 @@ class LedCluster:
             self._handle, times=self.times, task_of=lambda work: work.task.value
         )
         self._departures = IsrDepartures(found.key, parts.metrics.commits, parts.pod_look)
+        self._requests = StateChangeRequests(found.key, parts.metrics.commits, parts.monotonic_ms)
         self._events = Events(parts.status_kube, parts.options.identity, parts.now_ms)
         self._cluster_due: asyncio.TimerHandle | None = None
         self._stalled_for = ("", "")
@@ -129,6 +133,7 @@ class LedCluster:
                     group.create_task(self._events.run()),
                     group.create_task(self._resync(vacant_ms)),
                     group.create_task(self._look_at_restless()),
+                    group.create_task(look_at_brokers(term, self._mark)),
                     group.create_task(self._departures.run()),
                 ]
                 if self._history is not None:
@@ -244,6 +249,7 @@ class LedCluster:
                 self._queue.add(Work(Task.TOPIC, key))
         if any(isinstance(r, MEMBERSHIP) for r in records):
             self._queue.add(Work(Task.CLUSTER, self.term.key))
+        brokers_changed(self.term, records, now_ms)
         self._mark(Target(LOG_CLUSTERS, *self.term.key))
 
     def _count(self, old: ClusterImage, new: ClusterImage, records: tuple[Record, ...]) -> None:
@@ -252,6 +258,7 @@ class LedCluster:
         self._departures.add(old, changes.shrinks)
         counters.joined_isrs(key, changes.joined)
         counters.elected(key, leader_changes(old, records), unclean_elections(records))
+        self._requests.committed(old, new, records)
         for fenced in fencings(records):
             counters.fenced(key, fenced)
 

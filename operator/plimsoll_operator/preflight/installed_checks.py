@@ -5,14 +5,15 @@ Called for `helm test`, after the installation.
 
 from __future__ import annotations
 
-from plimsoll_operator.kube.resources import METADATA_BATCHES, METADATA_SNAPSHOTS, USER_KINDS
+from plimsoll_operator.kube.resources import METADATA_BATCHES, METADATA_SNAPSHOTS, WATCHED_KINDS
 from plimsoll_operator.preflight.facts import NotRead, OperatorPods, Verdict
 from plimsoll_operator.preflight.unread_facts import unread
 
 KINDS = "kinds-served"
 OPERATOR = "operator-ready"
 WANTED = frozenset(
-    (kind.api_version, kind.plural) for kind in (*USER_KINDS, METADATA_BATCHES, METADATA_SNAPSHOTS)
+    (kind.api_version, kind.plural)
+    for kind in (*WATCHED_KINDS, METADATA_BATCHES, METADATA_SNAPSHOTS)
 )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from plimsoll_operator.api import GROUP
-from plimsoll_operator.kube.resources import USER_KINDS
+from plimsoll_operator.kube.resources import WATCHED_KINDS
 
 INTERNAL = f"internal.{GROUP}"
 VERIFICATION = "verification.enabled"
@@ -61,19 +61,19 @@ class Permission:
         return f"{self.verb} {plural}{group}{slash}{subresource}{named}"
 
 
-_USER_PLURALS = tuple(kind.plural for kind in USER_KINDS)
+_PLURALS = tuple(kind.plural for kind in WATCHED_KINDS)
 
 RIGHTS = (
     Right(
         why="The user's objects: read, and their status written.  Never the objects themselves.",
         group=GROUP,
-        resources=_USER_PLURALS,
+        resources=_PLURALS,
         verbs=READ,
     ),
     Right(
         why="Their status.",
         group=GROUP,
-        resources=tuple(f"{plural}/status" for plural in _USER_PLURALS),
+        resources=tuple(f"{plural}/status" for plural in _PLURALS),
         verbs=("patch",),
     ),
     Right(
@@ -81,6 +81,12 @@ RIGHTS = (
         group=GROUP,
         resources=("rebalances",),
         verbs=("list", "create", "delete"),
+    ),
+    Right(
+        why="LogBrokers: one for each broker, made and removed with it.",
+        group=GROUP,
+        resources=("logbrokers",),
+        verbs=("get", "create", "delete"),
     ),
     Right(
         why="The metadata log: slots are updated and never deleted; superseded snapshots are.",

@@ -21,7 +21,7 @@ import kopf
 
 from plimsoll_operator.api import GROUP, VERSION
 from plimsoll_operator.kube.access import Access
-from plimsoll_operator.kube.resources import USER_KINDS
+from plimsoll_operator.kube.resources import WATCHED_KINDS
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.process.watch_receiver import Event, WatchReceiver
 
@@ -111,7 +111,7 @@ class KopfWatches:
             return await connection(self._access)
 
         kopf.on.login(registry=found)(login)
-        for kind in USER_KINDS:
+        for kind in WATCHED_KINDS:
             handler = _forward(main, partial(self._receiver.take, kind))
             kopf.on.event(GROUP, VERSION, kind.plural, registry=found, id=kind.plural)(handler)
         return found

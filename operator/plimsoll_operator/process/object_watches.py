@@ -13,7 +13,7 @@ from contextlib import aclosing
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.follow import follow
 from plimsoll_operator.kube.port import KubeApi, Listed
-from plimsoll_operator.kube.resources import USER_KINDS, Kind
+from plimsoll_operator.kube.resources import WATCHED_KINDS, Kind
 from plimsoll_operator.process.watch_receiver import WatchReceiver
 
 logger = logging.getLogger("plimsoll.watches")
@@ -32,12 +32,12 @@ class ObjectWatches:
     @property
     def ready(self) -> bool:
         """Whether every kind was listed."""
-        return len(self._listed) == len(USER_KINDS)
+        return len(self._listed) == len(WATCHED_KINDS)
 
     async def run(self) -> None:
         """Until it is cancelled."""
         async with asyncio.TaskGroup() as group:
-            for kind in USER_KINDS:
+            for kind in WATCHED_KINDS:
                 group.create_task(self._follow(kind))
 
     async def _follow(self, kind: Kind) -> None:

@@ -19,7 +19,7 @@ Event = dict[str, Any]
 
 
 class WatchReceiver:
-    """`take` each event of a kind in `USER_KINDS`, in the order in which they come."""
+    """`take` each event of a kind in `WATCHED_KINDS`, in the order in which they come."""
 
     def __init__(self, objects: Objects, clusters: Clusters) -> None:
         self._objects = objects

@@ -40,7 +40,7 @@ from plimsoll_operator.reconcile.stall_causes import (
 )
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.copy_meter import Meter
-from plimsoll_operator.status.record_events import Occurrence
+from plimsoll_operator.status.occurrence import Occurrence
 from plimsoll_operator.status.status_writer import Status, Target
 
 Kept = TypeVar("Kept")
@@ -56,6 +56,7 @@ class Task(Enum):
     REASSIGNMENT = "reassignment"
     REBALANCE = "rebalance"
     VERIFICATION = "verification"
+    BROKER = "broker"
     ROLLS = "rolls"
     LOG = "metadata log"
 

@@ -1,4 +1,5 @@
-"""The kinds that users apply, one row each: everything that differs between them, and nothing else.
+"""The kinds that users apply, and LogBroker, which the operator makes for them to read, one row
+each: everything that differs between them, and nothing else.
 
 Watches, resyncs, the queue's work and the status writer loop over these rows; a new kind is a new
 row and its folder.
@@ -15,11 +16,13 @@ import msgspec
 
 from plimsoll_operator.api.cluster_status import LogClusterStatus
 from plimsoll_operator.api.conditions import condition
+from plimsoll_operator.api.logbroker import LogBrokerStatus
 from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.api.verification import VerificationStatus
 from plimsoll_operator.kube.resources import (
+    LOG_BROKERS,
     LOG_CLUSTERS,
     REASSIGNMENTS,
     REBALANCES,
@@ -30,6 +33,8 @@ from plimsoll_operator.kube.resources import (
 from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key, Objects, Shelf
 from plimsoll_operator.reconcile.cluster import logcluster_status, metadata_log_repair
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
+from plimsoll_operator.reconcile.logbroker import reconcile as log_broker
+from plimsoll_operator.reconcile.logbroker.logbroker_status import render as render_log_broker
 from plimsoll_operator.reconcile.reassignment import reconcile as reassignment
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
@@ -44,7 +49,7 @@ Reconcile = Callable[[Term, Key], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserKind:
-    """One kind that users apply."""
+    """One kind that users apply or read."""
 
     # Where the API server keeps its objects.
     resource: Kind
@@ -52,7 +57,12 @@ class UserKind:
     shelf: Callable[[Objects], Shelf[Any]]
     # What its objects show when no controller leads their cluster: conditions alone.
     status: type[
-        LogClusterStatus | TopicStatus | ReassignmentStatus | RebalanceStatus | VerificationStatus
+        LogClusterStatus
+        | TopicStatus
+        | ReassignmentStatus
+        | RebalanceStatus
+        | VerificationStatus
+        | LogBrokerStatus
     ]
     # The work that an event about one of its objects asks for, and what does it.
     task: Task
@@ -148,6 +158,15 @@ OF_A_CLUSTER = (
         reconcile=verification.reconcile,
         render=partial(_render_reconciled, VERIFICATIONS),
         absent=_leaves_nothing,
+    ),
+    UserKind(
+        resource=LOG_BROKERS,
+        shelf=lambda objects: objects.log_brokers,
+        status=LogBrokerStatus,
+        task=Task.BROKER,
+        reconcile=log_broker.reconcile,
+        render=render_log_broker,
+        absent=log_broker.missing,
     ),
 )
 """Kinds whose objects name the LogCluster that they belong to (`cluster_key`)."""

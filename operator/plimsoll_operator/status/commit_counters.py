@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
 from plimsoll_core.cluster.isr_shrinks import PLANNED, Left, ShrinkCause
+from plimsoll_core.cluster.state_changes import KINDS as STATE_CHANGES
+from plimsoll_core.cluster.state_changes import StateChangeKind
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.status.commit_effects import FencedBroker, Fencing, LeaderChange
@@ -26,6 +29,13 @@ SHRINK_SERIES = (
 """(cause, planned) of each broker."""
 
 
+class RequestedChange(NamedTuple):
+    """A kind of state change, and of which broker it was requested."""
+
+    broker_id: BrokerId
+    kind: StateChangeKind
+
+
 class CommitCounters:
     """`begin` and `forget` say which series there are; nothing is counted for others."""
 
@@ -36,6 +46,7 @@ class CommitCounters:
         self._elections = TABLE.counting("plimsoll_leader_elections", registry)
         self._unclean = TABLE.counting("plimsoll_unclean_elections", registry)
         self._fencings = TABLE.counting("plimsoll_fencings", registry)
+        self._requested = TABLE.counting("plimsoll_state_changes_requested", registry)
 
     def begin(self, key: Key, brokers: Iterable[BrokerId]) -> None:
         """Every series starts at 0: one that appears with its first event shows no increase."""
@@ -51,6 +62,8 @@ class CommitCounters:
                 self._shrinks.labels(*key, str(broker), *pair)
             for reason in Fencing:
                 self._fencings.labels(*key, str(broker), reason.value)
+            for kind in STATE_CHANGES:
+                self._requested.labels(*key, str(broker), kind)
 
     def keep(self, known: Mapping[Key, frozenset[BrokerId]]) -> None:
         """Who is not among them has no series: nothing fires for a cluster that is gone."""
@@ -73,6 +86,8 @@ class CommitCounters:
                 self._shrinks.remove(*key, str(broker), *pair)
             for reason in Fencing:
                 self._fencings.remove(*key, str(broker), reason.value)
+            for kind in STATE_CHANGES:
+                self._requested.remove(*key, str(broker), kind)
 
     # --- what happened --------------------------------------------------------------------------
 
@@ -92,6 +107,11 @@ class CommitCounters:
         for change, count in changes.items():
             self._elections.labels(*key, change.value).inc(count)
         self._unclean.labels(*key).inc(unclean)
+
+    def requested(self, key: Key, changes: Tally[RequestedChange]) -> None:
+        self.begin(key, {change.broker_id for change in changes})
+        for change, count in changes.items():
+            self._requested.labels(*key, str(change.broker_id), change.kind).inc(count)
 
     def fenced(self, key: Key, fenced: FencedBroker) -> None:
         self.begin(key, (fenced.broker_id,))

@@ -16,8 +16,8 @@ from plimsoll_operator.api.conditions import micro_timestamp
 from plimsoll_operator.api.labels import REPORTING_CONTROLLER
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError
-from plimsoll_operator.kube.resources import EVENTS, Kind
-from plimsoll_operator.status.record_events import Occurrence
+from plimsoll_operator.kube.resources import EVENTS, LOG_CLUSTERS, Kind
+from plimsoll_operator.status.occurrence import About, Occurrence, about_seen
 
 logger = logging.getLogger("plimsoll.events")
 
@@ -33,13 +33,13 @@ class EventApi(Protocol):
 
 
 class Events:
-    """The Events of one LogCluster."""
+    """The Events of one LogCluster, and of what belongs to it."""
 
     def __init__(self, api: EventApi, identity: str, now_ms: Callable[[], int]) -> None:
         self._api = api
         self._now_ms = now_ms
         self._identity = identity
-        self._queue: asyncio.Queue[tuple[LogCluster, Occurrence]] = asyncio.Queue(QUEUE_MAX)
+        self._queue: asyncio.Queue[tuple[About, Occurrence]] = asyncio.Queue(QUEUE_MAX)
         # When each key was last said, of those that may not be said again yet.
         self._last: dict[str, float] = {}
         self.dropped = 0
@@ -53,10 +53,14 @@ class Events:
         if occurrence.key in self._last:
             return
         self._last[occurrence.key] = now
-        try:
-            self._queue.put_nowait((cluster, occurrence))
-        except asyncio.QueueFull:
-            self.dropped += 1
+        places = [about_seen(LOG_CLUSTERS.kind, cluster.metadata)]
+        if occurrence.about is not None:
+            places.append(occurrence.about)
+        for place in places:
+            try:
+                self._queue.put_nowait((place, occurrence))
+            except asyncio.QueueFull:
+                self.dropped += 1
 
     async def run(self) -> None:
         while True:
@@ -68,19 +72,17 @@ class Events:
         while not self._queue.empty():
             await self._write(*self._queue.get_nowait())
 
-    async def _write(self, cluster: LogCluster, occurrence: Occurrence) -> None:
+    async def _write(self, place: About, occurrence: Occurrence) -> None:
         try:
-            body = event(cluster, occurrence, self._identity, self._now_ms())
+            body = event(place, occurrence, self._identity, self._now_ms())
             await self._api.create(EVENTS, body)
         except ApiError as error:
             logger.info("Event %s: %s", occurrence.reason, error)
 
 
-def event(
-    cluster: LogCluster, occurrence: Occurrence, identity: str, now_ms: int
-) -> dict[str, Any]:
-    """The Event about a LogCluster."""
-    namespace, name = cluster.key
+def event(place: About, occurrence: Occurrence, identity: str, now_ms: int) -> dict[str, Any]:
+    """The Event about an object, in its namespace."""
+    namespace, name = place.namespace, place.name
     return {
         "apiVersion": EVENTS.api_version,
         "kind": EVENTS.kind,
@@ -92,10 +94,10 @@ def event(
         "note": occurrence.message,
         "regarding": {
             "apiVersion": API_VERSION,
-            "kind": "LogCluster",
+            "kind": place.kind,
             "name": name,
             "namespace": namespace,
-            "uid": cluster.metadata.uid,
+            "uid": place.uid,
         },
         "reportingController": REPORTING_CONTROLLER,
         "reportingInstance": identity[:128],

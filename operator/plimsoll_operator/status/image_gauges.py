@@ -11,6 +11,7 @@ from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.status.broker_figures import backlog_of
 from plimsoll_operator.status.cluster_counts import brokers_status
 from plimsoll_operator.status.copy_meter import copied
 from plimsoll_operator.status.metric_rows import IMAGE_ROWS, TABLE
@@ -51,7 +52,8 @@ class ImageGauges:
         image, labels = controller.image, (*key, str(broker_id))
         broker = image.brokers.get(broker_id)
         away = broker is None or not broker.active
-        fenced = away and covered_as_broker(image, broker_id) is None
+        expected = broker_id in image.newcomers or covered_as_broker(image, broker_id) is not None
+        fenced = away and not expected
         self._family("member_fenced").add_metric(labels, float(fenced))
         self._family("member_leaderships").add_metric(labels, counts.leaders[broker_id])
         replicas = len(image.hosted.get(broker_id, ()))
@@ -61,8 +63,7 @@ class ImageGauges:
             return
         silent_ms = max(0, controller.now_ms - contact.last_ms)
         self._family("heartbeat_age_seconds").add_metric(labels, silent_ms / 1000)
-        if contact.applied_offset is not None:
-            backlog = controller.stats.backlog(contact.applied_offset, contact.last_ms)
+        if (backlog := backlog_of(controller, broker_id)) is not None:
             self._family("metadata_backlog_records").add_metric(labels, backlog.records)
             self._family("metadata_backlog_seconds").add_metric(labels, backlog.age_ms / 1000)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from plimsoll_core.cluster.state_changes import KINDS as STATE_CHANGES
 from plimsoll_process.metric_table import PROCESS_ROWS, MetricRow, MetricTable, loop_rows
 
 PREFIX = "plimsoll_operator_"
@@ -50,10 +51,10 @@ IMAGE_ROWS = (
     MetricRow("plimsoll_member_replicas", "gauge", "Replicas that a broker has", BROKER,
               _EACH_BROKER),
     MetricRow("plimsoll_member_fenced", "gauge",
-              "1 for a member that is fenced, or stops; not while a granted restart or a drain"
-              " covers it", BROKER, _EACH_BROKER),
+              "1 for a member that is fenced, or stops; not while it joins, or a granted restart"
+              " or a drain covers it", BROKER, _EACH_BROKER),
     MetricRow("plimsoll_metadata_backlog_records", "gauge",
-              "Committed metadata records that a broker has not applied, as of its last heartbeat",
+              "Committed metadata records that a broker has not carried out, by its last heartbeat",
               BROKER, _EACH_BROKER),
     MetricRow("plimsoll_metadata_backlog_seconds", "gauge",
               "For how long a broker has had such a backlog", BROKER, _EACH_BROKER),
@@ -105,6 +106,9 @@ COUNTER_ROWS = (
               (*CLUSTER, "cause"), "10 per cluster"),
     MetricRow("plimsoll_unclean_elections", "counter",
               "Partitions whose new leader may lack acknowledged records", CLUSTER, _EACH),
+    MetricRow("plimsoll_state_changes_requested", "counter",
+              "State changes that commits requested of a broker's replicas: "
+              + ", ".join(STATE_CHANGES), (*BROKER, "change"), "4 per broker"),
     MetricRow("plimsoll_fencings", "counter", "How often a broker was fenced, by why",
               (*BROKER, "reason"), "5 per broker"),
 )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import ClusterImage, Reassignment, Rebalance
 from plimsoll_core.cluster.records import (
@@ -20,22 +19,9 @@ from plimsoll_core.cluster.records import (
     TopicOrphaned,
     TopicRemoved,
 )
+from plimsoll_operator.kube.resources import REASSIGNMENTS, REBALANCES, TOPICS
 from plimsoll_operator.status.commit_effects import is_unclean
-
-LENGTH_MAX = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Occurrence:
-    """What an Event will say.  `key`: the same key within a minute is the same Event, unless one
-    that `undoes` it came between.  `unclean`: the elected leader may lack acknowledged records."""
-
-    key: str
-    undoes: str = ""
-    reason: str
-    message: str
-    warning: bool = False
-    unclean: bool = False
+from plimsoll_operator.status.occurrence import LENGTH_MAX, Occurrence, about_committed
 
 
 def occurrences(
@@ -144,6 +130,7 @@ def _reassignment(row: Reassignment, before: Reassignment | None) -> Occurrence:
         undoes=f"reassignment-{row.object.uid}-{row.phase}-{not row.paused}",
         reason=f"Reassignment{'Paused' if row.paused else row.phase}",
         message=text[:LENGTH_MAX],
+        about=about_committed(REASSIGNMENTS.kind, row.object),
         warning=row.phase == "Failed",
     )
 
@@ -167,6 +154,7 @@ def _rebalance(row: Rebalance, before: Rebalance | None) -> Occurrence | None:
         undoes=f"rebalance-{row.object.uid}-{row.phase}-{not row.paused}",
         reason=f"Rebalance{'Paused' if row.paused else row.phase}",
         message=f"{text} {row.message}".strip()[:LENGTH_MAX],
+        about=about_committed(REBALANCES.kind, row.object),
         warning=row.phase == "Failed",
     )
 
@@ -184,6 +172,7 @@ def _unclean(new: ClusterImage, record: PartitionsChanged) -> Occurrence:
         reason="UncleanElection",
         message=text[:LENGTH_MAX],
         warning=True,
+        about=None if topic is None else about_committed(TOPICS.kind, topic.object),
         unclean=True,
     )
 

@@ -23,6 +23,7 @@ import msgspec
 
 from plimsoll_operator.api.cluster_status import LogClusterStatus
 from plimsoll_operator.api.conditions import merge
+from plimsoll_operator.api.logbroker import LogBrokerStatus
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceStatus
@@ -33,7 +34,14 @@ from plimsoll_operator.kube.resources import Kind
 
 logger = logging.getLogger("plimsoll.status")
 
-Status = LogClusterStatus | TopicStatus | ReassignmentStatus | RebalanceStatus | VerificationStatus
+Status = (
+    LogClusterStatus
+    | TopicStatus
+    | ReassignmentStatus
+    | RebalanceStatus
+    | VerificationStatus
+    | LogBrokerStatus
+)
 REFRESHES_PER_SECOND = 20
 WRITES_AT_ONCE = 8
 RETRY_MS = 2_000

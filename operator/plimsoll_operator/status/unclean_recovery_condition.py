@@ -14,8 +14,8 @@ from plimsoll_core.cluster.records import Record
 from plimsoll_operator.api.conditions import condition, milliseconds, timestamp
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.status.commit_effects import unclean_elections
+from plimsoll_operator.status.occurrence import Occurrence
 from plimsoll_operator.status.partition_health import margin
-from plimsoll_operator.status.record_events import Occurrence
 
 TYPE = "UncleanRecovery"
 SHOWN_MS = 86_400_000

@@ -12,6 +12,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import is_true
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import (
+    LOG_BROKERS,
     LOG_CLUSTERS,
     RUN_ONCE,
     STATEFUL_SETS,
@@ -39,11 +40,26 @@ def unshown(objects: AppliedObjects, image: ClusterImage) -> Iterator[str]:
     wanted = {labels.broker(objects.name, broker_id) for broker_id in image.members}
     if (sets := set(objects.names(STATEFUL_SETS))) != wanted:
         yield f"there are the StatefulSets {sorted(sets)}, not {sorted(wanted)}"
+    yield from _brokers(objects, image)
     if image.released:
         yield f"volumes {image.released} are released, and not forgotten"
     for name in objects.names(VOLUME_CLAIMS):
         if objects.body(VOLUME_CLAIMS, name)["metadata"].get("deletionTimestamp"):
             yield f"claim {name} is going"
+
+
+def _brokers(objects: AppliedObjects, image: ClusterImage) -> Iterator[str]:
+    """One object for each member, which says that it serves and lacks nothing for long."""
+    wanted = {labels.log_broker(objects.name, broker_id) for broker_id in image.members}
+    if (there := set(objects.names(LOG_BROKERS))) != wanted:
+        yield f"there are the LogBrokers {sorted(there)}, not {sorted(wanted)}"
+        return
+    for name in sorted(wanted):
+        body = objects.body(LOG_BROKERS, name)
+        yield from _ready(LOG_BROKERS, body)
+        status = body.get("status") or {}
+        if status.get("state") != "Active" or "fenced" in status:
+            yield f"LogBroker {name} shows {status}"
 
 
 def _ready(kind: Kind, body: Object) -> Iterator[str]:

@@ -36,6 +36,7 @@ def heartbeat(turn: DecisionContext, request: Heartbeat) -> Answer | Refusal:
         release=request.release,
         unknown_metadata=request.unknown_metadata,
         groups=request.groups,
+        figures=request.figures,
     )
     if broker.fenced:
         return _fenced(turn, broker, request)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import UncleanRecovery
 from plimsoll_core.controller.kernel.availability_margin import ExposedTopics
+from plimsoll_core.messages.broker_figures import AS_STARTED, LogOutput
 from plimsoll_core.planner.placement import RackPolicy
 
 
@@ -41,5 +42,7 @@ class Settings:
     target_lost_ms: int = 120_000
     exposed_topics: ExposedTopics = "Interrupt"
     maintenance_suspended: bool = False
+    log_output: LogOutput = AS_STARTED
+    """No decision: what heartbeats are answered with."""
     metadata_version: int | None = None
     """Where to wait, as the owner pinned it; None: at the newest that every broker understands."""

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 
 from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset, TopicId
+from plimsoll_core.messages.broker_figures import BrokerFigures
 
 
 @dataclass(slots=True, kw_only=True)
 class Contact:
     """When a broker's current lifetime was last heard of, and how much metadata it had applied;
     which metadata versions it understands, None: it has not said so in this term, its release, why
-    it applies no more, and how many groups it coordinates.
+    it applies no more, how many groups it coordinates, and what only people look at.
     """
 
     broker_epoch: BrokerEpoch
@@ -22,6 +23,7 @@ class Contact:
     release: str = ""
     unknown_metadata: str = ""
     groups: int | None = None
+    figures: BrokerFigures | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import kind_of
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.record_events import Occurrence
+from plimsoll_operator.status.occurrence import Occurrence
 
 
 async def apply_child(term: Term, manifest: Object) -> None:

@@ -26,6 +26,11 @@ from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
 from plimsoll_operator.reconcile.restarts.roll_progress import rolls_condition
 from plimsoll_operator.status.cluster_conditions import cluster_conditions
 from plimsoll_operator.status.cluster_counts import cluster_status, groups_status
+from plimsoll_operator.status.metadata_log_status import (
+    DURABLE,
+    metadata_durable,
+    metadata_log_status,
+)
 from plimsoll_operator.status.status_writer import StatusDraft, Target
 from plimsoll_operator.status.unclean_recovery_condition import TYPE as UNCLEAN
 from plimsoll_operator.status.unclean_recovery_condition import UncleanRecovery
@@ -53,9 +58,16 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         versions=versions(term),
         volume_size=term.volume_size,
         groups=groups_status(_told_groups(term)),
+        metadata_log=metadata_log_status(term.controller),
     )
     found_so = cluster_conditions(image, status, troubles_text(term.troubles))
     shown = {c.type: c for c in (*found_so, *_notes(term))}
+    durable = metadata_durable(term.controller)
+    if durable is None:  # not every broker has been heard of in this term: as it was shown
+        before = term.objects.clusters.conditions(key)
+        durable = next((c for c in before if c.type == DURABLE), None)
+    if durable is not None:
+        shown[DURABLE] = durable
     rolling = restarts_of(term).rolling
     if rolling is not None:
         shown["Reconciling"] = rolls_condition(rolling)

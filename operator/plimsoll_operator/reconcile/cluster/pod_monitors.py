@@ -12,7 +12,7 @@ from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.manifests.podmonitor import pod_monitor, pod_monitor_name
 from plimsoll_operator.reconcile.cluster.child_repair import apply_child
 from plimsoll_operator.reconcile.reconcile_term import Term
-from plimsoll_operator.status.record_events import Occurrence
+from plimsoll_operator.status.occurrence import Occurrence
 
 DISABLED = (
     "spec.podMonitor asks for a PodMonitor, which this operator makes none of:"
@@ -53,5 +53,5 @@ async def _remove(term: Term, context: Context) -> None:
 
 
 def _tell(term: Term, message: str) -> None:
-    key, reason = "pod-monitor", "PodMonitorRefused"
-    term.tell(Occurrence(key=key, reason=reason, message=message, warning=True))
+    key = "pod-monitor"
+    term.tell(Occurrence(key=key, reason="PodMonitorRefused", message=message, warning=True))

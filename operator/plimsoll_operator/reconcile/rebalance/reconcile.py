@@ -34,7 +34,7 @@ from plimsoll_operator.reconcile.rebalance.rebalance_status import FINAL, View, 
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.copy_meter import Meter
-from plimsoll_operator.status.record_events import Occurrence
+from plimsoll_operator.status.occurrence import Occurrence, about_seen
 from plimsoll_operator.status.status_writer import Target
 
 LOOK_MS = 1_000
@@ -110,6 +110,7 @@ def _tell_who_approves(term: Term, found: Rebalance, status: RebalanceStatus) ->
             reason="RebalanceAwaitsApproval",
             message=f"Rebalance {found.metadata.name} waits for approvedPlan: {plan.hash}"
             f" ({copies}).",
+            about=about_seen(REBALANCES.kind, found.metadata),
         )
     )
 

@@ -34,6 +34,7 @@ from plimsoll_operator.kube.resources import (
 from plimsoll_operator.manifests.configmap import config_map_name
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.manifests.statefulset import revision, stateful_set
+from plimsoll_operator.reconcile.logbroker.broker_memory import brokers_of
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.restarts import stateful_set_repair
 from plimsoll_operator.reconcile.restarts.pod_state import (
@@ -129,6 +130,7 @@ class Pass:
                 continue
             broker_id = BrokerId(int(meta["labels"][labels.BROKER_ID]))
             pod = by_name.get(labels.broker_pod(name, broker_id))
+            brokers_of(self.term).seen_pod(broker_id, pod)
             if broker_id in self.term.image.members:
                 seen.append(PodState(broker_id=broker_id, owner=item, pod=pod))
         return sorted(seen, key=lambda one: one.broker_id)

@@ -37,7 +37,7 @@ from plimsoll_operator.reconcile.topic.mass_deletion_notice import (
     way_out,
 )
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.record_events import LENGTH_MAX, Occurrence
+from plimsoll_operator.status.occurrence import LENGTH_MAX, Occurrence
 
 logger = logging.getLogger("plimsoll.absence")
 

@@ -7,6 +7,7 @@ from plimsoll_core.messages.elections import ElectionsAnswer
 from plimsoll_core.messages.requests import DetachTopic, Refused, TopicsAnswer
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.resources import NAMESPACES, TOPICS
@@ -15,7 +16,7 @@ from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.topic.leaders_to_elect import named_leaders
 from plimsoll_operator.reconcile.topic.topic_declaration import declare, object_of
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.record_events import Occurrence
+from plimsoll_operator.status.occurrence import LENGTH_MAX, Occurrence, about_seen
 from plimsoll_operator.status.status_writer import Target
 
 
@@ -44,7 +45,8 @@ async def reconcile(term: Term, key: Key) -> None:
         raise Retry(answer.message)
     assert isinstance(answer, TopicsAnswer), answer
     await _name_leaders(term, topic)
-    term.refusals.pop(key, None)
+    if (before := term.refusals.pop(key, None)) is not None:
+        _tell_accepted(term, topic, before)
     _observe(term, topic)
 
 
@@ -74,8 +76,30 @@ async def _name_leaders(term: Term, topic: Topic) -> None:
 
 
 def _refuse(term: Term, topic: Topic, reason: str, message: str) -> None:
+    before = term.refusals.get(topic.key)
     term.refusals[topic.key] = condition("Ready", False, reason, message)
+    if before is None or before.reason != reason:
+        told = Occurrence(
+            key=f"refused-{topic.metadata.uid}-{reason}",
+            undoes=f"accepted-{topic.metadata.uid}",
+            reason="TopicRefused",
+            message=f"Topic {topic.topic_name}: {reason}: {message}"[:LENGTH_MAX],
+            warning=True,
+            about=about_seen(TOPICS.kind, topic.metadata),
+        )
+        term.tell(told)
     _observe(term, topic)
+
+
+def _tell_accepted(term: Term, topic: Topic, before: Condition) -> None:
+    told = Occurrence(
+        key=f"accepted-{topic.metadata.uid}",
+        undoes=f"refused-{topic.metadata.uid}-{before.reason}",
+        reason="TopicAccepted",
+        message=f"Topic {topic.topic_name} is as its spec says; before: {before.reason}.",
+        about=about_seen(TOPICS.kind, topic.metadata),
+    )
+    term.tell(told)
 
 
 def _observe(term: Term, topic: Topic) -> None:
@@ -102,7 +126,15 @@ async def _detach(term: Term, topic: Topic, refusal: Refusal) -> None:
         "those without an object; the same object takes it back when its namespace may again."
     )
     key = f"detached-{bound.id}"
-    term.tell(Occurrence(key=key, reason="TopicDetached", message=text, warning=True))
+    term.tell(
+        Occurrence(
+            key=key,
+            reason="TopicDetached",
+            message=text,
+            warning=True,
+            about=about_seen(TOPICS.kind, topic.metadata),
+        )
+    )
 
 
 async def _namespace_labels(term: Term, topic: Topic, cluster: LogCluster) -> dict[str, str]:

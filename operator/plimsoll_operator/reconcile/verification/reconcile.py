@@ -31,6 +31,7 @@ from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.manifests.verification import SparkDriver, children
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.occurrence import LENGTH_MAX, Occurrence, about_seen
 from plimsoll_operator.status.partition_health import partitions_of
 from plimsoll_operator.status.status_writer import Target
 
@@ -62,9 +63,25 @@ async def reconcile(term: Term, key: Key) -> None:
         status = await _step(term, verification, driver)
     except ApiError as error:
         raise Retry(str(error)) from error
+    if status.phase in FINAL and not _ended(term, key):
+        _tell_verdict(term, verification, status)
     term.show(target, verification.metadata.generation, status)
     if status.phase not in FINAL:
         term.add_later(Work(Task.VERIFICATION, key), LOOK_MS)
+
+
+def _tell_verdict(term: Term, verification: Verification, status: VerificationStatus) -> None:
+    verdict = status.verdict or "Inconclusive"
+    why = next((c.message for c in status.conditions if c.type == "Ready"), "")
+    name = verification.metadata.name
+    told = Occurrence(
+        key=f"verdict-{verification.metadata.uid}",
+        reason=f"Verification{verdict}",
+        message=f"Verification {name}: {verdict}. {why}".strip()[:LENGTH_MAX],
+        warning=verdict != "Passed",
+        about=about_seen(VERIFICATIONS.kind, verification.metadata),
+    )
+    term.tell(told)
 
 
 async def _step(term: Term, verification: Verification, driver: SparkDriver) -> VerificationStatus:

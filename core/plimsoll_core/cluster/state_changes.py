@@ -1,0 +1,138 @@
+"""The state changes that metadata ask of replicas: start, close, lead, follow.
+
+What the controller commits is a request to each replica whose role it changes; the epoch that a
+request carries is the partition's leader epoch.  The controller counts what it requests, a broker
+what it receives and completes, by the same words.  Pure.
+Source: the design document V2, "the entire lifecycle of a state change".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
+
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.cluster.records import (
+    PartitionsChanged,
+    PartitionsCreated,
+    Record,
+    TopicRemoved,
+)
+from plimsoll_core.ids import BrokerId, LeaderEpoch
+
+StateChangeKind = Literal["start-replica", "close-replica", "become-leader", "become-follower"]
+START: StateChangeKind = "start-replica"
+CLOSE: StateChangeKind = "close-replica"
+LEAD: StateChangeKind = "become-leader"
+FOLLOW: StateChangeKind = "become-follower"
+KINDS: tuple[StateChangeKind, ...] = (START, CLOSE, LEAD, FOLLOW)
+Stage = Literal["requested", "received", "completed"]
+REQUESTED: Stage = "requested"
+RECEIVED: Stage = "received"
+COMPLETED: Stage = "completed"
+
+
+class StateChange(NamedTuple):
+    """One request to one replica."""
+
+    kind: StateChangeKind
+    key: PartitionKey
+    broker_id: BrokerId
+    leader_epoch: LeaderEpoch
+
+
+class Told(NamedTuple):
+    """One stage in the life of a state change, to be told.  `controller_epoch`: of the controller
+    that requested it, or of a later one."""
+
+    stage: Stage
+    change: StateChange
+    topic: str
+    controller_epoch: int
+
+
+def asked_of(
+    broker_id: BrokerId, before: Partition | None, after: Partition | None
+) -> tuple[StateChangeKind, ...]:
+    """What becomes of one replica, in order.  None: there is no such partition.
+
+    A replica that starts as a follower follows: that is not said once more.
+    """
+    was = before is not None and broker_id in before.replicas
+    if after is None or broker_id not in after.replicas:
+        return (CLOSE,) if was else ()
+    leads = after.leader == broker_id
+    if before is None or not was:
+        return (START, LEAD) if leads else (START,)
+    if (before.leader, before.leader_epoch) == (after.leader, after.leader_epoch):
+        return ()
+    if leads:
+        return (LEAD,)
+    led = before.leader == broker_id
+    return (FOLLOW,) if led or after.leader is not None else ()
+
+
+def requested(
+    old: ClusterImage, new: ClusterImage, records: Iterable[Record]
+) -> Iterator[StateChange]:
+    """What a committed batch asks of replicas, each partition once, as it is after the batch."""
+    seen: set[PartitionKey] = set()
+    for key in _touched(old, records):
+        if key in seen:
+            continue
+        seen.add(key)
+        before, after = old.partitions.get(key), new.partitions.get(key)
+        found = after or before
+        if found is None or before is after:
+            continue
+        there = () if before is None else before.replicas
+        here = () if after is None else after.replicas
+        for broker_id in (*here, *(b for b in there if b not in here)):
+            for kind in asked_of(broker_id, before, after):
+                yield StateChange(kind, key, broker_id, found.leader_epoch)
+
+
+def _touched(old: ClusterImage, records: Iterable[Record]) -> Iterator[PartitionKey]:
+    for record in records:
+        if isinstance(record, PartitionsChanged):
+            for first, last in record.ranges:
+                for index in range(first, last + 1):
+                    yield PartitionKey(record.topic_id, index)
+        elif isinstance(record, PartitionsCreated):
+            for index in range(record.first, record.first + len(record.replicas)):
+                yield PartitionKey(record.topic_id, index)
+        elif isinstance(record, TopicRemoved):
+            topic = old.topics.get(record.topic_id)
+            for index in range(topic.partitions if topic is not None else 0):
+                yield PartitionKey(record.topic_id, index)
+
+
+def fields(told: Told) -> dict[str, object]:
+    """What `sentence` says, name by name."""
+    change = told.change
+    return {
+        "stateChange": change.kind,
+        "stage": told.stage,
+        "topic": told.topic,
+        "partition": change.key.index,
+        "broker": change.broker_id,
+        "leaderEpoch": change.leader_epoch,
+        "controllerEpoch": told.controller_epoch,
+    }
+
+
+def sentence(told: Told, *, leads: bool) -> str:
+    """A line of a log, in the words of the design document; here the controller requests.
+
+    `leads`: whether the replica is, or is to be, the leader.
+    """
+    change = told.change
+    what = f"{change.kind} for topic {told.topic} partition {change.key.index}"
+    at = f"at epoch {change.leader_epoch}"
+    controller = f"controller, epoch {told.controller_epoch}"
+    if told.stage == REQUESTED:
+        return f"{controller}, requested {what}, to broker id {change.broker_id}, {at}"
+    who = f"{'leader' if leads else 'follower'}, broker id {change.broker_id}"
+    if told.stage == RECEIVED:
+        return f"{who}, received {what}, from {controller}, {at}"
+    return f"{who}, completed {what}, request from {controller}, {at}"

@@ -1,0 +1,33 @@
+"""What a broker says of itself with each heartbeat, for the LogBroker that people look at.
+
+Nothing is decided by it; a broker of an earlier release says nothing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from plimsoll_core.ids import MetadataOffset
+
+
+class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`disk_free_bytes`, `disk_bytes`: of the file system that holds the logs, None before it was
+    looked at.  `completed_offset`: so many metadata records have had all their effects on this
+    broker's replicas.  `copied_offset`: so many are in its copy of the log, on disk; None: the copy
+    cannot be written."""
+
+    disk_free_bytes: int | None = None
+    disk_bytes: int | None = None
+    completed_offset: MetadataOffset = MetadataOffset(0)
+    copied_offset: MetadataOffset | None = None
+
+
+class LogOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a broker writes its own log lines; empty: as it was started.  `level`: a name of
+    Python's `logging`; `format`: `Text` or `Json`."""
+
+    level: str = ""
+    format: str = ""
+
+
+AS_STARTED = LogOutput()

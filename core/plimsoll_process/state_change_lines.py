@@ -1,0 +1,56 @@
+"""Log lines about state changes, bounded: a cluster of thousands of partitions changes them all in
+a second.
+
+At level INFO so many lines a second are written one by one, at DEBUG ten times as many; what is
+beyond is counted in one line.  All of them are in the metadata log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+LINES_MAX = 50
+LINES_MAX_DEBUG = 500
+PERIOD_MS = 1_000
+
+logger = logging.getLogger("plimsoll.state_changes")
+
+
+class StateChangeLines:
+    """`now_ms`: the host's monotonic clock in milliseconds."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        # When the present second ends, how many lines it has, and how many it had no room for.
+        self._until_ms = 0
+        self._written = 0
+        self._left_out = 0
+
+    @property
+    def room(self) -> bool:
+        """Whether a line would be written now; if not, it is counted as left out."""
+        if not logger.isEnabledFor(logging.INFO):
+            return False
+        now_ms = self._now_ms()
+        if now_ms >= self._until_ms:
+            self.tell_left_out()
+            self._until_ms, self._written = now_ms + PERIOD_MS, 0
+        debug = logger.isEnabledFor(logging.DEBUG)
+        if self._written >= (LINES_MAX_DEBUG if debug else LINES_MAX):
+            self._left_out += 1
+            return False
+        self._written += 1
+        return True
+
+    def write(self, sentence: str, fields: Mapping[str, object]) -> None:
+        """`fields`: the same for machines."""
+        logger.info("%s", sentence, extra={"fields": dict(fields)})
+
+    def tell_left_out(self) -> None:
+        """Of the seconds before."""
+        if self._left_out:
+            logger.info(
+                "%d more state changes in a second are not written one by one", self._left_out
+            )
+            self._left_out = 0

@@ -1,0 +1,91 @@
+"""docs/observability.md's tables, made of the rows in which the code states its metrics.
+
+    python dev/metrics_table.py            # print them
+    python dev/metrics_table.py --write    # between the document's marks
+
+A test compares the document with what this prints, and what processes show with the rows.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from plimsoll_broker.node import metric_rows as broker
+from plimsoll_operator.status import metric_rows as operator
+from plimsoll_process.metric_table import PROCESS_ROWS, MetricRow, loop_rows
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs" / "observability.md"
+RULES = ROOT / "helm" / "plimsoll" / "files" / "recording.yaml"
+MARKS = ("<!-- begin metrics -->", "<!-- end metrics -->")
+
+SECTIONS: Mapping[str, tuple[MetricRow, ...]] = {
+    "Operator: ISRs, leaders and brokers, counted": operator.COUNTER_ROWS,
+    "Operator: what is committed": operator.IMAGE_ROWS,
+    "Operator: controllers and the metadata log": operator.CONTROLLER_ROWS,
+    "Operator: objects and what waits": operator.OBJECT_ROWS,
+    "Operator: reconcilers": operator.RECONCILE_ROWS,
+    "Operator: the process": (*operator.PROCESS, *loop_rows(operator.PREFIX)),
+    "Broker: serving": (*broker.SERVING_ROWS, *loop_rows(broker.PREFIX)),
+    "Broker: traffic, ISRs, disk writes, moves": broker.TRAFFIC_ROWS,
+    "Broker: partitions, followers, volume": broker.PARTITION_ROWS,
+    "Broker: topics, on request": broker.TOPIC_ROWS,
+    "Broker: compaction": broker.CLEANER_ROWS,
+    "Broker: groups that it coordinates": broker.GROUP_ROWS,
+    "Broker: lag of groups": broker.LAG_ROWS,
+    "Both: the process, by the client library": PROCESS_ROWS,
+}
+
+
+def tables() -> str:
+    """What stands between the marks."""
+    parts = [_table(title, rows) for title, rows in SECTIONS.items()]
+    return "\n".join([*parts, _recorded()])
+
+
+def _table(title: str, rows: Iterable[MetricRow]) -> str:
+    head = ("| metric | kind | meaning | labels | series |", "|---|---|---|---|---|")
+    lines = [f"### {title}", "", *head]
+    for row in rows:
+        labels = ", ".join(f"`{label}`" for label in row.labels)
+        text = row.text.replace("|", "\\|")
+        lines.append(f"| `{row.shown_name}` | {row.kind} | {text} | {labels} | {row.series} |")
+    return "\n".join([*lines, ""])
+
+
+def _recorded() -> str:
+    lines = ["### Recording rules", "", "| rule | labels |", "|---|---|"]
+    for rule in _rules():
+        labels = rule["expr"].split("by (", 1)[1].split(")", 1)[0].replace(", le", "")
+        shown = ", ".join(f"`{label.strip()}`" for label in labels.split(","))
+        lines.append(f"| `{rule['record']}` | {shown} |")
+    return "\n".join([*lines, ""])
+
+
+def _rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def written(text: str) -> str:
+    """The document with the tables as they are now."""
+    begin, end = MARKS
+    before, rest = text.split(begin, 1)
+    _, after = rest.split(end, 1)
+    return f"{before}{begin}\n{tables()}{end}{after}"
+
+
+def main() -> None:
+    if sys.argv[1:] == ["--write"]:
+        DOCUMENT.write_text(written(DOCUMENT.read_text()))
+    else:
+        sys.stdout.write(tables())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The state changes that commits request of brokers: counted by broker, and told in the log.
+
+Called after each commit.  A request stands in the metadata log; a broker that reads it has received
+it, and says in its own log and metrics when it has carried it out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.records import Record
+from plimsoll_core.cluster.state_changes import (
+    REQUESTED,
+    StateChange,
+    Told,
+    fields,
+    requested,
+    sentence,
+)
+from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.status.commit_counters import CommitCounters, RequestedChange
+from plimsoll_process.state_change_lines import StateChangeLines
+
+
+class StateChangeRequests:
+    """Of one LogCluster, named by `key`; `now_ms`: the host's monotonic clock."""
+
+    def __init__(self, key: Key, counters: CommitCounters, now_ms: Callable[[], int]) -> None:
+        self._key = key
+        self._counters = counters
+        self._lines = StateChangeLines(now_ms)
+
+    def committed(self, old: ClusterImage, new: ClusterImage, records: Iterable[Record]) -> None:
+        """`records` made `new` of `old`."""
+        found: Counter[RequestedChange] = Counter()
+        for change in requested(old, new, records):
+            found[RequestedChange(change.broker_id, change.kind)] += 1
+            if self._lines.room:
+                self._tell(old, new, change)
+        if found:
+            self._counters.requested(self._key, found)
+
+    def _tell(self, old: ClusterImage, new: ClusterImage, change: StateChange) -> None:
+        topic = new.topics.get(change.key.topic_id) or old.topics.get(change.key.topic_id)
+        name = str(change.key.topic_id) if topic is None else topic.name
+        told = Told(REQUESTED, change, name, new.controller_epoch)
+        more = {"namespace": self._key[0], "cluster": self._key[1]}
+        self._lines.write(sentence(told, leads=False), fields(told) | more)

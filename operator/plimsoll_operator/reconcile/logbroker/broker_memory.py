@@ -1,0 +1,127 @@
+"""What a term remembers of each broker for its LogBroker: figures, its node, since when it is away.
+
+Figures are taken now and then (`look`), not whenever a status is rendered: what is written changes
+no more often than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.records import (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerShutdownStarted,
+    BrokersLeaving,
+    BrokerUnfenced,
+    BrokerUnregistered,
+    BrokerUpdated,
+    MembersChanged,
+    Record,
+    RestartEnded,
+    RestartGranted,
+)
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.api.logbroker import FencedStatus
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.reconcile.reconcile_term import Term
+from plimsoll_operator.status.broker_figures import BrokerView, view_of
+
+WHY_LENGTH_MAX = 1_000
+OF_ONE = (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerShutdownStarted,
+    BrokerUnfenced,
+    BrokerUpdated,
+    RestartGranted,
+    RestartEnded,
+)
+"""Records after which one broker's state is another one."""
+OF_SEVERAL = (MembersChanged, BrokersLeaving, BrokerUnregistered)
+
+
+class _ShownBroker(msgspec.Struct):
+    fenced: FencedStatus | None = None
+
+
+@dataclass(slots=True)
+class BrokerMemory:
+    """Of one term."""
+
+    # Since when a broker takes no part, and why, as far as it is known.
+    fenced: dict[BrokerId, FencedStatus] = field(default_factory=dict)
+    # The node of its pod.
+    nodes: dict[BrokerId, str] = field(default_factory=dict)
+    # What its object shows until the next look.
+    views: dict[BrokerId, BrokerView] = field(default_factory=dict)
+
+    def happened(self, records: Iterable[Record], now_ms: int) -> set[BrokerId]:
+        """Whose state has changed."""
+        changed: set[BrokerId] = set()
+        for record in records:
+            if not isinstance(record, OF_ONE):
+                continue
+            changed.add(record.broker_id)
+            if isinstance(record, BrokerFenced):
+                self._away(record.broker_id, record.cause, now_ms)
+            elif isinstance(record, BrokerRegistered):
+                self._away(record.broker_id, "it registered, and has not caught up yet", now_ms)
+            elif isinstance(record, BrokerUnfenced):
+                self.fenced.pop(record.broker_id, None)
+        return changed
+
+    def _away(self, broker_id: BrokerId, why: str, now_ms: int) -> None:
+        since = timestamp(now_ms)
+        if (known := self.fenced.get(broker_id)) is not None:
+            since = known.since
+        self.fenced[broker_id] = FencedStatus(since=since, why=why[:WHY_LENGTH_MAX])
+
+    def seen_pod(self, broker_id: BrokerId, pod: Object | None) -> None:
+        """The pod of a broker, as the API server has it now."""
+        node = "" if pod is None else (pod.get("spec") or {}).get("nodeName") or ""
+        if node:
+            self.nodes[broker_id] = str(node)
+        else:
+            self.nodes.pop(broker_id, None)
+
+    def look(self, term: Term, broker_id: BrokerId) -> None:
+        """Take the figures."""
+        if broker_id not in self.fenced and (known := self._shown(term, broker_id)):
+            self.fenced[broker_id] = known
+        if not is_away(term.image, broker_id):
+            self.fenced.pop(broker_id, None)
+        self.views[broker_id] = view_of(term.controller, broker_id)
+
+    def _shown(self, term: Term, broker_id: BrokerId) -> FencedStatus | None:
+        """What an earlier term wrote: nothing else remembers it."""
+        namespace, name = term.key
+        key = namespace, labels.log_broker(name, broker_id)
+        found = term.objects.log_brokers.get(key)
+        try:
+            return None if found is None else msgspec.convert(found.status, _ShownBroker).fenced
+        except msgspec.ValidationError:
+            return None
+
+    def forget_others(self, image: ClusterImage) -> None:
+        """Brokers that are gone."""
+        for memory in (self.fenced, self.nodes, self.views):
+            for broker_id in [b for b in memory if b not in {*image.members, *image.brokers}]:
+                memory.pop(broker_id, None)
+
+
+def is_away(image: ClusterImage, broker_id: BrokerId) -> bool:
+    """Whether a registered broker takes no part."""
+    broker = image.brokers.get(broker_id)
+    return broker is not None and broker.fenced
+
+
+def brokers_of(term: Term) -> BrokerMemory:
+    """What this term remembers."""
+    return term.kept(BrokerMemory, BrokerMemory)

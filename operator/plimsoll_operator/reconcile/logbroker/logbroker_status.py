@@ -1,0 +1,38 @@
+"""Renders a LogBroker from the committed image and what this term remembers of the broker."""
+
+from __future__ import annotations
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.reconcile.logbroker.broker_memory import brokers_of
+from plimsoll_operator.reconcile.logbroker.reconcile import wanted
+from plimsoll_operator.reconcile.reconcile_term import Term
+from plimsoll_operator.status.broker_status import BrokerSeen, broker_status
+from plimsoll_operator.status.status_writer import StatusDraft
+
+
+def render(term: Term, key: Key) -> StatusDraft | None:
+    """None when there is no such broker, or no object for it yet."""
+    shelf = term.objects.log_brokers
+    found, broker_id = shelf.get(key), wanted(term).get(key)
+    if found is None or broker_id is None or not term.image.controller_epoch:
+        return None
+    return StatusDraft(
+        uid=found.metadata.uid,
+        status=broker_status(term.image, broker_id, _seen(term, broker_id)),
+        generation=found.metadata.generation,
+        shown=shelf.conditions(key),
+        version=found.metadata.resource_version,
+    )
+
+
+def _seen(term: Term, broker_id: BrokerId) -> BrokerSeen:
+    memory = brokers_of(term)
+    if broker_id not in memory.views:
+        memory.look(term, broker_id)
+    return BrokerSeen(
+        view=memory.views[broker_id],
+        fenced=memory.fenced.get(broker_id),
+        node=memory.nodes.get(broker_id),
+        trouble=term.troubles.get(broker_id, ""),
+    )

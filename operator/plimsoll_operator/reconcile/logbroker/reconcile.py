@@ -1,0 +1,113 @@
+"""A LogBroker for each broker: made with it, removed with it, made again when somebody deletes it.
+
+Nobody else's object holds anything: what a LogBroker says is in the image, or is asked anew.  So it
+has no finalizer, and goes with its LogCluster.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api import API_VERSION, labels
+from plimsoll_operator.api.logbroker import LogBroker
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.resources import LOG_BROKERS
+from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.status_writer import Target
+
+logger = logging.getLogger("plimsoll.brokers")
+
+
+async def reconcile(term: Term, key: Key) -> None:
+    """One broker's object.  `Retry` when the API server refuses."""
+    cluster = term.cluster
+    if cluster is None:
+        return
+    found, broker_id = term.objects.log_brokers.get(key), wanted(term).get(key)
+    try:
+        if broker_id is None:
+            if found is not None and found.cluster_key == term.key:
+                await _remove(term, key, found.metadata.uid)
+        elif found is None:
+            await _make(term, cluster, broker_id)
+        elif not _is_as_made(term, found, broker_id):
+            # Where rules of a CRD are not checked somebody can change it; it is made again.
+            await _remove(term, key, found.metadata.uid)
+        else:
+            term.mark(Target(LOG_BROKERS, *key))
+    except ApiError as error:
+        raise Retry(f"LogBroker {key[1]}: {error}") from error
+
+
+def wanted(term: Term) -> dict[Key, BrokerId]:
+    """The objects that there are to be: of members, and of those that are registered still."""
+    namespace, name = term.key
+    ids = sorted({*term.image.members, *term.image.brokers})
+    return {(namespace, labels.log_broker(name, broker_id)): broker_id for broker_id in ids}
+
+
+def missing(term: Term) -> Iterator[Work]:
+    """The brokers that have no object, or not theirs, as far as is known."""
+    for key, broker_id in wanted(term).items():
+        found = term.objects.log_brokers.get(key)
+        if found is None or not _is_as_made(term, found, broker_id):
+            yield Work(Task.BROKER, key)
+
+
+def all_work(term: Term) -> Iterator[Work]:
+    """After members have changed: those to be made, and those to be removed."""
+    yield from missing(term)
+    there = wanted(term)
+    for found in term.objects.log_brokers:
+        if found.cluster_key == term.key and found.key not in there:
+            yield Work(Task.BROKER, found.key)
+
+
+def _is_as_made(term: Term, found: LogBroker, broker_id: BrokerId) -> bool:
+    return (found.cluster_key, found.spec.broker_id) == (term.key, broker_id)
+
+
+async def _make(term: Term, cluster: LogCluster, broker_id: BrokerId) -> None:
+    try:
+        made = await term.kube.create(LOG_BROKERS, manifest(term, cluster, broker_id))
+    except Conflict:
+        # The watch is late; or one of an earlier LogCluster is still going.
+        name = labels.log_broker(cluster.key[1], broker_id)
+        made = await term.kube.get(LOG_BROKERS, cluster.key[0], name)
+        owners = [one["uid"] for one in made["metadata"].get("ownerReferences") or ()]
+        if cluster.metadata.uid not in owners:
+            raise Retry(f"LogBroker {name} of an earlier LogCluster is still there") from None
+    found = term.objects.log_brokers.put(made)
+    if found is not None:
+        term.mark(Target(LOG_BROKERS, *found.key))
+
+
+async def _remove(term: Term, key: Key, uid: str) -> None:
+    logger.info("removing LogBroker %s: it stands for no broker", key[1])
+    try:
+        await term.kube.delete(LOG_BROKERS, *key, uid=uid)
+    except (NotFound, Conflict):
+        return
+
+
+def manifest(term: Term, cluster: LogCluster, broker_id: BrokerId) -> Object:
+    """The object as it is made: it goes with its LogCluster."""
+    meta = cluster.metadata
+    own = labels.labels(meta.name, term.cluster_id, "broker") | {labels.BROKER_ID: str(broker_id)}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": LOG_BROKERS.kind,
+        "metadata": {
+            "name": labels.log_broker(meta.name, broker_id),
+            "namespace": meta.namespace,
+            "labels": own,
+            "ownerReferences": labels.owner("LogCluster", meta.name, meta.uid),
+        },
+        "spec": {"clusterRef": {"name": meta.name}, "brokerId": broker_id},
+    }

@@ -1,0 +1,92 @@
+"""What a LogBroker shows.  Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_core.cluster.model import Broker, ClusterImage
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api.conditions import condition
+from plimsoll_operator.api.logbroker import (
+    BacklogStatus,
+    BrokerState,
+    DiskStatus,
+    FencedStatus,
+    LogBrokerStatus,
+)
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.quantities import binary
+from plimsoll_operator.status.broker_figures import BrokerView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSeen:
+    """What is known of a broker besides the image.  `fenced`: since when it takes no part, and why;
+    `node`: of its pod; `trouble`: why that does not come up, empty: nothing is known."""
+
+    view: BrokerView
+    fenced: FencedStatus | None = None
+    node: str | None = None
+    trouble: str = ""
+
+
+def broker_status(image: ClusterImage, broker_id: BrokerId, seen: BrokerSeen) -> LogBrokerStatus:
+    """The status of the LogBroker of a member, or of one that is registered still."""
+    view = seen.view
+    broker, grant = image.brokers.get(broker_id), image.grants.get(broker_id)
+    state = state_of(broker)
+    backlog = view.backlog
+    return LogBrokerStatus(
+        state=state,
+        fenced=seen.fenced if state == "Fenced" else None,
+        leaving=True if broker_id in image.leaving else None,
+        restarting=None if grant is None else grant.revision,
+        rack=None if broker is None else broker.rack,
+        node=seen.node,
+        revision=(broker.revision or None) if broker is not None else None,
+        version=view.release or None,
+        disk=_disk(view),
+        leaders=view.leaders,
+        replicas=view.replicas,
+        in_sync=view.in_sync,
+        lowest_isr_margin=view.lowest_margin,
+        backlog=None
+        if backlog is None
+        else BacklogStatus(records=backlog.records, seconds=backlog.age_ms // 1000),
+        conditions=(_ready(image, broker_id, state, seen),),
+    )
+
+
+def state_of(broker: Broker | None) -> BrokerState:
+    """The states of docs/protocol.md §3.2, and the one before."""
+    if broker is None:
+        return "NotRegistered"
+    if broker.fenced:
+        return "Fenced"
+    return "ShuttingDown" if broker.shutting_down else "Active"
+
+
+def _disk(view: BrokerView) -> DiskStatus | None:
+    if view.disk_free is None or view.disk_bytes is None:
+        return None
+    return DiskStatus(used=binary(view.disk_bytes - view.disk_free), free=binary(view.disk_free))
+
+
+def _ready(
+    image: ClusterImage, broker_id: BrokerId, state: BrokerState, seen: BrokerSeen
+) -> Condition:
+    if state == "Active":
+        return condition("Ready", True, "Serving", f"Broker {broker_id} takes part.")
+    more = f" {seen.trouble.rstrip('.')}." if seen.trouble else ""
+    if state == "NotRegistered":
+        text = f"Broker {broker_id} has not registered yet.{more}"
+        return condition("Ready", False, "NotRegistered", text)
+    if broker_id in image.grants:
+        text = f"Broker {broker_id} is being restarted.{more}"
+        return condition("Ready", False, "Restarting", text)
+    if state == "ShuttingDown":
+        text = f"Broker {broker_id} stops, and hands over what it leads."
+        return condition("Ready", False, "ShuttingDown", text)
+    why = f": {seen.fenced.why.rstrip('.')}" if seen.fenced is not None else ""
+    text = f"Broker {broker_id} takes no part{why}.{more}"
+    return condition("Ready", False, "Fenced", text)

@@ -1,0 +1,175 @@
+"""Every reason of an Event that the operator writes, and what it means.
+
+`python -m plimsoll_operator.status.event_reasons docs/events.md` writes the table; a test compares
+it, and looks whether the code has another reason than these.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from plimsoll_core.errors import Reason
+
+ONLY_CLUSTER = "LogCluster"
+
+
+@dataclass(frozen=True, slots=True)
+class EventReason:
+    """`type`: Normal or Warning, or which of both when.  `about`: the kind that tells of it besides
+    the LogCluster."""
+
+    reason: str
+    type: str
+    about: str
+    meaning: str
+
+
+def _phases(kind: str, begun: str) -> tuple[EventReason, ...]:
+    return (
+        EventReason(f"{kind}Running", "Normal", kind, f"{begun}, or goes on after a pause."),
+        EventReason(f"{kind}Paused", "Normal", kind, "It stands still: `paused` is set."),
+        EventReason(f"{kind}Completed", "Normal", kind, "All of it is done."),
+        EventReason(f"{kind}Cancelled", "Normal", kind, "It was cancelled, or its object deleted."),
+        EventReason(f"{kind}Failed", "Warning", kind, "It cannot be done; the note says why."),
+    )
+
+
+def _waits(action: str, what: str) -> EventReason:
+    meaning = f"{what} waits; the note says what for. `status.blocked` shows it as long as it does."
+    return EventReason(f"{action}Blocked", "Warning", ONLY_CLUSTER, meaning)
+
+
+REASONS = (
+    EventReason(
+        "BrokerFenced",
+        "Normal in a granted restart or a drain, else Warning",
+        ONLY_CLUSTER,
+        "A broker takes no part any more; the note says why, and what became of what it led.",
+    ),
+    EventReason("BrokerUnfenced", "Normal", ONLY_CLUSTER, "A broker takes part."),
+    EventReason(
+        "VolumeEmptied",
+        "Warning",
+        ONLY_CLUSTER,
+        "A broker came back with none of the data that it had; it is copied from others.",
+    ),
+    EventReason(
+        "UncleanElection",
+        "Warning",
+        "Topic",
+        "Partitions are led by a replica that may lack acknowledged records.",
+    ),
+    EventReason("TopicRefused", "Warning", "Topic", "A Topic's spec cannot be followed."),
+    EventReason("TopicAccepted", "Normal", "Topic", "A spec that was refused is followed now."),
+    EventReason(
+        "TopicDetached",
+        "Warning",
+        "Topic",
+        "The namespace may declare no topics any more: topic and data stay, without an object.",
+    ),
+    EventReason(
+        "TopicPendingDeletion",
+        "Normal",
+        ONLY_CLUSTER,
+        "A Topic's object is gone: the topic serves until its grace ends.",
+    ),
+    EventReason("TopicRemoved", "Normal", ONLY_CLUSTER, "A topic is gone, with its data."),
+    EventReason(
+        Reason.MassDeletion.name,
+        "Warning",
+        ONLY_CLUSTER,
+        "More Topics disappeared than `topics.deletion.maxPerHour`: none is deleted until a person"
+        " says so.",
+    ),
+    *_phases("Reassignment", "Its moves begin"),
+    EventReason(
+        "RebalanceAwaitsApproval",
+        "Normal",
+        "Rebalance",
+        "A plan is shown, and waits for `approvedPlan`.",
+    ),
+    *_phases("Rebalance", "Its moves begin"),
+    EventReason("VerificationPassed", "Normal", "Verification", "Every check held."),
+    EventReason("VerificationViolated", "Warning", "Verification", "A check did not hold."),
+    EventReason(
+        "VerificationInconclusive",
+        "Warning",
+        "Verification",
+        "The run broke, not the log: nothing is proven.",
+    ),
+    EventReason(
+        "RestartGranted", "Normal", ONLY_CLUSTER, "A broker is restarted; nothing depends on it."
+    ),
+    EventReason(
+        "RestartEnded", "Normal", ONLY_CLUSTER, "It is back and in sync, or the restart was undone."
+    ),
+    _waits("Restart", "A restart"),
+    _waits("ReplacePod", "The replacement of a pod whose node is gone"),
+    _waits("Drain", "The emptying of a broker"),
+    _waits("Start", "The start of moves"),
+    _waits("GrowVolume", "The growth of a volume"),
+    _waits("FinalizeMetadata", "A newer metadata version"),
+    EventReason(
+        "Restored",
+        "Warning",
+        ONLY_CLUSTER,
+        "Another client changed or deleted what the operator had made; it is restored.",
+    ),
+    EventReason(
+        "PodMonitorRefused",
+        "Warning",
+        ONLY_CLUSTER,
+        "`spec.podMonitor` asks for a PodMonitor that the operator may not, or cannot, make.",
+    ),
+    EventReason("ControllerChanged", "Normal", ONLY_CLUSTER, "Another term of a controller began."),
+    EventReason(
+        "ControllerOutage", "Warning", ONLY_CLUSTER, "No operator led for longer than usual."
+    ),
+    EventReason(
+        "MetadataLogMended",
+        "Warning",
+        ONLY_CLUSTER,
+        "Objects of the metadata log were deleted; the controller wrote them again.",
+    ),
+    EventReason(
+        Reason.MetadataRegressed.name,
+        "Warning",
+        ONLY_CLUSTER,
+        "The metadata log lacks what brokers hold: nobody decides until a person helps.",
+    ),
+    EventReason(
+        Reason.MetadataTooNew.name,
+        "Warning",
+        ONLY_CLUSTER,
+        "A newer release wrote to the metadata log: this operator does not lead.",
+    ),
+)
+
+_HEAD = """# Events
+
+The operator tells what happened by Events (`events.k8s.io/v1`, reporting controller
+`plimsoll.dev/operator`). `kubectl describe` shows them with the object that they are about, and
+those about a Topic, Reassignment, Rebalance or Verification with its LogCluster too; a Topic's are
+in the Topic's namespace. The same Event within a minute is written once, at most 5 are written a
+second, and 100 wait: they are news, and no record. What is so now stands in each object's
+conditions, what was decided in the metadata log.
+
+This table is made from the code: `python -m plimsoll_operator.status.event_reasons docs/events.md`.
+
+| reason | type | also at the | what happened |
+|---|---|---|---|
+"""
+
+
+def render() -> str:
+    """The document."""
+    rows = sorted(REASONS, key=lambda row: row.reason)
+    also = {row.reason: "" if row.about == ONLY_CLUSTER else row.about for row in rows}
+    lines = (f"| `{r.reason}` | {r.type} | {also[r.reason]} | {r.meaning} |" for r in rows)
+    return _HEAD + "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(render())

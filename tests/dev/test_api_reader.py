@@ -1,0 +1,90 @@
+"""The operator's view as the demo and the end-to-end tests read it: with a token for it."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from dev.api_reader import ApiReader
+
+VIEW = "/api/v1/namespaces/sys/pods/p:9100/proxy/v1/clusters"
+TOKENS = "/api/v1/namespaces/sys/serviceaccounts/plimsoll-view/token"
+
+
+class ApiServer(http.server.ThreadingHTTPServer):
+    """Makes tokens, if it has the account, and notes what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answers)
+        self.has_account = True
+        self.asked: list[tuple[str, Any]] = []
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    server: ApiServer
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, body["spec"]["audiences"]))
+        found = self.server.has_account
+        self.answer(201 if found else 404, {"status": {"token": "abc"}})
+
+    def do_GET(self) -> None:
+        self.server.asked.append((self.path, self.headers.get("X-Plimsoll-Authorization")))
+        self.answer(200, {"clusters": []})
+
+    def answer(self, status: int, body: Any) -> None:
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    with ApiServer() as made:
+        thread = threading.Thread(target=made.serve_forever, daemon=True)
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def reader(server: ApiServer, tmp_path: Path) -> ApiReader:
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "a", "cluster": {"server": url}}],
+        "users": [{"name": "a", "user": {}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "current-context": "a",
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return ApiReader(str(path))
+
+
+def test_view_is_read_with_one_token_for_several_questions(
+    server: ApiServer, reader: ApiReader
+) -> None:
+    for _ in range(2):
+        assert reader.view(VIEW, "sys", 5) == '{"clusters": []}'
+    assert server.asked == [(TOKENS, ["plimsoll.dev/view"]), (VIEW, "Bearer abc"),
+                            (VIEW, "Bearer abc")]  # fmt: skip
+
+
+def test_release_without_an_account_for_the_view_is_asked_without_a_token(
+    server: ApiServer, reader: ApiReader
+) -> None:
+    server.has_account = False
+    assert reader.view(VIEW, "sys", 5) == '{"clusters": []}'
+    assert server.asked[-1] == (VIEW, None)

@@ -1,0 +1,271 @@
+"""The alerts as the chart renders them: each fires when it should, keeps quiet otherwise, and has a
+runbook.
+
+Needs helm and promtool, which `dev/node.sh install` makes; without them these tests say so.
+"""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from dev.alert_rules import PLAIN_RULES, plain_rules
+from tests.helm.scenes import QUIET, Scene, always, rises, steps
+from tests.helm.test_chart import ROOT, helm, of_kind, tool
+
+ENABLED = "metrics.prometheusRule.enabled=true"
+RUNBOOKS = ROOT / "docs" / "runbooks"
+HERE = Path(__file__).parent
+FIRING = sorted(HERE.glob("alerts_*.yaml"))
+
+
+def groups(*settings: str) -> list[dict[str, Any]]:
+    (rule,) = of_kind("PrometheusRule", ENABLED, *settings)
+    return list(rule["spec"]["groups"])
+
+
+def alerts(*settings: str) -> dict[str, dict[str, Any]]:
+    rules = (rule for group in groups(*settings) for rule in group["rules"])
+    return {rule["alert"]: rule for rule in rules if "alert" in rule}
+
+
+def promtool(folder: Path, tests: list[dict[str, Any]]) -> str:
+    """What it complains of, with the rules as rendered, not as written: templating must not eat
+    their own templates."""
+    (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": groups()}))
+    document = {"rule_files": ["rules.yaml"], "evaluation_interval": "15s", "tests": tests}
+    (folder / "test.yaml").write_text(yaml.safe_dump(document))
+    done = subprocess.run(
+        [tool("promtool"), "test", "rules", "test.yaml"],
+        cwd=folder, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def annotated(test: dict[str, Any]) -> dict[str, Any]:
+    """With the annotations that a test leaves out because they are as the rule has them."""
+    rules = alerts()
+    for expected in test["alert_rule_test"]:
+        written = rules[expected["alertname"]]["annotations"]
+        for alert in expected["exp_alerts"]:
+            alert["exp_annotations"] = {
+                name: filled(text, alert["exp_labels"]) for name, text in written.items()
+            } | alert.get("exp_annotations", {})
+    return test
+
+
+def filled(text: str, labels: dict[str, str]) -> str:
+    """Labels alone; what else is in a template the test states."""
+    return re.sub(r"{{ \$labels\.(\w+) }}", lambda found: str(labels.get(found[1], "")), text)
+
+
+# --- firing --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", FIRING, ids=lambda path: path.stem)
+def test_each_alert_fires_when_it_should_and_not_when_something_similar_happens(
+    path: Path, tmp_path: Path
+):
+    tests = [annotated(test) for test in yaml.safe_load(path.read_text())["tests"]]
+    assert promtool(tmp_path, tests) == ""
+
+
+def test_every_alert_is_shown_firing():
+    fired = {
+        expected["alertname"]
+        for path in FIRING
+        for test in yaml.safe_load(path.read_text())["tests"]
+        for expected in test["alert_rule_test"]
+        if expected["exp_alerts"]
+    }
+    assert fired == set(alerts())
+
+
+# --- quiet ---------------------------------------------------------------------------------------
+
+
+def quiet(scene: Scene) -> dict[str, Any]:
+    return scene.test() | {
+        "alert_rule_test": [
+            {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []}
+            for name in alerts()
+            for minute in range(9, 60, 2)
+        ]
+    }
+
+
+@pytest.mark.parametrize("scene", QUIET, ids=lambda scene: scene.__name__)
+def test_no_alert_fires_while_something_goes_on_that_somebody_asked_for(scene, tmp_path: Path):
+    assert promtool(tmp_path, [quiet(scene())]) == ""
+
+
+def test_scene_in_which_something_is_wrong_is_not_quiet(tmp_path: Path):
+    """Else the scenes prove nothing."""
+    scene = Scene("an ISR shrinks because a broker died")
+    scene.shrinks("a", 2, "fenced", "false", rises(20))
+    assert "PlimsollISRShrinking" in promtool(tmp_path, [quiet(scene)])
+
+
+def told(alert: str, minute: float, **labels: str) -> dict[str, Any]:
+    """One alert, at this minute."""
+    rule = alerts()[alert]
+    every = {"namespace": "kafka", "cluster": "main", **rule["labels"], **labels}
+    return {
+        "eval_time": f"{int(minute * 60)}s",
+        "alertname": alert,
+        "exp_alerts": [{"exp_labels": every}],
+    }
+
+
+def test_shrink_that_only_the_brokers_saw_fires_a_minute_later(tmp_path: Path):
+    """The API server is away: nothing is committed, and a follower hangs."""
+    scene = Scene("a follower hangs while nobody can commit")
+    scene.seen(0, 2, "lag", rises(7))
+    test = scene.test() | {
+        "alert_rule_test": [
+            {"eval_time": "10m30s", "alertname": "PlimsollISRShrinking", "exp_alerts": []},
+            told("PlimsollISRShrinking", 12, broker="2", cause="lag"),
+        ]
+    }
+    assert promtool(tmp_path, [annotated(test)]) == ""
+
+
+def test_shrink_that_both_saw_is_told_once_and_as_the_operator_has_it(tmp_path: Path):
+    scene = Scene("a broker is evicted under node pressure")
+    scene.shrinks("a", 2, "evicted", "false", rises(20))
+    for leader in (0, 1):
+        scene.seen(leader, 2, "restart", rises(10))
+    test = scene.test() | {
+        "alert_rule_test": [
+            told("PlimsollISRShrinking", minute, broker="2", cause="evicted")
+            for minute in (10.5, 12, 14)
+        ]
+    }
+    assert promtool(tmp_path, [annotated(test)]) == ""
+
+
+def test_node_that_takes_the_leading_operator_and_a_broker_fires_although_the_new_one_is_new(
+    tmp_path: Path,
+):
+    scene = Scene("a node is lost with the operator and a broker")
+    for name in list(scene.series):
+        if 'instance="a"' in name:
+            value = scene.series[name].split("x")[0]
+            scene.series[name] = steps((10, value), (0, "stale"))
+    scene.away(2, 10, 40)
+    scene.shrinks("b", 2, "fenced", "false", rises(20, at=10.5))
+    test = scene.test() | {
+        "alert_rule_test": [told("PlimsollISRShrinking", 11, broker="2", cause="fenced")]
+    }
+    assert promtool(tmp_path, [annotated(test)]) == ""
+
+
+def test_disk_that_fills_steadily_is_told_a_day_before_and_one_that_a_move_filled_is_not(
+    tmp_path: Path,
+):
+    """Over eight hours, which is why it is no scene."""
+    where = 'namespace="kafka",cluster="main",broker="{}"'
+    free, moving = "plimsoll_broker_disk_free_bytes", "plimsoll_broker_moving_partitions"
+    test = {
+        "interval": "1m",
+        "input_series": [
+            {"series": f"{free}{{{where.format(0)}}}", "values": "1000-1x600"},
+            {"series": f"{free}{{{where.format(1)}}}", "values": "5000x300 5000-5x300"},
+            {"series": f"{moving}{{{where.format(1)}}}", "values": "0x300 3x300"},
+            {"series": f"{free}{{{where.format(2)}}}", "values": "9000-1x600"},
+        ],
+        "alert_rule_test": [
+            {"eval_time": "2h", "alertname": "PlimsollDiskFullWithinADay", "exp_alerts": []},
+            told("PlimsollDiskFullWithinADay", 480, broker="0"),
+        ],
+    }
+    assert promtool(tmp_path, [annotated(test)]) == ""
+
+
+# --- as values change them ------------------------------------------------------------------------
+
+
+def test_alert_can_be_left_out_and_its_severity_wait_and_labels_changed():
+    assert "PlimsollUnderMinISR" in alerts()
+    found = alerts(
+        "metrics.prometheusRule.disabled={PlimsollUnderMinISR}",
+        "metrics.prometheusRule.overrides.PlimsollAtMinISR.severity=info",
+        "metrics.prometheusRule.overrides.PlimsollAtMinISR.for=2h",
+        "metrics.prometheusRule.overrides.PlimsollAtMinISR.labels.team=data",
+        "metrics.prometheusRule.runbookUrl=https://wiki.example/plimsoll/",
+    )
+    assert "PlimsollUnderMinISR" not in found
+    changed = found["PlimsollAtMinISR"]
+    assert changed["labels"] == {"severity": "info", "team": "data"}
+    assert changed["for"] == "2h"
+    address = changed["annotations"]["runbook_url"]
+    assert address == "https://wiki.example/plimsoll/PlimsollAtMinISR.md"
+
+
+@pytest.mark.parametrize("value", ["disabled={PlimsollNope}", "overrides.PlimsollNope.for=1m"])
+def test_name_of_no_alert_is_refused(value: str):
+    settings = ["--set", ENABLED, "--set", f"metrics.prometheusRule.{value}"]
+    chart = [str(ROOT / "helm/plimsoll"), "--kube-version", "1.34.0"]
+    done = helm("template", "plimsoll", *chart, *settings)
+    assert done.returncode != 0
+    assert "there is no alert PlimsollNope" in done.stderr
+
+
+def test_recording_rules_come_with_the_alerts_unless_they_are_switched_off():
+    def names(*settings: str) -> set[str]:
+        return {
+            rule["record"]
+            for group in groups(*settings)
+            for rule in group["rules"]
+            if "record" in rule
+        }
+
+    assert "broker:plimsoll_broker_disk_free:ratio" in names()
+    assert names("metrics.prometheusRule.recordingRules=false") == set()
+
+
+def test_plain_rules_file_is_what_the_chart_renders():
+    """For a Prometheus without the operator's CRDs."""
+    assert yaml.safe_load(PLAIN_RULES.read_text()) == {"groups": groups()}
+    assert PLAIN_RULES.read_text() == plain_rules(), "run: python dev/alert_rules.py --write"
+
+
+def test_every_alert_has_a_severity_a_sentence_and_what_it_means():
+    for name, rule in alerts().items():
+        assert rule["labels"]["severity"] in ("warning", "critical"), name
+        assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}, name
+        assert rule["annotations"]["description"].endswith("."), name
+
+
+def test_rules_ask_for_labels_that_are_bounded_alone():
+    """Alerts are no per-partition list."""
+    for name, rule in alerts().items():
+        assert not re.search(r"by \([^)]*partition[^)]*\)", rule["expr"]), name
+    assert always(1) == "1x239"
+
+
+# --- runbooks ------------------------------------------------------------------------------------
+
+PARTS = ("## What it means", "## What to look at", "## What to do", "## When to do nothing")
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert():
+    assert {path.stem for path in RUNBOOKS.glob("Plimsoll*.md")} == set(alerts())
+
+
+@pytest.mark.parametrize("path", sorted(RUNBOOKS.glob("Plimsoll*.md")), ids=lambda path: path.stem)
+def test_runbook_says_what_it_means_what_to_look_at_what_to_do_and_when_to_do_nothing(path: Path):
+    text = path.read_text()
+    assert text.startswith(f"# {path.stem}\n")
+    places = [text.index(f"\n{part}\n") for part in PARTS]
+    assert places == sorted(places)
+
+
+def test_index_of_runbooks_names_each_once_with_its_severity():
+    text = (RUNBOOKS / "README.md").read_text()
+    rows = re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \| (\w+) \|", text, re.MULTILINE)
+    assert [name for name, file, _ in rows if name == file] == [name for name, _, _ in rows]
+    severities = {name: rule["labels"]["severity"] for name, rule in alerts().items()}
+    assert {name: severity for name, _, severity in rows} == severities

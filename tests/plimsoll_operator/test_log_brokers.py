@@ -1,0 +1,222 @@
+"""LogBrokers: made and removed with brokers, and what they show of each."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+from tests.plimsoll_operator.builders import an_image, replay, with_topic
+from tests.plimsoll_operator.terms import Scene
+
+from plimsoll_core.cluster.records import (
+    BrokerFenced,
+    BrokerUnfenced,
+    BrokerUnregistered,
+    MembersChanged,
+    RestartGranted,
+)
+from plimsoll_core.controller.kernel.volatile_state import Contact
+from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
+from plimsoll_core.messages.broker_figures import BrokerFigures
+from plimsoll_operator.controller.controller_stats import Commit
+from plimsoll_operator.kube.resources import LOG_BROKERS
+from plimsoll_operator.leadership.broker_watch import brokers_changed
+from plimsoll_operator.reconcile import registry
+from plimsoll_operator.reconcile.logbroker import reconcile as log_broker
+from plimsoll_operator.reconcile.logbroker.broker_memory import brokers_of
+from plimsoll_operator.reconcile.reconcile_term import Task, Work
+from plimsoll_operator.status.metadata_log_status import metadata_durable
+from plimsoll_operator.status.status_writer import Target
+
+ONE = ("kafka", "main-1")
+EPOCH = an_image().brokers[BrokerId(1)].broker_epoch
+FENCED = BrokerFenced(cause="fenced on proof: gone", broker_id=BrokerId(1), broker_epoch=EPOCH)
+BACK = BrokerUnfenced(cause="caught up", broker_id=BrokerId(1), broker_epoch=EPOCH)
+GIB = 2**30
+
+
+def a_scene(**cluster_spec: Any) -> Scene:
+    return Scene(with_topic(an_image(), ((0, 1, 2), (1, 2, 0))), **cluster_spec)
+
+
+def commit(scene: Scene, *records: Any) -> None:
+    scene.controller.image = replay(scene.controller.image, *records)
+    brokers_changed(scene.term, records, scene.term.now_ms())
+
+
+def hear(scene: Scene, broker: int, **figures: Any) -> None:
+    """A heartbeat that came just now."""
+    scene.controller.soft.contacts[BrokerId(broker)] = Contact(
+        broker_epoch=BrokerEpoch(broker),
+        last_ms=scene.controller.now_ms,
+        applied_offset=scene.controller.image.next_offset,
+        release="0.2",
+        figures=BrokerFigures(**figures),
+    )
+
+
+def shown(scene: Scene, key: tuple[str, str] = ONE) -> dict[str, Any]:
+    draft = registry.draft_of(scene.term, Target(LOG_BROKERS, *key))
+    assert draft is not None
+    found: dict[str, Any] = msgspec.to_builtins(draft.status)
+    return found
+
+
+def ready(scene: Scene) -> tuple[str, str]:
+    (condition,) = shown(scene)["conditions"]
+    return condition["status"], condition["reason"]
+
+
+async def everything_made(scene: Scene) -> None:
+    for work in log_broker.all_work(scene.term):
+        await registry.reconcile(scene.term, work)
+
+
+async def test_each_broker_has_an_object_that_its_cluster_owns():
+    scene = a_scene()
+    await everything_made(scene)
+    assert scene.made("logbrokers") == ["main-0", "main-1", "main-2"]
+    body = scene.kube.objects["logbrokers", "kafka", "main-1"]
+    assert body["spec"] == {"clusterRef": {"name": "main"}, "brokerId": 1}
+    (owner,) = body["metadata"]["ownerReferences"]
+    cluster = scene.term.cluster
+    assert cluster is not None
+    assert (owner["kind"], owner["uid"]) == ("LogCluster", cluster.metadata.uid)
+    assert list(log_broker.all_work(scene.term)) == []
+
+
+async def test_object_that_somebody_deleted_is_made_again():
+    scene = a_scene()
+    await everything_made(scene)
+    del scene.kube.objects["logbrokers", "kafka", "main-1"]
+    scene.objects.log_brokers.drop(ONE)
+    await registry.reconcile(scene.term, Work(Task.BROKER, ONE))
+    assert scene.made("logbrokers") == ["main-0", "main-1", "main-2"]
+
+
+async def test_object_goes_when_its_broker_is_unregistered_and_not_before():
+    scene = a_scene()
+    await everything_made(scene)
+    commit(scene, MembersChanged(cause="x", broker_ids=(0, 2)), FENCED)
+    await registry.reconcile(scene.term, Work(Task.BROKER, ONE))
+    assert "main-1" in scene.made("logbrokers")
+    commit(scene, BrokerUnregistered(cause="x", broker_id=1, broker_epoch=EPOCH))
+    assert Work(Task.BROKER, ONE) in scene.work
+    await registry.reconcile(scene.term, Work(Task.BROKER, ONE))
+    assert scene.made("logbrokers") == ["main-0", "main-2"]
+
+
+async def test_object_of_a_broker_that_there_is_none_of_is_removed():
+    scene = a_scene()
+    body = {"metadata": {"name": "main-7", "namespace": "kafka", "uid": "u7"}}
+    body["spec"] = {"clusterRef": {"name": "main"}, "brokerId": 7}
+    scene.kube.put(LOG_BROKERS, body)
+    scene.objects.log_brokers.put(body)
+    await registry.reconcile(scene.term, Work(Task.BROKER, ("kafka", "main-7")))
+    assert scene.made("logbrokers") == []
+
+
+async def test_serving_broker_shows_its_place_its_share_and_its_disk():
+    scene = a_scene()
+    await everything_made(scene)
+    hear(scene, 1, disk_free_bytes=4 * GIB, disk_bytes=10 * GIB, completed_offset=99)
+    brokers_of(scene.term).seen_pod(BrokerId(1), {"spec": {"nodeName": "n1"}})
+    found = shown(scene)
+    assert ready(scene) == ("True", "Serving")
+    del found["conditions"]
+    assert found == {
+        "state": "Active",
+        "node": "n1",
+        "version": "0.2",
+        "disk": {"used": "6Gi", "free": "4Gi"},
+        "leaders": 1,
+        "replicas": 2,
+        "inSync": 2,
+        "lowestISRMargin": 1,
+        "backlog": {"records": 0, "seconds": 0},
+    }
+
+
+async def test_backlog_is_what_was_committed_when_the_broker_was_heard_of_and_is_not_carried_out():
+    scene = a_scene()
+    await everything_made(scene)
+    controller, end = scene.controller, scene.controller.image.next_offset
+    controller.stats.committed(2, 5, Commit(end - 1, controller.now_ms - 9_000))
+    controller.stats.committed(1, 5, Commit(end, controller.now_ms - 7_000))
+    hear(scene, 1, completed_offset=MetadataOffset(end - 1))
+    assert shown(scene)["backlog"] == {"records": 1, "seconds": 7}
+
+
+async def test_fenced_broker_says_since_when_and_why_until_it_is_back():
+    scene = a_scene()
+    await everything_made(scene)
+    scene.marked.clear()
+    commit(scene, FENCED)
+    assert scene.marked == [Target(LOG_BROKERS, *ONE)]
+    found = shown(scene)
+    assert found["state"] == "Fenced"
+    assert found["fenced"]["why"] == "fenced on proof: gone"
+    assert ready(scene) == ("False", "Fenced")
+    assert found["conditions"][0]["message"] == ("Broker 1 takes no part: fenced on proof: gone.")
+    commit(scene, BACK)
+    assert "fenced" not in shown(scene)
+    assert ready(scene) == ("True", "Serving")
+
+
+async def test_next_operator_knows_since_when_a_broker_is_fenced_from_what_was_shown():
+    scene = a_scene()
+    scene.controller.image = replay(scene.controller.image, FENCED)
+    await everything_made(scene)
+    body = scene.kube.objects["logbrokers", "kafka", "main-1"]
+    before = {"since": "2026-01-01T00:00:00Z", "why": "silent"}
+    scene.objects.log_brokers.put(
+        {**body, "status": {"fenced": before, "state": "OfALaterRelease"}}
+    )
+    assert shown(scene)["fenced"] == before
+
+
+async def test_restart_that_was_granted_is_not_said_to_be_a_fault():
+    scene = a_scene()
+    await everything_made(scene)
+    grant = RestartGranted(
+        cause="x", broker_id=1, broker_epoch=EPOCH, pod_uid=str(uuid4()), revision="r2"
+    )
+    commit(scene, grant, FENCED)
+    assert ready(scene) == ("False", "Restarting")
+    assert shown(scene)["restarting"] == "r2"
+
+
+async def test_member_that_never_registered_says_what_keeps_its_pod():
+    scene = Scene(replay(an_image(), MembersChanged(cause="x", broker_ids=(0, 1, 2, 3))))
+    await everything_made(scene)
+    scene.term.troubles[BrokerId(3)] = "Unschedulable: 0/3 nodes are available"
+    found = shown(scene, ("kafka", "main-3"))
+    assert found["state"] == "NotRegistered"
+    assert found["conditions"][0]["message"] == (
+        "Broker 3 has not registered yet. Unschedulable: 0/3 nodes are available."
+    )
+
+
+@pytest.mark.parametrize(
+    ("copied", "said"),
+    [
+        ((0, 1, 2), ("True", "ThreeCopies")),
+        ((0, 1), ("False", "TooFewCopies")),
+        ((), ("False", "TooFewCopies")),
+    ],
+)
+def test_metadata_are_durable_when_three_brokers_have_a_copy(copied, said):
+    scene = a_scene()
+    for broker in range(3):
+        hear(scene, broker, copied_offset=MetadataOffset(1) if broker in copied else None)
+    found = metadata_durable(scene.term.controller)
+    assert found is not None
+    assert (found.status, found.reason) == said
+
+
+def test_nobody_says_whether_metadata_are_durable_before_every_broker_was_heard_of():
+    scene = a_scene()
+    hear(scene, 0, copied_offset=MetadataOffset(1))
+    assert metadata_durable(scene.term.controller) is None

@@ -1,0 +1,284 @@
+"""What an operator shows: what it states, of what it leads, without holding its loop."""
+
+import asyncio
+import contextlib
+import time
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
+from tests.plimsoll_operator.builders import (
+    a_cluster_body,
+    an_image,
+    isr_changed,
+    replay,
+    with_topic,
+)
+from tests.plimsoll_operator.shown import Shows, metrics_of, sample
+from tests.plimsoll_operator.test_group_commit import MemoryLog, a_controller
+from tests.stated_metrics import unlike
+
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.cluster.records import RestartGranted
+from plimsoll_core.controller.kernel.volatile_state import Contact, VolatileState
+from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset, PartitionEpoch
+from plimsoll_operator.controller.controller_stats import Backlog, Commit, ControllerStats
+from plimsoll_operator.kube.api_calls import ApiCalls
+from plimsoll_operator.kube.errors import Unavailable
+from plimsoll_operator.kube.port import HttpRequest, HttpResponse
+from plimsoll_operator.reconcile.work_queue import ReconcileQueue, Retry
+from plimsoll_operator.reconcile_times import ReconcileCounters, ReconcileTimes
+from plimsoll_operator.status.metric_rows import ROWS
+from plimsoll_operator.status.partition_counts import CountedImage, count
+from plimsoll_process.loop_holds import LoopHolds
+
+WHERE = {"namespace": "kafka", "cluster": "main"}
+ROWS_OF_THREE = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
+
+
+def leading(image: ClusterImage, **contacts: Any) -> Any:
+    """A controller that is active, as far as metrics look into it."""
+    soft = VolatileState()
+    soft.contacts.update({BrokerId(int(name[1:])): c for name, c in contacts.items()})
+    return SimpleNamespace(
+        image=image,
+        active=True,
+        soft=soft,
+        stats=ControllerStats(),
+        now_ms=10_000,
+        waiting=3,
+        snapshotter=SimpleNamespace(usage=None),
+    )
+
+
+def shows_led(controller: Any) -> Shows:
+    shows = Shows(main={0, 1, 2})
+    shows.led = [(("kafka", "main"), controller)]
+    return shows
+
+
+def test_operator_shows_what_it_states_and_nothing_else():
+    metrics = metrics_of(shows_led(a_controller(MemoryLog())))
+    metrics.watch_loop(LoopHolds())
+    metrics.render()
+    families = list(metrics.registry.collect())
+    assert unlike(families, {row.name: row for row in ROWS}) == []
+    assert {row.name for row in ROWS} == {family.name for family in families}
+
+
+def test_labels_of_what_is_led_are_those_that_are_stated():
+    contact = Contact(broker_epoch=BrokerEpoch(1), last_ms=9_000, applied_offset=MetadataOffset(1))
+    image = with_topic(an_image(), ROWS_OF_THREE)
+    metrics = metrics_of(shows_led(leading(image, b1=contact)))
+    metrics.render()
+    assert unlike(metrics.registry.collect(), {row.name: row for row in ROWS}) == []
+    assert sample(metrics, "plimsoll_heartbeat_age_seconds", **WHERE, broker="1") == 1
+    assert sample(metrics, "plimsoll_controller_queued_decisions", **WHERE) == 3
+
+
+def test_partitions_are_counted_by_health_and_margin():
+    image = with_topic(an_image(), ROWS_OF_THREE)
+    image = replay(
+        image,
+        isr_changed(0, (0, 1)),
+        isr_changed(1, (1,)),
+        isr_changed(2, (), leader=None, leader_epoch_step=1),
+    )
+    counts = count(image.partitions.values())
+    assert (counts.total, counts.offline, counts.under_min_isr) == (3, 1, 1)
+    assert (counts.at_min_isr, counts.reduced_to_min_isr, counts.under_replicated) == (1, 1, 3)
+    assert dict(counts.by_margin) == {"0": 1, "-1": 2}
+    assert dict(counts.leaders) == {0: 1, 1: 1}
+
+
+def test_topic_that_never_has_more_than_min_isr_is_at_it_and_not_reduced_to_it():
+    image = with_topic(an_image(), ((0, 1), (1, 2)))
+    counts = count(image.partitions.values())
+    assert (counts.at_min_isr, counts.reduced_to_min_isr) == (2, 0)
+
+
+def test_member_that_is_away_is_fenced_unless_a_grant_covers_it():
+    image = with_topic(an_image(), ROWS_OF_THREE)
+    away = image.brokers[BrokerId(2)]
+    image = replace(image, brokers=image.brokers.set(away.id, replace(away, fenced=True)))
+    name = "plimsoll_member_fenced"
+    metrics = metrics_of(shows_led(leading(image)))
+    assert sample(metrics, name, **WHERE, broker="2") == 1
+    assert sample(metrics, name, **WHERE, broker="1") == 0
+    grant = RestartGranted(
+        cause="restart",
+        broker_id=BrokerId(2),
+        broker_epoch=BrokerEpoch(2),
+        pod_uid="p",
+        revision="r",
+    )
+    metrics = metrics_of(shows_led(leading(replay(image, grant))))
+    assert sample(metrics, name, **WHERE, broker="2") == 0
+    assert sample(metrics, "plimsoll_restart_grants", **WHERE) == 1
+
+
+def test_backlog_of_a_broker_is_what_was_committed_and_not_applied_when_it_was_heard():
+    stats = ControllerStats()
+    for end, at_ms in ((10, 1_000), (20, 2_000), (30, 3_000)):
+        stats.committed(10, 5, Commit(end, at_ms))
+    assert stats.backlog(30, 4_000) == Backlog(0, 0)
+    assert stats.backlog(10, 4_000) == Backlog(20, 2_000)
+    assert stats.backlog(15, 2_500) == Backlog(5, 500), "what was committed later does not count"
+    assert stats.backlog(10, 500) == Backlog(0, 0)
+
+
+# --- objects -------------------------------------------------------------------------------------
+
+
+def test_stalled_objects_and_violated_verifications_are_named():
+    shows = Shows()
+    body = a_cluster_body()
+    stalled = {"type": "Stalled", "status": "True", "reason": "MassDeletion", "message": "m"}
+    body["status"] = {"conditions": [{**stalled, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+    shows.objects.clusters.put(body)
+    shows.objects.verifications.put(a_verification("bad", "Violated"))
+    shows.objects.verifications.put(a_verification("good", "Passed"))
+    metrics = metrics_of(shows)
+    labels = {"namespace": "kafka", "kind": "LogCluster", "name": "main", "reason": "MassDeletion"}
+    assert sample(metrics, "plimsoll_stalled", **labels) == 1
+    name = "plimsoll_verification_violated"
+    assert sample(metrics, name, namespace="kafka", name="bad") == 1
+    assert sample(metrics, name, namespace="kafka", name="good") is None
+    verdicts = "plimsoll_verifications"
+    assert sample(metrics, verdicts, namespace="kafka", verdict="Passed") == 1
+    assert sample(metrics, verdicts, namespace="kafka", verdict="Inconclusive") == 0
+    shows.objects.verifications.drop(("kafka", "bad"))
+    assert sample(metrics, name, namespace="kafka", name="bad") is None
+
+
+def test_object_whose_spec_cannot_be_read_waits_for_a_person():
+    shows = Shows()
+    body = a_cluster_body()
+    body["spec"] = {"brokers": {"count": "many"}}
+    shows.objects.clusters.put(body)
+    labels = {"namespace": "kafka", "kind": "LogCluster", "name": "main", "reason": "InvalidSpec"}
+    assert sample(metrics_of(shows), "plimsoll_stalled", **labels) == 1
+
+
+def a_verification(name: str, verdict: str) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "kafka", "name": name, "uid": name, "generation": 1},
+        "spec": {"clusterRef": {"name": "main"}, "topic": "orders", "produce": {"records": 1}},
+        "status": {"verdict": verdict},
+    }
+
+
+# --- reconcilers and the API server ---------------------------------------------------------------
+
+
+async def test_pass_that_hangs_and_object_that_is_never_done_are_seen():
+    now = [100.0]
+    times = ReconcileTimes(ReconcileCounters(CollectorRegistry()), lambda: now[0])
+    hangs, begun, failed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def handle(key: str) -> None:
+        if key == "hangs":
+            begun.set()
+            await hangs.wait()
+        else:
+            failed.set()
+            raise Retry("not yet", after_ms=60_000)
+
+    queue = ReconcileQueue[str](handle, times=times)
+    task = asyncio.create_task(queue.run())
+    queue.add("hangs")
+    queue.add("fails")
+    assert times.waiting == 2
+    await begun.wait()
+    await failed.wait()
+    await asyncio.sleep(0)
+    now[0] = 130.0
+    assert (times.longest_running_s, times.longest_failing_s, times.waiting) == (30, 30, 0)
+    hangs.set()
+    queue.forget("fails")
+    queue.add("fails")  # behind it: when this one has begun, that one has ended
+    failed.clear()
+    await failed.wait()
+    assert times.longest_running_s == 0
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_requests_to_the_api_server_are_counted_by_the_class_of_their_answer():
+    registry = CollectorRegistry()
+
+    class Answers:
+        def __init__(self) -> None:
+            self.left = [200, 409, None]
+
+        async def send(self, request: HttpRequest) -> HttpResponse:
+            status = self.left.pop(0)
+            if status is None:
+                raise Unavailable(0, "lost")
+            return HttpResponse(status=status, body=b"")
+
+    transport = ApiCalls(registry).around(Answers())  # type: ignore[arg-type]
+    request = HttpRequest(method="PUT", path="/x")
+    await transport.send(request)
+    await transport.send(request)
+    with contextlib.suppress(Unavailable):
+        await transport.send(request)
+    name = "plimsoll_operator_api_requests_total"
+    counted = {
+        answer: registry.get_sample_value(name, {"method": "PUT", "answer": answer})
+        for answer in ("2xx", "4xx", "5xx", "none")
+    }
+    assert counted == {"2xx": 1, "4xx": 1, "5xx": 0, "none": 1}
+
+
+# --- a hundred thousand partitions ----------------------------------------------------------------
+
+
+def many(partitions: int) -> ClusterImage:
+    topic_id, isr = UUID(int=1), (BrokerId(0), BrokerId(1), BrokerId(2))
+    rows = {
+        PartitionKey(topic_id, index): Partition(
+            topic_id=topic_id,
+            index=index,
+            replicas=isr,
+            isr=isr,
+            leader=BrokerId(0),
+            leader_epoch=LeaderEpoch(0),
+            partition_epoch=PartitionEpoch(0),
+            min_isr=2,
+        )
+        for index in range(partitions)
+    }
+    image = an_image()
+    return replace(image, partitions=image.partitions.update(rows))
+
+
+async def test_a_hundred_thousand_partitions_are_counted_in_slices_and_only_once():
+    image, counted = many(100_000), CountedImage()
+    turns: list[float] = []
+
+    async def ticks() -> None:
+        while True:
+            turns.append(time.thread_time())
+            await asyncio.sleep(0)
+
+    ticking = asyncio.create_task(ticks())
+    await counted.prepare(image)
+    ticking.cancel()
+    assert len(turns) >= 100_000 // 2_500
+    assert counted.read(image).total == 100_000
+    before = counted.read(image)
+    await counted.prepare(image)
+    assert counted.read(image) is before
+
+
+async def test_scrape_after_a_commit_counts_anew_unless_it_was_prepared():
+    old, new = many(3), many(4)
+    counted = CountedImage()
+    assert counted.read(old).total == 3
+    assert counted.read(new).total == 4
+    await counted.prepare(old)
+    assert counted.read(new).total == 3, "as of the moment at which the scrape came"
+    assert counted.read(new).total == 4
