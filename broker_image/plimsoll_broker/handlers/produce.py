@@ -35,6 +35,7 @@ from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.replica_values import Append, Duplicate
 from plimsoll_core.replica.waiters import AckWaiter
+from plimsoll_core.security.acl import AclOperation
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.produce import (
     NodeEndpoint,
@@ -66,10 +67,20 @@ class _ResultPlace(NamedTuple):
 class _Answer:
     """One request's answers, complete once `whole` was called and no partition's is pending."""
 
-    __slots__ = ("_errors", "_future", "_remaining", "failed", "request", "results", "version")
+    __slots__ = (
+        "_errors",
+        "_future",
+        "_remaining",
+        "failed",
+        "request",
+        "results",
+        "rights",
+        "version",
+    )
 
-    def __init__(self, version: int, request: ProduceRequest, traffic: Traffic) -> None:
-        self.version = version
+    def __init__(self, context: RequestContext, request: ProduceRequest, traffic: Traffic) -> None:
+        self.version = context.api_version
+        self.rights = context.rights
         self._errors = traffic.errors
         self.request = request
         self.results: Results = [(topic.name, []) for topic in request.topics]
@@ -146,7 +157,7 @@ class ProduceHandler:
         ):
             checked = check_here(request, self._leads)
             if checked is not None:
-                answer = _Answer(context.api_version, request, self._manager.traffic)
+                answer = _Answer(context, request, self._manager.traffic)
                 for number, topic in enumerate(request.topics):
                     for at, sent in enumerate(topic.partitions):
                         result = checked.get((number, at), NOT_HERE)
@@ -158,7 +169,7 @@ class ProduceHandler:
         self, context: RequestContext, request: ProduceRequest
     ) -> Reply | asyncio.Future[Reply | None] | None:
         """A long one: others are heard in between."""
-        answer = _Answer(context.api_version, request, self._manager.traffic)
+        answer = _Answer(context, request, self._manager.traffic)
         checked = await self._serving.check(request, self._leads)
         await self._manager.flusher.make_durable(self._manager.store, _places(request))
         served = size = 0
@@ -204,6 +215,10 @@ class ProduceHandler:
     ) -> None:
         """Take or refuse it, and let its writer wait if that is what it wants."""
         name = answer.request.topics[topic].name
+        # In the turn of the append, however long the request has waited.
+        if answer.rights is not None and not answer.rights.topic(AclOperation.WRITE, name):
+            answer.add(topic, ProducedPartition(index, Code.TOPIC_AUTHORIZATION_FAILED))
+            return
         hosted = self._manager.by_name(name, index)
         result, required = self._in_order(
             connection, answer.request, hosted, (name, index, records), checked

@@ -17,7 +17,10 @@ from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_broker.handlers.cluster_view import ImageWatch
+from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.handlers.routes import replication_routes, routes
+from plimsoll_broker.handlers.security.gate import guarded
+from plimsoll_broker.handlers.security.logins import login_handlers
 from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_broker.node.client_limits import client_limits
 from plimsoll_broker.node.client_listeners import ClientListeners, Register
@@ -33,6 +36,8 @@ from plimsoll_broker.replication.replica_manager import (
 from plimsoll_broker.reporting.copy_progress import CopyReports
 from plimsoll_broker.reporting.isr_proposals import ProposalSender, ProposalTarget
 from plimsoll_broker.reporting.replica_logs import RecoveryReports
+from plimsoll_broker.security.audit_log import AuditLog
+from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import MIB, ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
@@ -90,7 +95,10 @@ def assemble(
     coordinators = Coordinators(
         manager, GroupSettings.of(config.kafka_configs), InternalTopics(client.command)
     )
-    clients = Dispatch(routes(broker, manager, client, watch, coordinators, port))
+    authority = Authority(stream.image, AuditLog(broker.broker_id))
+    handlers = routes(broker, manager, client, watch, coordinators, port)
+    handlers |= login_handlers(authority)
+    clients = Dispatch(guarded(handlers, authority, Aside()))
     followers = Dispatch(replication_routes(manager))
     return Serving(
         config=config,
@@ -98,6 +106,7 @@ def assemble(
         data=data,
         watch=watch,
         coordinators=coordinators,
+        authority=authority,
         reports=RecoveryReports(manager, client, broker),
         copies=CopyReports(manager, client, broker),
         clients=ClientListeners(config, clients, limits, ClientMemory(budgets)),

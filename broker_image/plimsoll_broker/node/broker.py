@@ -31,6 +31,7 @@ from plimsoll_broker.node.heartbeats import HeartbeatPeers, Heartbeats
 from plimsoll_broker.node.metrics_server import MetricsServer
 from plimsoll_broker.node.serving import Serving
 from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.storage.cleaner.work import CleaningWork
 from plimsoll_broker.storage.disk import Disk, StorageError
@@ -132,6 +133,11 @@ class BrokerNode:
     def coordinators(self) -> Coordinators | None:
         """Of groups; None until the logs are loaded."""
         return self._serving.coordinators if self._serving is not None else None
+
+    @property
+    def authority(self) -> Authority | None:
+        """Decides what clients may do; None until the logs are loaded."""
+        return self._serving.authority if self._serving is not None else None
 
     @property
     def listeners(self) -> Mapping[str, Server]:

@@ -17,11 +17,13 @@ from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_broker.node.group_metrics import group_metrics
 from plimsoll_broker.node.metric_rows import PREFIX, TABLE
 from plimsoll_broker.node.partition_measures import PartitionMeasures, measured
+from plimsoll_broker.node.security_metrics import security_metrics
 from plimsoll_broker.replication.cleaning_stats import CleaningStats
 from plimsoll_broker.replication.full_disks import out_for_room
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.state_changes import StateChanges
 from plimsoll_broker.replication.traffic import Traffic
+from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.server.overdue_connections import REASONS
 from plimsoll_core.cluster.cluster_configs import own_integer
@@ -78,6 +80,10 @@ class MeasuredNode(Protocol):
         """None until groups are coordinated."""
 
     @property
+    def authority(self) -> Authority | None:
+        """None until the logs are loaded."""
+
+    @property
     def listeners(self) -> Mapping[str, Server]:
         """By name; none until the logs are loaded."""
 
@@ -130,6 +136,8 @@ class BrokerCollector(Collector):
             yield from _movement(manager, measures)
             yield from _state_changes(manager.changes)
             yield from _topics(manager, measures)
+        if node.authority is not None:
+            yield from security_metrics(PREFIX, node.authority)
         if node.coordinators is not None:
             yield from group_metrics(PREFIX, node.coordinators)
 

@@ -23,6 +23,7 @@ from plimsoll_broker.server.listener import Server
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import ClusterImage, Endpoint
+from plimsoll_core.security.scram import SPEC_NAMES
 from plimsoll_net.shown_certificate import LOOK_S, ShownCertificate
 from plimsoll_process.waits import set_within
 
@@ -30,7 +31,7 @@ logger = logging.getLogger("plimsoll.listeners")
 
 TLS_CONNECTIONS_MAX = 2000
 """Where a listener with TLS states none: each connection has buffers of its own for it."""
-MECHANISMS: frozenset[str] = frozenset()
+MECHANISMS = frozenset(SPEC_NAMES.values())
 """By which clients can prove a user name here; a listener that asks for others is not opened."""
 
 Register = Callable[[tuple[Endpoint, ...]], Awaitable[bool]]

@@ -20,6 +20,7 @@ from plimsoll_broker.node.data_path import DataPath
 from plimsoll_broker.node.readiness import is_settled
 from plimsoll_broker.reporting.copy_progress import CopyReports
 from plimsoll_broker.reporting.replica_logs import RecoveryReports
+from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.storage.checkpoint_formats import Partition
 from plimsoll_core.ids import BrokerId
@@ -38,6 +39,9 @@ class Serving:
 
     coordinators: Coordinators
     """Of the groups whose partitions are led here."""
+
+    authority: Authority
+    """Decides what clients may do."""
 
     reports: RecoveryReports
     copies: CopyReports
@@ -86,8 +90,10 @@ class Serving:
         # After the replicas: who is told of a topic finds it there.
         self.stream.subscribe(self.coordinators.update)
         self.stream.subscribe(self.watch.update)
+        self.stream.subscribe(self.authority.update)
         self.stream.subscribe(self.reports.update)
         self.watch.update(self.watch.image, self.stream.image)
+        self.authority.update(self.authority.image, self.stream.image)
         if (own := self.config.replication) is not None:
             await self.replication.start(own.host, own.port)
         await self.clients.settle(self.stream.image)
@@ -111,6 +117,7 @@ class Serving:
 
     async def close(self) -> None:
         """No more fetching; the logs stay open for the volume to close."""
+        self.authority.close()
         self.coordinators.close()
         await self.data.close()
 

@@ -13,10 +13,11 @@ from typing import Any
 
 from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits, RequestOrder
-from plimsoll_broker.server.connection_session import Session, SessionOwner
+from plimsoll_broker.server.connection_session import Session
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.overdue_connections import overdue
 from plimsoll_broker.server.server_stats import ServerStats
+from plimsoll_broker.server.session_owner import SessionOwner
 from plimsoll_broker.server.turn_budget import TurnBudget
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener

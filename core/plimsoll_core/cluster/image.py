@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from plimsoll_core.cluster import rebalance_records as rebalances
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster import restart_records as restarts
+from plimsoll_core.cluster import security_records as security
 from plimsoll_core.cluster.image_indexes import count_behind, count_preferred, move_hosted
 from plimsoll_core.cluster.listener_records import listeners_configured
 from plimsoll_core.cluster.model import (
@@ -372,13 +373,11 @@ _APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.ProducerIdsAllocated: _producer_ids_allocated,
     r.ReassignmentNoted: _reassignment_noted,
     r.ReassignmentForgotten: _reassignment_forgotten,
-    r.RebalanceNoted: rebalances.noted,
-    r.RebalanceMovesAdded: rebalances.moves_added,
-    r.RebalanceAdvanced: rebalances.advanced,
-    r.RebalanceForgotten: rebalances.forgotten,
     r.MovementLimited: _movement_limited,
     r.ListenersConfigured: listeners_configured,
     r.RestartGranted: restarts.granted,
     r.RestartEnded: restarts.ended,
     r.SnapshotTaken: _snapshot_taken,
+    **rebalances.APPLIERS,
+    **security.APPLIERS,
 }

@@ -16,6 +16,13 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from plimsoll_core.cluster.access_records import AclsAdded as AclsAdded
+from plimsoll_core.cluster.access_records import AclsRemoved as AclsRemoved
+from plimsoll_core.cluster.access_records import AuthorizationConfigured as AuthorizationConfigured
+from plimsoll_core.cluster.access_records import ScramCredentialRemoved as ScramCredentialRemoved
+from plimsoll_core.cluster.access_records import ScramCredentialSet as ScramCredentialSet
+from plimsoll_core.cluster.access_records import UserDeclared as UserDeclared
+from plimsoll_core.cluster.access_records import UserRemoved as UserRemoved
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import (
     Endpoint,
@@ -26,18 +33,8 @@ from plimsoll_core.cluster.model import (
     Recovery,
     TopicObject,
 )
+from plimsoll_core.cluster.record_base import Record as _Record
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch
-
-
-class _Record(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    tag_field="type",
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-):
-    cause: str
 
 
 class ControllerChanged(_Record, frozen=True, kw_only=True):
@@ -143,7 +140,7 @@ class TopicCreated(_Record, frozen=True, kw_only=True):
     name: str
     replication_factor: int
     min_isr: int
-    configs: dict[str, str] = {}
+    configs: dict[str, str] = msgspec.field(default_factory=dict)
     strategy: str = "RoundRobin"
     object: TopicObject | None = None
     deletion_policy: str = "Delete"
@@ -351,6 +348,13 @@ Record = (
     | RebalanceAdvanced
     | RebalanceForgotten
     | MovementLimited
+    | AuthorizationConfigured
+    | ScramCredentialSet
+    | ScramCredentialRemoved
+    | AclsAdded
+    | AclsRemoved
+    | UserDeclared
+    | UserRemoved
     | ListenersConfigured
     | RestartGranted
     | RestartEnded

@@ -23,6 +23,7 @@ from plimsoll_operator.api.reassignment import ReassignmentSpec, ReassignmentSta
 from plimsoll_operator.api.rebalance import RebalanceSpec, RebalanceStatus
 from plimsoll_operator.api.schema import structural
 from plimsoll_operator.api.topic import TopicSpec, TopicStatus
+from plimsoll_operator.api.user_crd import USER
 from plimsoll_operator.api.verification import VerificationSpec, VerificationStatus
 
 _SIZE = "quantity({}.spec.storage.size)"
@@ -267,7 +268,7 @@ LOG_BROKER = Kind(
     wide=frozenset({"Node", "Revision", "Fenced"}),
 )
 
-KINDS = (LOG_CLUSTER, TOPIC, REASSIGNMENT, REBALANCE, VERIFICATION, LOG_BROKER)
+KINDS = (LOG_CLUSTER, TOPIC, REASSIGNMENT, REBALANCE, VERIFICATION, LOG_BROKER, USER)
 
 
 def spec_schema(kind: Kind) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from plimsoll_operator.api import labels
+from plimsoll_operator.api.authorization import DeclaredAuthorization
 from plimsoll_operator.api.cluster_topics import Topics
 from plimsoll_operator.api.listeners import DeclaredListener, Listeners
 from plimsoll_operator.api.maintenance import Maintenance
@@ -285,6 +286,7 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
     storage: Storage
     racks: Racks | None = None
     listeners: Listeners | None = None
+    authorization: DeclaredAuthorization | None = None
     topics: Topics | None = None
     config: Config | None = None
     movement: Movement | None = None

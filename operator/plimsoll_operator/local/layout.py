@@ -98,6 +98,11 @@ class DirectoryLayout:
         return self.root / "objects.json"
 
     @property
+    def users(self) -> Path:
+        """A directory for each user, with its login."""
+        return self.root / "users"
+
+    @property
     def kubeconfig(self) -> Path:
         """For `kubectl`: where the API server is."""
         return self.root / "kubeconfig"

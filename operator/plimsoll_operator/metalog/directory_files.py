@@ -63,11 +63,11 @@ def sync_directory(directory: Path) -> None:
 
 def write_whole(path: Path, data: bytes, *, private: bool = False) -> None:
     """The name appears together with the whole content, or not at all, crashes included.
-    `private`: nobody but this user may read it."""
+    `private`: its owner alone may read it."""
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        if private:
-            os.fchmod(file.fileno(), 0o600)
+    temporary.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with os.fdopen(os.open(temporary, flags, 0o600 if private else 0o666), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -56,6 +56,7 @@ class Task(Enum):
     REASSIGNMENT = "reassignment"
     REBALANCE = "rebalance"
     VERIFICATION = "verification"
+    USER = "user"
     BROKER = "broker"
     ROLLS = "rolls"
     LOG = "metadata log"

@@ -36,6 +36,7 @@ class StallSource(Enum):
     LISTENERS = "A listener is not open, or shows an earlier certificate; the others serve."
     RESTARTS = "Brokers run another revision of their template than the spec asks for."
     VOLUME_GROWTH = "Volumes are smaller than the spec asks for; what they hold is safe."
+    AUTHORIZATION = "Who may do what is not what the spec says; it is as it was before."
     METADATA_VERSION = "The metadata version is another one; the cluster works as before."
 
 

@@ -29,6 +29,7 @@ from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import INVALID_SPEC
 from plimsoll_operator.manifests.configmap import config_map
 from plimsoll_operator.reconcile.cluster import (
+    authorization,
     listeners,
     members,
     pod_monitors,
@@ -72,6 +73,7 @@ async def reconcile(term: Term) -> None:
         return
     rows = await members.settle(term, cluster)
     await _limit_movement(term, cluster)
+    await authorization.declare(term, cluster)
     try:
         await listeners.reconcile(term, cluster, context)
         for manifest in children(context, term.image.listeners):
