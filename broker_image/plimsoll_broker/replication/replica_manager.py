@@ -2,8 +2,7 @@
 
 The lifecycle feeds it images; handlers ask it about partitions and tell it what came in; it steps
 the touched replicas once per turn of the event loop and has the driver carry out what they say.
-It decides nothing about offsets or epochs: `plimsoll_core.replica` does.  Source: the protocol's
-replica transitions.
+`plimsoll_core.replica` decides about offsets and epochs.  Source: the protocol's transitions.
 """
 
 from __future__ import annotations
