@@ -34,6 +34,7 @@ SECTIONS: Mapping[str, tuple[MetricRow, ...]] = {
     "Broker: serving": (*broker.SERVING_ROWS, *loop_rows(broker.PREFIX)),
     "Broker: traffic, ISRs, disk writes, moves": broker.TRAFFIC_ROWS,
     "Broker: partitions, followers, volume": broker.PARTITION_ROWS,
+    "Broker: state changes": broker.STATE_CHANGE_ROWS,
     "Broker: topics, on request": broker.TOPIC_ROWS,
     "Broker: compaction": broker.CLEANER_ROWS,
     "Broker: groups that it coordinates": broker.GROUP_ROWS,

@@ -14,7 +14,7 @@ from plimsoll_core.cluster.records import Record
 from plimsoll_core.cluster.state_changes import (
     REQUESTED,
     StateChange,
-    Told,
+    StateChangeStage,
     fields,
     requested,
     sentence,
@@ -45,6 +45,6 @@ class StateChangeRequests:
     def _tell(self, old: ClusterImage, new: ClusterImage, change: StateChange) -> None:
         topic = new.topics.get(change.key.topic_id) or old.topics.get(change.key.topic_id)
         name = str(change.key.topic_id) if topic is None else topic.name
-        told = Told(REQUESTED, change, name, new.controller_epoch)
+        told = StateChangeStage(REQUESTED, change, name, new.controller_epoch)
         more = {"namespace": self._key[0], "cluster": self._key[1]}
         self._lines.write(sentence(told, leads=False), fields(told) | more)

@@ -14,7 +14,7 @@ from plimsoll_operator.controller.controller_term import Controller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerView:
+class BrokerLook:
     """`lowest_margin`: the smallest |ISR| - min ISR of the partitions in whose ISR it is, None when
     it is in none.  `backlog` and what follows: None while it was not heard of in this term, or is
     of a release that does not say."""
@@ -29,7 +29,7 @@ class BrokerView:
     disk_bytes: int | None
 
 
-def view_of(controller: Controller, broker_id: BrokerId) -> BrokerView:
+def view_of(controller: Controller, broker_id: BrokerId) -> BrokerLook:
     """As of now: goes through the partitions of this one broker."""
     image = controller.image
     leaders = in_sync = replicas = 0
@@ -44,7 +44,7 @@ def view_of(controller: Controller, broker_id: BrokerId) -> BrokerView:
             lowest = margin if lowest is None else min(lowest, margin)
     contact = controller.soft.contacts.get(broker_id)
     figures = None if contact is None else contact.figures
-    return BrokerView(
+    return BrokerLook(
         leaders=leaders,
         replicas=replicas,
         in_sync=in_sync,
@@ -57,12 +57,15 @@ def view_of(controller: Controller, broker_id: BrokerId) -> BrokerView:
 
 
 def backlog_of(controller: Controller, broker_id: BrokerId) -> Backlog | None:
-    """What it had not carried out when it was last heard of; None while it was not."""
+    """What it had not carried out when it was last heard of; None while it was not.
+
+    A broker that loads its logs carries nothing out yet: what it has applied counts until then.
+    """
     contact = controller.soft.contacts.get(broker_id)
     if contact is None or contact.applied_offset is None:
         return None
     done: int = contact.applied_offset
-    if contact.figures is not None:
+    if contact.figures is not None and contact.figures.completed_offset is not None:
         done = min(done, contact.figures.completed_offset)
     return controller.stats.backlog(done, contact.last_ms)
 

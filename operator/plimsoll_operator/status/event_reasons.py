@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plimsoll_core.errors import Reason
+from plimsoll_operator.api.labels import REPORTING_CONTROLLER
 
 ONLY_CLUSTER = "LogCluster"
 
@@ -147,10 +148,10 @@ REASONS = (
     ),
 )
 
-_HEAD = """# Events
+_HEAD = f"""# Events
 
 The operator tells what happened by Events (`events.k8s.io/v1`, reporting controller
-`plimsoll.dev/operator`). `kubectl describe` shows them with the object that they are about, and
+`{REPORTING_CONTROLLER}`). `kubectl describe` shows them with the object that they are about, and
 those about a Topic, Reassignment, Rebalance or Verification with its LogCluster too; a Topic's are
 in the Topic's namespace. The same Event within a minute is written once, at most 5 are written a
 second, and 100 wait: they are news, and no record. What is so now stands in each object's

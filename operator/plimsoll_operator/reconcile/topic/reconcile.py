@@ -76,9 +76,9 @@ async def _name_leaders(term: Term, topic: Topic) -> None:
 
 
 def _refuse(term: Term, topic: Topic, reason: str, message: str) -> None:
-    before = term.refusals.get(topic.key)
-    term.refusals[topic.key] = condition("Ready", False, reason, message)
-    if before is None or before.reason != reason:
+    before, now = term.refusals.get(topic.key), condition("Ready", False, reason, message)
+    term.refusals[topic.key] = now
+    if before != now:
         told = Occurrence(
             key=f"refused-{topic.metadata.uid}-{reason}",
             undoes=f"accepted-{topic.metadata.uid}",
