@@ -28,7 +28,7 @@ OF_KUBERNETES = ("plimsoll_metadata_log_", "plimsoll_operator_api_")
 
 def rules() -> list[dict[str, Any]]:
     """The chart's, but that the alert of ISR shrinks looks back for 10 seconds in place of its
-    5 minutes: it resolves that much sooner.  `tests/helm/alerts_test.yaml` has it as it is."""
+    5 minutes: it resolves that much sooner.  `tests/helm/test_alerts.py` has it as it is."""
     groups: list[dict[str, Any]] = yaml.safe_load(RULES.read_text())["groups"]
     for group in groups:
         for rule in group["rules"]:

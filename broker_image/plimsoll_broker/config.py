@@ -43,6 +43,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     `replication`: where followers are served; None, as version 0.1 has it: where clients are.
     `on_controller_loss`: whether leaders stop answering reads and acks=0/1 once they cannot know
     any more that no other broker leads.
+    `certificates`: a directory with a certificate and a key for each listener with TLS;
+    `port_shift`: added to the ports of declared listeners, where brokers share a machine.
     `memory_limit_bytes`, `open_files_max`: what the process may have; `__main__` finds out."""
 
     cluster_id: UUID
@@ -58,6 +60,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     pod_uid: str | None = None
     revision: str = ""
     on_controller_loss: Literal["KeepServing", "StopServing"] = "KeepServing"
+    certificates: str | None = None
+    port_shift: int = 0
     memory_limit_bytes: int | None = None
     open_files_max: int | None = None
     configs: dict[str, str | int | bool] = {}

@@ -36,8 +36,12 @@ class Code(IntEnum):
     UNKNOWN_MEMBER_ID = 25
     INVALID_SESSION_TIMEOUT = 26
     REBALANCE_IN_PROGRESS = 27
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
     CLUSTER_AUTHORIZATION_FAILED = 31
     INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
     INVALID_PARTITIONS = 37
@@ -49,7 +53,10 @@ class Code(IntEnum):
     POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     INVALID_PRODUCER_EPOCH = 47
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    SECURITY_DISABLED = 54
     KAFKA_STORAGE_ERROR = 56
+    SASL_AUTHENTICATION_FAILED = 58
     REASSIGNMENT_IN_PROGRESS = 60
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
@@ -71,6 +78,9 @@ class Code(IntEnum):
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     THROTTLING_QUOTA_EXCEEDED = 89
+    RESOURCE_NOT_FOUND = 91
+    DUPLICATE_RESOURCE = 92
+    UNACCEPTABLE_CREDENTIAL = 93
     INVALID_UPDATE_VERSION = 95
     UNKNOWN_TOPIC_ID = 100
     DUPLICATE_BROKER_REGISTRATION = 101
@@ -126,10 +136,18 @@ class Reason(Enum):
         "eligible-leaders-not-available",
     )
     ElectionNotNeeded = (Code.ELECTION_NOT_NEEDED, "election-not-needed")
+    TopicAuthorizationFailed = (Code.TOPIC_AUTHORIZATION_FAILED, "topic-authorization-failed")
+    GroupAuthorizationFailed = (Code.GROUP_AUTHORIZATION_FAILED, "group-authorization-failed")
+    ClusterAuthorizationFailed = (Code.CLUSTER_AUTHORIZATION_FAILED, "cluster-authorization-failed")
+    SecurityDisabled = (Code.SECURITY_DISABLED, "security-disabled")
+    UnknownCredential = (Code.RESOURCE_NOT_FOUND, "unknown-credential")
+    DuplicateCredential = (Code.DUPLICATE_RESOURCE, "duplicate-credential")
+    UnacceptableCredential = (Code.UNACCEPTABLE_CREDENTIAL, "unacceptable-credential")
     TooManyWaiting = (Code.THROTTLING_QUOTA_EXCEEDED, "too-many-waiting")
     # Refusals that only a resource's status shows; clients that meet them get INVALID_REQUEST.
     ClusterNotFound = (Code.INVALID_REQUEST, "cluster-not-found")
     NotAllowed = (Code.INVALID_REQUEST, "namespace-not-allowed")
+    UserNameTaken = (Code.INVALID_REQUEST, "user-name-taken")
     TopicNameTaken = (Code.TOPIC_ALREADY_EXISTS, "topic-name-taken")
     NotEnoughBrokers = (Code.INVALID_REPLICATION_FACTOR, "not-enough-brokers")
     PlacementInvalid = (Code.INVALID_REPLICA_ASSIGNMENT, "placement-invalid")

@@ -27,15 +27,20 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -43,6 +48,8 @@ class ApiKey(IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
@@ -82,15 +89,20 @@ SUPPORTED: dict[ApiKey, Versions] = {
     ApiKey.SYNC_GROUP: Versions(0, 5, 4),
     ApiKey.DESCRIBE_GROUPS: Versions(0, 6, 5),
     ApiKey.LIST_GROUPS: Versions(0, 5, 3),
+    ApiKey.SASL_HANDSHAKE: Versions(0, 1, 2),
     ApiKey.API_VERSIONS: Versions(0, 4, 3),
     ApiKey.CREATE_TOPICS: Versions(2, 7, 5),
     ApiKey.DELETE_TOPICS: Versions(1, 6, 4),
     ApiKey.DELETE_RECORDS: Versions(0, 2, 2),
     ApiKey.INIT_PRODUCER_ID: Versions(0, 5, 2),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4, 4),
+    ApiKey.DESCRIBE_ACLS: Versions(1, 3, 2),
+    ApiKey.CREATE_ACLS: Versions(1, 3, 2),
+    ApiKey.DELETE_ACLS: Versions(1, 3, 2),
     ApiKey.DESCRIBE_CONFIGS: Versions(1, 4, 4),
     ApiKey.ALTER_CONFIGS: Versions(0, 2, 2),
     ApiKey.DESCRIBE_LOG_DIRS: Versions(1, 4, 2),
+    ApiKey.SASL_AUTHENTICATE: Versions(0, 2, 2),
     ApiKey.CREATE_PARTITIONS: Versions(0, 3, 2),
     ApiKey.DELETE_GROUPS: Versions(0, 2, 2),
     ApiKey.ELECT_LEADERS: Versions(0, 2, 2),
@@ -98,6 +110,8 @@ SUPPORTED: dict[ApiKey, Versions] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Versions(0, 1, 0),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Versions(0, 0, 0),
     ApiKey.OFFSET_DELETE: Versions(0, 0, 1),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Versions(0, 0, 0),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Versions(0, 0, 0),
     ApiKey.DESCRIBE_CLUSTER: Versions(0, 2, 0),
     ApiKey.LIST_CONFIG_RESOURCES: Versions(0, 1, 0),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0, 0),

@@ -37,6 +37,7 @@ from plimsoll_core.messages.requests import (
     ReportFailedReplicas,
     ReportReplicaLogs,
 )
+from plimsoll_core.messages.security import SecurityChange
 from plimsoll_core.messages.topic_changes import TopicChange
 
 VERSION = 0
@@ -59,6 +60,7 @@ BrokerRequest = (
     | ElectLeaders
     | AlterReassignments
     | EnsureInternalTopic
+    | SecurityChange
 )
 """What may come over the network; the operator's own requests never do."""
 

@@ -21,6 +21,7 @@ import typer
 import uvloop
 
 from plimsoll_core.errors import Refusal
+from plimsoll_operator import acl_command
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.load import Resource, Unreadable, from_yaml
 from plimsoll_operator.control_failures import surface
@@ -39,6 +40,7 @@ from plimsoll_operator.shipped_files import ExampleName, example_text, installed
 from plimsoll_process.collector import tune
 
 app = typer.Typer(name="plimsoll", no_args_is_help=True)
+app.add_typer(acl_command.app)
 DATA = Path("plimsoll-data")
 WHICH_SERVER = "The kubeconfig's current context says which one is asked (KUBECONFIG)."
 
@@ -118,6 +120,10 @@ def _announce(ready: LocalReady) -> None:
         "metrics": ready.metrics,
         "pids": ready.pids,
     }
+    if ready.listeners:
+        line |= {"listeners": ready.listeners}
+    if ready.authority:
+        line |= {"authority": ready.authority}
     typer.echo(json.dumps(line))
     sys.stdout.flush()
 

@@ -31,8 +31,9 @@ class OperatorOptions:
     the Job `{job}` says.  `image_pull_secrets`: names of Secrets, each in
     the namespace of the pods that are made.  `set_user`: whether those pods state the user and the
     groups that they run as.  `namespaces` empty: all are watched.  `namespace`:
-    the operator's own, empty when not stated.  `metrics_from`: NetworkPolicy peers that may read
-    brokers' metrics, none: all.  `pod_monitors`: whether LogClusters may have PodMonitors of their
+    the operator's own, empty when not stated.  `server_names`: by which clients reach brokers
+    besides those of Services.  `metrics_from`: NetworkPolicy peers that may read brokers' metrics,
+    none: all.  `pod_monitors`: whether LogClusters may have PodMonitors of their
     own.  `settings`: about deciding, where no LogCluster says anything else.  `history_days`,
     `history_bytes`: how far back each cluster's history reaches, at most."""
 
@@ -51,6 +52,7 @@ class OperatorOptions:
     health_port: int = HEALTH_PORT
     namespaces: tuple[str, ...] = ()
     namespace: str = ""
+    server_names: tuple[str, ...] = ()
     metrics_from: tuple[Manifest, ...] = ()
     pod_monitors: bool = False
     api_server_ports: tuple[int, ...] = API_SERVER_PORTS

@@ -28,7 +28,7 @@ CLUSTER = log_cluster(
     },
 )
 TRANSACTIONS = "there are no transactions yet"
-SECURITY = "there are no quotas, users and ACLs yet"
+QUOTAS = "there are no quotas yet"
 DOCKER = "it stops brokers of its own Docker Compose"
 NUMBERED = "it wants brokers 1 to 5; these are numbered from 0"
 # Not run with the others: they would end the whole run.  On Kafka each is run alone, and fails.
@@ -52,10 +52,9 @@ FAIL_ON_BOTH = {
 }
 # These fail here only; each stands in docs/compatibility.md.
 FAIL_HERE = {
-    "TestFuncAdminQuotas": SECURITY,
+    "TestFuncAdminQuotas": QUOTAS,
     "TestFuncAdminIncrementalAlterConfigs": "configs of brokers are the LogCluster's",
     "TestFuncAdminUpdateFeatures": "UpdateFeatures is not served",
-    "TestIntegration/TestAdminClient_UserScramCredentials": SECURITY,
     "TestIntegration/TestAdminConfig": "compression.type has one value here, producer",
 }
 

@@ -32,7 +32,6 @@ FAIL_ON_BOTH = {
 # These fail here only; each stands in docs/compatibility.md.
 FAIL_HERE = {
     "test_incremental_alter_configs": "compression.type has one value here, producer",
-    "test_user_scram_credentials": "there are no quotas, users and ACLs yet",
 }
 
 

@@ -331,7 +331,9 @@ def produce(bootstrap: str, topic: str, values: Iterable[bytes], **config: Any) 
     return acked
 
 
-def consume_all(bootstrap: str, topic: str, partitions: int) -> dict[bytes, list[tuple[int, int]]]:
+def consume_all(
+    bootstrap: str, topic: str, partitions: int, **config: Any
+) -> dict[bytes, list[tuple[int, int]]]:
     """Everything that is committed: value -> every (partition, offset) it is at."""
     consumer = confluent_kafka.Consumer(
         {
@@ -339,6 +341,7 @@ def consume_all(bootstrap: str, topic: str, partitions: int) -> dict[bytes, list
             "group.id": "none",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
+            **config,
         }
     )
     places = [confluent_kafka.TopicPartition(topic, index) for index in range(partitions)]

@@ -11,6 +11,7 @@ def a_node(**differs: Any) -> Any:
     """What is asked: a broker that is ready and idle, but for what `differs`."""
     idle = {
         "manager": None,
+        "authority": None,
         "coordinators": None,
         "ready": True,
         "listeners": {},

@@ -1,7 +1,16 @@
 """What a process shows to its metrics, stated by tests."""
 
+from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
+from msgspec.structs import replace
+from tests.plimsoll_operator.builders import an_image
+
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.controller.kernel.volatile_state import VolatileState
+from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
+from plimsoll_operator.controller.controller_stats import ControllerStats
 from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.status.operator_metrics import Metrics
 
@@ -44,3 +53,37 @@ def sample(metrics: Metrics, metric: str, /, **labels: str) -> float | None:
     """One value, as Prometheus would read it; None: there is no such series."""
     metrics.render()
     return metrics.registry.get_sample_value(metric, labels)
+
+
+def leading(image: ClusterImage, **contacts: Any) -> Any:
+    """A controller that is active, as far as metrics look into it."""
+    soft = VolatileState()
+    soft.contacts.update({BrokerId(int(name[1:])): c for name, c in contacts.items()})
+    return SimpleNamespace(
+        image=image,
+        active=True,
+        soft=soft,
+        stats=ControllerStats(),
+        now_ms=10_000,
+        waiting=3,
+        snapshotter=SimpleNamespace(usage=None),
+    )
+
+
+def many(partitions: int) -> ClusterImage:
+    topic_id, isr = UUID(int=1), (BrokerId(0), BrokerId(1), BrokerId(2))
+    rows = {
+        PartitionKey(topic_id, index): Partition(
+            topic_id=topic_id,
+            index=index,
+            replicas=isr,
+            isr=isr,
+            leader=BrokerId(0),
+            leader_epoch=LeaderEpoch(0),
+            partition_epoch=PartitionEpoch(0),
+            min_isr=2,
+        )
+        for index in range(partitions)
+    }
+    image = an_image()
+    return replace(image, partitions=image.partitions.update(rows))

@@ -152,8 +152,8 @@ async def test_change_of_a_spec_is_written_without_being_asked(
 ) -> None:
     loop, written = asyncio.get_running_loop(), asyncio.Event()
 
-    def write(path: Path, content: bytes) -> None:
-        write_whole(path, content)
+    def write(path: Path, content: bytes, *, private: bool) -> None:
+        write_whole(path, content, private=private)
         loop.call_soon_threadsafe(written.set)
 
     monkeypatch.setattr("plimsoll_operator.local.kept_objects.write_whole", write)

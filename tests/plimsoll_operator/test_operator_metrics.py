@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import time
-from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
 
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
@@ -16,14 +14,13 @@ from tests.plimsoll_operator.builders import (
     replay,
     with_topic,
 )
-from tests.plimsoll_operator.shown import Shows, metrics_of, sample
+from tests.plimsoll_operator.shown import Shows, leading, many, metrics_of, sample
 from tests.plimsoll_operator.test_group_commit import MemoryLog, a_controller
 from tests.stated_metrics import unlike
 
-from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.cluster.records import RestartGranted
-from plimsoll_core.controller.kernel.volatile_state import Contact, VolatileState
-from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset, PartitionEpoch
+from plimsoll_core.controller.kernel.volatile_state import Contact
+from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
 from plimsoll_operator.controller.controller_stats import Backlog, Commit, ControllerStats
 from plimsoll_operator.kube.api_calls import ApiCalls
 from plimsoll_operator.kube.errors import Unavailable
@@ -36,21 +33,6 @@ from plimsoll_process.loop_holds import LoopHolds
 
 WHERE = {"namespace": "kafka", "cluster": "main"}
 ROWS_OF_THREE = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
-
-
-def leading(image: ClusterImage, **contacts: Any) -> Any:
-    """A controller that is active, as far as metrics look into it."""
-    soft = VolatileState()
-    soft.contacts.update({BrokerId(int(name[1:])): c for name, c in contacts.items()})
-    return SimpleNamespace(
-        image=image,
-        active=True,
-        soft=soft,
-        stats=ControllerStats(),
-        now_ms=10_000,
-        waiting=3,
-        snapshotter=SimpleNamespace(usage=None),
-    )
 
 
 def shows_led(controller: Any) -> Shows:
@@ -234,25 +216,6 @@ async def test_requests_to_the_api_server_are_counted_by_the_class_of_their_answ
 
 
 # --- a hundred thousand partitions ----------------------------------------------------------------
-
-
-def many(partitions: int) -> ClusterImage:
-    topic_id, isr = UUID(int=1), (BrokerId(0), BrokerId(1), BrokerId(2))
-    rows = {
-        PartitionKey(topic_id, index): Partition(
-            topic_id=topic_id,
-            index=index,
-            replicas=isr,
-            isr=isr,
-            leader=BrokerId(0),
-            leader_epoch=LeaderEpoch(0),
-            partition_epoch=PartitionEpoch(0),
-            min_isr=2,
-        )
-        for index in range(partitions)
-    }
-    image = an_image()
-    return replace(image, partitions=image.partitions.update(rows))
 
 
 async def test_a_hundred_thousand_partitions_are_counted_in_slices_and_only_once():

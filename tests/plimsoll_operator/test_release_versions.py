@@ -13,7 +13,7 @@ from tests.plimsoll_operator.terms import Scene
 
 from plimsoll_core.cluster.image import append
 from plimsoll_core.cluster.model import ClusterImage
-from plimsoll_core.cluster.record_versions import NEWEST, RELEASES
+from plimsoll_core.cluster.record_versions import NEWEST, RELEASES, UNDERSTOOD
 from plimsoll_core.cluster.records import MetadataVersionFinalized
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.release import RELEASE
@@ -157,7 +157,7 @@ class TestTheMetadataVersion:
     def test_metadata_version_is_not_pinned_unless_the_spec_states_it(self) -> None:
         assert settings_of(a_cluster()).metadata_version is None
         assert settings_of(a_cluster(metadataVersion="0.1")).metadata_version == 1
-        assert settings_of(a_cluster(metadataVersion="0.2")).metadata_version == 2
+        assert settings_of(a_cluster(metadataVersion="0.2")).metadata_version == NEWEST
 
     def test_unknown_metadata_version_counts_as_newer_than_all_known_ones(self) -> None:
         assert settings_of(a_cluster(metadataVersion="9.9")).metadata_version == NEWEST + 1
@@ -170,7 +170,7 @@ class TestTheMetadataVersion:
         (row,) = made.scene.term.blocked["FinalizeMetadata"]
         assert (row.broker, row.reason) == (0, "NotUnderstood")
         assert row.until == "broker 0, which runs release 0.1, is upgraded"
-        self._heard(made, (1, 2), RELEASE)
+        self._heard(made, UNDERSTOOD, RELEASE)
         await look(made)
         assert made.scene.term.blocked.get("FinalizeMetadata", ()) == ()
 
@@ -195,7 +195,7 @@ class TestTheMetadataVersion:
         await look(made)
         stalled = made.scene.term.notes["Stalled"]
         assert stalled.reason == "UnknownMetadataVersion"
-        assert ", ".join(RELEASES.values()) in stalled.message
+        assert ", ".join(dict.fromkeys(RELEASES.values())) in stalled.message
 
     async def test_metadata_version_and_releases_are_shown_in_the_status(self) -> None:
         made = a_scene(append(an_image((0, 1)), FINALIZED), brokers={"count": 2})

@@ -14,6 +14,8 @@ from plimsoll_broker.handlers.elect_leaders import elect_leaders
 from plimsoll_broker.handlers.list_config_resources import list_config_resources
 from plimsoll_broker.handlers.metadata import metadata
 from plimsoll_broker.handlers.reassignments import alter_reassignments, list_reassignments
+from plimsoll_broker.handlers.security.acls import create_acls, delete_acls, describe_acls
+from plimsoll_broker.handlers.security.scram_credentials import alter_scram, describe_scram
 from plimsoll_broker.server.dispatch import Handler
 from plimsoll_wire.api_versions import ApiKey
 
@@ -34,4 +36,9 @@ def admin_handlers(view: ClusterView) -> dict[ApiKey, Handler]:
         ApiKey.ELECT_LEADERS: elect_leaders(view),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_reassignments(view),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: list_reassignments(view),
+        ApiKey.DESCRIBE_ACLS: describe_acls(view),
+        ApiKey.CREATE_ACLS: create_acls(view),
+        ApiKey.DELETE_ACLS: delete_acls(view),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe_scram(view),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: alter_scram(view),
     }

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.effective_values import value_without_topic
-from plimsoll_broker.handlers.forward import ask_for_changes
+from plimsoll_broker.handlers.forward import ask_for_changes, behalf_of
 from plimsoll_broker.handlers.large_messages import things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.topic_configs import LISTS
@@ -56,7 +56,11 @@ def alter_configs(view: ClusterView) -> Handler:
         asked = await aside.some(many, partial(_asked, view, request, replace))
         told: dict[str, TopicChanged] = {}
         if asked.topics:
-            command = AlterTopicConfigs(topics=asked.topics, validate_only=request.validate_only)
+            command = AlterTopicConfigs(
+                topics=asked.topics,
+                validate_only=request.validate_only,
+                behalf=behalf_of(context),
+            )
             names = tuple(one.topic for one in asked.topics)
             told = await ask_for_changes(view, command, names, _TIMEOUT_MS)
         return await aside.some(many, partial(_reply, key, version, asked, told))

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_core.cluster import listener_peers
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import Broker, ClusterImage, Endpoint, Partition
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
@@ -64,9 +65,16 @@ class ClusterView:
         return self.watch.image
 
 
-def endpoint_of(broker: Broker) -> Endpoint | None:
-    """Where clients reach the broker."""
-    return listener_peers.for_clients(broker)
+class AskedOn(NamedTuple):
+    """The listener that a client asks on; `code_known`: it knows LISTENER_NOT_FOUND."""
+
+    listener: Listener
+    code_known: bool = True
+
+
+def endpoint_of(broker: Broker, listener: Listener) -> Endpoint | None:
+    """Where clients of a listener reach the broker."""
+    return listener_peers.for_clients(broker, listener)
 
 
 def admin_target(view: ClusterView) -> int:
@@ -78,14 +86,13 @@ def admin_target(view: ClusterView) -> int:
     return min(live, default=-1)
 
 
-def leader_code(image: ClusterImage, leader: BrokerId | None, listener_known: bool) -> int:
-    """What a client should think of a leader.  `listener_known`: the version has
-    LISTENER_NOT_FOUND."""
+def leader_code(image: ClusterImage, leader: BrokerId | None, asked: AskedOn) -> int:
+    """What a client should think of a leader."""
     broker = None if leader is None else image.brokers.get(leader)
     if broker is None or broker.fenced:
         return Code.LEADER_NOT_AVAILABLE
-    if endpoint_of(broker) is None:
-        return Code.LISTENER_NOT_FOUND if listener_known else Code.LEADER_NOT_AVAILABLE
+    if endpoint_of(broker, asked.listener) is None:
+        return Code.LISTENER_NOT_FOUND if asked.code_known else Code.LEADER_NOT_AVAILABLE
     return Code.NONE
 
 
@@ -104,9 +111,9 @@ def node(broker: Broker, endpoint: Endpoint) -> dict[str, Any]:
     return {"host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
 
 
-def partition(image: ClusterImage, found: Partition, listener_known: bool) -> dict[str, Any]:
+def partition(image: ClusterImage, found: Partition, asked: AskedOn) -> dict[str, Any]:
     """What every description of a partition says."""
-    code = leader_code(image, found.leader, listener_known)
+    code = leader_code(image, found.leader, asked)
     return {
         "error_code": code,
         "partition_index": found.index,

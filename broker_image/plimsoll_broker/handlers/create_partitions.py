@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
-from plimsoll_broker.handlers.forward import ask_for_changes, timeout_ms_of
+from plimsoll_broker.handlers.forward import ask_for_changes, behalf_of, timeout_ms_of
 from plimsoll_broker.handlers.large_messages import things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.messages.topic_changes import AddPartitions, TopicChanged, TopicGrowth
@@ -27,7 +27,9 @@ def create_partitions(view: ClusterView) -> Handler:
         names = tuple(dict.fromkeys(one.topic for one in topics))
         told: dict[str, TopicChanged] = {}
         if topics:
-            command = AddPartitions(topics=topics, validate_only=request.validate_only)
+            command = AddPartitions(
+                topics=topics, validate_only=request.validate_only, behalf=behalf_of(context)
+            )
             told = await ask_for_changes(view, command, names, timeout_ms_of(request))
         return await aside.some(many, partial(_reply, version, names, told))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.describe_configs import topic_configs
-from plimsoll_broker.handlers.forward import ask, timeout_ms_of
+from plimsoll_broker.handlers.forward import ask, behalf_of, timeout_ms_of
 from plimsoll_broker.handlers.large_messages import things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
@@ -44,7 +44,7 @@ def create_topics(view: ClusterView) -> Handler:
         context.body.release()
         wanted, answers = await aside.some(many, partial(_checked, request))
         if wanted:
-            await _create(view, request, wanted, answers)
+            await _create(view, context, request, wanted, answers)
         # Of one that is made all configs are told.
         told = _CONFIGS_EACH * sum(not answer.code for answer in answers.values())
         answered = partial(_answered, view, view.image, version, request, answers)
@@ -86,12 +86,15 @@ def _checked(request: Any) -> tuple[tuple[NewTopic, ...], dict[str, TopicAnswer]
 
 async def _create(
     view: ClusterView,
+    context: RequestContext,
     request: Any,
     wanted: tuple[NewTopic, ...],
     answers: dict[str, TopicAnswer],
 ) -> None:
     """Put the controller's answers in, once this broker sees what was made."""
-    command = CreateTopics(topics=wanted, validate_only=request.validate_only)
+    command = CreateTopics(
+        topics=wanted, validate_only=request.validate_only, behalf=behalf_of(context)
+    )
     names = tuple(topic.name for topic in wanted)
     timeout_ms = timeout_ms_of(request)
     for answer in await ask(view, command, names, timeout_ms):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
-from plimsoll_broker.handlers.forward import ask, timeout_ms_of
+from plimsoll_broker.handlers.forward import ask, behalf_of, timeout_ms_of
 from plimsoll_broker.handlers.large_messages import things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage
@@ -31,7 +31,7 @@ def delete_topics(view: ClusterView) -> Handler:
         context.body.release()
         told = await aside.some(many, partial(_told, view.image, request, version))
         if told.wanted:
-            await _delete(view, told, timeout_ms_of(request))
+            await _delete(view, context, told, timeout_ms_of(request))
         return await aside.some(many, partial(_answer, version, told))
 
     return handle
@@ -83,9 +83,10 @@ def _answer(version: int, told: _Told) -> bytes:
     return encode_response(ApiKey.DELETE_TOPICS, version, {"responses": results})
 
 
-async def _delete(view: ClusterView, told: _Told, timeout_ms: int) -> None:
+async def _delete(view: ClusterView, context: RequestContext, told: _Told, timeout_ms: int) -> None:
     """Put the controller's answers in, once this broker sees what they say."""
-    got = await ask(view, DeleteTopics(names=told.names, ids=told.ids), told.names, timeout_ms)
+    command = DeleteTopics(names=told.names, ids=told.ids, behalf=behalf_of(context))
+    got = await ask(view, command, told.names, timeout_ms)
     answers = await view.aside.some(len(told.wanted), partial(_matched, got, told))
     told.answers.update(answers)
     gone = [answer.topic_id for answer in got if not answer.code]

@@ -8,6 +8,7 @@ from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_broker.storage.checkpoint_formats import uuid_text
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.errors import Code
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response
@@ -25,7 +26,9 @@ def describe_cluster(view: ClusterView) -> Handler:
             "endpoint_type": endpoint_type,
             "cluster_id": uuid_text(view.image.cluster_id),
             "controller_id": shared.admin_target(view),
-            "brokers": _brokers(view, getattr(request, "include_fenced_brokers", False)),
+            "brokers": _brokers(
+                view, context.connection.listener, getattr(request, "include_fenced_brokers", False)
+            ),
         }
         if endpoint_type != _BROKERS:
             values["error_code"] = Code.UNSUPPORTED_ENDPOINT_TYPE
@@ -36,10 +39,10 @@ def describe_cluster(view: ClusterView) -> Handler:
     return handle
 
 
-def _brokers(view: ClusterView, fenced_too: bool) -> list[dict[str, Any]]:
+def _brokers(view: ClusterView, listener: Listener, fenced_too: bool) -> list[dict[str, Any]]:
     return [
         {"broker_id": broker.id, "is_fenced": broker.fenced, **shared.node(broker, endpoint)}
         for _, broker in sorted(view.image.brokers.items())
         if (fenced_too or not broker.fenced)
-        and (endpoint := shared.endpoint_of(broker)) is not None
+        and (endpoint := shared.endpoint_of(broker, listener)) is not None
     ]

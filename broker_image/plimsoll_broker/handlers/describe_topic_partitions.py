@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from plimsoll_broker.handlers import cluster_view as shared
-from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_broker.handlers.cluster_view import AskedOn, ClusterView
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.internal_topics import is_internal
@@ -23,19 +23,22 @@ PARTITIONS_MAX = 2000
 def describe_topic_partitions(view: ClusterView) -> Handler:
     def handle(context: RequestContext) -> bytes | Awaitable[bytes]:
         image = view.image
-        answer = partial(_answer, image, context.api_version, context.body)
+        answer = partial(
+            _answer, image, AskedOn(context.connection.listener), context.api_version, context.body
+        )
         short = is_short(context) and len(image.partitions) <= THINGS_AT_ONCE
         return answer() if short else view.aside.do(answer)
 
     return handle
 
 
-def _answer(image: ClusterImage, version: int, body: memoryview) -> bytes:
+def _answer(image: ClusterImage, asked_on: AskedOn, version: int, body: memoryview) -> bytes:
     request = decode_request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, version, body)
-    return encode_response(ApiKey.DESCRIBE_TOPIC_PARTITIONS, version, _page(image, request))
+    page = _page(image, asked_on, request)
+    return encode_response(ApiKey.DESCRIBE_TOPIC_PARTITIONS, version, page)
 
 
-def _page(image: ClusterImage, request: Any) -> dict[str, Any]:
+def _page(image: ClusterImage, asked_on: AskedOn, request: Any) -> dict[str, Any]:
     names = sorted({topic.name for topic in request.topics} or set(image.topic_ids))
     first_partition = 0
     cursor = request.cursor
@@ -55,7 +58,7 @@ def _page(image: ClusterImage, request: Any) -> dict[str, Any]:
     for name in names:
         if room <= 0:
             return {"topics": topics, "next_cursor": _cursor(name, 0)}
-        topic = _topic(image, name, first_partition, room)
+        topic = _topic(image, asked_on, name, first_partition, room)
         topics.append(topic)
         room -= len(topic["partitions"])
         reached = first_partition + len(topic["partitions"])
@@ -81,7 +84,9 @@ def _partition_count(image: ClusterImage, name: str) -> int:
     return 0 if topic_id is None else image.topics[topic_id].partitions
 
 
-def _topic(image: ClusterImage, name: str, first: int, room: int) -> dict[str, Any]:
+def _topic(
+    image: ClusterImage, asked_on: AskedOn, name: str, first: int, room: int
+) -> dict[str, Any]:
     topic_id = image.topic_ids.get(name)
     if topic_id is None:
         illegal = check_form(name) is not None
@@ -94,14 +99,15 @@ def _topic(image: ClusterImage, name: str, first: int, room: int) -> dict[str, A
         "name": name,
         "topic_id": topic_id,
         "partitions": [
-            _partition(image, image.partitions[PartitionKey(topic_id, index)]) for index in indexes
+            _partition(image, asked_on, image.partitions[PartitionKey(topic_id, index)])
+            for index in indexes
         ],
     }
 
 
-def _partition(image: ClusterImage, partition: Partition) -> dict[str, Any]:
+def _partition(image: ClusterImage, asked_on: AskedOn, partition: Partition) -> dict[str, Any]:
     return {
-        **shared.partition(image, partition, True),
+        **shared.partition(image, partition, asked_on),
         "eligible_leader_replicas": partition.elr,
         "last_known_elr": partition.last_known_elr,
     }

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
-from plimsoll_broker.handlers.forward import forward, timeout_ms_of
+from plimsoll_broker.handlers.forward import behalf_of, forward, timeout_ms_of
 from plimsoll_broker.handlers.large_messages import things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
@@ -40,7 +40,7 @@ def elect_leaders(view: ClusterView) -> Handler:
         many = things(context)
         context.body.release()
         names = await aside.some(many, partial(_names, request))
-        answer = await _elect(view, getattr(request, "election_type", _PREFERRED), names, request)
+        answer = await _elect(view, context, names, request)
         told = len(answer.partitions) if isinstance(answer, ElectionsAnswer) else len(names or ())
 
         def answered() -> bytes:
@@ -63,8 +63,12 @@ def _names(request: Any) -> tuple[PartitionName, ...] | None:
 
 
 async def _elect(
-    view: ClusterView, kind: int, names: tuple[PartitionName, ...] | None, request: Any
+    view: ClusterView,
+    context: RequestContext,
+    names: tuple[PartitionName, ...] | None,
+    request: Any,
 ) -> Answer:
+    kind = getattr(request, "election_type", _PREFERRED)
     if kind not in _KINDS:
         message = f"There is no election of type {kind}; 0 is preferred, 1 is unclean."
         reason = Reason.InvalidRequest
@@ -72,7 +76,8 @@ async def _elect(
     if names == ():
         return ElectionsAnswer(partitions=())
     timeout_ms = timeout_ms_of(request)
-    answer = await forward(view, ElectLeaders(kind=_KINDS[kind], partitions=names), timeout_ms)
+    command = ElectLeaders(kind=_KINDS[kind], partitions=names, behalf=behalf_of(context))
+    answer = await forward(view, command, timeout_ms)
     if isinstance(answer, ElectionsAnswer):
         won = [each for each in answer.partitions if not each.code]
         await view.watch.wait_for(

@@ -196,7 +196,11 @@ class FetchHandler:
             refused = FetchedPartition(index, Code.UNKNOWN_TOPIC_OR_PARTITION)
         else:
             refused = missing(manager, topic_id, index)
-        return Asked(partition, hosted, refused)
+        name = topic.name
+        if name is None and (topic_id := topic.topic_id) is not None:
+            found = self._manager.topic_named(topic_id)
+            name = None if found is None else found.name
+        return Asked(partition, hosted, refused, name)
 
 
 def _may_be_remembered(context: RequestContext, request: FetchRequest) -> bool:

@@ -22,6 +22,7 @@ from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.server.unsent_replies import Granted
 from plimsoll_core.errors import Code
+from plimsoll_core.security.acl import AclOperation
 from plimsoll_process.waits import set_within
 from plimsoll_wire.fetch import (
     Buffer,
@@ -35,11 +36,13 @@ from plimsoll_wire.fetch import (
 
 
 class Asked(NamedTuple):
-    """One partition of a request; `refused` is set when it never gets as far as reading."""
+    """One partition of a request; `refused` is set when it never gets as far as reading.  `topic`:
+    its name, by which rights are decided at each look; None: there is no such topic."""
 
     partition: FetchPartition
     hosted: Hosted | None
     refused: FetchedPartition | None
+    topic: str | None = None
 
 
 class Read(NamedTuple):
@@ -66,7 +69,16 @@ class Read(NamedTuple):
 class Poll:
     """A request, parked or not; partitions wake it."""
 
-    __slots__ = ("asked", "connection", "future", "manager", "request", "timer", "version")
+    __slots__ = (
+        "asked",
+        "connection",
+        "future",
+        "manager",
+        "request",
+        "rights",
+        "timer",
+        "version",
+    )
 
     def __init__(
         self,
@@ -78,6 +90,7 @@ class Poll:
         self.manager = manager
         self.version = context.api_version
         self.connection = context.connection
+        self.rights = context.rights
         self.request = request
         self.asked = asked
         self.future: asyncio.Future[Reply | None] | None = None
@@ -114,7 +127,7 @@ class Poll:
         for topic, asked in self.asked:
             fetched = []
             for one in asked:
-                result = one.refused or self._read(one, left)
+                result = self._denied(one) or one.refused or self._read(one, left)
                 if result.code != Code.NONE or result.diverging is not None:
                     urgent = True
                     if result.code != Code.NONE:
@@ -125,6 +138,15 @@ class Poll:
                 fetched.append(result)
             topics.append((topic.name or "", topic.topic_id, fetched))
         return Read(topics, size, urgent, granted, wanted)
+
+    def _denied(self, one: Asked) -> FetchedPartition | None:
+        """Why nothing of it is told now, however long the request has waited."""
+        rights = self.rights
+        if rights is None or one.topic is None or self.for_follower:
+            return None
+        if rights.topic(AclOperation.READ, one.topic):
+            return None
+        return FetchedPartition(one.partition.partition, Code.TOPIC_AUTHORIZATION_FAILED)
 
     def _read(self, one: Asked, left: int) -> FetchedPartition:
         assert one.hosted is not None, "who is not here is refused"
@@ -261,7 +283,7 @@ class LongPoll(Poll):
         found: list[FetchedPartition] = []
         try:
             async for one in in_slices(self._all()):
-                result = one.refused or self._read(one, granted - size)
+                result = self._denied(one) or one.refused or self._read(one, granted - size)
                 urgent = urgent or result.code != Code.NONE or result.diverging is not None
                 size += len(result.records)
                 found.append(result)

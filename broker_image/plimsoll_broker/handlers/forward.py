@@ -10,9 +10,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from plimsoll_broker.control.controller_client import NoController
 from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_core.cluster.record_versions import release_of
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import (
@@ -24,12 +27,17 @@ from plimsoll_core.messages.requests import (
     TopicAnswer,
     TopicsAnswer,
 )
+from plimsoll_core.messages.security import AclsChanged, OnBehalf, ScramAltered, SecurityChange
 from plimsoll_core.messages.topic_changes import TopicChange, TopicChanged, TopicsChanged
 from plimsoll_wire import control
 
 FORWARDED_BYTES_MAX = control.REQUEST_BYTES_MAX // 2
 CHANGES_SINCE = 2
 """The metadata version from which on every controller knows `TopicChange`."""
+SECURITY_SINCE = 3
+"""The metadata version from which on every controller knows `SecurityChange`."""
+SECURITY_TIMEOUT_MS = 30_000
+"""Those requests carry no timeout of their own."""
 _FORWARD_MS_MIN = 1000
 """A client that is not willing to wait still gets the controller's answer if it comes soon."""
 
@@ -94,6 +102,31 @@ async def ask_for_changes(
             return _refused(names, code, message)
         case other:
             raise AssertionError(f"the controller answered {other}")
+
+
+async def forward_security(
+    view: ClusterView, context: RequestContext, request: SecurityChange
+) -> Answer:
+    """For a client; answered once this broker sees the change, or not."""
+    if view.image.metadata_version < SECURITY_SINCE:
+        message = (
+            f"Users and rights need metadata version #{SECURITY_SINCE}; the cluster is at"
+            f" #{view.image.metadata_version}. Upgrade the operator and all brokers."
+        )
+        return Refused(reason="", code=Code.UNSUPPORTED_VERSION, message=message)
+    asked = msgspec.structs.replace(request, behalf=behalf_of(context))
+    answer = await forward(view, asked, SECURITY_TIMEOUT_MS)
+    if isinstance(answer, AclsChanged | ScramAltered):
+        end_offset = answer.end_offset
+        await view.watch.wait_for(
+            lambda image: image.next_offset >= end_offset, SECURITY_TIMEOUT_MS
+        )
+    return answer
+
+
+def behalf_of(context: RequestContext) -> OnBehalf | None:
+    """For whom the controller decides again; None: nobody is asked for rights."""
+    return None if context.rights is None else context.rights.behalf
 
 
 def _refused(names: tuple[str, ...], code: int, message: str) -> dict[str, TopicChanged]:

@@ -14,12 +14,13 @@ from uuid import UUID
 
 from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.auto_creation import AutoCreation
-from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_broker.handlers.cluster_view import AskedOn, ClusterView
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_broker.storage.checkpoint_formats import uuid_text
 from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.cluster.legal_topic_names import check_form
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey, Topic
 from plimsoll_core.errors import Code
 from plimsoll_wire.api_versions import ApiKey
@@ -33,6 +34,7 @@ _REMEMBERED_MAX = 16
 class _MetadataQuestion(NamedTuple):
     """What a remembered answer answers, but for the image."""
 
+    listener: Listener
     version: int
     body: bytes
 
@@ -42,17 +44,35 @@ class _Answering(NamedTuple):
 
     image: ClusterImage
     controller_id: int
+    listener: Listener
     version: int
 
     def encoded(self, request: Any) -> bytes:
         values = {
-            "brokers": brokers(self.image),
+            "brokers": brokers(self.image, self.listener),
             "cluster_id": uuid_text(self.image.cluster_id),
             "controller_id": self.controller_id,
-            "topics": _topics(self.image, request.topics, self.version),
+            "topics": self._topics(request.topics),
             "error_code": Code.NONE,
         }
         return encode_response(ApiKey.METADATA, self.version, values)
+
+    def _topics(self, asked: Any) -> list[dict[str, Any]]:
+        """Each that is asked for once, however often it is named, as in Kafka."""
+        image = self.image
+        if _all_are_asked_for(asked, self.version):
+            topics = sorted(image.topics.values(), key=lambda topic: topic.name)
+            return [_topic(self, topic) for topic in topics]
+        once = {(item.name, getattr(item, "topic_id", None)): item for item in asked}
+        found: list[dict[str, Any]] = []
+        told: set[UUID] = set()
+        for item in once.values():
+            topic_id = _topic_id(image, item)
+            if topic_id is None or topic_id not in told:
+                found.append(_asked(self, item))
+            if topic_id is not None:
+                told.add(topic_id)
+        return found
 
     def of(self, body: memoryview) -> bytes:
         """Decoded, too."""
@@ -78,15 +98,15 @@ class MetadataHandler:
             self._answers.clear()
             self._making.clear()
             self._image = image
-        version = context.api_version
-        answering = _Answering(image, shared.admin_target(self._view), version)
+        version, listener = context.api_version, context.connection.listener
+        answering = _Answering(image, shared.admin_target(self._view), listener, version)
         if not is_short(context):
             return self._long(context, answering)
         if self._creation.enabled:
             request = decode_request(ApiKey.METADATA, version, context.body)
             if self._creation.want(_missing(image, request)):
                 return answering.encoded(request)  # not remembered: the next one asks anew
-        asked = _MetadataQuestion(version, bytes(context.body))
+        asked = _MetadataQuestion(listener, version, bytes(context.body))
         answer = self._answers.get(asked)
         if answer is not None:
             return answer
@@ -129,12 +149,12 @@ def metadata(view: ClusterView) -> Handler:
     return MetadataHandler(view)
 
 
-def brokers(image: ClusterImage) -> list[dict[str, Any]]:
-    """Unfenced ones only: clients should connect to no other."""
+def brokers(image: ClusterImage, listener: Listener) -> list[dict[str, Any]]:
+    """Unfenced ones that the listener is open on: clients should connect to no other."""
     return [
         {"node_id": broker.id, **shared.node(broker, endpoint)}
         for _, broker in sorted(image.brokers.items())
-        if not broker.fenced and (endpoint := shared.endpoint_of(broker)) is not None
+        if not broker.fenced and (endpoint := shared.endpoint_of(broker, listener)) is not None
     ]
 
 
@@ -151,23 +171,6 @@ def _told(image: ClusterImage, asked: Any, version: int) -> int:
     return len(asked) + sum(topic.partitions for topic in topics if topic is not None)
 
 
-def _topics(image: ClusterImage, asked: Any, version: int) -> list[dict[str, Any]]:
-    """Each that is asked for once, however often it is named, as in Kafka."""
-    if _all_are_asked_for(asked, version):
-        topics = sorted(image.topics.values(), key=lambda topic: topic.name)
-        return [_topic(image, topic, version) for topic in topics]
-    once = {(item.name, getattr(item, "topic_id", None)): item for item in asked}
-    found: list[dict[str, Any]] = []
-    told: set[UUID] = set()
-    for item in once.values():
-        topic_id = _topic_id(image, item)
-        if topic_id is None or topic_id not in told:
-            found.append(_asked(image, item, version))
-        if topic_id is not None:
-            told.add(topic_id)
-    return found
-
-
 def _topic_id(image: ClusterImage, item: Any) -> UUID | None:
     name: str | None = item.name
     return image.topic_ids.get(name) if name is not None else getattr(item, "topic_id", None)
@@ -182,16 +185,17 @@ def _missing(image: ClusterImage, request: Any) -> list[str]:
     return [name for name in names if name is not None and name not in image.topic_ids]
 
 
-def _asked(image: ClusterImage, item: Any, version: int) -> dict[str, Any]:
+def _asked(answering: _Answering, item: Any) -> dict[str, Any]:
+    image = answering.image
     by_id: UUID | None = getattr(item, "topic_id", None)
     name: str | None = item.name
     topic_id = _topic_id(image, item)
     topic = None if topic_id is None else image.topics.get(topic_id)
     other = name is not None and by_id is not None and by_id != topic_id
     if topic is not None and not other:
-        return _topic(image, topic, version)
+        return _topic(answering, topic)
     code = Code.UNKNOWN_TOPIC_ID
-    if name is None and version < _NULLABLE_NAME_VERSION:
+    if name is None and answering.version < _NULLABLE_NAME_VERSION:
         name = ""
     elif name is not None and not other:
         illegal = check_form(name) is not None
@@ -199,7 +203,9 @@ def _asked(image: ClusterImage, item: Any, version: int) -> dict[str, Any]:
     return {"error_code": code, "name": name, "topic_id": by_id, "partitions": []}
 
 
-def _topic(image: ClusterImage, topic: Topic, version: int) -> dict[str, Any]:
+def _topic(answering: _Answering, topic: Topic) -> dict[str, Any]:
+    image = answering.image
+    asked_on = AskedOn(answering.listener, answering.version >= _LISTENER_CODE_VERSION)
     keys = (PartitionKey(topic.id, index) for index in range(topic.partitions))
     partitions = (image.partitions.get(key) for key in keys)
     return {
@@ -208,7 +214,7 @@ def _topic(image: ClusterImage, topic: Topic, version: int) -> dict[str, Any]:
         "topic_id": topic.id,
         "is_internal": is_internal(topic.name),
         "partitions": [
-            shared.partition(image, partition, version >= _LISTENER_CODE_VERSION)
+            shared.partition(image, partition, asked_on)
             for partition in partitions
             if partition is not None
         ],

@@ -29,11 +29,13 @@ from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Re
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.internal_topics import is_internal
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.replica_values import Append, Duplicate
 from plimsoll_core.replica.waiters import AckWaiter
+from plimsoll_core.security.acl import AclOperation
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.produce import (
     NodeEndpoint,
@@ -65,10 +67,20 @@ class _ResultPlace(NamedTuple):
 class _Answer:
     """One request's answers, complete once `whole` was called and no partition's is pending."""
 
-    __slots__ = ("_errors", "_future", "_remaining", "failed", "request", "results", "version")
+    __slots__ = (
+        "_errors",
+        "_future",
+        "_remaining",
+        "failed",
+        "request",
+        "results",
+        "rights",
+        "version",
+    )
 
-    def __init__(self, version: int, request: ProduceRequest, traffic: Traffic) -> None:
-        self.version = version
+    def __init__(self, context: RequestContext, request: ProduceRequest, traffic: Traffic) -> None:
+        self.version = context.api_version
+        self.rights = context.rights
         self._errors = traffic.errors
         self.request = request
         self.results: Results = [(topic.name, []) for topic in request.topics]
@@ -145,19 +157,19 @@ class ProduceHandler:
         ):
             checked = check_here(request, self._leads)
             if checked is not None:
-                answer = _Answer(context.api_version, request, self._manager.traffic)
+                answer = _Answer(context, request, self._manager.traffic)
                 for number, topic in enumerate(request.topics):
                     for at, sent in enumerate(topic.partitions):
                         result = checked.get((number, at), NOT_HERE)
                         self._partition(connection, answer, number, *sent, result)
-                return self._finished(answer)
+                return self._finished(answer, context.connection.listener)
         return self._serving.lines.add(connection, partial(self._serve, context, request))
 
     async def _serve(
         self, context: RequestContext, request: ProduceRequest
     ) -> Reply | asyncio.Future[Reply | None] | None:
         """A long one: others are heard in between."""
-        answer = _Answer(context.api_version, request, self._manager.traffic)
+        answer = _Answer(context, request, self._manager.traffic)
         checked = await self._serving.check(request, self._leads)
         await self._manager.flusher.make_durable(self._manager.store, _places(request))
         served = size = 0
@@ -169,7 +181,7 @@ class ProduceHandler:
                 if served % PARTITIONS_AT_ONCE == 0 or size > BYTES_AT_ONCE:
                     size = 0
                     await asyncio.sleep(0)
-        return self._finished(answer)
+        return self._finished(answer, context.connection.listener)
 
     def _leads(self, topic: str, index: int, size: int) -> Demand:
         """Whether a batch of so many bytes may be taken here at all."""
@@ -178,7 +190,9 @@ class ProduceHandler:
             return Demand.NONE
         return Demand.KEYED_BATCH if hosted.log.config.compact else Demand.BATCH
 
-    def _finished(self, answer: _Answer) -> Reply | asyncio.Future[Reply | None] | None:
+    def _finished(
+        self, answer: _Answer, listener: Listener
+    ) -> Reply | asyncio.Future[Reply | None] | None:
         acks = answer.request.acks
         future = answer.whole()
         if acks == 0:
@@ -186,7 +200,7 @@ class ProduceHandler:
                 # The only way to tell a client that asked not to be told.
                 raise CloseConnection("produce-failed")
             return None
-        return future or self._reply(answer.version, answer.results, answer.failed)
+        return future or self._reply(answer, listener)
 
     # --- one partition --------------------------------------------------------------------------
 
@@ -201,6 +215,10 @@ class ProduceHandler:
     ) -> None:
         """Take or refuse it, and let its writer wait if that is what it wants."""
         name = answer.request.topics[topic].name
+        # In the turn of the append, however long the request has waited.
+        if answer.rights is not None and not answer.rights.topic(AclOperation.WRITE, name):
+            answer.add(topic, ProducedPartition(index, Code.TOPIC_AUTHORIZATION_FAILED))
+            return
         hosted = self._manager.by_name(name, index)
         result, required = self._in_order(
             connection, answer.request, hosted, (name, index, records), checked
@@ -295,7 +313,9 @@ class ProduceHandler:
 
     # --- telling clients where to go ------------------------------------------------------------
 
-    def _leader_of(self, name: str, index: int) -> tuple[BrokerId, int, str, int] | None:
+    def _leader_of(
+        self, name: str, index: int, listener: Listener
+    ) -> tuple[BrokerId, int, str, int] | None:
         """Id, leader epoch, host and port, to tell a client that asked the wrong broker."""
         topic_id, image = self._manager.topic_id(name), self._manager.image
         if topic_id is None or image is None:
@@ -304,19 +324,20 @@ class ProduceHandler:
         if partition is None or partition.leader is None:
             return None
         broker = image.brokers.get(partition.leader)
-        endpoint = None if broker is None else listener_peers.for_clients(broker)
+        endpoint = None if broker is None else listener_peers.for_clients(broker, listener)
         if broker is None or endpoint is None:
             return None
         return broker.id, partition.leader_epoch, endpoint.host, endpoint.port
 
-    def _reply(self, version: int, results: Results, failed: bool) -> bytes:
-        if not failed or version < LEADER_HINTS_VERSION:
+    def _reply(self, answer: _Answer, listener: Listener) -> bytes:
+        version, results = answer.version, answer.results
+        if not answer.failed or version < LEADER_HINTS_VERSION:
             return encode_response(version, results)
         endpoints: dict[int, NodeEndpoint] = {}
         for name, partitions in results:
             for at, partition in enumerate(partitions):
                 if partition.code in _NOT_HERE:
-                    leader = self._leader_of(name, partition.partition)
+                    leader = self._leader_of(name, partition.partition, listener)
                     if leader is not None:
                         partitions[at] = partition._replace(leader=leader[:2])
                         endpoints[leader[0]] = NodeEndpoint(leader[0], leader[2], leader[3])

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
-from plimsoll_broker.handlers.forward import forward, timeout_ms_of
+from plimsoll_broker.handlers.forward import behalf_of, forward, timeout_ms_of
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short, things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
@@ -34,7 +34,7 @@ def alter_reassignments(view: ClusterView) -> Handler:
         many = things(context)
         context.body.release()
         targets = await aside.some(many, partial(_targets, request))
-        answer = await _alter(view, targets, request) if targets else _NOTHING
+        answer = await _alter(view, context, targets, request) if targets else _NOTHING
 
         def answered() -> bytes:
             values = _altered(answer, targets)
@@ -61,10 +61,13 @@ def _targets(request: Any) -> tuple[PartitionTarget, ...]:
     )
 
 
-async def _alter(view: ClusterView, targets: tuple[PartitionTarget, ...], request: Any) -> Answer:
+async def _alter(
+    view: ClusterView, context: RequestContext, targets: tuple[PartitionTarget, ...], request: Any
+) -> Answer:
     command = AlterReassignments(
         targets=targets,
         allow_factor_change=getattr(request, "allow_replication_factor_change", True),
+        behalf=behalf_of(context),
     )
     timeout_ms = timeout_ms_of(request)
     answer = await forward(view, command, timeout_ms)

@@ -8,6 +8,7 @@ file is read and no port is open.  What is made starts and stops in `Serving` an
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from plimsoll_broker.config import BrokerConfig
@@ -16,9 +17,13 @@ from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_broker.handlers.cluster_view import ImageWatch
+from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.handlers.routes import replication_routes, routes
+from plimsoll_broker.handlers.security.gate import guarded
+from plimsoll_broker.handlers.security.logins import login_handlers
 from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_broker.node.client_limits import client_limits
+from plimsoll_broker.node.client_listeners import ClientListeners, Register
 from plimsoll_broker.node.data_path import DataPath
 from plimsoll_broker.node.serving import Serving
 from plimsoll_broker.replication.fetcher_pool import FetcherPool
@@ -31,6 +36,8 @@ from plimsoll_broker.replication.replica_manager import (
 from plimsoll_broker.reporting.copy_progress import CopyReports
 from plimsoll_broker.reporting.isr_proposals import ProposalSender, ProposalTarget
 from plimsoll_broker.reporting.replica_logs import RecoveryReports
+from plimsoll_broker.security.audit_log import AuditLog
+from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import MIB, ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
@@ -56,15 +63,24 @@ class ControllerLink(ProposalTarget, ControllerEpochs, Protocol):
     """What the data path needs of the controller client."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnLifetime:
+    """`lease`: the heartbeats extend it; `register`: commits other endpoints."""
+
+    broker_epoch: BrokerEpoch
+    lease: LeaderLease
+    register: Register
+
+
 def assemble(
     config: BrokerConfig,
     store: LogStore,
     client: ControllerClient,
     stream: MetadataStream,
-    broker_epoch: BrokerEpoch,
-    lease: LeaderLease,
+    own: OwnLifetime,
 ) -> Serving:
-    """All that serves in the lifetime `broker_epoch`.  `lease`: the heartbeats extend it."""
+    """All that serves in one lifetime."""
+    broker_epoch, lease, register = own.broker_epoch, own.lease, own.register
     broker = BrokerLifetime(BrokerId(config.id), broker_epoch)
     settings = replica_settings(
         broker.broker_id, config.kafka_configs, config.on_controller_loss == "StopServing"
@@ -79,7 +95,10 @@ def assemble(
     coordinators = Coordinators(
         manager, GroupSettings.of(config.kafka_configs), InternalTopics(client.command)
     )
-    clients = Dispatch(routes(broker, manager, client, watch, coordinators, port))
+    authority = Authority(stream.image, AuditLog(broker.broker_id))
+    handlers = routes(broker, manager, client, watch, coordinators, port)
+    handlers |= login_handlers(authority)
+    clients = Dispatch(guarded(handlers, authority, Aside()))
     followers = Dispatch(replication_routes(manager))
     return Serving(
         config=config,
@@ -87,10 +106,12 @@ def assemble(
         data=data,
         watch=watch,
         coordinators=coordinators,
+        authority=authority,
         reports=RecoveryReports(manager, client, broker),
         copies=CopyReports(manager, client, broker),
-        server=Server(clients, limits, ClientMemory(budgets)),
+        clients=ClientListeners(config, clients, limits, ClientMemory(budgets)),
         replication=Server(followers, REPLICATION_LIMITS),
+        register=register,
     )
 
 

@@ -17,17 +17,21 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+from msgspec.structs import replace
+
 from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.control.controller_client import ControllerClient, NoController, Peers
 from plimsoll_broker.control.metadata_store import MetadataCopy
 from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_broker.monotonic_clock import monotonic_ms
-from plimsoll_broker.node.assembly import assemble
+from plimsoll_broker.node.assembly import OwnLifetime, assemble
+from plimsoll_broker.node.client_listeners import implicit_endpoint
 from plimsoll_broker.node.heartbeats import HeartbeatPeers, Heartbeats
 from plimsoll_broker.node.metrics_server import MetricsServer
 from plimsoll_broker.node.serving import Serving
 from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.storage.cleaner.work import CleaningWork
 from plimsoll_broker.storage.disk import Disk, StorageError
@@ -47,6 +51,7 @@ logger = logging.getLogger("plimsoll.lifecycle")
 
 REGISTER_MS_MAX = 60_000
 REGISTER_RETRY_MS = 500
+REGISTER_ANEW_MS_MAX = 5_000
 STOP_SILENT_MS_MAX = 5_000
 STOP_MS_MAX = 20_000
 # A refusal that another attempt may turn around: an old session, a cluster not declared yet, an
@@ -98,6 +103,7 @@ class BrokerNode:
         self._epoch: BrokerEpoch | None = None
         self._stream: MetadataStream | None = None
         self._copy: MetadataCopy | None = None
+        self._registration: RegisterBroker | None = None
         peers = Peers(
             cluster_id=config.cluster_id,
             broker_id=BrokerId(config.id),
@@ -127,6 +133,11 @@ class BrokerNode:
     def coordinators(self) -> Coordinators | None:
         """Of groups; None until the logs are loaded."""
         return self._serving.coordinators if self._serving is not None else None
+
+    @property
+    def authority(self) -> Authority | None:
+        """Decides what clients may do; None until the logs are loaded."""
+        return self._serving.authority if self._serving is not None else None
 
     @property
     def listeners(self) -> Mapping[str, Server]:
@@ -218,7 +229,8 @@ class BrokerNode:
         # A broker epoch is the metadata offset of the registration record.
         await stream.wait_applied(MetadataOffset(self._epoch))
         self.state = BrokerState.RECOVERY
-        self._serving = assemble(self.config, self._store, self._client, stream, self._epoch, lease)
+        own = OwnLifetime(broker_epoch=self._epoch, lease=lease, register=self._register_anew)
+        self._serving = assemble(self.config, self._store, self._client, stream, own)
         await self._serving.start()
         for name, work in self._serving.tasks():
             self._spawn(name, work)
@@ -235,13 +247,29 @@ class BrokerNode:
         meta = self._store.meta
         return meta.directory_id if meta is not None else None
 
-    def _endpoints(self) -> tuple[Endpoint, ...]:
-        """The clients' comes first: brokers of version 0.1 take whatever does."""
-        host, port = self.config.reachable.host, self.config.reachable.port
-        clients = Endpoint(name=listener_peers.CLIENTS, host=host, port=port)
+    def _endpoints(self, clients: tuple[Endpoint, ...]) -> tuple[Endpoint, ...]:
+        """The clients' come first: brokers of version 0.1 take whatever does."""
         if (own := self.config.replication) is None:
-            return (clients,)
-        return clients, Endpoint(name=listener_peers.REPLICATION, host=host, port=own.port)
+            return clients
+        host = self.config.reachable.host
+        return *clients, Endpoint(name=listener_peers.REPLICATION, host=host, port=own.port)
+
+    async def _register_anew(self, clients: tuple[Endpoint, ...]) -> bool:
+        """Other endpoints of the same lifetime; whether they are committed."""
+        assert self._stream is not None, "it follows the metadata"
+        assert self._registration is not None, "it is registered"
+        request = replace(
+            self._registration,
+            endpoints=self._endpoints(clients),
+            position=self._stream.position,
+        )
+        try:
+            answer = await self._client.command(request, REGISTER_ANEW_MS_MAX)
+        except NoController:
+            return False
+        if isinstance(answer, Refused):
+            logger.warning("the endpoints cannot be registered yet: %s", answer.message)
+        return isinstance(answer, Registered)
 
     async def _register(
         self, stream: MetadataStream, directory_id: UUID, previous: int | None, *, empty: bool
@@ -252,7 +280,7 @@ class BrokerNode:
             incarnation_id=uuid4(),
             previous_broker_epoch=None if previous is None else BrokerEpoch(previous),
             directory_ids=(directory_id,),
-            endpoints=self._endpoints(),
+            endpoints=self._endpoints((implicit_endpoint(self.config),)),
             rack=self.config.rack,
             pod_uid=self.config.pod_uid,
             revision=self.config.revision,
@@ -261,6 +289,7 @@ class BrokerNode:
             metadata_versions=UNDERSTOOD,
             release=RELEASE,
         )
+        self._registration = request
         said: str | None = None
         while True:
             try:

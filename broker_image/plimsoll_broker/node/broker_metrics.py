@@ -17,16 +17,19 @@ from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_broker.node.group_metrics import group_metrics
 from plimsoll_broker.node.metric_rows import PREFIX, TABLE
 from plimsoll_broker.node.partition_measures import PartitionMeasures, measured
+from plimsoll_broker.node.security_metrics import security_metrics
 from plimsoll_broker.replication.cleaning_stats import CleaningStats
 from plimsoll_broker.replication.full_disks import out_for_room
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.state_changes import StateChanges
 from plimsoll_broker.replication.traffic import Traffic
+from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.server.overdue_connections import REASONS
 from plimsoll_core.cluster.cluster_configs import own_integer
 from plimsoll_core.cluster.isr_shrinks import PLANNED, ShrinkCause
 from plimsoll_core.errors import Code
+from plimsoll_net.handshakes import REASONS as TLS_REASONS
 from plimsoll_process.durations import Durations
 from plimsoll_process.loop_holds import LoopHolds
 from plimsoll_process.loop_watch import loop_metrics
@@ -75,6 +78,10 @@ class MeasuredNode(Protocol):
     @property
     def coordinators(self) -> Coordinators | None:
         """None until groups are coordinated."""
+
+    @property
+    def authority(self) -> Authority | None:
+        """None until the logs are loaded."""
 
     @property
     def listeners(self) -> Mapping[str, Server]:
@@ -129,6 +136,8 @@ class BrokerCollector(Collector):
             yield from _movement(manager, measures)
             yield from _state_changes(manager.changes)
             yield from _topics(manager, measures)
+        if node.authority is not None:
+            yield from security_metrics(PREFIX, node.authority)
         if node.coordinators is not None:
             yield from group_metrics(PREFIX, node.coordinators)
 
@@ -142,8 +151,8 @@ def _handler_failures(counts: Mapping[str, int]) -> Metric:
 
 def _connections(listeners: Mapping[str, Server]) -> Iterator[Metric]:
     """A counter for every reason to close a connection, from the start."""
-    clients = listeners.get("clients")
-    yield _gauge("connections", clients.connections if clients else 0)
+    clients = sum(one.connections for name, one in listeners.items() if name != "replication")
+    yield _gauge("connections", clients)
     servers = sorted(listeners.items())
     open_now = {(name,): float(server.connections) for name, server in servers}
     limits = {(name,): float(server.limits.connections_max) for name, server in servers}
@@ -153,7 +162,7 @@ def _connections(listeners: Mapping[str, Server]) -> Iterator[Metric]:
     closed = {
         (name, reason): float(server.stats.closed_for[reason])
         for name, server in servers
-        for reason in sorted({*REASONS, *server.stats.closed_for})
+        for reason in sorted({*REASONS, *_of_handshakes(server), *server.stats.closed_for})
     }
     yield TABLE.gauges(PREFIX + "listener_connections", open_now)
     yield TABLE.gauges(PREFIX + "listener_connections_limit", limits)
@@ -161,6 +170,10 @@ def _connections(listeners: Mapping[str, Server]) -> Iterator[Metric]:
     yield TABLE.counters(PREFIX + "connections_accepted", accepted)
     yield TABLE.counters(PREFIX + "connections_turned_away", away)
     yield TABLE.counters(PREFIX + "connections_closed", closed)
+
+
+def _of_handshakes(server: Server) -> tuple[str, ...]:
+    return TLS_REASONS if server.certificate is not None else ()
 
 
 def _requests(listeners: Mapping[str, Server]) -> Iterator[Metric]:

@@ -172,6 +172,15 @@ GROUP_ROWS = (
 
 _LAG = ("group", "topic")
 _LAG_SERIES = "1 per group and topic, at most group.lag.series.max per broker (1,000)"
+SECURITY_ROWS = (
+    _row("logins", "counter", "Logins that succeeded"),
+    _row("logins_failed", "counter", "Logins that failed"),
+    _row("sessions_cut_off", "counter", "Connections whose login was not good any more"),
+    _row("authorizations_denied", "counter", "Requests, by resource, that no rule allowed"),
+    _row("authorizations_would_deny", "counter", "What Enforce would refuse, and Audit did"),
+    _row("audit_events_dropped", "counter", "Events that the audit log has no line of"),
+)  # fmt: skip
+
 LAG_ROWS = (
     MetricRow("plimsoll_group_lag_records", "gauge",
               "Offsets between what a group has committed for a topic and where its logs end", _LAG,
@@ -190,6 +199,6 @@ LAG_ROWS = (
 
 ROWS = (
     *SERVING_ROWS, *TRAFFIC_ROWS, *PARTITION_ROWS, *STATE_CHANGE_ROWS, *TOPIC_ROWS, *CLEANER_ROWS,
-    *GROUP_ROWS, *LAG_ROWS, *loop_rows(PREFIX), *PROCESS_ROWS,
+    *GROUP_ROWS, *LAG_ROWS, *SECURITY_ROWS, *loop_rows(PREFIX), *PROCESS_ROWS,
 )  # fmt: skip
 TABLE = MetricTable(*ROWS)

@@ -15,10 +15,12 @@ from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_broker.handlers.cluster_view import ImageWatch
+from plimsoll_broker.node.client_listeners import ClientListeners, Register
 from plimsoll_broker.node.data_path import DataPath
 from plimsoll_broker.node.readiness import is_settled
 from plimsoll_broker.reporting.copy_progress import CopyReports
 from plimsoll_broker.reporting.replica_logs import RecoveryReports
+from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.storage.checkpoint_formats import Partition
 from plimsoll_core.ids import BrokerId
@@ -38,30 +40,36 @@ class Serving:
     coordinators: Coordinators
     """Of the groups whose partitions are led here."""
 
+    authority: Authority
+    """Decides what clients may do."""
+
     reports: RecoveryReports
     copies: CopyReports
 
-    server: Server
-    """The clients' listener; the followers' too, where these have none of their own."""
+    clients: ClientListeners
+    """The clients' listeners; the followers' too, where these have none of their own."""
 
     replication: Server
     """The followers' listener; opens only if the config has an address for it."""
+
+    register: Register
+    """Has other endpoints of this lifetime committed."""
 
     loaded: bool = False
     """The volume was read, and every partition has its role."""
 
     @property
     def listeners(self) -> Mapping[str, Server]:
-        """By the peers that they serve."""
+        """Those that are open, by the peers that they serve, or by the names of declared ones."""
         if self.config.replication is None:
-            return {"clients": self.server}
-        return {"clients": self.server, "replication": self.replication}
+            return self.clients.servers
+        return {**self.clients.servers, "replication": self.replication}
 
     @property
     def handler_failures(self) -> Mapping[str, int]:
         """Requests that met a bug, by API, on all ports together."""
         counted = Counter[str]()
-        for port in (self.server, self.replication):
+        for port in (*self.clients.servers.values(), self.replication):
             counted.update(port.stats.handler_failures.counts)
         return counted
 
@@ -82,17 +90,21 @@ class Serving:
         # After the replicas: who is told of a topic finds it there.
         self.stream.subscribe(self.coordinators.update)
         self.stream.subscribe(self.watch.update)
+        self.stream.subscribe(self.authority.update)
         self.stream.subscribe(self.reports.update)
         self.watch.update(self.watch.image, self.stream.image)
+        self.authority.update(self.authority.image, self.stream.image)
         if (own := self.config.replication) is not None:
             await self.replication.start(own.host, own.port)
-        await self.server.start(self.config.listen.host, self.config.listen.port)
+        await self.clients.settle(self.stream.image)
+        self.stream.subscribe(self.clients.update)
+        await self.clients.register(self.register)
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What must run for as long as the broker does; any end is a failure."""
         yield from self.data.tasks()
         yield from self.coordinators.tasks()
-        yield "listener", self.server.failure()
+        yield "listeners", self.clients.run(lambda: self.stream.image, self.register)
         if self.config.replication is not None:
             yield "replication listener", self.replication.failure()
         yield "recovery reports", self.reports.run()
@@ -100,11 +112,12 @@ class Serving:
 
     async def stop_network(self) -> None:
         """No request is read or answered any more."""
-        await self.server.stop()
+        await self.clients.stop()
         await self.replication.stop()
 
     async def close(self) -> None:
         """No more fetching; the logs stay open for the volume to close."""
+        self.authority.close()
         self.coordinators.close()
         await self.data.close()
 

@@ -2,8 +2,7 @@
 
 The lifecycle feeds it images; handlers ask it about partitions and tell it what came in; it steps
 the touched replicas once per turn of the event loop and has the driver carry out what they say.
-It decides nothing about offsets or epochs: `plimsoll_core.replica` does.  Source: the protocol's
-replica transitions.
+`plimsoll_core.replica` decides about offsets and epochs.  Source: the protocol's transitions.
 """
 
 from __future__ import annotations
@@ -167,6 +166,9 @@ class ReplicaManager:
 
     def topic_id(self, name: str) -> UUID | None:
         return None if self.image is None else self.image.topic_ids.get(name)
+
+    def topic_named(self, topic_id: UUID) -> Topic | None:
+        return None if self.image is None else self.image.topics.get(topic_id)
 
     def by_name(self, name: str, index: int) -> Hosted | None:
         topic_id = self.topic_id(name)

@@ -18,10 +18,10 @@ from plimsoll_core.cluster.state_changes import (
     COMPLETED,
     KINDS,
     RECEIVED,
+    ReachedStage,
     Stage,
     StateChange,
     StateChangeKind,
-    StateChangeStage,
     asked_of,
     fields,
     sentence,
@@ -113,5 +113,5 @@ class StateChanges:
         for change in found.changes:
             counts[change.kind] += 1
             if self._lines.room:
-                told = StateChangeStage(stage, change, found.topic, found.controller_epoch)
+                told = ReachedStage(stage, change, found.topic, found.controller_epoch)
                 self._lines.write(sentence(told, leads=found.leads), fields(told))

@@ -12,55 +12,28 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
 from plimsoll_broker.handler_failures import CommitPathFailed
 from plimsoll_broker.server.client_memory_pools import Account
-from plimsoll_broker.server.client_memory_waits import ClientMemory
-from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import (
     CloseConnection,
     ConnectionState,
-    Dispatch,
     Reply,
     RequestContext,
     Route,
 )
 from plimsoll_broker.server.overdue_connections import Conduct
 from plimsoll_broker.server.receiving import RequestReceiver
-from plimsoll_broker.server.reply_slot import ReplySlot
-from plimsoll_broker.server.server_stats import ServerStats
-from plimsoll_broker.server.turn_budget import TurnBudget
+from plimsoll_broker.server.reply_slot import AT_ONCE, SMALL_BYTES, ReplySlot
+from plimsoll_broker.server.session_owner import SessionOwner
 from plimsoll_broker.server.unsent_replies import ReplySender
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.framing import FrameTooLarge
 from plimsoll_wire.headers import RequestHeader, parse_request_header
 from plimsoll_wire.primitives import MalformedMessage
-
-SMALL_BYTES = 4 * 1024
-"""A request's bytes that may stay in the intake's account until it is answered."""
-_AT_ONCE = (bytes, bytearray, memoryview, list, tuple)  # replies; nothing else is waited for
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionOwner:
-    """What the server gives each of its sessions."""
-
-    dispatch: Dispatch
-    limits: ListenerLimits
-    memory: ClientMemory | None
-    stats: ServerStats
-    turns: TurnBudget
-    opened: Callable[[Session], bool]
-    heard: Callable[[Session], None]
-    closed: Callable[[Session], None]
-    failed: Callable[[BaseException], None]
-
-    def serves(self, api_key: int, version: int) -> bool:
-        return self.dispatch.find(api_key, version) is not None
 
 
 class Session(asyncio.BufferedProtocol):
@@ -79,11 +52,11 @@ class Session(asyncio.BufferedProtocol):
         self._handling = -1
         self._loop = loop = asyncio.get_running_loop()
         account = Account(None if memory is None else memory.replies, limits.output_bytes_max)
-        self._connection = ConnectionState(account)
+        self._connection = ConnectionState(account, owner.listener())
         self._sender = ReplySender(account, loop)
         intake = None if memory is None else memory.requests
-        self._receiver = RequestReceiver(limits, owner.serves, intake)
-        self._last_heard = loop.time()
+        self._receiver = RequestReceiver(limits, partial(owner.serves, self._connection), intake)
+        self._opened = self._last_heard = loop.time()
         self._spoken = False
         self._owing: float | None = None
         self._starved: float | None = None
@@ -100,8 +73,8 @@ class Session(asyncio.BufferedProtocol):
         self._sender.connected(transport)
         peer = transport.get_extra_info("peername") or ("", 0)
         self._peer = f"{peer[0]}:{peer[1]}"
-        listener = transport.get_extra_info("sockname") or ("", 0)
-        self._listener = (listener[0], listener[1])
+        self._connection.opened(peer[0], self.close)
+        self._listener = (transport.get_extra_info("sockname") or ("", 0))[:2]
         if not self._owner.opened(self):
             transport.abort()
 
@@ -114,7 +87,7 @@ class Session(asyncio.BufferedProtocol):
             if slot.future is not None:
                 slot.future.cancel()
         self._slots.clear()
-        self._connection.close()
+        self._connection.lost()
         if self._memory is not None:
             self._memory.replies.forget(self)
         self._receiver.close(self)
@@ -150,10 +123,15 @@ class Session(asyncio.BufferedProtocol):
     def is_broker(self) -> bool:
         return self._connection.is_broker
 
+    def moved_to(self, listener: Listener) -> None:
+        """Its listener goes by another name or has other limits from now on."""
+        self._connection.listener = listener
+
     def conduct(self, now: float) -> Conduct:
         """Its activity until now, by which the listener chooses what to close."""
         self._sender.settle()
-        silent = now - self._last_heard
+        # Who does not log in has not said anything.
+        silent = now - (self._last_heard if self._connection.let_in else self._opened)
         if silent > self._limits.sweep_ms / 1000:
             self._receiver.rest()
         draining, taken = self._sender.draining(now)
@@ -218,7 +196,7 @@ class Session(asyncio.BufferedProtocol):
         return not self._postponed
 
     def _may_serve(self) -> bool:
-        if self._transport is None or self._output_full:
+        if self._transport is None or self._output_full or self._connection.ending:
             return False
         slots = len(self._slots)
         if slots and (slots >= self._limits.in_flight_max or not self._receiver.has_room):
@@ -259,17 +237,19 @@ class Session(asyncio.BufferedProtocol):
             header = parse_request_header(frame)
             self._owner.stats.requests[header.api_key] += 1
             self._handling = header.api_key
+            self._connection.check(header.api_key)
             route = self._owner.dispatch.find(header.api_key, header.api_version)
             if route is None or header.body_at is None:
                 self._refuse_version(header, began_s)
                 return
-            self._spoken = True
             result = route.handler(self._context(header, route, frame))
-            self._owner.heard(self)
+            if self._connection.let_in:
+                self._spoken = True
+                self._owner.heard(self)
             if result is None:
                 self._took(header.api_key, began_s)
                 return
-            if isinstance(result, _AT_ONCE):
+            if isinstance(result, AT_ONCE):
                 self._answer(header, result, began_s)
                 return
             slot = ReplySlot(header, began_s)
@@ -397,3 +377,6 @@ class Session(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._owner.stats.bytes_out += self._sender.send(*slot.address, slot.reply, slot.held)
             self._took(slot.address[0], slot.began_s)
+            if (reason := self._connection.ending) and not self._slots:
+                self._owner.stats.closed_for[reason] += 1
+                self._transport.close()  # what was sent still arrives

@@ -14,6 +14,11 @@ from typing import Any, Protocol
 
 from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
+from plimsoll_core.cluster import listener_peers
+from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.security.acl import ANONYMOUS
+from plimsoll_core.security.sasl import LoginStage, SaslSession
+from plimsoll_core.security.scram import MECHANISMS, SPEC_NAMES
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey, Versions
 from plimsoll_wire.messages import decode_request, encode_response
 
@@ -42,24 +47,85 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
+def _nobody_to_cut_off(_: str) -> None:
+    """Of a connection that no session has."""
+
+
 class ConnectionState:
     """What handlers remember of one connection, for as long as it lasts.
 
     `fetch_replied_ms`: when the last reply to a follower's fetch was made.  `fetch_session`: what
     that follower's fetches build on.  `refused`: batches that none sent later may overtake.
     `account`: what it holds of the memory for replies.  `is_broker`: a registered broker's.
-    `line`: the last produce that those sent later wait for.
+    `line`: the last produce that those sent later wait for.  `listener`: the one that accepted it.
+    `sasl`: its login, None: none is asked for.  `principal` and `host`: who is at its other end.
+    `rights`: what is remembered of decisions about it.  `forget`: called when it is lost.
+    `ending`: why it is closed once its last reply is sent; empty: it is not.
     """
 
-    __slots__ = ("account", "fetch_replied_ms", "fetch_session", "is_broker", "line", "refused")
+    __slots__ = (
+        "account",
+        "cut_off",
+        "ending",
+        "fetch_replied_ms",
+        "fetch_session",
+        "forget",
+        "host",
+        "is_broker",
+        "line",
+        "listener",
+        "principal",
+        "refused",
+        "rights",
+        "sasl",
+    )
 
-    def __init__(self, account: Account | None = None) -> None:
+    def __init__(
+        self, account: Account | None = None, listener: Listener = listener_peers.IMPLICIT
+    ) -> None:
         self.account = Account(None, 0) if account is None else account
+        self.listener = listener
         self.fetch_replied_ms: int | None = None
         self.fetch_session: Closable | None = None
         self.is_broker = False
         self.refused: RejectedSequences | None = None
         self.line: asyncio.Task[Any] | None = None
+        mechanisms = tuple(one for one in MECHANISMS if SPEC_NAMES[one] in listener.authentication)
+        self.sasl = SaslSession(mechanisms) if listener.authentication else None
+        self.principal = ANONYMOUS
+        self.host = ""
+        self.rights: object | None = None
+        self.ending = ""
+        # The session's own way to close it.
+        self.cut_off: Callable[[str], None] = _nobody_to_cut_off
+        self.forget: Callable[[], None] | None = None
+
+    @property
+    def listener_name(self) -> str:
+        return self.listener.name
+
+    @property
+    def let_in(self) -> bool:
+        """Whether it has logged in, where that is asked for."""
+        return self.sasl is None or self.sasl.stage is LoginStage.AUTHENTICATED
+
+    def opened(self, host: str, cut_off: Callable[[str], None]) -> None:
+        """The peer's address, and how its session closes it."""
+        self.host, self.cut_off = host, cut_off
+
+    def check(self, api_key: int) -> None:
+        """Whether a request of it is answered now; raises CloseConnection."""
+        if self.sasl is not None and (why := self.sasl.refuses(api_key)):
+            raise CloseConnection(why)
+
+    def lost(self) -> None:
+        """For good: whoever remembers it forgets it."""
+        self.close()
+        self.cut_off = _nobody_to_cut_off
+        self.rights = None
+        forget, self.forget = self.forget, None
+        if forget is not None:
+            forget()
 
     def belongs_to_broker(self) -> None:
         """It is a follower's: outside the clients' budget, and closed for no client."""
@@ -75,7 +141,8 @@ class ConnectionState:
 
 
 class RequestContext:
-    """One request.  `body` is writable and belongs to the handler; `client` names the peer."""
+    """One request.  `body` is writable and belongs to the handler; `client` names the peer.
+    `rights`: what it may be answered; None: no rights are asked for."""
 
     __slots__ = (
         "api_key",
@@ -87,6 +154,7 @@ class RequestContext:
         "correlation_id",
         "listener_host",
         "listener_port",
+        "rights",
     )
 
     def __init__(
@@ -106,6 +174,7 @@ class RequestContext:
         self.client = ""
         self.listener_host = ""
         self.listener_port = 0
+        self.rights: Any = None
 
 
 Handler = Callable[[RequestContext], Reply | Awaitable[Reply | None] | None]

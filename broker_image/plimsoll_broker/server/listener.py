@@ -8,14 +8,21 @@ makes room for a new one when it is full, `connection_limits` decides; which one
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits, RequestOrder
-from plimsoll_broker.server.connection_session import Session, SessionOwner
+from plimsoll_broker.server.connection_session import Session
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.overdue_connections import overdue
 from plimsoll_broker.server.server_stats import ServerStats
+from plimsoll_broker.server.session_owner import SessionOwner
 from plimsoll_broker.server.turn_budget import TurnBudget
+from plimsoll_core.cluster import listener_peers
+from plimsoll_core.cluster.listeners import Listener
+from plimsoll_net.handshakes import Accepting, HandshakeQueue
+from plimsoll_net.shown_certificate import ShownCertificate
 
 _SWEPT_MIN, _SWEEP_PORTIONS = 32, 128
 _SWEEP_PAUSE_S = 0.01
@@ -33,21 +40,30 @@ class Server:
         dispatch: Dispatch,
         limits: ListenerLimits | None = None,
         memory: ClientMemory | None = None,
+        listener: Listener = listener_peers.IMPLICIT,
+        certificate: ShownCertificate | None = None,
     ) -> None:
-        """`memory`: the budget of this listener's clients; None: they are not bounded together."""
+        """`memory`: the budget of this listener's clients; None: they are not bounded together.
+        `listener`: what its connections carry; `certificate`: what it shows, with TLS."""
+        assert listener.tls == (certificate is not None), "TLS is with a certificate"
         self.stats = ServerStats()
+        self.listener = listener
+        self.certificate = certificate
         self.port = 0
         self.limits = limits or ListenerLimits()
         self.memory = memory
         # The open connections.
         self._open: RequestOrder[Session] = RequestOrder()
         self._server: asyncio.Server | None = None
+        # Connections that have no session yet, with TLS.
+        self.handshakes: HandshakeQueue | None = None
         self._unswept: list[Session] = []
         self._portion = _SWEPT_MIN
         self._sweeper: asyncio.TimerHandle | None = None
         self._failure: asyncio.Future[None] | None = None
         self._owner = SessionOwner(
             dispatch=dispatch,
+            listener=lambda: self.listener,
             limits=self.limits,
             memory=memory,
             stats=self.stats,
@@ -66,12 +82,25 @@ class Server:
         """Listen; port 0 lets the kernel choose.  Returns the port."""
         loop = asyncio.get_running_loop()
         self._failure = loop.create_future()
+        factory: Callable[[], asyncio.BaseProtocol] = self._session
+        if self.certificate is not None:
+            self.handshakes = HandshakeQueue(self._accepting())
+            factory = self.handshakes.connection
         self._server = await loop.create_server(
-            self._session, host, port, backlog=_BACKLOG, reuse_address=True
+            factory, host, port, backlog=_BACKLOG, reuse_address=True
         )
         self.port = self._server.sockets[0].getsockname()[1]
         self._schedule_sweep()
         return self.port
+
+    def _accepting(self) -> Accepting:
+        return Accepting(session=self._session, context=self._context, ended=self.stats.closed_for)
+
+    def _context(self) -> Any:
+        """As of now: whoever connected before keeps the one that it began with."""
+        assert self.certificate is not None, "a listener with TLS has one"
+        assert self.certificate.context is not None, "it was opened with a certificate"
+        return self.certificate.context
 
     async def failure(self) -> None:
         """Returns never, or raises the bug that a request met on the commit path: the process ends
@@ -86,10 +115,29 @@ class Server:
         self._server.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
+        if self.handshakes is not None:
+            self.handshakes.close()
         for session in list(self._open):
             session.close("shutdown")
         await self._server.wait_closed()
         self._server = None
+
+    def rename(self, listener: Listener, limits: ListenerLimits) -> None:
+        """The same port goes by another name, or has other limits; its connections stay, and keep
+        to the limits that they began with but for their number."""
+        self.listener, self.limits = listener, limits
+        for session in self._open:
+            session.moved_to(listener)
+
+    def on_failure(self, callback: Callable[[], None]) -> None:
+        """Have it called when `failure` raises."""
+        assert self._failure is not None, "not started"
+        self._failure.add_done_callback(lambda _: callback())
+
+    def raise_failure(self) -> None:
+        """What `failure` would raise by now."""
+        if self._failure is not None and self._failure.done() and not self._failure.cancelled():
+            self._failure.result()
 
     def _session(self) -> Session:
         return Session(self._owner)

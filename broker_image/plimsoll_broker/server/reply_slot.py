@@ -7,6 +7,10 @@ import asyncio
 from plimsoll_broker.server.dispatch import Reply
 from plimsoll_wire.headers import RequestHeader
 
+SMALL_BYTES = 4 * 1024
+"""A request's bytes that may stay in the intake's account until it is answered."""
+AT_ONCE = (bytes, bytearray, memoryview, list, tuple)  # replies; nothing else is waited for
+
 
 class ReplySlot:
     """A request whose reply cannot be sent yet.  `kept`: bytes that it has of the intake; `held`:

@@ -18,11 +18,13 @@ from msgspec.structs import replace
 
 from plimsoll_core.cluster import rebalance_records as rebalances
 from plimsoll_core.cluster import records as r
+from plimsoll_core.cluster import restart_records as restarts
+from plimsoll_core.cluster import security_records as security
 from plimsoll_core.cluster.image_indexes import count_behind, count_preferred, move_hosted
+from plimsoll_core.cluster.listener_records import listeners_configured
 from plimsoll_core.cluster.model import (
     Broker,
     ClusterImage,
-    Grant,
     Partition,
     PartitionKey,
     Topic,
@@ -341,23 +343,6 @@ def _movement_limited(image: ClusterImage, record: r.MovementLimited) -> Cluster
     return replace(image, movement_bytes_per_second=record.bytes_per_second)
 
 
-def _restart_granted(image: ClusterImage, record: r.RestartGranted) -> ClusterImage:
-    grant = Grant(
-        broker_id=record.broker_id,
-        broker_epoch=record.broker_epoch,
-        pod_uid=record.pod_uid,
-        revision=record.revision,
-    )
-    return replace(image, grants=image.grants.set(record.broker_id, grant))
-
-
-def _restart_ended(image: ClusterImage, record: r.RestartEnded) -> ClusterImage:
-    assert record.broker_id in image.grants, "only an open grant ends"
-    proven = image.proven_revision if record.proven is None else record.proven
-    grants = image.grants.delete(record.broker_id)
-    return replace(image, grants=grants, proven_revision=proven)
-
-
 def _snapshot_taken(image: ClusterImage, record: r.SnapshotTaken) -> ClusterImage:
     assert record.end_offset <= image.next_offset, "a snapshot of the future"
     return image
@@ -388,12 +373,11 @@ _APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.ProducerIdsAllocated: _producer_ids_allocated,
     r.ReassignmentNoted: _reassignment_noted,
     r.ReassignmentForgotten: _reassignment_forgotten,
-    r.RebalanceNoted: rebalances.noted,
-    r.RebalanceMovesAdded: rebalances.moves_added,
-    r.RebalanceAdvanced: rebalances.advanced,
-    r.RebalanceForgotten: rebalances.forgotten,
     r.MovementLimited: _movement_limited,
-    r.RestartGranted: _restart_granted,
-    r.RestartEnded: _restart_ended,
+    r.ListenersConfigured: listeners_configured,
+    r.RestartGranted: restarts.granted,
+    r.RestartEnded: restarts.ended,
     r.SnapshotTaken: _snapshot_taken,
+    **rebalances.APPLIERS,
+    **security.APPLIERS,
 }

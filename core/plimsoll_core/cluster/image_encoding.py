@@ -12,9 +12,10 @@ from uuid import UUID
 
 import msgspec
 from immutables import Map
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from plimsoll_core.cluster.image_indexes import all_behind, count_preferred, move_hosted
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import (
     MOVEMENT_BYTES_PER_SECOND,
     Broker,
@@ -28,8 +29,10 @@ from plimsoll_core.cluster.model import (
     RebalanceRest,
     Topic,
 )
+from plimsoll_core.cluster.security_records import StoredSecurity, restored, stored
 from plimsoll_core.cluster.unknown_records import check_known
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
+from plimsoll_core.security.state import NOTHING
 
 
 class _Rest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,6 +72,9 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     released: tuple[tuple[str, BrokerId], ...] = ()
     rebalances: tuple[Rebalance, ...] = ()
     rebalance_rests: tuple[_Rest, ...] = ()
+    # Not written while there is nothing: readers of older metadata versions know no such row.
+    security: StoredSecurity | UnsetType = UNSET
+    listeners: tuple[Listener, ...] | UnsetType = UNSET
 
 
 def encode_image(image: ClusterImage) -> bytes:
@@ -101,6 +107,8 @@ def encode_image(image: ClusterImage) -> bytes:
             )
             for uid, rest in sorted(image.rebalance_rests.items())
         ),
+        security=UNSET if image.security == NOTHING else stored(image.security),
+        listeners=image.listeners or UNSET,
     )
     return msgspec.json.encode(snapshot, enc_hook=_plain, order="deterministic")
 
@@ -139,13 +147,15 @@ def decode_image(data: bytes) -> ClusterImage:
         newcomers=snapshot.newcomers,
         released=Map(snapshot.released),
         rebalances=Map({row.object.uid: row for row in snapshot.rebalances}),
-        rebalance_rests=Map({stored.uid: _rest(stored) for stored in snapshot.rebalance_rests}),
+        rebalance_rests=Map({row.uid: _rest(row) for row in snapshot.rebalance_rests}),
+        security=NOTHING if snapshot.security is UNSET else restored(snapshot.security),
+        listeners=() if snapshot.listeners is UNSET else snapshot.listeners,
     )
 
 
-def _rest(stored: _Rest) -> RebalanceRest:
-    moves = {move.number: move for move in stored.moves}
-    active = {moves[number].key: number for number in stored.active}
+def _rest(row: _Rest) -> RebalanceRest:
+    moves = {move.number: move for move in row.moves}
+    active = {moves[number].key: number for number in row.active}
     return RebalanceRest(moves=Map(moves), active=Map(active))
 
 

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import Broker, Endpoint
 from plimsoll_core.ids import BrokerId
 
 CLIENTS = "PLAINTEXT"
 REPLICATION = "REPLICATION"
+IMPLICIT = Listener(name=CLIENTS, port=0)
+"""The clients' listener of a cluster that declares none; each broker knows its own port."""
 
 
 class Port(Enum):
@@ -31,9 +34,24 @@ def endpoint(broker: Broker, name: str) -> Endpoint | None:
     return next((found for found in broker.endpoints if found.name == name), None)
 
 
-def for_clients(broker: Broker) -> Endpoint | None:
-    """Where clients reach it, and all that they are told of it."""
-    return endpoint(broker, CLIENTS)
+def for_clients(broker: Broker, listener: Listener = IMPLICIT) -> Endpoint | None:
+    """Where clients of a listener reach it, and all that they are told of it.
+
+    A listener that is declared on the port of the implicit one goes on with it: until the broker
+    has registered it under its name, its endpoint is the one of before."""
+    own = endpoint(broker, listener.name)
+    if own is not None or listener.tls or listener.authentication:
+        return own
+    before = endpoint(broker, CLIENTS)
+    return before if before is not None and before.port == listener.port else None
+
+
+def open_to_all(listeners: tuple[Listener, ...]) -> Listener | None:
+    """One that a client without certificates and credentials can use: the first that is plaintext
+    and asks for no name; of a cluster that declares none, its only one."""
+    if not listeners:
+        return IMPLICIT
+    return next((one for one in listeners if not one.tls and not one.authentication), None)
 
 
 def for_followers(broker: Broker) -> Endpoint | None:

@@ -16,6 +16,7 @@ import msgspec
 from immutables import Map
 
 from plimsoll_core.cluster.effective_min_isr import effective_min_isr
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.ids import (
     BrokerEpoch,
     BrokerId,
@@ -26,6 +27,7 @@ from plimsoll_core.ids import (
     PartitionEpoch,
     TopicId,
 )
+from plimsoll_core.security.state import NOTHING, Security
 
 MOVEMENT_BYTES_PER_SECOND = 50 * 2**20
 """How fast a broker takes in the replicas that it is given, unless another limit is set."""
@@ -337,7 +339,8 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     on one broker first.  `leaving`: brokers that are being emptied.  `newcomers`: members that were
     added to those that there were, until they have joined.  `released`: volumes that may be
     deleted, by the uids of their claims, and whose they were.  `metadata_version`: what the log
-    may hold (`record_versions`).
+    may hold (`record_versions`).  `listeners`: where clients connect; none: to the one that the
+    brokers' own configuration names.  `security`: credentials, users, rules.
     """
 
     cluster_id: UUID
@@ -364,6 +367,8 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     leaving: tuple[BrokerId, ...] = ()
     newcomers: tuple[BrokerId, ...] = ()
     released: Map[str, BrokerId] = Map()
+    security: Security = NOTHING
+    listeners: tuple[Listener, ...] = ()
 
     def topic_of(self, holder: TopicObject) -> Topic | None:
         """The topic that this very object (by uid) declares."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from msgspec.structs import replace
 
 from plimsoll_core.cluster import records as r
@@ -71,3 +74,12 @@ def forgotten(image: ClusterImage, record: r.RebalanceForgotten) -> ClusterImage
         rebalances=image.rebalances.delete(record.uid),
         rebalance_rests=rests.delete(record.uid) if record.uid in rests else rests,
     )
+
+
+APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
+    r.RebalanceNoted: noted,
+    r.RebalanceMovesAdded: moves_added,
+    r.RebalanceAdvanced: advanced,
+    r.RebalanceForgotten: forgotten,
+}
+"""A part of `image`'s table."""

@@ -19,15 +19,19 @@ import msgspec
 
 from plimsoll_core.cluster import model as m
 from plimsoll_core.cluster import records as r
+from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.security import acl, scram
+from plimsoll_core.security import state as security
 
 OLDEST = 1
 """The oldest metadata version that this software runs a cluster at."""
-NEWEST = 2
+NEWEST = 3
 """The newest metadata version that this software understands."""
 UNDERSTOOD = (OLDEST, NEWEST)
 
-RELEASES = {1: "0.1", 2: "0.2"}
-"""Metadata versions are named after the release that introduced them."""
+RELEASES = {1: "0.1", 2: "0.2", 3: "0.2"}
+"""Metadata versions are named after the release that introduced them; of two with one name, a
+release as it was published understands the newer one."""
 
 Row = dict[int, str]
 """The fields of a kind by the version that introduced them; the kind is as old as its oldest."""
@@ -71,11 +75,28 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     r.RebalanceAdvanced: {1: "cause uid begun moved dropped"},
     r.RebalanceForgotten: {1: "cause uid"},
     r.MovementLimited: {1: "cause bytes_per_second"},
+    r.AuthorizationConfigured: {3: "cause authorization"},
+    r.ScramCredentialSet: {3: "cause credential"},
+    r.ScramCredentialRemoved: {3: "cause user mechanism"},
+    r.AclsAdded: {3: "cause acls owner"},
+    r.AclsRemoved: {3: "cause acls owner"},
+    r.UserDeclared: {3: "cause user"},
+    r.UserRemoved: {3: "cause user_name"},
+    r.ListenersConfigured: {3: "cause listeners"},
     r.RestartGranted: {1: "cause broker_id broker_epoch pod_uid revision"},
     r.RestartEnded: {1: "cause broker_id proven"},
     r.SnapshotTaken: {1: "cause end_offset name"},
     # What records, and the rows of a snapshot, are made of.
     m.Endpoint: {1: "name host port"},
+    acl.Acl: {3: "resource name pattern principal host operation permission"},
+    scram.PreviousKeys: {3: "stored_key server_key until_ms"},
+    scram.ScramCredential: {
+        3: "user mechanism salt iterations stored_key server_key owner previous",
+    },
+    security.Authorization: {3: "mode super_users allow_everyone_if_no_acl disguise"},
+    security.UserObject: {3: "namespace name uid"},
+    security.DeclaredUser: {3: "object user_name disabled"},
+    Listener: {3: "name port tls_version_min authentication connections_max"},
     m.TopicObject: {1: "namespace name uid"},
     m.PendingDeletion: {1: "since_ms until_ms"},
     m.ReassignmentObject: {1: "namespace name uid"},

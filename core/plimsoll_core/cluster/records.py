@@ -16,6 +16,14 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from plimsoll_core.cluster.access_records import AclsAdded as AclsAdded
+from plimsoll_core.cluster.access_records import AclsRemoved as AclsRemoved
+from plimsoll_core.cluster.access_records import AuthorizationConfigured as AuthorizationConfigured
+from plimsoll_core.cluster.access_records import ScramCredentialRemoved as ScramCredentialRemoved
+from plimsoll_core.cluster.access_records import ScramCredentialSet as ScramCredentialSet
+from plimsoll_core.cluster.access_records import UserDeclared as UserDeclared
+from plimsoll_core.cluster.access_records import UserRemoved as UserRemoved
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import (
     Endpoint,
     PendingDeletion,
@@ -25,18 +33,8 @@ from plimsoll_core.cluster.model import (
     Recovery,
     TopicObject,
 )
+from plimsoll_core.cluster.record_base import Record as _Record
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch
-
-
-class _Record(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    tag_field="type",
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-):
-    cause: str
 
 
 class ControllerChanged(_Record, frozen=True, kw_only=True):
@@ -142,7 +140,7 @@ class TopicCreated(_Record, frozen=True, kw_only=True):
     name: str
     replication_factor: int
     min_isr: int
-    configs: dict[str, str] = {}
+    configs: dict[str, str] = msgspec.field(default_factory=dict)
     strategy: str = "RoundRobin"
     object: TopicObject | None = None
     deletion_policy: str = "Delete"
@@ -288,6 +286,13 @@ class MovementLimited(_Record, frozen=True, kw_only=True):
     bytes_per_second: int
 
 
+class ListenersConfigured(_Record, frozen=True, kw_only=True):
+    """All listeners that clients have, from now on; none: the one of the brokers' configuration.
+    Each broker opens and closes its own, and registers the endpoint of one that it opened."""
+
+    listeners: tuple[Listener, ...]
+
+
 class RestartGranted(_Record, frozen=True, kw_only=True):
     """The broker may be restarted into `revision`.  The active controller carries it out; it
     counts as away until the grant ends, whatever happens meanwhile.  Replaces the broker's earlier
@@ -343,6 +348,14 @@ Record = (
     | RebalanceAdvanced
     | RebalanceForgotten
     | MovementLimited
+    | AuthorizationConfigured
+    | ScramCredentialSet
+    | ScramCredentialRemoved
+    | AclsAdded
+    | AclsRemoved
+    | UserDeclared
+    | UserRemoved
+    | ListenersConfigured
     | RestartGranted
     | RestartEnded
     | SnapshotTaken

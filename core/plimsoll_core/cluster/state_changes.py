@@ -41,7 +41,7 @@ class StateChange(NamedTuple):
     leader_epoch: LeaderEpoch
 
 
-class StateChangeStage(NamedTuple):
+class ReachedStage(NamedTuple):
     """One stage in the life of a state change, to be told.  `controller_epoch`: of the controller
     that requested it, or of a later one."""
 
@@ -107,7 +107,7 @@ def _touched(old: ClusterImage, records: Iterable[Record]) -> Iterator[Partition
                 yield PartitionKey(record.topic_id, index)
 
 
-def fields(told: StateChangeStage) -> dict[str, object]:
+def fields(told: ReachedStage) -> dict[str, object]:
     """What `sentence` says, name by name."""
     change = told.change
     return {
@@ -121,7 +121,7 @@ def fields(told: StateChangeStage) -> dict[str, object]:
     }
 
 
-def sentence(told: StateChangeStage, *, leads: bool) -> str:
+def sentence(told: ReachedStage, *, leads: bool) -> str:
     """A line of a log, in the words of the design document; here the controller requests.
 
     `leads`: whether the replica is, or is to be, the leader.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.controller.brokers.declared_listeners import declare_listeners
 from plimsoll_core.controller.brokers.decommissioning import set_leaving
 from plimsoll_core.controller.brokers.fencing import proven_dead
 from plimsoll_core.controller.brokers.heartbeat import heartbeat
@@ -35,6 +36,14 @@ from plimsoll_core.controller.partitions.named_leaders import name_leaders
 from plimsoll_core.controller.partitions.requested_elections import elect_leaders
 from plimsoll_core.controller.partitions.unclean_recovery import report
 from plimsoll_core.controller.periodic import tick
+from plimsoll_core.controller.security.acl_changes import create_acls, delete_acls
+from plimsoll_core.controller.security.declared_users import (
+    declare_authorization,
+    declare_user,
+    user_object_gone,
+)
+from plimsoll_core.controller.security.reauthorization import refused_again
+from plimsoll_core.controller.security.scram_changes import alter_scram
 from plimsoll_core.controller.take_over import activate
 from plimsoll_core.controller.topics.client_partitions import add_partitions
 from plimsoll_core.controller.topics.client_topics import create_topics, delete_topics
@@ -45,10 +54,11 @@ from plimsoll_core.controller.topics.internal_topics import ensure_internal_topi
 from plimsoll_core.errors import Refusal
 from plimsoll_core.messages import membership as members
 from plimsoll_core.messages import reassignments as moves
-from plimsoll_core.messages import rebalances
+from plimsoll_core.messages import rebalances, security
 from plimsoll_core.messages import requests as m
 from plimsoll_core.messages.elections import ElectLeaders, NameLeaders
 from plimsoll_core.messages.internal_topics import EnsureInternalTopic
+from plimsoll_core.messages.listeners import DeclareListeners
 from plimsoll_core.messages.restarts import RequestRestart, WithdrawRestart
 from plimsoll_core.messages.topic_changes import AddPartitions, AlterTopicConfigs
 
@@ -79,6 +89,13 @@ _RULES: dict[type, Callable[[DecisionContext, Any], m.Answer | Refusal]] = {
     rebalances.RebalanceObjectGone: rebalance_gone,
     moves.LimitMovement: limit,
     moves.ReportCopies: report_copies,
+    security.CreateAcls: create_acls,
+    security.DeleteAcls: delete_acls,
+    security.AlterScramCredentials: alter_scram,
+    security.DeclareAuthorization: declare_authorization,
+    security.DeclareUser: declare_user,
+    security.UserObjectGone: user_object_gone,
+    DeclareListeners: declare_listeners,
     m.SetMembers: set_members,
     members.SetLeaving: set_leaving,
     members.UnregisterBroker: unregister,
@@ -97,7 +114,7 @@ def decide(
 ) -> Decision:
     """What to commit for a request, and what to answer after that."""
     turn = DecisionContext(image=image, soft=soft, now_ms=now_ms, settings=settings)
-    answer = _RULES[type(request)](turn, request)
+    answer = refused_again(image, request) or _RULES[type(request)](turn, request)
     if isinstance(answer, Refusal):
         assert not turn.records, "a refused request changes nothing"
         return Decision(image=image, answer=refused(answer))

@@ -9,6 +9,7 @@ import msgspec
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.ids import BrokerId, LeaderEpoch
 from plimsoll_core.messages.base import Message
+from plimsoll_core.messages.security import OnBehalf
 
 
 class PartitionName(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +45,7 @@ class ElectLeaders(Message, frozen=True, kw_only=True):
     partitions: tuple[PartitionName, ...] | None = None
     needed_only: bool = False
     answered: tuple[ElectionAnswer, ...] = ()
+    behalf: OnBehalf | None = None
 
 
 class NamedLeader(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,3 +33,6 @@ class VolumeGone(Message, frozen=True, kw_only=True):
     """The claim of a released volume does not exist any more."""
 
     pvc_uid: str
+
+
+MembershipRequest = SetLeaving | SettleNewcomers | UnregisterBroker | VolumeGone

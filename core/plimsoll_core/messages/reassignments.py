@@ -13,6 +13,7 @@ import msgspec
 from plimsoll_core.cluster.model import MovePhase, ReassignmentObject
 from plimsoll_core.ids import BrokerEpoch, BrokerId, PartitionEpoch
 from plimsoll_core.messages.base import Message
+from plimsoll_core.messages.security import OnBehalf
 
 # --- for clients -------------------------------------------------------------------------------
 
@@ -46,6 +47,7 @@ class AlterReassignments(Message, frozen=True, kw_only=True):
     allow_factor_change: bool = True
     forced: bool = False
     answered: tuple[TargetAnswer, ...] = ()
+    behalf: OnBehalf | None = None
 
 
 class ReassignmentsAnswer(Message, frozen=True, kw_only=True):

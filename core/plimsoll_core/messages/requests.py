@@ -2,8 +2,9 @@
 
 The same values are `decide`'s input and, between processes, the body of a private request
 (`plimsoll_wire.control`).  No other module defines messages between broker and controller, but
-`elections`, `internal_topics`, `membership`, `reassignments`, `rebalances`, `restarts` and
-`topic_changes`, which are parts of this, and `metadata_stream`.
+`declared_topics`, `elections`, `internal_topics`, `listeners`, `membership`, `reassignments`,
+`rebalances`, `restarts`, `security` and `topic_changes`, which are parts of this, and
+`metadata_stream`.
 Every answer carries the controller's epoch; a broker that has seen a higher one ignores it.
 """
 
@@ -13,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from plimsoll_core.cluster.model import AnnouncedEndpoint, Recovery, TopicObject
+from plimsoll_core.cluster.model import AnnouncedEndpoint, Recovery
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import (
     BrokerEpoch,
@@ -25,14 +26,13 @@ from plimsoll_core.ids import (
 )
 from plimsoll_core.messages.base import Message
 from plimsoll_core.messages.broker_figures import BrokerFigures
+from plimsoll_core.messages.declared_topics import DeclareTopic as DeclareTopic
+from plimsoll_core.messages.declared_topics import DetachTopic as DetachTopic
+from plimsoll_core.messages.declared_topics import TopicObjectGone as TopicObjectGone
 from plimsoll_core.messages.elections import ElectionsAnswer, ElectLeaders, NameLeaders
 from plimsoll_core.messages.internal_topics import EnsureInternalTopic
-from plimsoll_core.messages.membership import (
-    SetLeaving,
-    SettleNewcomers,
-    UnregisterBroker,
-    VolumeGone,
-)
+from plimsoll_core.messages.listeners import DeclareListeners
+from plimsoll_core.messages.membership import MembershipRequest
 from plimsoll_core.messages.reassignments import (
     AlterReassignments,
     LimitMovement,
@@ -44,6 +44,12 @@ from plimsoll_core.messages.reassignments import (
 )
 from plimsoll_core.messages.rebalances import RebalanceRequest, RebalanceState
 from plimsoll_core.messages.restarts import RequestRestart, RestartAnswer, WithdrawRestart
+from plimsoll_core.messages.security import (
+    OnBehalf,
+    SecurityAnswer,
+    SecurityChange,
+    SecurityDeclaration,
+)
 from plimsoll_core.messages.topic_changes import TopicChange, TopicsChanged
 
 
@@ -177,6 +183,7 @@ class CreateTopics(Message, frozen=True, kw_only=True):
 
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
+    behalf: OnBehalf | None = None
 
 
 class DeleteTopics(Message, frozen=True, kw_only=True):
@@ -184,6 +191,7 @@ class DeleteTopics(Message, frozen=True, kw_only=True):
 
     names: tuple[str, ...] = ()
     ids: tuple[UUID, ...] = ()
+    behalf: OnBehalf | None = None
 
 
 Forwarded = (
@@ -193,50 +201,12 @@ Forwarded = (
     | ElectLeaders
     | AlterReassignments
     | EnsureInternalTopic
+    | SecurityChange
 )
 """What brokers ask on behalf of clients."""
 
 
 # --- what the operator itself asks -------------------------------------------------------------
-
-
-class DeclareTopic(Message, frozen=True, kw_only=True):
-    """A Topic object as it should be: create, bind, grow, reconfigure or revive the topic.
-
-    `assignment` is given for `strategy == "Explicit"` only.  Values are resolved: no defaults
-    left open.  `adopt`: the topic that nobody declares and that this object takes, by its id.
-    """
-
-    object: TopicObject
-    topic_name: str
-    partitions: int
-    replication_factor: int
-    min_isr: int
-    strategy: str = "RoundRobin"
-    assignment: tuple[tuple[BrokerId, ...], ...] | None = None
-    configs: dict[str, str] = msgspec.field(default_factory=dict)
-    deletion_policy: str = "Delete"
-    adopt: UUID | None = None
-
-
-class TopicObjectGone(Message, frozen=True, kw_only=True):
-    """An object is proven absent (never merely not seen).  Times are the API server's.
-
-    The topic becomes pending for `grace_ms`; when that has passed it is removed, but not more than
-    `removals_per_hour_max` an hour.
-    """
-
-    object: TopicObject
-    server_now_ms: int
-    grace_ms: int
-    removals_per_hour_max: int
-    acknowledged: bool = False
-
-
-class DetachTopic(Message, frozen=True, kw_only=True):
-    """The namespace may no longer declare topics here: the topic stays, without an object."""
-
-    object: TopicObject
 
 
 class SetMembers(Message, frozen=True, kw_only=True):
@@ -296,11 +266,11 @@ Request = (
     | ReassignmentObjectGone
     | RebalanceRequest
     | LimitMovement
+    | SecurityChange
+    | SecurityDeclaration
+    | DeclareListeners
     | SetMembers
-    | SetLeaving
-    | UnregisterBroker
-    | SettleNewcomers
-    | VolumeGone
+    | MembershipRequest
     | Activated
     | Tick
     | BrokerProvenDead
@@ -396,5 +366,6 @@ Answer = (
     | ReassignmentState
     | RestartAnswer
     | RebalanceState
+    | SecurityAnswer
     | Done
 )

@@ -13,6 +13,7 @@ import msgspec
 
 from plimsoll_core.ids import BrokerId, MetadataOffset
 from plimsoll_core.messages.base import Message
+from plimsoll_core.messages.security import OnBehalf
 
 ConfigOperation = Literal["Set", "Delete", "Append", "Subtract"]
 """What becomes of one config; the last two change the items of a list."""
@@ -62,6 +63,7 @@ class AlterTopicConfigs(Message, frozen=True, kw_only=True):
     validate_only: bool = False
     answered: tuple[TopicChanged, ...] = ()
     spreading: tuple[UUID, ...] = ()
+    behalf: OnBehalf | None = None
 
 
 class AddPartitions(Message, frozen=True, kw_only=True):
@@ -70,6 +72,7 @@ class AddPartitions(Message, frozen=True, kw_only=True):
     topics: tuple[TopicGrowth, ...]
     validate_only: bool = False
     answered: tuple[TopicChanged, ...] = ()
+    behalf: OnBehalf | None = None
 
 
 TopicChange = AlterTopicConfigs | AddPartitions

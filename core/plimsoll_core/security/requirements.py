@@ -1,37 +1,16 @@
 """Which right each Kafka API requires, and on what: one table, a row for every API that is served.
 
-Nothing is refused by it yet: there is no authentication, so whoever reaches a listener may do all.
-It stands here so that a handler is never written without it being said what it gives away.
-Source: Kafka's `KafkaApis` (operations and resources of KIP-11 and later).
+A broker answers no API that has no row here (`handlers.security.gate`); how what is refused is
+told, its guards say.  Source: Kafka's `KafkaApis` and `ControllerApis` (operations and resources
+of KIP-11 and later).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 
-
-class AclOperation(Enum):
-    """Kafka's words."""
-
-    READ = "Read"
-    WRITE = "Write"
-    CREATE = "Create"
-    DELETE = "Delete"
-    ALTER = "Alter"
-    DESCRIBE = "Describe"
-    DESCRIBE_CONFIGS = "DescribeConfigs"
-    ALTER_CONFIGS = "AlterConfigs"
-    IDEMPOTENT_WRITE = "IdempotentWrite"
-
-
-class AclResource(Enum):
-    """What a right is on: the one that the request names, each of them, or the cluster."""
-
-    TOPIC = "Topic"
-    GROUP = "Group"
-    CLUSTER = "Cluster"
+from plimsoll_core.security.acl import AclOperation, ResourceType
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +18,19 @@ class Requirement:
     """One right."""
 
     operation: AclOperation
-    resource: AclResource
+    resource: ResourceType
 
 
 def _topic(operation: AclOperation) -> Requirement:
-    return Requirement(operation, AclResource.TOPIC)
+    return Requirement(operation, ResourceType.TOPIC)
 
 
 def _group(operation: AclOperation) -> Requirement:
-    return Requirement(operation, AclResource.GROUP)
+    return Requirement(operation, ResourceType.GROUP)
 
 
 def _cluster(operation: AclOperation) -> Requirement:
-    return Requirement(operation, AclResource.CLUSTER)
+    return Requirement(operation, ResourceType.CLUSTER)
 
 
 _Op = AclOperation
@@ -75,15 +54,20 @@ REQUIREMENTS: Mapping[int, tuple[Requirement, ...]] = {
     14: (_group(_Op.READ),),  # SyncGroup
     15: (_group(_Op.DESCRIBE),),  # DescribeGroups
     16: (_group(_Op.DESCRIBE),),  # ListGroups: others are left out; Describe Cluster sees all
+    17: (),  # SaslHandshake
     18: (),  # ApiVersions
     19: (_topic(_Op.CREATE),),  # CreateTopics; or Create on the cluster
     20: (_topic(_Op.DELETE),),  # DeleteTopics
     21: (_topic(_Op.DELETE),),  # DeleteRecords
     22: (_cluster(_Op.IDEMPOTENT_WRITE),),  # InitProducerId; or Write on any topic
     23: (_topic(_Op.DESCRIBE),),  # OffsetForLeaderEpoch
+    29: (_cluster(_Op.DESCRIBE),),  # DescribeAcls
+    30: (_cluster(_Op.ALTER),),  # CreateAcls
+    31: (_cluster(_Op.ALTER),),  # DeleteAcls
     32: _ON_CONFIGS[_Op.DESCRIBE_CONFIGS],  # DescribeConfigs
     33: _ON_CONFIGS[_Op.ALTER_CONFIGS],  # AlterConfigs
     35: (_cluster(_Op.DESCRIBE),),  # DescribeLogDirs
+    36: (),  # SaslAuthenticate
     37: (_topic(_Op.ALTER),),  # CreatePartitions
     42: (_group(_Op.DELETE),),  # DeleteGroups
     43: (_cluster(_Op.ALTER),),  # ElectLeaders
@@ -91,6 +75,8 @@ REQUIREMENTS: Mapping[int, tuple[Requirement, ...]] = {
     45: (_cluster(_Op.ALTER),),  # AlterPartitionReassignments
     46: (_cluster(_Op.DESCRIBE),),  # ListPartitionReassignments
     47: (_group(_Op.DELETE), _topic(_Op.READ)),  # OffsetDelete
+    50: (_cluster(_Op.DESCRIBE),),  # DescribeUserScramCredentials
+    51: (_cluster(_Op.ALTER),),  # AlterUserScramCredentials
     60: (),  # DescribeCluster
     74: (_cluster(_Op.DESCRIBE_CONFIGS),),  # ListConfigResources
     75: (_topic(_Op.DESCRIBE),),  # DescribeTopicPartitions: others are left out

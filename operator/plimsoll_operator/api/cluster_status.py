@@ -106,6 +106,15 @@ class BootstrapServers(Api, frozen=True, kw_only=True):
     internal: Short
 
 
+class ListenerStatus(Api, frozen=True, kw_only=True):
+    """A declared listener: where its clients begin, and how many brokers have it open."""
+
+    name: Short
+    bootstrap_servers: Short
+    tls: bool
+    brokers: Count
+
+
 class BlockedAction(Api, frozen=True, kw_only=True):
     """A voluntary action that waits, and resumes by itself; but for GrowVolume, which is Stalled.
     `until`: what unblocks it."""
@@ -144,6 +153,19 @@ class LogClusterStatus(Api, frozen=True, kw_only=True):
     observed_generation: Count | None = None
     cluster_id: Short | None = None
     bootstrap_servers: BootstrapServers | None = None
+    listeners: (
+        Annotated[
+            tuple[ListenerStatus, ...],
+            Meta(
+                max_length=8,
+                extra_json_schema={
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["name"],
+                },
+            ),
+        ]
+        | None
+    ) = None
     versions: Versions | None = None
     brokers: BrokersStatus | None = None
     selector: Short | None = None

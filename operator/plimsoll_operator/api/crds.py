@@ -16,12 +16,14 @@ import yaml
 from plimsoll_operator.api import GROUP, VERSION
 from plimsoll_operator.api.cluster_status import LogClusterStatus
 from plimsoll_operator.api.crd_kind import READY, READY_COLUMNS, Kind, Rule, same, within_factor
+from plimsoll_operator.api.listeners import LISTENERS_RULES
 from plimsoll_operator.api.logbroker import LogBrokerSpec, LogBrokerStatus
 from plimsoll_operator.api.logcluster import LogClusterSpec
 from plimsoll_operator.api.reassignment import ReassignmentSpec, ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceSpec, RebalanceStatus
 from plimsoll_operator.api.schema import structural
 from plimsoll_operator.api.topic import TopicSpec, TopicStatus
+from plimsoll_operator.api.user_crd import USER
 from plimsoll_operator.api.verification import VerificationSpec, VerificationStatus
 
 _SIZE = "quantity({}.spec.storage.size)"
@@ -55,6 +57,7 @@ LOG_CLUSTER = Kind(
             "topics.defaults.minInSyncReplicas is more than its replicationFactor: no client could "
             "write with acks=all.",
         ),
+        *LISTENERS_RULES,
     ),
     object_rules=(
         (
@@ -265,7 +268,7 @@ LOG_BROKER = Kind(
     wide=frozenset({"Node", "Revision", "Fenced"}),
 )
 
-KINDS = (LOG_CLUSTER, TOPIC, REASSIGNMENT, REBALANCE, VERIFICATION, LOG_BROKER)
+KINDS = (LOG_CLUSTER, TOPIC, REASSIGNMENT, REBALANCE, VERIFICATION, LOG_BROKER, USER)
 
 
 def spec_schema(kind: Kind) -> dict[str, Any]:

@@ -22,6 +22,8 @@ LOG_PART = "internal.plimsoll.dev/part"
 """On an object of a snapshot: whether it is an index or a chunk."""
 VERIFICATION = "plimsoll.dev/verification"
 PURPOSE = "plimsoll.dev/purpose"
+USER_LOGIN = "plimsoll.dev/user"
+"""No label: the type of the Secret of a User."""
 REVISION = "plimsoll.dev/revision"
 """On a broker's pod template: what it is, so that a pod says what it runs."""
 RESTART = "plimsoll.dev/restart"
@@ -64,6 +66,9 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """An annotation that `kubectl apply` leaves: the whole object again."""
 VOLUME_PROTECTION = "kubernetes.io/pvc-protection"
 """A finalizer: a volume claim stays while a pod uses it."""
+
+TLS_SECRET = "plimsoll.dev/tls"
+"""The type of the Secrets that hold certificates."""
 
 KAFKA_PORT = 9092
 REPLICATION_PORT = 9091
@@ -127,6 +132,21 @@ def bootstrap_service(cluster: str) -> str:
     return f"{cluster}-bootstrap"
 
 
+def broker_tls(cluster: str, broker_id: int) -> str:
+    """The Secret of a broker's certificates and keys."""
+    return f"{broker(cluster, broker_id)}-tls"
+
+
+def listener_authority(cluster_id: UUID) -> str:
+    """The Secret, in the operator's namespace, of the authority that signs listeners'."""
+    return f"plimsoll-{short_id(cluster_id)}-listener-ca"
+
+
+def listener_authority_map(cluster: str) -> str:
+    """The ConfigMap that shows clients what to trust."""
+    return f"{cluster}-listener-ca"
+
+
 def config_map(cluster: str, content: str) -> str:
     return f"{cluster}-broker-config-{content}"
 
@@ -149,5 +169,5 @@ def broker_pod(cluster: str, broker_id: int) -> str:
     return f"{broker(cluster, broker_id)}-0"
 
 
-def bootstrap_address(cluster: str, namespace: str) -> str:
-    return f"{bootstrap_service(cluster)}.{namespace}.svc:{KAFKA_PORT}"
+def bootstrap_address(cluster: str, namespace: str, port: int = KAFKA_PORT) -> str:
+    return f"{bootstrap_service(cluster)}.{namespace}.svc:{port}"

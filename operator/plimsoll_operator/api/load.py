@@ -22,17 +22,21 @@ from plimsoll_operator.api.reassignment import Reassignment
 from plimsoll_operator.api.rebalance import Rebalance
 from plimsoll_operator.api.schema import structural, unknown_fields
 from plimsoll_operator.api.topic import Topic
+from plimsoll_operator.api.user import User
 from plimsoll_operator.api.verification import Verification
 
-Resource = LogCluster | Topic | Reassignment | Rebalance | Verification
-R = TypeVar("R", bound=LogCluster | Topic | Reassignment | Rebalance | Verification | LogBroker)
+Resource = LogCluster | Topic | Reassignment | Rebalance | Verification | User
+R = TypeVar(
+    "R", bound=LogCluster | Topic | Reassignment | Rebalance | Verification | User | LogBroker
+)
 
-MODELS: dict[str, type[LogCluster | Topic | Reassignment | Rebalance | Verification]] = {
+MODELS: dict[str, type[LogCluster | Topic | Reassignment | Rebalance | Verification | User]] = {
     "LogCluster": LogCluster,
     "Topic": Topic,
     "Reassignment": Reassignment,
     "Rebalance": Rebalance,
     "Verification": Verification,
+    "User": User,
 }
 
 

@@ -8,7 +8,9 @@ import msgspec
 from msgspec import Meta
 
 from plimsoll_operator.api import labels
+from plimsoll_operator.api.authorization import DeclaredAuthorization
 from plimsoll_operator.api.cluster_topics import Topics
+from plimsoll_operator.api.listeners import DeclaredListener, Listeners
 from plimsoll_operator.api.maintenance import Maintenance
 from plimsoll_operator.api.meta import (
     Api,
@@ -283,6 +285,8 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
     brokers: Brokers | None = None
     storage: Storage
     racks: Racks | None = None
+    listeners: Listeners | None = None
+    authorization: DeclaredAuthorization | None = None
     topics: Topics | None = None
     config: Config | None = None
     movement: Movement | None = None
@@ -355,6 +359,11 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the volume of a removed broker goes with it."""
         retention = self.spec.storage.retention
         return retention is not None and retention.when_scaled == "Delete"
+
+    @property
+    def listeners(self) -> tuple[DeclaredListener, ...]:
+        """Those that are declared; none: the one plaintext listener."""
+        return self.spec.listeners or ()
 
     @property
     def auto_rebalance(self) -> AutoRebalance:

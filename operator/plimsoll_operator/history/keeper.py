@@ -3,7 +3,7 @@
 A commit only appends to a bounded queue here.  A task of the term makes rows of it and stores them
 within `FLUSH_S`; before a snapshot gives up a part of the log, what that part says is stored.  What
 a term did not get to store is made again by the next one, of the log.  A failure of the archive, or
-a bug in this room, costs rows and never a commit: it is logged, counted, and tried again.
+a bug in this room, costs rows and never a commit: it is logged, and a store is tried again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A record's cause in one of a few words, and whether the change was planned.  Pure.
+"""Why a partition changed, in one of a few words, and whether that was planned.  Pure.
 
-The words are those of the metrics of ISR shrinks and leader changes: `restart` (nothing committed
-asked for it), `roll` (a granted restart), `reassign`, `lag`, `fenced`, `disk`, `preferred`,
-`returned`, `unclean`, `unknown`; and `caught-up` for a replica that joined an ISR.
+The words of the metrics: `isr_shrinks.ShrinkCause` for who left, `commit_effects.LeaderChange` for
+another leader although nobody left; and `caught-up` for a replica that joined an ISR.  An eviction
+is in no record: it counts here as the restart or the fencing that it brought.
 """
 
 from __future__ import annotations
@@ -10,25 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from plimsoll_core.cluster.isr_shrinks import (
+    PLANNED,
+    ShrinkCause,
+    cause_of_record,
+    covered_by,
+)
 from plimsoll_core.cluster.model import ClusterImage, Partition
 from plimsoll_core.ids import BrokerId
+from plimsoll_operator.status.commit_effects import elected_anew
 
-UNKNOWN = "unknown"
-PROPOSED = ("lag", "caught-up")
+CAUGHT_UP = "caught-up"
+PROPOSED = (ShrinkCause.LAG.value, CAUGHT_UP)
 """What leaders ask for, by proposing another ISR."""
-_PREFIXES = (
-    ("recovery", "unclean"),
-    ("leadership goes back", "preferred"),
-    ("elected after", "returned"),
-    ("fenced", "fenced"),
-    ("metadata it does not understand", "fenced"),
-    ("shutdown", "restart"),
-    ("registration", "restart"),
-    ("isrshrinklag", "lag"),
-    ("isrexpand", "caught-up"),
-    ("storage", "disk"),
-    ("reassignment", "reassign"),
-)
 
 
 class CommitImages(NamedTuple):
@@ -46,33 +40,25 @@ class Why(NamedTuple):
 
 
 def why(
-    images: CommitImages,
-    partition: Partition | None,
-    gone: Iterable[BrokerId],
-    cause: str,
+    images: CommitImages, partition: Partition | None, gone: Iterable[BrokerId], cause: str
 ) -> Why:
     """`gone`: who left the ISR, or led and leads no more."""
     told = word_of(cause)
-    if partition is None or told in ("unclean", "preferred", "returned"):
+    if partition is None or elected_anew(cause) is not None:
         return Why(told, planned=False)
     covered = [_covered(images, partition, broker) for broker in gone]
     if not covered or None in covered:
         return Why(told, planned=False)
-    return Why(covered[0] or told, planned=True)
+    return Why(covered[0].value if covered[0] else told, planned=set(covered) <= PLANNED)
 
 
 def word_of(cause: str) -> str:
     """By the record's own words alone."""
-    text = cause.lower()
-    return next((word for prefix, word in _PREFIXES if text.startswith(prefix)), UNKNOWN)
+    if cause.lower().startswith("isrexpand"):
+        return CAUGHT_UP
+    word: str = (elected_anew(cause) or cause_of_record(cause)).value
+    return word
 
 
-def _covered(images: CommitImages, partition: Partition, broker: BrokerId) -> str | None:
-    """What is committed of this broker, or of this partition, that covers its leaving."""
-    for image in images:
-        if broker in image.grants:
-            return "roll"
-        removed = bool(image.members) and broker not in image.members
-        if removed or broker in image.leaving or broker not in partition.target:
-            return "reassign"
-    return None
+def _covered(images: CommitImages, partition: Partition, broker: BrokerId) -> ShrinkCause | None:
+    return covered_by(images.old, partition, broker) or covered_by(images.new, partition, broker)

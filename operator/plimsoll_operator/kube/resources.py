@@ -46,9 +46,11 @@ TOPICS = _user("Topic", "topics")
 REASSIGNMENTS = _user("Reassignment", "reassignments")
 REBALANCES = _user("Rebalance", "rebalances")
 VERIFICATIONS = _user("Verification", "verifications")
+USERS = _user("User", "users")
 LOG_BROKERS = _user("LogBroker", "logbrokers")
 PODS = _core("Pod", "pods")
 CONFIG_MAPS = _core("ConfigMap", "configmaps")
+SECRETS = _core("Secret", "secrets")
 SERVICES = _core("Service", "services")
 SERVICE_ACCOUNTS = _core("ServiceAccount", "serviceaccounts")
 VOLUME_CLAIMS = _core("PersistentVolumeClaim", "persistentvolumeclaims")
@@ -118,7 +120,7 @@ METADATA_SNAPSHOTS = Kind(
     api_version=f"internal.{GROUP}/{VERSION}", kind="MetadataSnapshot", plural="metadatasnapshots"
 )
 
-USER_KINDS = (LOG_CLUSTERS, TOPICS, REASSIGNMENTS, REBALANCES, VERIFICATIONS)
+USER_KINDS = (LOG_CLUSTERS, TOPICS, REASSIGNMENTS, REBALANCES, VERIFICATIONS, USERS)
 """What users apply."""
 WATCHED_KINDS = (*USER_KINDS, LOG_BROKERS)
 """What the operator follows: what users apply, and what it makes beside that for them to read."""

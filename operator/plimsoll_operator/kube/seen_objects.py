@@ -24,12 +24,15 @@ from plimsoll_operator.api.meta import Condition, ObjectMeta
 from plimsoll_operator.api.reassignment import Reassignment
 from plimsoll_operator.api.rebalance import Rebalance
 from plimsoll_operator.api.topic import Topic
+from plimsoll_operator.api.user import User
 from plimsoll_operator.api.verification import Verification
 from plimsoll_operator.kube.port import Object
 
 logger = logging.getLogger("plimsoll.objects")
 
-R = TypeVar("R", bound=LogCluster | Topic | Reassignment | Rebalance | Verification | LogBroker)
+R = TypeVar(
+    "R", bound=LogCluster | Topic | Reassignment | Rebalance | Verification | User | LogBroker
+)
 Key = tuple[str, str]
 """Namespace and name."""
 INVALID_SPEC = "InvalidSpec"
@@ -157,6 +160,7 @@ class Objects:
         self.reassignments = Shelf(Reassignment)
         self.rebalances = Shelf(Rebalance)
         self.verifications = Shelf(Verification)
+        self.users = Shelf(User)
         self.log_brokers = Shelf(LogBroker)
 
 

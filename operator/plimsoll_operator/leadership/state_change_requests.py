@@ -13,8 +13,8 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.records import Record
 from plimsoll_core.cluster.state_changes import (
     REQUESTED,
+    ReachedStage,
     StateChange,
-    StateChangeStage,
     fields,
     requested,
     sentence,
@@ -45,6 +45,6 @@ class StateChangeRequests:
     def _tell(self, old: ClusterImage, new: ClusterImage, change: StateChange) -> None:
         topic = new.topics.get(change.key.topic_id) or old.topics.get(change.key.topic_id)
         name = str(change.key.topic_id) if topic is None else topic.name
-        told = StateChangeStage(REQUESTED, change, name, new.controller_epoch)
+        told = ReachedStage(REQUESTED, change, name, new.controller_epoch)
         more = {"namespace": self._key[0], "cluster": self._key[1]}
         self._lines.write(sentence(told, leads=False), fields(told) | more)

@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
@@ -27,10 +26,13 @@ from plimsoll_operator.local.background_tasks import BackgroundTasks
 from plimsoll_operator.local.broker_processes import BrokerProcess
 from plimsoll_operator.local.kept_objects import NODE
 from plimsoll_operator.local.layout import LOOPBACK, DirectoryLayout, Ports, taken
+from plimsoll_operator.local.mounted_secrets import mount
 from plimsoll_operator.manifests.configmap import FILE
+from plimsoll_operator.manifests.listener_secrets import data_of
 from plimsoll_operator.metalog.directory_files import write_whole
 
 PROBE_S = 2.0
+MOUNT_S = 1.0
 PROBE_STARTING_S = 0.25
 PROBE_S_MAX = 1.0
 NO_CONFIG = ("CreateContainerConfigError", "its ConfigMap is not there")
@@ -59,7 +61,7 @@ class BrokerPods:
         """`ports`: of a broker, picked when it is first asked for."""
         self.on_change: Callable[[], None] = lambda: None
         self.on_failure: Callable[[BaseException], None] = lambda _: None
-        self._server = server
+        self.server = server
         self._layout = layout
         self._ports = ports
         self._restart = restart
@@ -89,6 +91,7 @@ class BrokerPods:
         self._pods[pod["metadata"]["uid"]] = running
         running.task.add_done_callback(lambda _: self._changed())
         self._helpers.spawn(self._probe_forever(running))
+        self._helpers.spawn(self._mount_forever(pod, running))
 
     def stop(self, pod: Object, grace_seconds: int) -> None:
         running = self._pods.get(pod["metadata"]["uid"])
@@ -164,13 +167,26 @@ class BrokerPods:
         meta = pod["metadata"]
         volumes = pod["spec"].get("volumes") or ()
         names = [volume["configMap"]["name"] for volume in volumes if volume.get("configMap")]
-        stored = found(self._server, resources.CONFIG_MAPS, meta["namespace"], names[0])
+        stored = found(self.server, resources.CONFIG_MAPS, meta["namespace"], names[0])
         if stored is None:
             return None
         broker_id = int(meta["labels"][labels.BROKER_ID])
-        return local_config(
-            stored.body["data"][FILE], pod, self._layout.data(broker_id), self._ports(broker_id)
-        )
+        return local_config(stored.body["data"][FILE], pod, self._layout, self._ports(broker_id))
+
+    async def _mount_forever(self, pod: Object, running: _Running) -> None:
+        """What a kubelet keeps showing of the pod's Secret, until the pod has ended."""
+        broker_id = running.process.broker_id
+        names = [
+            volume["secret"]["secretName"]
+            for volume in pod["spec"].get("volumes") or ()
+            if volume.get("secret")
+        ]
+        while names and not running.task.done():
+            stored = found(self.server, resources.SECRETS, pod["metadata"]["namespace"], names[0])
+            if stored is not None:
+                version = stored.body["metadata"]["resourceVersion"]
+                mount(self._layout.broker_pki(broker_id), version, data_of(stored.body))
+            await asyncio.sleep(MOUNT_S)
 
     async def _probe_forever(self, running: _Running) -> None:
         """What a kubelet's readiness probe finds, until the pod has ended."""
@@ -191,16 +207,20 @@ class BrokerPods:
         self.on_change()
 
 
-def local_config(text: str, pod: Object, data: Path, ports: Ports) -> bytes:
-    """What a pod's ConfigMap says, for a process that has `data` and `ports` of this machine."""
+def local_config(text: str, pod: Object, layout: DirectoryLayout, ports: Ports) -> bytes:
+    """What a pod's ConfigMap says, for a process that has a directory and `ports` of this machine.
+
+    Several brokers have one address here: each adds its number to the port of a declared listener.
+    """
     meta = pod["metadata"]
+    broker_id = int(meta["labels"][labels.BROKER_ID])
     config = json.loads(text)
     config.pop("health", None)  # served where metrics are
     # Development is where producers come before topics, unless the LogCluster says otherwise.
     config.setdefault("configs", {}).setdefault(AUTO_CREATE, "true")
     config |= {
-        "broker_id": int(meta["labels"][labels.BROKER_ID]),
-        "data_dir": str(data),
+        "broker_id": broker_id,
+        "data_dir": str(layout.data(broker_id)),
         "listen": {"host": LOOPBACK, "port": ports.kafka},
         "advertised": {"host": LOOPBACK, "port": ports.kafka},
         "replication": {"host": LOOPBACK, "port": ports.replication},
@@ -208,6 +228,8 @@ def local_config(text: str, pod: Object, data: Path, ports: Ports) -> bytes:
         "pod_uid": meta["uid"],
         "revision": (meta.get("annotations") or {}).get(labels.REVISION, ""),
     }
+    if "certificates" in config:  # not of release 0.1
+        config |= {"certificates": str(layout.broker_pki(broker_id)), "port_shift": broker_id}
     return msgspec.json.format(msgspec.json.encode(config))
 
 

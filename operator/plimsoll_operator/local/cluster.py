@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.controller.brokers.membership import next_members
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.release import RELEASE
@@ -26,7 +27,7 @@ from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.memory.transport import MemoryTransport
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.leadership.process_parts import Parts
-from plimsoll_operator.local import earlier_run
+from plimsoll_operator.local import earlier_run, shown_listeners
 from plimsoll_operator.local.api_endpoint import ApiEndpoint
 from plimsoll_operator.local.background_tasks import BackgroundTasks
 from plimsoll_operator.local.broker_pods import BrokerPods
@@ -78,6 +79,10 @@ class LocalReady:
     api: str
     metrics: dict[str, str]
     pids: dict[str, int]
+    listeners: dict[str, str]
+    """Addresses by declared listener; none: clients have `bootstrap` alone."""
+    authority: str
+    """The file of what clients of listeners with TLS trust; empty: none was made."""
 
 
 class OtherCluster(DirectoryLog):
@@ -122,9 +127,9 @@ class LocalCluster:
         brokers = BrokerPods(
             objects.server, self._layout, self._ports, restart=self._wishes.restart
         )
-        pods = LocalPods(brokers, self._drivers(objects))
-        machine = Machine(objects.server, pods, self.fail)
         parts = self._parts(objects)
+        pods = LocalPods(brokers, self._drivers(objects, parts))
+        machine = Machine(objects.server, pods, self.fail)
         parts.metrics.watch(parts)
         loop_watch = LoopWatch()
         parts.metrics.watch_loop(loop_watch.holds)
@@ -144,7 +149,7 @@ class LocalCluster:
                 await self._serve(api)
                 objects.save()
                 self._tasks.spawn(objects.save_forever(), "objects")
-                when_ready(self._ready(members, api.url, brokers))
+                when_ready(self._ready(members, api.url, brokers, parts))
                 await self._until_stop(self._stop_wanted.wait())
         finally:
             loop_watch.stop()
@@ -182,14 +187,15 @@ class LocalCluster:
     def _check_ports(self, members: Iterable[BrokerId]) -> None:
         """Raises CannotRun."""
         present = list(map(int, members)) or list(self._planned.brokers)
-        if why := taken({broker_id: self._ports(broker_id) for broker_id in present}):
+        listeners = tuple(one.port for one in self._wishes.documents.cluster.listeners)
+        if why := taken({broker_id: self._ports(broker_id) for broker_id in present}, listeners):
             raise CannotRun(why)
 
-    def _drivers(self, objects: LocalObjects) -> DriverPods:
+    def _drivers(self, objects: LocalObjects, parts: Parts) -> DriverPods:
         """Clients begin with any of the brokers: all that there are, when a driver starts."""
 
         def bootstrap() -> str:
-            return _addresses(self._planned.brokers.values())
+            return self._bootstrap(parts, map(BrokerId, self._planned.brokers))
 
         api = f"http://{LOOPBACK}:{self._planned.api_port}"
         return DriverPods(objects.server, self._layout, bootstrap=bootstrap, api=api)
@@ -202,6 +208,7 @@ class LocalCluster:
                 identity=f"local-{os.getpid()}",
                 broker_image=f"plimsoll-broker:{RELEASE}",
                 controllers=(f"{LOOPBACK}:{port}",),
+                server_names=(LOOPBACK, "localhost"),
                 spark_image=f"plimsoll-spark:{RELEASE}",
                 no_driver=why_no_driver(os.environ),
                 driver_output=f"the newest {self._layout.pod_log('{job}-*')}",
@@ -249,15 +256,33 @@ class LocalCluster:
             f" cluster's {whose} port, is taken."
         )
 
-    def _ready(self, members: tuple[BrokerId, ...], api: str, brokers: BrokerPods) -> LocalReady:
+    def _listeners(self, parts: Parts) -> tuple[Listener, ...]:
+        """Those that are committed."""
+        led = parts.leaders.get(self._wishes.documents.cluster.key)
+        return () if led is None else led.controller.image.listeners
+
+    def _bootstrap(self, parts: Parts, broker_ids: Iterable[BrokerId]) -> str:
+        present = tuple(broker_ids)
+        implicit = _addresses(self._ports(int(broker_id)) for broker_id in present)
+        return shown_listeners.bootstrap(self._listeners(parts), present, implicit)
+
+    def _ready(
+        self, members: tuple[BrokerId, ...], api: str, brokers: BrokerPods, parts: Parts
+    ) -> LocalReady:
         ports = {str(b): self._ports(int(b)).metrics for b in members}
         served = {broker: f"http://{LOOPBACK}:{port}/metrics" for broker, port in ports.items()}
+        key = self._wishes.documents.cluster.key
         return LocalReady(
-            bootstrap=_addresses(self._ports(int(broker_id)) for broker_id in members),
+            bootstrap=self._bootstrap(parts, members),
             controller=f"{LOOPBACK}:{self._planned.controller_port}",
             api=api,
             metrics={**served, "controller": f"{api}/metrics"},
             pids=brokers.pids,
+            listeners={
+                listener.name: shown_listeners.addresses(listener, members)
+                for listener in self._listeners(parts)
+            },
+            authority=shown_listeners.show_authority(brokers.server, key, self._layout),
         )
 
     # --- tasks ------------------------------------------------------------------------------------

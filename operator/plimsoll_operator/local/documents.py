@@ -27,11 +27,14 @@ from plimsoll_operator.api.meta import ClusterRef, LocalClusterRef, ObjectMeta
 from plimsoll_operator.api.reassignment import Reassignment
 from plimsoll_operator.api.rebalance import Rebalance
 from plimsoll_operator.api.topic import Topic
+from plimsoll_operator.api.user import User
 from plimsoll_operator.api.verification import Verification
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import USER_KINDS, Kind
 
 _OBJECTS = UUID("5b1f7a3e-2f5c-4a3e-9a0c-61d2a5c1c0de")
+Other = Topic | Reassignment | Rebalance | Verification | User
+"""What is of a LogCluster."""
 KIND_OF: dict[str, Kind] = {kind.kind: kind for kind in USER_KINDS}
 
 
@@ -40,7 +43,7 @@ class Documents:
     """What the files ask for."""
 
     cluster: LogCluster
-    others: tuple[Topic | Reassignment | Rebalance | Verification, ...]
+    others: tuple[Other, ...]
     """In the order in which they are applied."""
 
 
@@ -62,7 +65,7 @@ def gather(resources: Sequence[Resource], brokers: int | None) -> Documents | Re
     if brokers is not None:
         wanted = replace(cluster.spec.brokers or Brokers(), count=brokers)
         cluster = replace(cluster, spec=replace(cluster.spec, brokers=wanted))
-    order = (Topic, Reassignment, Rebalance, Verification)
+    order = (Topic, Reassignment, Rebalance, Verification, User)
     others.sort(key=lambda found: order.index(type(found)))
     return Documents(cluster=cluster, others=tuple(others))
 
@@ -111,9 +114,7 @@ def _default_cluster(topics: Sequence[Topic]) -> LogCluster:
     )
 
 
-def _adopted(
-    found: Topic | Reassignment | Rebalance | Verification, cluster: LogCluster
-) -> Topic | Reassignment | Rebalance | Verification:
+def _adopted(found: Other, cluster: LogCluster) -> Other:
     """Nobody said whose objects these are: the default cluster takes them all."""
     namespace, name = cluster.key
     if isinstance(found, Topic):
@@ -125,8 +126,8 @@ def _adopted(
 
 
 def _with_uid(
-    found: Topic | Reassignment | Rebalance | Verification,
-) -> Topic | Reassignment | Rebalance | Verification:
+    found: Other,
+) -> Other:
     """A file has no uid: an object is told from another by its name, and one that asks for
     something once also by what it asks for."""
     if found.metadata.uid:
@@ -138,5 +139,7 @@ def _with_uid(
         words.append(f"{found.spec.mode} {sorted(found.spec.brokers or ())}")
     elif isinstance(found, Verification):
         words += ["Verification", msgspec.json.encode(found.spec).decode()]
+    elif isinstance(found, User):
+        words.append("User")
     uid = str(uuid5(_OBJECTS, "/".join(words)))
     return replace(found, metadata=replace(found.metadata, uid=uid))

@@ -30,6 +30,7 @@ from plimsoll_operator.kube.port import HttpRequest, Object
 from plimsoll_operator.kube.resources import Kind
 from plimsoll_operator.local.documents import KIND_OF, manifest
 from plimsoll_operator.local.layout import BadDirectory, DirectoryLayout
+from plimsoll_operator.local.user_files import UserFiles
 from plimsoll_operator.metalog.directory_files import write_whole
 from plimsoll_operator.process_clocks import wall_ms
 from plimsoll_process.waits import set_within
@@ -81,6 +82,7 @@ class LocalObjects:
         self.server.seed(resources.NODES, {"metadata": {"name": NODE}})
         self.ensure_namespace("default")
         self.server.store.observers.append(self._observe)
+        self.server.store.observers.append(UserFiles(layout.users).observe)
 
     def _new_uid(self) -> str:
         uid, self._next_uid = self._next_uid, ""
@@ -201,7 +203,7 @@ class LocalObjects:
     def _write(self, content: bytes) -> bool:
         """Whether it was written."""
         try:
-            write_whole(self.layout.objects, content)
+            write_whole(self.layout.objects, content, private=True)
         except OSError as error:
             logger.warning("%s cannot be written: %s", self.layout.objects, error)
             return False

@@ -79,9 +79,28 @@ class DirectoryLayout:
         return self.logs / f"{name}.log"
 
     @property
+    def pki(self) -> Path:
+        """Certificates and keys; readable by nobody else."""
+        return self.root / "pki"
+
+    def broker_pki(self, broker_id: int) -> Path:
+        """What a broker's listeners show."""
+        return self.pki / f"broker-{broker_id}"
+
+    @property
+    def listener_authority(self) -> Path:
+        """What clients of listeners with TLS trust."""
+        return self.pki / "listener-ca.crt"
+
+    @property
     def objects(self) -> Path:
-        """What the API server in memory holds, as of the last change."""
+        """What the API server in memory holds, as of the last change: Secrets, too."""
         return self.root / "objects.json"
+
+    @property
+    def users(self) -> Path:
+        """A directory for each user, with its login."""
+        return self.root / "users"
 
     @property
     def kubeconfig(self) -> Path:
@@ -171,10 +190,13 @@ def next_port(brokers: Mapping[int, Ports], first: int | None) -> int | None:
     return next(port for port in range(first, PORT_MAX + 1) if port not in used)
 
 
-def taken(brokers: Mapping[int, Ports]) -> str:
-    """A sentence about a port that another process listens on; empty when there is none."""
+def taken(brokers: Mapping[int, Ports], listeners: tuple[int, ...] = ()) -> str:
+    """A sentence about a port that another process listens on; empty when there is none.
+    `listeners`: ports of declared ones, to which each broker adds its number."""
     for broker_id, ports in sorted(brokers.items()):
-        for port in (ports.kafka, ports.replication, ports.metrics):
+        declared = [port + broker_id for port in listeners]
+        own = [*declared, ports.replication, ports.metrics]
+        for port in own if declared else (ports.kafka, *own):
             with socket.socket() as tried:
                 tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:

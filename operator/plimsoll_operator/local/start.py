@@ -13,12 +13,14 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from plimsoll_core.cluster.listener_peers import endpoint
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.controller.brokers.membership import next_members
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Done, Refused, SetMembers
 from plimsoll_operator.api.cluster_ids import cluster_id as cluster_id_of
+from plimsoll_operator.api.listeners import committed
 from plimsoll_operator.api.load import Resource, Unreadable, from_object
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
@@ -34,6 +36,7 @@ from plimsoll_operator.local.broker_pods import BrokerPods
 from plimsoll_operator.local.documents import KIND_OF, Documents, local_cluster
 from plimsoll_operator.local.kept_objects import LocalObjects, NotApplied
 from plimsoll_operator.local.undeclared_objects import drop_undeclared
+from plimsoll_operator.reconcile.stall_causes import StallSource
 from plimsoll_operator.reconcile.topic.leaders_to_elect import named_leaders
 from plimsoll_operator.status.status_writer import Target
 
@@ -110,6 +113,7 @@ class Start:
                 controller = (await self._led()).controller
                 await self._members(controller)
                 await self._all_unfenced()
+                await self._listeners_open()
                 await self._settled()
                 await self._apply()
                 return controller.image.members
@@ -168,6 +172,21 @@ class Start:
                 and brokers[b].broker_epoch != earlier_epochs.get(b)
                 for b in image.members
             ):
+                return
+            await self._look_again()
+
+    async def _listeners_open(self) -> None:
+        """Every declared listener, on every broker that takes part."""
+        wanted = committed(self._documents.cluster.listeners)
+        while wanted and self._is_edited:
+            leader = await self._led()
+            cause = leader.term.stall_causes.get(StallSource.LISTENERS)
+            if cause is not None:
+                raise CannotRun(cause.message)
+            image = leader.controller.image
+            brokers = [b for b in image.brokers.values() if b.active and b.id in image.members]
+            opened = (endpoint(broker, one.name) for broker in brokers for one in wanted)
+            if image.listeners == wanted and None not in set(opened):
                 return
             await self._look_again()
 

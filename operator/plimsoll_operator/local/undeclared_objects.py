@@ -1,7 +1,7 @@
 """Drops what files declared at an earlier start, and do not now, when a local cluster starts.
 
-Called by `start`.  Another LogCluster goes, and each Reassignment, Rebalance or Verification that
-is in no file any more; topics stay, and so does what others applied.
+Called by `start`.  Another LogCluster goes, and each Reassignment, Rebalance, Verification or User
+that is in no file any more; topics stay, and so does what others applied.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def drop_undeclared(objects: LocalObjects, documents: Documents) -> None:
     for stored in list(objects.of_files(resources.LOG_CLUSTERS)):
         if stored.key != documents.cluster.key:
             objects.drop(stored)
-    for kind in resources.RUN_ONCE:
+    for kind in (*resources.RUN_ONCE, resources.USERS):
         for stored in list(objects.of_files(kind)):
             if (kind, stored.metadata["uid"]) not in declared:
                 objects.drop(stored)

@@ -15,6 +15,7 @@ from plimsoll_operator.api.broker_configs import broker_configs_of
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.manifests import release_0_1
 from plimsoll_operator.manifests.digest import digest
+from plimsoll_operator.manifests.listener_secrets import DIRECTORY as TLS_DIRECTORY
 from plimsoll_operator.manifests.manifest_context import Context, once_for_a_context
 
 FILE = "broker.json"
@@ -45,6 +46,7 @@ def _text(context: Context) -> str:
         "controllers": list(context.controllers),
         "metrics": {"host": "0.0.0.0", "port": labels.METRICS_PORT},
         "health": {"host": "0.0.0.0", "port": labels.HEALTH_PORT},
+        "certificates": TLS_DIRECTORY,
         "configs": _configs(context),
     }
     if context.cluster.on_controller_loss != "KeepServing":

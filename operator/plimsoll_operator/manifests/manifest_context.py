@@ -21,6 +21,7 @@ class Context:
     host:port addresses; a name stands for all its addresses.  `metrics_from`: NetworkPolicy peers
     that may read metrics, none: all.  `image_pull_secrets`: names of Secrets in the LogCluster's
     namespace.  `set_user`: whether pods state the user and the groups that they run as.
+    `server_names`: by which clients reach brokers besides those of the cluster's Services.
     """
 
     cluster: LogCluster
@@ -32,6 +33,7 @@ class Context:
     set_user: bool = True
     controllers: tuple[str, ...]
     operator_namespace: str = ""
+    server_names: tuple[str, ...] = ()
     metrics_from: tuple[Manifest, ...] = ()
     # What was made from this context before, by what makes it (`once_for_a_context`).
     made: dict[Callable[[Context], str], str] = field(

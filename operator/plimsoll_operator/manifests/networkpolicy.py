@@ -9,7 +9,9 @@ server.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.manifests.manifest_context import Context
@@ -20,8 +22,9 @@ DNS_PORTS = tuple(
 )
 
 
-def network_policy(context: Context) -> Manifest:
+def network_policy(context: Context, listeners: tuple[Listener, ...] = ()) -> Manifest:
     """The brokers'."""
+    ports = [listener.port for listener in listeners] or [labels.KAFKA_PORT]
     own = {"podSelector": {"matchLabels": labels.selector(context.name)}}
     operator = _operator(context.operator_namespace)
     metrics: Manifest = {"ports": [_tcp(labels.METRICS_PORT)]}
@@ -29,7 +32,7 @@ def network_policy(context: Context) -> Manifest:
         metrics["from"] = list(context.metrics_from)
     ingress = [
         # Clients, and the kubelet.
-        {"ports": [_tcp(labels.KAFKA_PORT), _tcp(labels.HEALTH_PORT)]},
+        {"ports": [_tcp(port) for port in (*ports, labels.HEALTH_PORT)]},
         metrics,
         {"from": [own, operator], "ports": [_tcp(labels.REPLICATION_PORT)]},
     ]
@@ -52,12 +55,19 @@ def network_policy(context: Context) -> Manifest:
     }
 
 
+class DriverPorts(NamedTuple):
+    """Where a driver goes: to brokers, to the API server."""
+
+    kafka: int
+    api_server: Sequence[int]
+
+
 def driver_policy(
     metadata: Manifest,
     selector: dict[str, str],
     cluster_namespace: str,
     cluster_name: str,
-    api_server_ports: Sequence[int],
+    ports: DriverPorts,
 ) -> Manifest:
     """A Verification's driver: it writes to the cluster's brokers and reports to the API server."""
     brokers = {
@@ -74,8 +84,8 @@ def driver_policy(
             "ingress": [],
             "egress": [
                 {"ports": list(DNS_PORTS)},
-                {"to": [brokers], "ports": [_tcp(labels.KAFKA_PORT)]},
-                {"ports": [_tcp(port) for port in api_server_ports]},
+                {"to": [brokers], "ports": [_tcp(ports.kafka)]},
+                {"ports": [_tcp(port) for port in ports.api_server]},
             ],
         },
     }

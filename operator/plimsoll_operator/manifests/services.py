@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.manifests.manifest_context import Context
@@ -15,7 +16,22 @@ _METRICS = {
 }
 
 
-def brokers_service(context: Context) -> Manifest:
+def _of_clients(listeners: tuple[Listener, ...]) -> list[Manifest]:
+    """One for each declared listener, by its number: pods' templates know none of them."""
+    if not listeners:
+        return [_KAFKA]
+    return [
+        {
+            "name": f"kafka-{listener.name}",
+            "port": listener.port,
+            "targetPort": listener.port,
+            "protocol": "TCP",
+        }
+        for listener in listeners
+    ]
+
+
+def brokers_service(context: Context, listeners: tuple[Listener, ...] = ()) -> Manifest:
     """Headless; brokers that are not ready have a name too, so that they find each other."""
     return {
         "apiVersion": "v1",
@@ -25,12 +41,12 @@ def brokers_service(context: Context) -> Manifest:
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": labels.selector(context.name),
-            "ports": [_KAFKA, _METRICS],
+            "ports": [*_of_clients(listeners), _METRICS],
         },
     }
 
 
-def bootstrap_service(context: Context) -> Manifest:
+def bootstrap_service(context: Context, listeners: tuple[Listener, ...] = ()) -> Manifest:
     """Where clients start: any ready broker tells them the rest."""
     return {
         "apiVersion": "v1",
@@ -39,6 +55,6 @@ def bootstrap_service(context: Context) -> Manifest:
         "spec": {
             "type": "ClusterIP",
             "selector": labels.selector(context.name),
-            "ports": [_KAFKA],
+            "ports": _of_clients(listeners),
         },
     }

@@ -17,6 +17,7 @@ from plimsoll_operator.api.logcluster import Brokers, PodTemplate
 from plimsoll_operator.manifests import release_0_1
 from plimsoll_operator.manifests.configmap import DATA, DIRECTORY, FILE, config_map_name
 from plimsoll_operator.manifests.digest import digest
+from plimsoll_operator.manifests.listener_secrets import DIRECTORY as TLS_DIRECTORY
 from plimsoll_operator.manifests.manifest_context import Context, once_for_a_context
 from plimsoll_operator.manifests.security import (
     USER_FIELDS,
@@ -120,8 +121,18 @@ def _pod(context: Context, broker_id: int) -> Manifest:
         "containers": [_container(context, broker_id)],
         "volumes": [
             {"name": "config", "configMap": {"name": config_map_name(context)}},
+            {"name": "tls", "secret": _certificates(context, broker_id)},
             {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
         ],
+    }
+
+
+def _certificates(context: Context, broker_id: int) -> Manifest:
+    """Of listeners; there may be none, and what is in the Secret changes while the pod runs."""
+    return {
+        "secretName": labels.broker_tls(context.name, broker_id),
+        "optional": True,
+        "defaultMode": 0o440,
     }
 
 
@@ -178,6 +189,7 @@ def _container(context: Context, broker_id: int) -> Manifest:
         "volumeMounts": [
             {"name": "data", "mountPath": DATA},
             {"name": "config", "mountPath": DIRECTORY, "readOnly": True},
+            {"name": "tls", "mountPath": TLS_DIRECTORY, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
         ],
     }

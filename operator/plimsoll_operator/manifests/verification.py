@@ -10,7 +10,7 @@ import msgspec
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.verification import Runner, Verification, Verify
-from plimsoll_operator.manifests.networkpolicy import driver_policy
+from plimsoll_operator.manifests.networkpolicy import DriverPorts, driver_policy
 from plimsoll_operator.manifests.security import container_security, pod_security, pull_secrets
 
 FILE = "verification.json"
@@ -34,6 +34,8 @@ class SparkDriver:
     image_pull_secrets: tuple[str, ...] = ()
     set_user: bool = True
     api_server_ports: tuple[int, ...] = labels.API_SERVER_PORTS
+    kafka_port: int = labels.KAFKA_PORT
+    """Of the listener that it connects to."""
     output: str = ""
     """Where to read what it says; `{job}` stands for its Job's name."""
 
@@ -86,7 +88,7 @@ def children(driver: SparkDriver) -> list[Manifest]:
             driver.metadata(f"{driver.name}-driver"),
             {labels.COMPONENT: "verification", labels.VERIFICATION: driver.name},
             *driver.verification.cluster_key,
-            driver.api_server_ports,
+            DriverPorts(driver.kafka_port, driver.api_server_ports),
         ),
         job(driver),
     ]
@@ -150,7 +152,7 @@ def config(driver: SparkDriver) -> Manifest:
     namespace, cluster = verification.cluster_key
     content = {
         "name": driver.name,
-        "bootstrap": labels.bootstrap_address(cluster, namespace),
+        "bootstrap": labels.bootstrap_address(cluster, namespace, driver.kafka_port),
         "topic": spec.topic,
         "allowExisting": bool(spec.allow_existing),
         "deadlineSeconds": driver.deadline_seconds,

@@ -61,10 +61,13 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """The name appears together with the whole content, or not at all, crashes included."""
+def write_whole(path: Path, data: bytes, *, private: bool = False) -> None:
+    """The name appears together with the whole content, or not at all, crashes included.
+    `private`: its owner alone may read it."""
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
+    temporary.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with os.fdopen(os.open(temporary, flags, 0o600 if private else 0o666), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

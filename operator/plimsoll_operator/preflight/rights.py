@@ -125,6 +125,12 @@ RIGHTS = (
         verbs=(*READ, "create", "update", "patch", "delete"),
     ),
     Right(
+        why="Certificates of listeners and logins of Users, by name: never listed or watched.",
+        group="",
+        resources=("secrets",),
+        verbs=("get", "create", "update"),
+    ),
+    Right(
         why="How many brokers may be evicted at once.",
         group="policy",
         resources=("poddisruptionbudgets",),
@@ -217,11 +223,11 @@ RIGHTS = (
         when=READ_NODES,
     ),
     Right(
-        why="Whether Topics disappeared because their CRD was deleted.",
+        why="Whether Topics or Users disappeared because their CRD was deleted.",
         group="apiextensions.k8s.io",
         resources=("customresourcedefinitions",),
         verbs=("get",),
-        names=("topics.plimsoll.dev",),
+        names=("topics.plimsoll.dev", "users.plimsoll.dev"),
         cluster=True,
     ),
 )

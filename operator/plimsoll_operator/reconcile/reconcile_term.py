@@ -56,6 +56,7 @@ class Task(Enum):
     REASSIGNMENT = "reassignment"
     REBALANCE = "rebalance"
     VERIFICATION = "verification"
+    USER = "user"
     BROKER = "broker"
     ROLLS = "rolls"
     LOG = "metadata log"
@@ -180,6 +181,7 @@ class Term:
             set_user=self.options.set_user,
             controllers=self.options.controllers,
             operator_namespace=self.options.namespace,
+            server_names=self.options.server_names,
             metrics_from=self.options.metrics_from,
         )
         return self._context

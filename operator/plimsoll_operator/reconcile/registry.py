@@ -20,6 +20,7 @@ from plimsoll_operator.api.logbroker import LogBrokerStatus
 from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.api.topic import TopicStatus
+from plimsoll_operator.api.user import UserStatus
 from plimsoll_operator.api.verification import VerificationStatus
 from plimsoll_operator.kube.resources import (
     LOG_BROKERS,
@@ -27,6 +28,7 @@ from plimsoll_operator.kube.resources import (
     REASSIGNMENTS,
     REBALANCES,
     TOPICS,
+    USERS,
     VERIFICATIONS,
     Kind,
 )
@@ -41,6 +43,7 @@ from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.restarts import reconcile as restarts
 from plimsoll_operator.reconcile.topic import deletion_proof, topic_status
 from plimsoll_operator.reconcile.topic import reconcile as topic
+from plimsoll_operator.reconcile.user import reconcile as user
 from plimsoll_operator.reconcile.verification import reconcile as verification
 from plimsoll_operator.status.status_writer import StatusDraft, Target
 
@@ -62,6 +65,7 @@ class UserKind:
         | ReassignmentStatus
         | RebalanceStatus
         | VerificationStatus
+        | UserStatus
         | LogBrokerStatus
     ]
     # The work that an event about one of its objects asks for, and what does it.
@@ -90,6 +94,11 @@ def _absent_reassignments(term: Term) -> Iterable[Work]:
 def _absent_rebalances(term: Term) -> Iterable[Work]:
     """Moves that have not ended are rolled back."""
     return (Work(Task.REBALANCE, key) for key in rebalance.abandoned(term))
+
+
+def _absent_users(term: Term) -> Iterable[Work]:
+    """They may log in no more, once the absence is proven."""
+    return (Work(Task.USER, key) for key in user.abandoned(term))
 
 
 def _leaves_nothing(_: Term) -> Iterable[Work]:
@@ -158,6 +167,15 @@ OF_A_CLUSTER = (
         reconcile=verification.reconcile,
         render=partial(_render_reconciled, VERIFICATIONS),
         absent=_leaves_nothing,
+    ),
+    UserKind(
+        resource=USERS,
+        shelf=lambda objects: objects.users,
+        status=UserStatus,
+        task=Task.USER,
+        reconcile=user.reconcile,
+        render=partial(_render_reconciled, USERS),
+        absent=_absent_users,
     ),
     UserKind(
         resource=LOG_BROKERS,

@@ -33,8 +33,10 @@ class StallSource(Enum):
     CONFIG = "Children are not reconciled, and the brokers' configs are not what was asked for."
     VERSION = "Children are not reconciled, and the brokers run another release."
     CHILDREN = "An object that the brokers need is not as it should be."
+    LISTENERS = "A listener is not open, or shows an earlier certificate; the others serve."
     RESTARTS = "Brokers run another revision of their template than the spec asks for."
     VOLUME_GROWTH = "Volumes are smaller than the spec asks for; what they hold is safe."
+    AUTHORIZATION = "Who may do what is not what the spec says; it is as it was before."
     METADATA_VERSION = "The metadata version is another one; the cluster works as before."
 
 

@@ -14,7 +14,7 @@ from plimsoll_operator.controller.controller_term import Controller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerLook:
+class ShownBroker:
     """`lowest_margin`: the smallest |ISR| - min ISR of the partitions in whose ISR it is, None when
     it is in none.  `backlog` and what follows: None while it was not heard of in this term, or is
     of a release that does not say."""
@@ -29,7 +29,7 @@ class BrokerLook:
     disk_bytes: int | None
 
 
-def view_of(controller: Controller, broker_id: BrokerId) -> BrokerLook:
+def view_of(controller: Controller, broker_id: BrokerId) -> ShownBroker:
     """As of now: goes through the partitions of this one broker."""
     image = controller.image
     leaders = in_sync = replicas = 0
@@ -44,7 +44,7 @@ def view_of(controller: Controller, broker_id: BrokerId) -> BrokerLook:
             lowest = margin if lowest is None else min(lowest, margin)
     contact = controller.soft.contacts.get(broker_id)
     figures = None if contact is None else contact.figures
-    return BrokerLook(
+    return ShownBroker(
         leaders=leaders,
         replicas=replicas,
         in_sync=in_sync,

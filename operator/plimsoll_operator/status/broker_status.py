@@ -16,7 +16,7 @@ from plimsoll_operator.api.logbroker import (
 )
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.quantities import binary
-from plimsoll_operator.status.broker_figures import BrokerLook
+from plimsoll_operator.status.broker_figures import ShownBroker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class BrokerSeen:
     """What is known of a broker besides the image.  `fenced`: since when it takes no part, and why;
     `node`: of its pod; `trouble`: why that does not come up, empty: nothing is known."""
 
-    view: BrokerLook
+    view: ShownBroker
     fenced: FencedStatus | None = None
     node: str | None = None
     trouble: str = ""
@@ -66,7 +66,7 @@ def state_of(broker: Broker | None) -> BrokerState:
     return "ShuttingDown" if broker.shutting_down else "Active"
 
 
-def _disk(view: BrokerLook) -> DiskStatus | None:
+def _disk(view: ShownBroker) -> DiskStatus | None:
     if view.disk_free is None or view.disk_bytes is None:
         return None
     return DiskStatus(used=binary(view.disk_bytes - view.disk_free), free=binary(view.disk_free))

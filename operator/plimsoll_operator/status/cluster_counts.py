@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from plimsoll_core.cluster.internal_topics import INTERNAL_TOPICS
+from plimsoll_core.cluster.listener_peers import endpoint, open_to_all
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.broker_configs import settings_of
@@ -20,6 +21,7 @@ from plimsoll_operator.api.cluster_status import (
     Exposure,
     GroupsStatus,
     InternalTopicsStatus,
+    ListenerStatus,
     LogClusterStatus,
     MetadataLogStatus,
     PartitionsStatus,
@@ -40,7 +42,10 @@ def cluster_status(image: ClusterImage, cluster: LogCluster) -> LogClusterStatus
     return LogClusterStatus(
         # Only once it is led: until then the owner may still say which log it means.
         cluster_id=kafka_id(image.cluster_id) if image.controller_epoch else None,
-        bootstrap_servers=BootstrapServers(internal=labels.bootstrap_address(name, namespace)),
+        bootstrap_servers=BootstrapServers(
+            internal=labels.bootstrap_address(name, namespace, _first_port(image))
+        ),
+        listeners=_listeners(image, cluster) or None,
         brokers=_brokers(image, cluster),
         selector=f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker",
         topics=_topics(topics),
@@ -55,6 +60,27 @@ def cluster_status(image: ClusterImage, cluster: LogCluster) -> LogClusterStatus
             ),
         ),
         internal_topics=_internal_topics(image, cluster),
+    )
+
+
+def _first_port(image: ClusterImage) -> int:
+    """Of the listener that every client can use, else of the first."""
+    if not image.listeners:
+        return labels.KAFKA_PORT
+    return (open_to_all(image.listeners) or image.listeners[0]).port
+
+
+def _listeners(image: ClusterImage, cluster: LogCluster) -> tuple[ListenerStatus, ...]:
+    namespace, name = cluster.key
+    active = [broker for broker in image.brokers.values() if broker.active]
+    return tuple(
+        ListenerStatus(
+            name=one.name,
+            bootstrap_servers=labels.bootstrap_address(name, namespace, one.port),
+            tls=one.tls,
+            brokers=sum(endpoint(broker, one.name) is not None for broker in active),
+        )
+        for one in image.listeners
     )
 
 

@@ -104,11 +104,16 @@ def leader_changes(old: ClusterImage, records: Iterable[Record]) -> Counter[Lead
     return found
 
 
-def _why_led(old: ClusterImage, partition: Partition, cause: str) -> LeaderChange:
+def elected_anew(cause: str) -> LeaderChange | None:
+    """Why there is another leader although nobody left, by the record's own words; None: somebody
+    left."""
     text = cause.lower()
-    for prefix, found in _LEADER_PREFIXES:
-        if text.startswith(prefix):
-            return found
+    return next((found for start, found in _LEADER_PREFIXES if text.startswith(start)), None)
+
+
+def _why_led(old: ClusterImage, partition: Partition, cause: str) -> LeaderChange:
+    if (found := elected_anew(cause)) is not None:
+        return found
     before = partition.leader
     covered = None if before is None else covered_by(old, partition, before)
     return LeaderChange((covered or cause_of_record(cause)).value)

@@ -28,6 +28,7 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.api.topic import TopicStatus
+from plimsoll_operator.api.user import UserStatus
 from plimsoll_operator.api.verification import VerificationStatus
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import Kind
@@ -40,6 +41,7 @@ Status = (
     | ReassignmentStatus
     | RebalanceStatus
     | VerificationStatus
+    | UserStatus
     | LogBrokerStatus
 )
 REFRESHES_PER_SECOND = 20

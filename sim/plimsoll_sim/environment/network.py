@@ -45,7 +45,7 @@ class SimServer:
         pass
 
 
-class Listener:
+class Acceptor:
     """Who accepts connections, and in whose name."""
 
     def __init__(self, process: Process, factory: Callable[[], Any], context: Context) -> None:
@@ -182,7 +182,7 @@ class Network:
         connection, until `release`."""
         self._rng = rng
         self._between = numbers_between(rng)
-        self._listeners: dict[tuple[str, int], Listener] = {}
+        self._listeners: dict[tuple[str, int], Acceptor] = {}
         self._ends: dict[End, None] = {}
         self._cut: dict[tuple[str, str], None] = {}
         self._stalled: dict[End, None] = {}
@@ -276,7 +276,7 @@ class Network:
         known = self._listeners.get(address)
         if known is not None and known.process.alive:
             raise OSError(98, f"{address}: address in use")
-        self._listeners[address] = Listener(process, factory, contextvars.copy_context())
+        self._listeners[address] = Acceptor(process, factory, contextvars.copy_context())
         return SimServer(self, *address)
 
     def unlisten(self, host: str, port: int) -> None:
@@ -302,7 +302,7 @@ class Network:
         return self._joined(process, factory, listener, target, port)
 
     def _joined(
-        self, process: Process, factory: Callable[[], Any], listener: Listener, host: str, port: int
+        self, process: Process, factory: Callable[[], Any], listener: Acceptor, host: str, port: int
     ) -> tuple[End, Any]:
         mine = End(self, process, contextvars.copy_context())
         theirs = End(self, listener.process, listener.context.copy())

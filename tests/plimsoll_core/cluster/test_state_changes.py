@@ -6,8 +6,8 @@ from tests.plimsoll_operator.builders import TOPIC_ID, an_image, isr_changed, re
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.cluster.records import PartitionsChanged, TopicRemoved
 from plimsoll_core.cluster.state_changes import (
+    ReachedStage,
     StateChange,
-    StateChangeStage,
     fields,
     requested,
     sentence,
@@ -83,8 +83,7 @@ def test_partition_that_a_batch_changes_twice_is_asked_once_for_what_it_ends_as(
 def test_life_of_a_state_change_is_told_in_the_words_of_the_document():
     change = StateChange("start-replica", KEY, BrokerId(1), LeaderEpoch(10))
     stages = [
-        StateChangeStage(stage, change, "foo", 14)
-        for stage in ("requested", "received", "completed")
+        ReachedStage(stage, change, "foo", 14) for stage in ("requested", "received", "completed")
     ]
     assert [sentence(told, leads=False) for told in stages] == [
         "controller, epoch 14, requested start-replica for topic foo partition 0,"

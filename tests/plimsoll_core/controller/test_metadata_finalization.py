@@ -11,7 +11,7 @@ from plimsoll_core.messages.requests import HeartbeatAnswer, Refused, Registered
 from plimsoll_core.messages.restarts import RequestRestart
 
 World = Any
-BOTH = {"metadata_versions": (1, 2), "release": "0.2"}
+BOTH = {"metadata_versions": (1, NEWEST), "release": "0.2"}
 
 
 def begun(new_world: Callable[..., World], **settings: int) -> World:

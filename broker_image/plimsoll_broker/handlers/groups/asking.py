@@ -34,6 +34,7 @@ from plimsoll_core.groups.operations import (
     OffsetsFetched,
     Operation,
 )
+from plimsoll_core.security.acl import AclOperation
 from plimsoll_wire.messages import decode_request, encode_response
 
 T = TypeVar("T")
@@ -49,10 +50,12 @@ ROWS_AT_ONCE = 500
 
 
 class GroupRequest(NamedTuple):
-    """One request that has been read; `value` is kio's."""
+    """One request that has been read; `value` is kio's.  `refused`: topics of which its client
+    may not know."""
 
     context: RequestContext
     value: Any
+    refused: frozenset[str] = frozenset()
 
     @property
     def version(self) -> int:
@@ -61,11 +64,33 @@ class GroupRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupApi:
-    """One API.  `asks`: what a request asks of coordinators, made while it is asked.  `tells`: the
-    response's values, of the answers in the same order; it may be called in a thread."""
+    """One API.  `right`: what each group that is named needs; `topics`: those that a request
+    names, and `topic_right` what each of them needs.  `asks`: what a request asks of
+    coordinators, made while it is asked.  `tells`: the response's values, of the answers in the
+    same order; it may be called in a thread."""
 
     asks: Callable[[GroupRequest], Iterator[Operation]]
     tells: Callable[[GroupRequest, list[object]], dict[str, Any]]
+    right: AclOperation
+    topics: Callable[[Any], Iterable[str]] | None = None
+    topic_right: AclOperation = AclOperation.READ
+
+    def read(self, context: RequestContext) -> GroupRequest:
+        """Its topics are decided once, so that what is asked and what is told fit together."""
+        value = decode_request(context.api_key, context.api_version, context.body)
+        rights = context.rights
+        if rights is None or self.topics is None:
+            return GroupRequest(context, value)
+        names = frozenset(self.topics(value))
+        refused = frozenset(name for name in names if not rights.topic(self.topic_right, name))
+        return GroupRequest(context, value, refused)
+
+    def refuses(self, request: GroupRequest, op: Operation) -> bool:
+        """Whether the client may not ask it of this group."""
+        rights = request.context.rights
+        if rights is None or isinstance(op, ListGroups):
+            return False
+        return not rights.group(self.right, op.group_id)
 
 
 class _Question(NamedTuple):
@@ -90,9 +115,9 @@ class GroupHandler:
         connection = context.connection
         if len(context.body) > BYTES_AT_ONCE or not self._lines.idle(connection):
             return self._lines.add(connection, partial(self._in_line, context))
-        request = GroupRequest(context, _decoded(context))
+        request = self._api.read(context)
         ops = self._api.asks(request)
-        asked = self._ask(islice(ops, ASKED_AT_ONCE))
+        asked = self._ask(request, islice(ops, ASKED_AT_ONCE))
         one_more = next(ops, None)
         if one_more is None:
             return self._answered(request, asked)
@@ -101,24 +126,26 @@ class GroupHandler:
 
     async def _in_line(self, context: RequestContext) -> Served:
         short = len(context.body) <= BYTES_AT_ONCE
-        read = partial(_decoded, context)
-        request = GroupRequest(context, read() if short else await self._aside.do(read))
+        read = partial(self._api.read, context)
+        request = read() if short else await self._aside.do(read)
         return await self._in_slices(request, [], self._api.asks(request))
 
     async def _in_slices(
         self, request: GroupRequest, asked: list[_Question], rest: Iterator[Operation]
     ) -> Served:
         async for op in in_slices(rest):
-            asked += self._ask((op,))
+            asked += self._ask(request, (op,))
         return self._answered(request, asked)
 
-    def _ask(self, ops: Iterable[Operation]) -> list[_Question]:
-        ask, ask_all = self._coordinators.ask, self._coordinators.ask_all
-        return [
-            _Question(op, asker)
-            for op in ops
-            for asker in (ask_all(op) if isinstance(op, ListGroups) else (ask(op.group_id, op),))
-        ]
+    def _ask(self, request: GroupRequest, ops: Iterable[Operation]) -> list[_Question]:
+        return [_Question(op, asker) for op in ops for asker in self._askers(request, op)]
+
+    def _askers(self, request: GroupRequest, op: Operation) -> Iterable[Asker]:
+        if isinstance(op, ListGroups):
+            return self._coordinators.ask_all(op)
+        if self._api.refuses(request, op):
+            return (_refused_asker(),)
+        return (self._coordinators.ask(op.group_id, op),)
 
     def _answered(
         self, request: GroupRequest, asked: list[_Question]
@@ -142,9 +169,10 @@ class GroupHandler:
         for one, future in zip(asked, futures, strict=True):
             answer = await future
             while isinstance(answer, GroupShrunk):
-                (again,) = self._ask((one.op,))
+                (again,) = self._ask(request, (one.op,))
                 answer = await again.asker.future()
-            answers.append(answer)
+            # Rights that were taken away meanwhile are not there any more.
+            answers.append(_NOT_AUTHORIZED if self._api.refuses(request, one.op) else answer)
         self._count(asked, answers)
         reply = partial(self._reply, request, answers)
         return reply() if sum(map(_rows, answers)) <= ROWS_AT_ONCE else await self._aside.do(reply)
@@ -165,8 +193,14 @@ class GroupHandler:
                 self._coordinators.order(op.group_id, gone)
 
 
-def _decoded(context: RequestContext) -> Any:
-    return decode_request(context.api_key, context.api_version, context.body)
+_NOT_AUTHORIZED = RefusedAsWhole(Code.GROUP_AUTHORIZATION_FAILED)
+
+
+def _refused_asker() -> Asker:
+    """Who is answered at once, by nobody's coordinator."""
+    asker = Asker()
+    asker.answer(_NOT_AUTHORIZED)
+    return asker
 
 
 def _rows(answer: object) -> int:

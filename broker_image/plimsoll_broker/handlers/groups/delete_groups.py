@@ -10,6 +10,7 @@ from typing import Any
 
 from plimsoll_broker.handlers.groups.asking import GroupApi, GroupRequest, code_of
 from plimsoll_core.groups.operations import DeleteGroup
+from plimsoll_core.security.acl import AclOperation
 
 
 def _named(request: GroupRequest) -> list[str]:
@@ -30,4 +31,4 @@ def _tells(request: GroupRequest, answers: list[object]) -> dict[str, Any]:
     return {"results": results}
 
 
-DELETE_GROUPS = GroupApi(_asks, _tells)
+DELETE_GROUPS = GroupApi(_asks, _tells, AclOperation.DELETE)

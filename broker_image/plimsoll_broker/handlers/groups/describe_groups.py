@@ -13,6 +13,7 @@ from plimsoll_broker.handlers.groups.asking import GroupApi, GroupRequest
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.operations import DescribedMember, DescribeGroup, GroupDescribed
+from plimsoll_core.security.acl import AclOperation
 
 _MISSING_VERSION = 6
 _DEAD = "Dead"
@@ -68,4 +69,4 @@ def _member(member: DescribedMember) -> dict[str, Any]:
     }
 
 
-DESCRIBE_GROUPS = GroupApi(_asks, _tells)
+DESCRIBE_GROUPS = GroupApi(_asks, _tells, AclOperation.DESCRIBE)

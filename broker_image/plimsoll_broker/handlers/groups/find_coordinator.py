@@ -15,6 +15,7 @@ from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_broker.handlers.cluster_view import ClusterView, endpoint_of
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS, METADATA_VERSION
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.coordination.hashing import partition_of
 from plimsoll_core.errors import Code
@@ -88,13 +89,14 @@ def _answer(image: ClusterImage, context: RequestContext) -> tuple[bytes, bool]:
     kind = getattr(request, "key_type", _GROUP)
     many = version >= _MANY_KEYS_VERSION
     keys = request.coordinator_keys if many else (request.key,)
-    found = [_find(image, kind, key) for key in keys]
+    listener = context.connection.listener
+    found = [_find(image, kind, key, listener) for key in keys]
     told = [{"key": key, **one.values()} for key, one in zip(keys, found, strict=True)]
     values = {"coordinators": told} if many else told[0]
     return encode_response(context.api_key, version, values), _WANTED in found
 
 
-def _find(image: ClusterImage, kind: int, key: str) -> _Found:
+def _find(image: ClusterImage, kind: int, key: str, listener: Listener) -> _Found:
     if kind == _TRANSACTION:
         return _Found(Code.INVALID_REQUEST, "Transactions are not served here.")
     if kind != _GROUP:
@@ -106,14 +108,14 @@ def _find(image: ClusterImage, kind: int, key: str) -> _Found:
     partitions = 0 if topic_id is None else image.topics[topic_id].partitions
     if topic_id is None or not partitions:
         return _TOO_OLD if image.metadata_version < METADATA_VERSION else _WANTED
-    return _leader(image, PartitionKey(topic_id, partition_of(key, partitions)))
+    return _leader(image, PartitionKey(topic_id, partition_of(key, partitions)), listener)
 
 
-def _leader(image: ClusterImage, key: PartitionKey) -> _Found:
+def _leader(image: ClusterImage, key: PartitionKey, listener: Listener) -> _Found:
     partition = image.partitions.get(key)
     leader = None if partition is None else partition.leader
     broker = None if leader is None else image.brokers.get(leader)
-    endpoint = None if broker is None or broker.fenced else endpoint_of(broker)
+    endpoint = None if broker is None or broker.fenced else endpoint_of(broker, listener)
     if broker is None or endpoint is None:
         return _NOT_YET
     return _Found(Code.NONE, None, broker.id, endpoint.host, endpoint.port)

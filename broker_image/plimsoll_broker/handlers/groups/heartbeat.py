@@ -11,6 +11,7 @@ from typing import Any
 from plimsoll_broker.handlers.groups.asking import GroupApi, GroupRequest, code_of
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.membership import MemberHeartbeat
+from plimsoll_core.security.acl import AclOperation
 
 
 def _asks(request: GroupRequest) -> Iterator[MemberHeartbeat]:
@@ -30,4 +31,4 @@ def _tells(_: GroupRequest, answers: list[object]) -> dict[str, Any]:
     return {"error_code": Code.COORDINATOR_NOT_AVAILABLE if loads else code}
 
 
-HEARTBEAT = GroupApi(_asks, _tells)
+HEARTBEAT = GroupApi(_asks, _tells, AclOperation.READ)

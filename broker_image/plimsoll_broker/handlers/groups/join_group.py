@@ -13,6 +13,7 @@ from uuid import uuid4
 from plimsoll_broker.handlers.groups.asking import GroupApi, GroupRequest, code_of
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.membership import GroupJoined, JoinedMember, JoinGroup, MemberIdGiven
+from plimsoll_core.security.acl import AclOperation
 
 _ID_FIRST_VERSION = 4
 _NO_PROTOCOL_VERSION = 7
@@ -88,4 +89,4 @@ def _refused(request: GroupRequest, code: Code, member_id: str) -> dict[str, Any
     }
 
 
-JOIN_GROUP = GroupApi(_asks, _tells)
+JOIN_GROUP = GroupApi(_asks, _tells, AclOperation.READ)

@@ -11,6 +11,7 @@ from typing import Any
 from plimsoll_broker.handlers.groups.asking import GroupApi, GroupRequest, code_of
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.membership import LeaveGroup, Leaver, MembersLeft
+from plimsoll_core.security.acl import AclOperation
 
 _MANY_MEMBERS_VERSION = 3
 
@@ -42,4 +43,4 @@ def _tells(request: GroupRequest, answers: list[object]) -> dict[str, Any]:
     return {"error_code": Code.NONE, "members": told}
 
 
-LEAVE_GROUP = GroupApi(_asks, _tells)
+LEAVE_GROUP = GroupApi(_asks, _tells, AclOperation.READ)

@@ -12,6 +12,7 @@ from plimsoll_broker.handlers.groups.asking import GroupApi, GroupRequest
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.operations import GroupsListed, ListedGroup, ListGroups
+from plimsoll_core.security.acl import AclOperation, ResourceType
 
 
 def _asks(request: GroupRequest) -> Iterator[ListGroups]:
@@ -22,7 +23,7 @@ def _asks(request: GroupRequest) -> Iterator[ListGroups]:
     )
 
 
-def _tells(_: GroupRequest, answers: list[object]) -> dict[str, Any]:
+def _tells(request: GroupRequest, answers: list[object]) -> dict[str, Any]:
     listed: list[ListedGroup] = []
     for answer in answers:
         if isinstance(answer, RefusedAsWhole):
@@ -31,6 +32,9 @@ def _tells(_: GroupRequest, answers: list[object]) -> dict[str, Any]:
             return {"error_code": answer.code, "groups": []}
         assert isinstance(answer, GroupsListed), answer
         listed += answer.groups
+    rights = request.context.rights
+    if rights is not None and not rights.cluster_quietly(AclOperation.DESCRIBE):
+        listed = [one for one in listed if rights.sees(ResourceType.GROUP, one.group_id)]
     return {"error_code": Code.NONE, "groups": [_group(one) for one in listed]}
 
 
@@ -43,4 +47,4 @@ def _group(listed: ListedGroup) -> dict[str, Any]:
     }
 
 
-LIST_GROUPS = GroupApi(_asks, _tells)
+LIST_GROUPS = GroupApi(_asks, _tells, AclOperation.DESCRIBE)

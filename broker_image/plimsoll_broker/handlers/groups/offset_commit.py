@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 from plimsoll_broker.handlers.groups.asking import (
@@ -18,6 +19,7 @@ from plimsoll_broker.handlers.groups.asking import (
 )
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.operations import CommitOffsets, OffsetsCommitted, PartitionOffset
+from plimsoll_core.security.acl import AclOperation
 
 _MISSING_GROUPS_VERSION = 9
 _NOT_SAID = timedelta(milliseconds=-1)
@@ -25,6 +27,8 @@ _NOT_SAID = timedelta(milliseconds=-1)
 
 def _offsets(request: GroupRequest) -> Iterator[PartitionOffset]:
     for topic in request.value.topics:
+        if topic.name in request.refused:
+            continue
         for partition in topic.partitions:
             yield PartitionOffset(
                 topic.name,
@@ -60,7 +64,23 @@ def _tells(request: GroupRequest, answers: list[object]) -> dict[str, Any]:
         (one.topic, {"partition_index": one.partition, "error_code": code})
         for one, code in zip(_offsets(request), codes, strict=True)
     )
-    return {"topics": by_topic(rows)}
+    denied = (
+        (
+            topic.name,
+            {
+                "partition_index": partition.partition_index,
+                "error_code": Code.TOPIC_AUTHORIZATION_FAILED,
+            },
+        )
+        for topic in request.value.topics
+        if topic.name in request.refused
+        for partition in topic.partitions
+    )
+    return {"topics": by_topic(chain(rows, denied))}
+
+
+def _topics(value: Any) -> Iterator[str]:
+    return (topic.name for topic in value.topics)
 
 
 def _codes(size: int, answer: object) -> list[Code]:
@@ -69,4 +89,4 @@ def _codes(size: int, answer: object) -> list[Code]:
     return [code_of(answer)] * size
 
 
-OFFSET_COMMIT = GroupApi(_asks, _tells)
+OFFSET_COMMIT = GroupApi(_asks, _tells, AclOperation.READ, _topics)

@@ -17,18 +17,22 @@ from plimsoll_broker.handlers.groups.asking import (
 )
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.operations import DeleteOffsets, OffsetsCommitted
+from plimsoll_core.security.acl import AclOperation
 
 
 def _asks(request: GroupRequest) -> Iterator[DeleteOffsets]:
     asked = request.value
     named = (
-        (topic.name, row.partition_index) for topic in asked.topics for row in topic.partitions
+        (topic.name, row.partition_index)
+        for topic in asked.topics
+        if topic.name not in request.refused
+        for row in topic.partitions
     )
     for portion in portions(named):
         yield DeleteOffsets(group_id=asked.group_id, partitions=portion)
 
 
-def _tells(_: GroupRequest, answers: list[object]) -> dict[str, Any]:
+def _tells(request: GroupRequest, answers: list[object]) -> dict[str, Any]:
     rows: list[tuple[str, dict[str, Any]]] = []
     for answer in answers:
         if not isinstance(answer, OffsetsCommitted):
@@ -37,7 +41,23 @@ def _tells(_: GroupRequest, answers: list[object]) -> dict[str, Any]:
             (one.topic, {"partition_index": one.partition, "error_code": one.code})
             for one in answer.partitions
         ]
+    rows += [
+        (
+            topic.name,
+            {
+                "partition_index": row.partition_index,
+                "error_code": Code.TOPIC_AUTHORIZATION_FAILED,
+            },
+        )
+        for topic in request.value.topics
+        if topic.name in request.refused
+        for row in topic.partitions
+    ]
     return {"error_code": Code.NONE, "topics": by_topic(rows)}
 
 
-OFFSET_DELETE = GroupApi(_asks, _tells)
+def _topics(value: Any) -> Iterator[str]:
+    return (topic.name for topic in value.topics)
+
+
+OFFSET_DELETE = GroupApi(_asks, _tells, AclOperation.DELETE, _topics)

@@ -7,6 +7,7 @@ docs/protocol.md §5.8.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from plimsoll_broker.handlers.groups.asking import (
@@ -24,6 +25,7 @@ from plimsoll_core.groups.operations import (
     FetchOffsets,
     OffsetsFetched,
 )
+from plimsoll_core.security.acl import AclOperation, ResourceType
 
 _MANY_GROUPS_VERSION = 8
 _GROUP_CODE_VERSION = 2
@@ -39,22 +41,27 @@ def _groups(request: GroupRequest) -> Iterator[tuple[Any, bool]]:
         seen.add(group.group_id)
 
 
-def _named(group: Any) -> Iterator[tuple[str, int]]:
-    return ((topic.name, index) for topic in group.topics for index in topic.partition_indexes)
+def _named(request: GroupRequest, group: Any) -> Iterator[tuple[str, int]]:
+    return (
+        (topic.name, index)
+        for topic in group.topics
+        if topic.name not in request.refused
+        for index in topic.partition_indexes
+    )
 
 
-def _of_group(group: Any) -> Iterator[FetchOffsets | FetchAllOffsets]:
+def _of_group(request: GroupRequest, group: Any) -> Iterator[FetchOffsets | FetchAllOffsets]:
     if group.topics is None:
         yield FetchAllOffsets(group_id=group.group_id)
         return
-    for portion in portions(_named(group)):
+    for portion in portions(_named(request, group)):
         yield FetchOffsets(group_id=group.group_id, partitions=portion)
 
 
 def _asks(request: GroupRequest) -> Iterator[FetchOffsets | FetchAllOffsets]:
     for group, again in _groups(request):
         if not again:
-            yield from _of_group(group)
+            yield from _of_group(request, group)
 
 
 def _tells(request: GroupRequest, answers: list[object]) -> dict[str, Any]:
@@ -64,14 +71,15 @@ def _tells(request: GroupRequest, answers: list[object]) -> dict[str, Any]:
         if again:
             told.append(_refused(group, Code.INVALID_REQUEST))
         else:
-            told.append(_told(group, [next(left) for _ in _of_group(group)]))
+            told.append(_told(request, group, [next(left) for _ in _of_group(request, group)]))
     if request.version >= _MANY_GROUPS_VERSION:
         return {"groups": told}
     (values,) = told
     code: Code = values["error_code"]
     if request.version < _GROUP_CODE_VERSION and code is not Code.NONE:
         # Before a group had a code, each partition told it.
-        nothing = (FetchedOffset(topic, index) for topic, index in _named(request.value))
+        named = _named(request, request.value)
+        nothing = (FetchedOffset(topic, index) for topic, index in named)
         return {"topics": by_topic(_row(one, code) for one in nothing)}
     return values
 
@@ -80,7 +88,7 @@ def _refused(group: Any, code: Code) -> dict[str, Any]:
     return {"group_id": group.group_id, "error_code": code, "topics": []}
 
 
-def _told(group: Any, answers: list[object]) -> dict[str, Any]:
+def _told(request: GroupRequest, group: Any, answers: list[object]) -> dict[str, Any]:
     """A group's own code and its offsets."""
     found: list[Iterable[FetchedOffset]] = []
     for answer in answers:
@@ -88,11 +96,33 @@ def _told(group: Any, answers: list[object]) -> dict[str, Any]:
             case OffsetsFetched(offsets):
                 found.append(offsets)
             case AllOffsetsFetched():
-                found.append(answer.offsets())
+                found.append(_seen(request, answer.offsets()))
             case _:
                 return _refused(group, code_of(answer))
     rows = (_row(one, Code.NONE) for offsets in found for one in offsets)
-    return {"group_id": group.group_id, "error_code": Code.NONE, "topics": by_topic(rows)}
+    nothing = (
+        _row(FetchedOffset(topic.name, index), Code.TOPIC_AUTHORIZATION_FAILED)
+        for topic in group.topics or ()
+        if topic.name in request.refused
+        for index in topic.partition_indexes
+    )
+    topics = by_topic(chain(rows, nothing))
+    return {"group_id": group.group_id, "error_code": Code.NONE, "topics": topics}
+
+
+def _seen(request: GroupRequest, offsets: Iterable[FetchedOffset]) -> Iterable[FetchedOffset]:
+    """Of topics that the client may describe."""
+    rights = request.context.rights
+    if rights is None:
+        return offsets
+    return (one for one in offsets if rights.sees(ResourceType.TOPIC, one.topic))
+
+
+def _topics(value: Any) -> Iterator[str]:
+    groups = getattr(value, "groups", None)
+    for group in (value,) if groups is None else groups:
+        for topic in group.topics or ():
+            yield topic.name
 
 
 def _row(one: FetchedOffset, code: Code) -> tuple[str, dict[str, Any]]:
@@ -106,4 +136,6 @@ def _row(one: FetchedOffset, code: Code) -> tuple[str, dict[str, Any]]:
     return one.topic, row
 
 
-OFFSET_FETCH = GroupApi(_asks, _tells)
+OFFSET_FETCH = GroupApi(
+    _asks, _tells, AclOperation.DESCRIBE, _topics, topic_right=AclOperation.DESCRIBE
+)

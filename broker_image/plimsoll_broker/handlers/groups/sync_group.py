@@ -12,6 +12,7 @@ from typing import Any
 from plimsoll_broker.handlers.groups.asking import GroupApi, GroupRequest, code_of
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.membership import GroupSynced, SyncGroup
+from plimsoll_core.security.acl import AclOperation
 
 _PROTOCOL_VERSION = 5
 
@@ -47,4 +48,4 @@ def _tells(_: GroupRequest, answers: list[object]) -> dict[str, Any]:
     }
 
 
-SYNC_GROUP = GroupApi(_asks, _tells)
+SYNC_GROUP = GroupApi(_asks, _tells, AclOperation.READ)

@@ -9,6 +9,7 @@ Source: the protocol's registration rule; KIP-631, KIP-966.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from plimsoll_core.cluster.model import AnnouncedEndpoint, Broker, Endpoint
 from plimsoll_core.cluster.record_versions import release_of
@@ -96,8 +97,12 @@ def _new_incarnation(
 
 
 def _heard(turn: DecisionContext, request: RegisterBroker, broker_epoch: BrokerEpoch) -> None:
-    turn.soft.contacts[request.broker_id] = Contact(
-        broker_epoch=broker_epoch,
+    """What the same lifetime has told besides stays known."""
+    known = turn.soft.contacts.get(request.broker_id)
+    if known is None or known.broker_epoch != broker_epoch:
+        known = Contact(broker_epoch=broker_epoch, last_ms=turn.now_ms)
+    turn.soft.contacts[request.broker_id] = replace(
+        known,
         last_ms=turn.now_ms,
         metadata_versions=request.metadata_versions,
         release=request.release,

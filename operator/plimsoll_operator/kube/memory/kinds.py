@@ -18,7 +18,6 @@ from plimsoll_operator.kube.memory.lists import BUILT_IN_TOPOLOGY, Topology, cus
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import Kind
 
-SECRETS = Kind(api_version="v1", kind="Secret", plural="secrets")
 GENERAL_FIELDS = frozenset({"metadata.name", "metadata.namespace"})
 FIELDS_OF_PODS = GENERAL_FIELDS | {
     "spec.nodeName",
@@ -112,7 +111,7 @@ BUILT_IN = (
         short_names=("po",),
     ),
     Resource(kind=resources.CONFIG_MAPS, short_names=("cm",)),
-    Resource(kind=SECRETS, selectable=GENERAL_FIELDS | {"type"}),
+    Resource(kind=resources.SECRETS, selectable=GENERAL_FIELDS | {"type"}),
     Resource(kind=resources.SERVICES, has_status=True, short_names=("svc",)),
     Resource(kind=resources.SERVICE_ACCOUNTS, short_names=("sa",)),
     Resource(

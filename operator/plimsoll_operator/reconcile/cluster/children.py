@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.manifests.manifest_context import Context
@@ -17,14 +18,15 @@ from plimsoll_operator.manifests.services import bootstrap_service, brokers_serv
 from plimsoll_operator.manifests.statefulset import stateful_set
 
 
-def children(context: Context) -> list[Manifest]:
-    """What a cluster has besides its brokers, in the order of creation."""
+def children(context: Context, listeners: tuple[Listener, ...] = ()) -> list[Manifest]:
+    """What a cluster has besides its brokers, in the order of creation.  `listeners`: as they are
+    committed: brokers have these open, whatever the spec asks for by now."""
     return [
         service_account(context),
-        brokers_service(context),
-        bootstrap_service(context),
+        brokers_service(context, listeners),
+        bootstrap_service(context, listeners),
         pod_disruption_budget(context),
-        network_policy(context),
+        network_policy(context, listeners),
     ]
 
 

@@ -18,6 +18,7 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.blocked_actions import blocked_condition, that_wait, worst_first
+from plimsoll_operator.reconcile.cluster.authorization import secure_condition
 from plimsoll_operator.reconcile.cluster.edit_settling import unsettled
 from plimsoll_operator.reconcile.cluster.release_versions import versions
 from plimsoll_operator.reconcile.reconcile_term import Term
@@ -120,6 +121,8 @@ def _notes(term: Term) -> list[Condition]:
         "Stalled": condition("Stalled", False, "NothingToDo", NOTHING_TO_DO),
         UNCLEAN: unclean_recovery_of(term).condition(term.now_ms()),
     } | term.notes
+    if (secure := secure_condition(term.image)) is not None:
+        notes[secure.type] = secure
     if rows := that_wait(_blocked(term)):
         notes["Blocked"] = blocked_condition(rows)
         if "Stalled" not in term.notes:

@@ -29,6 +29,8 @@ from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import INVALID_SPEC
 from plimsoll_operator.manifests.configmap import config_map
 from plimsoll_operator.reconcile.cluster import (
+    authorization,
+    listeners,
     members,
     pod_monitors,
     release_versions,
@@ -71,8 +73,10 @@ async def reconcile(term: Term) -> None:
         return
     rows = await members.settle(term, cluster)
     await _limit_movement(term, cluster)
+    await authorization.declare(term, cluster)
     try:
-        for manifest in children(context):
+        await listeners.reconcile(term, cluster, context)
+        for manifest in children(context, term.image.listeners):
             await apply_child(term, manifest)
         await create_child(term, config_map(context))
         for manifest in broker_sets(context, term.image.members):

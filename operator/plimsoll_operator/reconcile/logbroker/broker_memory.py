@@ -31,7 +31,7 @@ from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.api.logbroker import FencedStatus
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.reconcile.reconcile_term import Term
-from plimsoll_operator.status.broker_figures import BrokerLook, view_of
+from plimsoll_operator.status.broker_figures import ShownBroker, view_of
 
 WHY_LENGTH_MAX = 1_000
 OF_ONE = (
@@ -60,7 +60,7 @@ class BrokerMemory:
     # The node of its pod.
     nodes: dict[BrokerId, str] = field(default_factory=dict)
     # What its object shows until the next look.
-    views: dict[BrokerId, BrokerLook] = field(default_factory=dict)
+    views: dict[BrokerId, ShownBroker] = field(default_factory=dict)
 
     def happened(self, records: Iterable[Record], now_ms: int) -> set[BrokerId]:
         """Whose state has changed."""

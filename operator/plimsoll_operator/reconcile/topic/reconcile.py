@@ -76,9 +76,9 @@ async def _name_leaders(term: Term, topic: Topic) -> None:
 
 
 def _refuse(term: Term, topic: Topic, reason: str, message: str) -> None:
-    before, now = term.refusals.get(topic.key), condition("Ready", False, reason, message)
-    term.refusals[topic.key] = now
-    if before != now:
+    before, said = term.refusals.get(topic.key), condition("Ready", False, reason, message)
+    term.refusals[topic.key] = said
+    if before != said:
         told = Occurrence(
             key=f"refused-{topic.metadata.uid}-{reason}",
             undoes=f"accepted-{topic.metadata.uid}",

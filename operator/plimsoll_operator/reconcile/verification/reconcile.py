@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from plimsoll_core.cluster.listener_peers import open_to_all
+from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.verification import (
@@ -46,7 +48,9 @@ async def reconcile(term: Term, key: Key) -> None:
         return
     if verification.cluster_key != term.key:
         return
+    listener = open_to_all(term.image.listeners)
     driver = SparkDriver(
+        kafka_port=(listener.port if listener is not None else 0) or labels.KAFKA_PORT,
         verification=verification,
         image=term.options.spark_image,
         image_pull_policy=term.options.image_pull_policy,
@@ -111,6 +115,11 @@ def _waits_for(term: Term, verification: Verification, driver: SparkDriver) -> C
         return _condition("VerificationDisabled", term.options.no_driver)
     if not driver.image and not (verification.spec.runner and verification.spec.runner.image):
         return _condition("VerificationDisabled", "Install the chart with verification.enabled.")
+    if open_to_all(term.image.listeners) is None:
+        text = (
+            "The driver needs a listener without tls and authentication; the LogCluster has none."
+        )
+        return _condition("ListenerMissing", text)
     topic_id = term.image.topic_ids.get(verification.spec.topic)
     if topic_id is None:
         return _condition("TopicNotFound", f"There is no topic {verification.spec.topic} yet.")

@@ -1,0 +1,1 @@
+"""Logins, rights, and the APIs that change them."""

@@ -1,0 +1,331 @@
+"""How an API is refused, in part or as a whole, where a right is missing.
+
+`guard_table` says which guard is whose.  Codes and order are Kafka's: `KafkaApis`,
+`ControllerApis`, `ConfigHelper`, `AclApis` of 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from plimsoll_broker.handlers.security.asking import Asking, Result, Values, added, plain
+from plimsoll_core.errors import Code
+from plimsoll_core.security.acl import AclOperation
+
+Guard = Callable[[Asking], Result]
+_Op = AclOperation
+NOT_AUTHORIZED = "Authorization failed."
+_NOBODY = {"node_id": -1, "host": "", "port": -1}
+_GROUP, _TRANSACTION = 0, 1
+_TOPIC_CONFIGS, _GROUP_CONFIGS = 2, 32
+_IDS_VERSION = 6
+
+
+def free(asking: Asking) -> Result:
+    """No right is needed, or the handler decides."""
+    return asking.pass_on()
+
+
+def on_cluster(operation: AclOperation, refused: Callable[[Any], Values]) -> Guard:
+    """As a whole.  `refused`: the answer to who may not."""
+
+    def guard(asking: Asking) -> Result:
+        if asking.rights.cluster(operation):
+            return asking.pass_on()
+        return asking.tell(refused(asking.value))
+
+    return guard
+
+
+# --- topics, each for itself ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EachTopic:
+    """Where a request names topics, and where its answer tells of them.  `refused`: the entry of
+    one, with Kafka's code."""
+
+    operation: AclOperation
+    refused: Callable[[Any, int], Values]
+    asked: str = "topics"
+    told: str = "topics"
+    name: str = "name"
+
+    def __call__(self, asking: Asking) -> Result:
+        may = asking.rights.topic
+        topics = getattr(asking.value, self.asked)
+        denied = [one for one in topics if not may(self.operation, getattr(one, self.name))]
+        if not denied:
+            return asking.pass_on()
+        return left_out(asking, self, denied)
+
+
+def left_out(asking: Asking, each: EachTopic, denied: list[Any]) -> Result:
+    """Pass the others on."""
+    code = Code.TOPIC_AUTHORIZATION_FAILED
+    entries = [each.refused(one, code) for one in denied]
+    gone = {id(one) for one in denied}
+    left = [one for one in getattr(asking.value, each.asked) if id(one) not in gone]
+    if not left:
+        return asking.tell({each.told: entries})
+    result = asking.pass_on_with(**{each.asked: [plain(one) for one in left]})
+    return asking.change(result, added(each.told, entries))
+
+
+def offsets(topic: Any, code: int) -> Values:
+    partitions = [
+        {
+            "partition_index": one.partition_index,
+            "error_code": code,
+            "timestamp": -1,
+            "offset": -1,
+            "leader_epoch": -1,
+        }
+        for one in topic.partitions
+    ]
+    return {"name": topic.name, "partitions": partitions}
+
+
+def epoch_ends(topic: Any, code: int) -> Values:
+    partitions = [
+        {"error_code": code, "partition": one.partition, "leader_epoch": -1, "end_offset": -1}
+        for one in topic.partitions
+    ]
+    return {"topic": topic.topic, "partitions": partitions}
+
+
+def records_deleted(topic: Any, code: int) -> Values:
+    partitions = [
+        {"partition_index": one.partition_index, "low_watermark": -1, "error_code": code}
+        for one in topic.partitions
+    ]
+    return {"name": topic.name, "partitions": partitions}
+
+
+def partitions_created(topic: Any, code: int) -> Values:
+    return {"name": topic.name, "error_code": code, "error_message": None}
+
+
+def _created(topic: Any, code: int) -> Values:
+    return {
+        "name": topic.name,
+        "topic_id": None,
+        "error_code": code,
+        "error_message": NOT_AUTHORIZED,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "configs": [],
+    }
+
+
+_CREATE = EachTopic(_Op.CREATE, _created)
+
+
+def create_topics(asking: Asking) -> Result:
+    """Create on the cluster, or on each topic; configs are shown with DescribeConfigs."""
+    rights = asking.rights
+    result = asking.pass_on() if rights.cluster_quietly(_Op.CREATE) else _CREATE(asking)
+
+    def hide(values: Values) -> None:
+        for topic in values["topics"]:
+            hidden = not topic["error_code"] and not rights.topic(
+                _Op.DESCRIBE_CONFIGS, topic["name"]
+            )
+            if hidden and "configs" in topic:
+                topic |= {"configs": None, "num_partitions": -1, "replication_factor": -1}
+                topic["topic_config_error_code"] = Code.TOPIC_AUTHORIZATION_FAILED
+
+    return asking.change(result, hide)
+
+
+def delete_topics(asking: Asking) -> Result:
+    """Delete on the cluster, or on each topic; what may not be described is hidden."""
+    rights = asking.rights
+    if rights.cluster_quietly(_Op.DELETE):
+        return asking.pass_on()
+    by_name = asking.version < _IDS_VERSION
+    named = asking.value.topic_names if by_name else asking.value.topics
+    entries: list[Values] = []
+    left: list[Any] = []
+    for one in named:
+        name = one if by_name else one.name
+        topic_id = None if by_name else one.topic_id
+        known = rights.topic_name(topic_id) if name is None else name
+        if known is None or rights.topic(_Op.DELETE, known):
+            left.append(plain(one))
+            continue
+        shown = name if name is not None or not rights.topic(_Op.DESCRIBE, known) else known
+        entries.append(
+            {
+                "name": shown,
+                "topic_id": topic_id,
+                "error_code": Code.TOPIC_AUTHORIZATION_FAILED,
+                "error_message": NOT_AUTHORIZED,
+            }
+        )
+    if not entries:
+        return asking.pass_on()
+    if not left:
+        return asking.tell({"responses": entries})
+    field = "topic_names" if by_name else "topics"
+    return asking.change(asking.pass_on_with(**{field: left}), added("responses", entries))
+
+
+def describe_topic_partitions(asking: Asking) -> Result:
+    """All: what may be described; named: the others are refused."""
+    rights = asking.rights
+    code = Code.TOPIC_AUTHORIZATION_FAILED
+    if not asking.value.topics:
+        names = rights.visible_topics()
+        if names is None:
+            return asking.pass_on()
+        if not names:
+            return asking.tell({"topics": [], "next_cursor": None})
+        return asking.pass_on_with(topics=[{"name": name} for name in names])
+    denied = [one for one in asking.value.topics if not rights.topic(_Op.DESCRIBE, one.name)]
+    if not denied:
+        return asking.pass_on()
+    entries = [
+        {"error_code": code, "name": one.name, "topic_id": None, "partitions": []} for one in denied
+    ]
+    gone = {one.name for one in denied}
+    left = [plain(one) for one in asking.value.topics if one.name not in gone]
+    if not left:
+        return asking.tell({"topics": entries, "next_cursor": None})
+    return asking.change(asking.pass_on_with(topics=left), added("topics", entries))
+
+
+# --- Metadata ------------------------------------------------------------------------------------
+
+
+def metadata(asking: Asking) -> Result:
+    """What a client may not describe it is not told of: asked for all, it is as if it had named
+    those that it sees, so that no remembered answer is another one's."""
+    topics = asking.value.topics
+    if topics is None or (asking.version == 0 and not topics):
+        return _all_metadata(asking)
+    return _named_metadata(asking)
+
+
+def _all_metadata(asking: Asking) -> Result:
+    names = asking.rights.visible_topics()
+    if names is None:
+        return asking.pass_on()
+    if names or asking.version > 0:
+        entries = [{"topic_id": None, "name": name} for name in names]
+        return asking.pass_on_with(topics=entries, allow_auto_topic_creation=False)
+    # In version 0 an empty list stands for all.
+    result = asking.pass_on_with(topics=[{"name": ""}])
+    return asking.change(result, lambda values: values.update(topics=[]))
+
+
+def _named_metadata(asking: Asking) -> Result:
+    rights = asking.rights
+    code = Code.TOPIC_AUTHORIZATION_FAILED
+    makes = getattr(asking.value, "allow_auto_topic_creation", True)
+    entries: list[Values] = []
+    left: list[Any] = []
+    for one in asking.value.topics:
+        topic_id = getattr(one, "topic_id", None)
+        by_id = one.name is None
+        name = rights.topic_name(topic_id) if by_id else one.name
+        if name is None or (
+            rights.topic(_Op.DESCRIBE, name) and (by_id or not makes or rights.may_be_made(name))
+        ):
+            left.append(plain(one))
+            continue
+        shown = {"name": None if by_id else name, "topic_id": topic_id if by_id else None}
+        entries.append({"error_code": code, **shown, "is_internal": False, "partitions": []})
+    if not entries:
+        return asking.pass_on()
+    if left or asking.version > 0:
+        return asking.change(asking.pass_on_with(topics=left), added("topics", entries))
+    result = asking.pass_on_with(topics=[{"name": ""}])
+    return asking.change(result, lambda values: values.update(topics=entries))
+
+
+# --- configs, coordinators, producers ------------------------------------------------------------
+
+
+def on_configs(operation: AclOperation, told: str, *, shows_configs: bool = False) -> Guard:
+    """Of topics, groups, and of brokers by the cluster."""
+
+    def guard(asking: Asking) -> Result:
+        denied: list[tuple[Any, Code]] = []
+        left: list[Any] = []
+        for one in asking.value.resources:
+            code = _refused_configs(asking, operation, one)
+            if code is None:
+                left.append(one)
+            else:
+                denied.append((one, code))
+        if not denied:
+            return asking.pass_on()
+        more: Values = {"configs": []} if shows_configs else {}
+        entries = [
+            {
+                "error_code": code,
+                "error_message": NOT_AUTHORIZED,
+                "resource_type": one.resource_type,
+                "resource_name": one.resource_name,
+                **more,
+            }
+            for one, code in denied
+        ]
+        if not left:
+            return asking.tell({told: entries})
+        result = asking.pass_on_with(resources=[plain(one) for one in left])
+        return asking.change(result, added(told, entries))
+
+    return guard
+
+
+def _refused_configs(asking: Asking, operation: AclOperation, one: Any) -> Code | None:
+    rights = asking.rights
+    if one.resource_type == _TOPIC_CONFIGS:
+        allowed, code = rights.topic(operation, one.resource_name), Code.TOPIC_AUTHORIZATION_FAILED
+    elif one.resource_type == _GROUP_CONFIGS:
+        allowed, code = rights.group(operation, one.resource_name), Code.GROUP_AUTHORIZATION_FAILED
+    else:
+        allowed, code = rights.cluster(operation), Code.CLUSTER_AUTHORIZATION_FAILED
+    return None if allowed else code
+
+
+def find_coordinator(asking: Asking) -> Result:
+    """Describe of the group, or of the transactional id."""
+    many = asking.version >= 4
+    keys = list(asking.value.coordinator_keys) if many else [asking.value.key]
+    kind = getattr(asking.value, "key_type", _GROUP)
+    code = Code.GROUP_AUTHORIZATION_FAILED
+    may = asking.rights.group
+    if kind == _TRANSACTION:
+        code, may = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, asking.rights.transactional_id
+    denied = [key for key in keys if not may(_Op.DESCRIBE, key)]
+    if not denied:
+        return asking.pass_on()
+    entries = [
+        {"key": key, "error_code": code, "error_message": NOT_AUTHORIZED, **_NOBODY}
+        for key in denied
+    ]
+    if not many:
+        return asking.tell(entries[0])
+    left = [key for key in keys if key not in denied]
+    if not left:
+        return asking.tell({"coordinators": entries})
+    return asking.change(asking.pass_on_with(coordinator_keys=left), added("coordinators", entries))
+
+
+def init_producer_id(asking: Asking) -> Result:
+    """For a transactional id Write of it; else IdempotentWrite, or Write of any topic (KIP-679)."""
+    rights, transactional_id = asking.rights, asking.value.transactional_id
+    code = Code.CLUSTER_AUTHORIZATION_FAILED
+    if transactional_id is not None:
+        allowed = rights.transactional_id(_Op.WRITE, transactional_id)
+        code = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    else:
+        allowed = rights.cluster_quietly(_Op.IDEMPOTENT_WRITE) or rights.on_any_topic(_Op.WRITE)
+    if allowed:
+        return asking.pass_on()
+    return asking.tell({"error_code": code, "producer_id": -1, "producer_epoch": -1})

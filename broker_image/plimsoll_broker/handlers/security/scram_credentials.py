@@ -1,0 +1,119 @@
+"""DescribeUserScramCredentials and AlterUserScramCredentials.
+
+A client sends its salted password, from which the keys that are kept are made here: the controller
+and the metadata log never see it.  Source: KIP-554.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_broker.handlers.forward import forward_security
+from plimsoll_broker.server.dispatch import Handler, RequestContext
+from plimsoll_core.errors import Code
+from plimsoll_core.messages.requests import Refused
+from plimsoll_core.messages.security import AlterScramCredentials, ScramAltered, ScramDeletion
+from plimsoll_core.security.scram import (
+    MECHANISM_NUMBERS,
+    ScramCredential,
+    ScramMechanism,
+    key_bytes,
+    keys_of,
+)
+from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.messages import encode_response
+
+_BY_NUMBER: dict[int, ScramMechanism] = {n: name for name, n in MECHANISM_NUMBERS.items()}
+
+
+def describe_scram(view: ClusterView) -> Handler:
+    async def handle(context: RequestContext) -> bytes:
+        request = await view.aside.decoded(context)
+        known: dict[str, list[ScramCredential]] = {}
+        for (user, _), credential in sorted(view.image.security.credentials.items()):
+            known.setdefault(user, []).append(credential)
+        asked = list(known) if not request.users else [one.name for one in request.users]
+        times = Counter(asked)
+        results = [_described(user, known.get(user), times[user]) for user in times]
+        values = {"error_code": Code.NONE, "error_message": None, "results": results}
+        return encode_response(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, context.api_version, values)
+
+    return handle
+
+
+def _described(user: str, known: list[ScramCredential] | None, times: int) -> dict[str, Any]:
+    code, message = Code.NONE, None
+    if times > 1:
+        code, message = Code.DUPLICATE_RESOURCE, "The request names this user twice."
+    elif known is None:
+        code, message = Code.RESOURCE_NOT_FOUND, "The user has no SCRAM credential."
+    infos = [
+        {"mechanism": MECHANISM_NUMBERS[one.mechanism], "iterations": one.iterations}
+        for one in (known or () if not code else ())
+    ]
+    return {
+        "user": user,
+        "error_code": code,
+        "error_message": message,
+        "credential_infos": infos,
+    }
+
+
+def alter_scram(view: ClusterView) -> Handler:
+    async def handle(context: RequestContext) -> bytes:
+        request = await view.aside.decoded(context)
+        users = list(dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions)))
+        told: dict[str, tuple[int, str]] = {}
+        for one in (*request.deletions, *request.upsertions):
+            if one.mechanism not in _BY_NUMBER:
+                text = f"There is no SCRAM mechanism {one.mechanism}."
+                told[one.name] = (Code.UNSUPPORTED_SASL_MECHANISM, text)
+        for one in request.upsertions:
+            if one.name not in told and (why := _unacceptable(one)):
+                told[one.name] = (Code.UNACCEPTABLE_CREDENTIAL, why)
+        command = AlterScramCredentials(
+            deletions=tuple(
+                ScramDeletion(user=one.name, mechanism=_BY_NUMBER[one.mechanism])
+                for one in request.deletions
+                if one.name not in told
+            ),
+            upsertions=tuple(_kept(one) for one in request.upsertions if one.name not in told),
+        )
+        if command.deletions or command.upsertions:
+            answer = await forward_security(view, context, command)
+            if isinstance(answer, Refused):
+                refused = (answer.code, answer.message)
+                told |= {user: refused for user in users if user not in told}
+            else:
+                assert isinstance(answer, ScramAltered), f"the controller answered {answer}"
+                told |= {one.user: (one.code, one.message) for one in answer.users}
+        results = [
+            {"user": user, "error_code": told[user][0], "error_message": told[user][1] or None}
+            for user in users
+        ]
+        values = {"results": results}
+        return encode_response(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, context.api_version, values)
+
+    return handle
+
+
+def _unacceptable(one: Any) -> str | None:
+    length = key_bytes(_BY_NUMBER[one.mechanism])
+    if len(one.salted_password) != length:
+        return f"A salted password of {_BY_NUMBER[one.mechanism]} has {length} bytes."
+    return None
+
+
+def _kept(one: Any) -> ScramCredential:
+    mechanism = _BY_NUMBER[one.mechanism]
+    stored_key, server_key = keys_of(mechanism, bytes(one.salted_password))
+    return ScramCredential(
+        user=one.name,
+        mechanism=mechanism,
+        salt=bytes(one.salt),
+        iterations=one.iterations,
+        stored_key=stored_key,
+        server_key=server_key,
+    )

@@ -1,0 +1,289 @@
+"""What is committed about users and rights, as this broker knows it, and whom it lets do what.
+
+One for each lifetime of a broker; told of every image in the turn in which it is applied.  A
+connection's decisions are remembered for as long as what is committed is the same.  Whoever logged
+in by a key that is not committed any more is cut off in that turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+from uuid import UUID
+
+from plimsoll_broker.security.audit_log import AuditEvent, AuditLog
+from plimsoll_broker.server.dispatch import ConnectionState
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.messages.security import OnBehalf
+from plimsoll_core.security.acl import CLUSTER_NAME, AclOperation, ResourceType
+from plimsoll_core.security.acl_index import AclQuestion
+from plimsoll_core.security.sasl import Identity
+from plimsoll_core.security.scram import ScramCredential, ScramMechanism
+from plimsoll_core.security.state import Mode, Security
+
+REMEMBERED_MAX = 10_000
+"""Decisions of one connection."""
+VISIBLE_MAX = 64
+"""Principals whose visible topics are remembered."""
+
+
+class Rights:
+    """Of one connection."""
+
+    __slots__ = ("_authority", "_decided", "_security", "host", "listener", "principal")
+
+    def __init__(self, authority: Authority, connection: ConnectionState) -> None:
+        self._authority = authority
+        self._security = authority.security
+        self._decided: dict[tuple[AclOperation, ResourceType, str], bool] = {}
+        self.principal = connection.principal
+        self.host = connection.host
+        self.listener = connection.listener_name
+
+    @property
+    def behalf(self) -> OnBehalf:
+        """For what is asked of the controller."""
+        return OnBehalf(principal=self.principal, host=self.host)
+
+    @property
+    def security(self) -> Security:
+        """What the next decision is made by."""
+        return self._authority.security
+
+    def topic(self, operation: AclOperation, name: str) -> bool:
+        return self._may(operation, ResourceType.TOPIC, name)
+
+    def group(self, operation: AclOperation, name: str) -> bool:
+        return self._may(operation, ResourceType.GROUP, name)
+
+    def transactional_id(self, operation: AclOperation, name: str) -> bool:
+        return self._may(operation, ResourceType.TRANSACTIONAL_ID, name)
+
+    def cluster(self, operation: AclOperation) -> bool:
+        return self._may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def cluster_quietly(self, operation: AclOperation) -> bool:
+        """Where another right would do, too: not having this one is no attempt."""
+        return self._decide(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def topic_name(self, topic_id: UUID | None) -> str | None:
+        """Of a topic that there is."""
+        topic = self._authority.image.topics.get(topic_id)  # type: ignore[arg-type]
+        return None if topic is None else topic.name
+
+    def may_be_made(self, name: str) -> bool:
+        """Whether asking for the topic may make it, unless it is there."""
+        if name in self._authority.image.topic_ids or self.cluster_quietly(AclOperation.CREATE):
+            return True
+        return self.topic(AclOperation.CREATE, name)
+
+    def visible_topics(self) -> tuple[str, ...] | None:
+        """All that may be described, by name; None: all there are."""
+        return self._authority.visible_topics(self)
+
+    def sees(self, kind: ResourceType, name: str) -> bool:
+        """Whether it is left in a list: what is left out is no attempt."""
+        allowed = self._decide(AclOperation.DESCRIBE, kind, name)
+        return allowed or self._authority.audits
+
+    def on_any_topic(self, operation: AclOperation) -> bool:
+        security = self._authority.security
+        kind = ResourceType.TOPIC
+        if security.allows_on_any(self.principal, self.host, operation, kind):
+            return True
+        return self._refused(operation, kind, "any")
+
+    def _may(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        return self._decide(operation, kind, name) or self._refused(operation, kind, name)
+
+    def _decide(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        security = self._authority.security
+        if security is not self._security:
+            self._decided.clear()
+            self._security = security
+        question = (operation, kind, name)
+        allowed = self._decided.get(question)
+        if allowed is None:
+            asked = AclQuestion(self.principal, self.host, operation, kind, name)
+            allowed = security.allows(asked)
+            if len(self._decided) >= REMEMBERED_MAX:
+                self._decided.clear()
+            self._decided[question] = allowed
+        return allowed
+
+    def _refused(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        """Noted; and done nevertheless, where nothing is enforced."""
+        audits = self._authority.audits
+        event = AuditEvent(
+            decision="WouldDeny" if audits else "Denied",
+            principal=self.principal,
+            host=self.host,
+            listener=self.listener,
+            operation=operation.value,
+            resource=f"{kind.value}:{name[:200]}",
+        )
+        self._authority.audit.note(event)
+        self._authority.stats.denied += not audits
+        self._authority.stats.would_deny += audits
+        return audits
+
+
+@dataclass(slots=True)
+class SecurityStats:
+    """Counters that only grow."""
+
+    denied: int = 0
+    would_deny: int = 0
+    logins: int = 0
+    failed_logins: int = 0
+    cut_off: int = 0
+
+
+class _Visible(NamedTuple):
+    """What one principal sees, and of what that was found."""
+
+    topic_ids: object
+    security: Security
+    names: tuple[str, ...] | None
+
+
+class Authority:
+    """`security`: as of the last image that was applied."""
+
+    def __init__(self, image: ClusterImage, audit: AuditLog) -> None:
+        self.image = image
+        self.security = image.security
+        self.audit = audit
+        self.stats = SecurityStats()
+        # Until one is committed; after that it is the same on all brokers.
+        self._own_disguise = secrets.token_bytes(32)
+        # Set while somebody is logged in by a key that has an end.
+        self._reviewing: asyncio.TimerHandle | None = None
+        self._visible: dict[tuple[str, str], _Visible] = {}
+        self._logged_in: dict[str, dict[ConnectionState, Identity]] = {}
+
+    @property
+    def audits(self) -> bool:
+        return self.security.authorization.mode is Mode.AUDIT
+
+    def rights_of(self, connection: ConnectionState) -> Rights | None:
+        """None: nobody asks for rights here."""
+        if self.security.authorization.mode is Mode.OFF:
+            return None
+        rights = connection.rights
+        if rights is None:
+            rights = connection.rights = Rights(self, connection)
+        assert isinstance(rights, Rights)
+        return rights
+
+    def visible_topics(self, rights: Rights) -> tuple[str, ...] | None:
+        """Remembered while rules and topics are the same."""
+        topic_ids, security = self.image.topic_ids, self.security
+        who = (rights.principal, rights.host)
+        found = self._visible.get(who)
+        if found is None or found.topic_ids is not topic_ids or found.security is not security:
+            if len(self._visible) >= VISIBLE_MAX:
+                self._visible.clear()
+            names = tuple(n for n in sorted(topic_ids) if rights.sees(ResourceType.TOPIC, n))
+            all_of_them = len(names) == len(topic_ids)
+            found = _Visible(topic_ids, security, None if all_of_them else names)
+            self._visible[who] = found
+        return found.names
+
+    # --- logins ---------------------------------------------------------------------------------
+
+    @property
+    def disguise(self) -> bytes:
+        return self.security.authorization.disguise or self._own_disguise
+
+    def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        return self.security.credential(user, mechanism)
+
+    def logged_in(self, connection: ConnectionState, identity: Identity) -> None:
+        """From now on the connection is cut off when the login would not be good any more."""
+        self._logged_in.setdefault(identity.user, {})[connection] = identity
+        connection.principal = identity.principal
+        connection.rights = None
+        if self._good_until_ms(identity) is not None:
+            asyncio.get_running_loop().call_soon(self._review)
+        connection.forget = partial(self._gone, connection, identity.user)
+        self.stats.logins += 1
+
+    def connections_of(self, user: str) -> int:
+        """How many are logged in as the user."""
+        return len(self._logged_in.get(user, ()))
+
+    def _gone(self, connection: ConnectionState, user: str) -> None:
+        """The connection was lost."""
+        mine = self._logged_in.get(user)
+        if mine is not None:
+            mine.pop(connection, None)
+            if not mine:
+                del self._logged_in[user]
+
+    def update(self, old: ClusterImage, new: ClusterImage) -> None:
+        """The metadata stream's callback."""
+        self.image = new
+        before, self.security = self.security, new.security
+        if before is new.security or not self._logged_in:
+            return
+        unchanged = before.credentials == new.security.credentials
+        if unchanged and before.users == new.security.users:
+            return
+        self._review()
+
+    def _review(self) -> None:
+        """Cut off whose login would not be good now; and again when the next one ends to be so."""
+        if self._reviewing is not None:
+            self._reviewing.cancel()
+            self._reviewing = None
+        now_ms = _wall_ms()
+        ends: list[int] = []
+        for user in list(self._logged_in):
+            for connection, identity in list(self._logged_in[user].items()):
+                until_ms = self._good_until_ms(identity)
+                if until_ms is not None and until_ms <= now_ms:
+                    self._cut_off(connection, identity)
+                elif until_ms is not None:
+                    ends.append(until_ms)
+        if ends:
+            delay_s = (min(ends) - now_ms) / 1000
+            self._reviewing = asyncio.get_running_loop().call_later(delay_s, self._review)
+
+    def _good_until_ms(self, identity: Identity) -> int | None:
+        """None: for as long as nothing changes; 0: not any more."""
+        found = self.credential(identity.user, identity.mechanism)
+        if found is None:
+            return 0
+        if found.stored_key == identity.stored_key:
+            return None
+        previous = found.previous
+        if previous is not None and previous.stored_key == identity.stored_key:
+            return previous.until_ms
+        return 0
+
+    def close(self) -> None:
+        """Nobody is served any more."""
+        if self._reviewing is not None:
+            self._reviewing.cancel()
+        self.audit.close()
+
+    def _cut_off(self, connection: ConnectionState, identity: Identity) -> None:
+        self.stats.cut_off += 1
+        event = AuditEvent(
+            decision="CutOff",
+            principal=identity.principal,
+            host=connection.host,
+            listener=connection.listener_name,
+        )
+        self.audit.note(event)
+        self._gone(connection, identity.user)
+        connection.cut_off("revoked")
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

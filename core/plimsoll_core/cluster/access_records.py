@@ -1,0 +1,51 @@
+"""The records about users, credentials and rights: a part of `records`."""
+
+from __future__ import annotations
+
+from plimsoll_core.cluster.record_base import Record
+from plimsoll_core.security.acl import Acl
+from plimsoll_core.security.scram import ScramCredential, ScramMechanism
+from plimsoll_core.security.state import Authorization, DeclaredUser
+
+
+class AuthorizationConfigured(Record, frozen=True, kw_only=True):
+    """Whether rights are asked for, from now on, and who needs none."""
+
+    authorization: Authorization
+
+
+class ScramCredentialSet(Record, frozen=True, kw_only=True):
+    """A user may log in with a password; replaces what there was for the mechanism."""
+
+    credential: ScramCredential
+
+
+class ScramCredentialRemoved(Record, frozen=True, kw_only=True):
+    user: str
+    mechanism: ScramMechanism
+
+
+class AclsAdded(Record, frozen=True, kw_only=True):
+    """`owner` wants these rules: the uid of a User object, or empty: a client."""
+
+    acls: tuple[Acl, ...]
+    owner: str = ""
+
+
+class AclsRemoved(Record, frozen=True, kw_only=True):
+    """`owner` wants these rules no more; one that nobody wants any more is gone."""
+
+    acls: tuple[Acl, ...]
+    owner: str = ""
+
+
+class UserDeclared(Record, frozen=True, kw_only=True):
+    """An object declares a user: the whole row."""
+
+    user: DeclaredUser
+
+
+class UserRemoved(Record, frozen=True, kw_only=True):
+    """No object declares the user any more."""
+
+    user_name: str

@@ -1,0 +1,37 @@
+"""A listener as it is committed: a port that clients connect to, and how they do.
+
+The controller commits what a LogCluster states (`controller.brokers.declared_listeners`); each
+broker keeps to it at run time, and every connection carries the value of the listener that accepted
+it.  Which endpoints a broker has for which peers, `listener_peers` says.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Listener(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
+    """A port that clients connect to, on every broker, as committed.
+
+    `tls_version_min`: the oldest version of TLS that it speaks, "1.2" or "1.3"; None: it is
+    plaintext.  `authentication`: the mechanisms by which clients prove their user name, of which
+    each client has to use one; none: nobody is asked for a name.  `connections_max` None: the
+    brokers' own limit.
+    """
+
+    name: str
+    port: int
+    tls_version_min: str | None = None
+    authentication: tuple[str, ...] = ()
+    connections_max: int | None = None
+
+    @property
+    def tls(self) -> bool:
+        """Whether what is sent here is encrypted."""
+        return self.tls_version_min is not None

@@ -1,0 +1,119 @@
+"""Applies the records about credentials, users and ACLs; and their rows in a snapshot.
+
+Called by `image.apply` and `image_encoding`.  The index of ACLs is changed by what a record adds
+or takes away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from immutables import Map
+from msgspec.structs import replace
+
+from plimsoll_core.cluster import records as r
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.security.acl import Acl
+from plimsoll_core.security.acl_index import index_of
+from plimsoll_core.security.scram import ScramCredential
+from plimsoll_core.security.state import Authorization, DeclaredUser, Security
+
+
+def authorization_configured(
+    image: ClusterImage, record: r.AuthorizationConfigured
+) -> ClusterImage:
+    return _with(image, replace(image.security, authorization=record.authorization))
+
+
+def credential_set(image: ClusterImage, record: r.ScramCredentialSet) -> ClusterImage:
+    one = record.credential
+    credentials = image.security.credentials.set((one.user, one.mechanism), one)
+    return _with(image, replace(image.security, credentials=credentials))
+
+
+def credential_removed(image: ClusterImage, record: r.ScramCredentialRemoved) -> ClusterImage:
+    credentials = image.security.credentials.delete((record.user, record.mechanism))
+    return _with(image, replace(image.security, credentials=credentials))
+
+
+def acls_added(image: ClusterImage, record: r.AclsAdded) -> ClusterImage:
+    acls, index = image.security.acls, image.security.index
+    for acl in record.acls:
+        owners = acls.get(acl, ())
+        assert record.owner not in owners, "an owner asks for a rule once"
+        if not owners:
+            index = index.added(acl)
+        acls = acls.set(acl, tuple(sorted((*owners, record.owner))))
+    return _with(image, replace(image.security, acls=acls, index=index))
+
+
+def acls_removed(image: ClusterImage, record: r.AclsRemoved) -> ClusterImage:
+    acls, index = image.security.acls, image.security.index
+    for acl in record.acls:
+        owners = acls[acl]
+        assert record.owner in owners, "who does not want a rule cannot give it up"
+        left = tuple(owner for owner in owners if owner != record.owner)
+        if left:
+            acls = acls.set(acl, left)
+        else:
+            acls, index = acls.delete(acl), index.removed(acl)
+    return _with(image, replace(image.security, acls=acls, index=index))
+
+
+def user_declared(image: ClusterImage, record: r.UserDeclared) -> ClusterImage:
+    users = image.security.users.set(record.user.user_name, record.user)
+    return _with(image, replace(image.security, users=users))
+
+
+def user_removed(image: ClusterImage, record: r.UserRemoved) -> ClusterImage:
+    users = image.security.users.delete(record.user_name)
+    return _with(image, replace(image.security, users=users))
+
+
+def _with(image: ClusterImage, security: Security) -> ClusterImage:
+    return replace(image, security=security)
+
+
+APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
+    r.AuthorizationConfigured: authorization_configured,
+    r.ScramCredentialSet: credential_set,
+    r.ScramCredentialRemoved: credential_removed,
+    r.AclsAdded: acls_added,
+    r.AclsRemoved: acls_removed,
+    r.UserDeclared: user_declared,
+    r.UserRemoved: user_removed,
+}
+"""A part of `image`'s table."""
+
+
+# --- snapshots -----------------------------------------------------------------------------------
+
+
+class StoredSecurity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rows in one order; `acls` with their owners."""
+
+    authorization: Authorization
+    credentials: tuple[ScramCredential, ...]
+    users: tuple[DeclaredUser, ...]
+    acls: tuple[tuple[Acl, tuple[str, ...]], ...]
+
+
+def stored(security: Security) -> StoredSecurity:
+    return StoredSecurity(
+        authorization=security.authorization,
+        credentials=tuple(sorted(security.credentials.values(), key=lambda one: one.order)),
+        users=tuple(user for _, user in sorted(security.users.items())),
+        acls=tuple(sorted(security.acls.items(), key=lambda row: row[0].order)),
+    )
+
+
+def restored(rows: StoredSecurity) -> Security:
+    return Security(
+        authorization=rows.authorization,
+        credentials=Map({(one.user, one.mechanism): one for one in rows.credentials}),
+        users=Map({one.user_name: one for one in rows.users}),
+        acls=Map(rows.acls),
+        index=index_of(acl for acl, _ in rows.acls),
+    )

@@ -1,0 +1,101 @@
+"""Commits the listeners that a LogCluster states, or refuses them.  Called for DeclareListeners.
+
+Records, because each broker opens and closes its own by what is committed, with no restart, and
+clients of a listener are told the endpoints of that listener.  Names are kept apart from those of
+`listener_peers`, which mean the one listener without any declared, and the followers'.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.cluster.record_versions import release_of
+from plimsoll_core.cluster.records import ListenersConfigured
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.messages.listeners import DeclareListeners
+from plimsoll_core.messages.requests import Answer, Done
+
+SINCE = 3
+"""The metadata version that introduced declared listeners."""
+LISTENERS_MAX = 8
+PORT_MIN, PORT_MAX = 1024, 65_535
+RESERVED_PORTS = frozenset({9091, 9093, 9100, 9101})
+"""Replication, controllers, metrics, health."""
+
+
+def declare_listeners(turn: DecisionContext, request: DeclareListeners) -> Answer | Refusal:
+    if request.listeners == turn.image.listeners:
+        return Done()
+    for check in CHECKS:
+        refusal = check(turn, request.listeners)
+        if refusal:
+            return refusal
+    turn.add(ListenersConfigured(cause="declared", listeners=request.listeners))
+    return Done()
+
+
+# --- checks ------------------------------------------------------------------------------------
+
+
+def version_allows_them(turn: DecisionContext, listeners: tuple[Listener, ...]) -> Refusal | None:
+    finalised = turn.image.metadata_version
+    if finalised >= SINCE:
+        return None
+    return Refusal(
+        reason=Reason.MetadataTooOld,
+        message=(
+            f"spec.listeners needs metadata version {release_of(SINCE)} (#{SINCE}), and"
+            f" {release_of(finalised)} (#{finalised}) is finalised; it follows by itself when every"
+            " broker runs that release, unless spec.metadataVersion holds it back."
+        ),
+    )
+
+
+def names_and_ports_are_used_once(
+    turn: DecisionContext, listeners: tuple[Listener, ...]
+) -> Refusal | None:
+    names = Counter(listener.name for listener in listeners)
+    ports = Counter(str(listener.port) for listener in listeners)
+    for what, counted in (("name", names), ("port", ports)):
+        for value, times in sorted(counted.items()):
+            if times > 1:
+                return _invalid(f"The {what} {value} is that of {times} listeners.")
+    return None
+
+
+def ports_are_free(turn: DecisionContext, listeners: tuple[Listener, ...]) -> Refusal | None:
+    for listener in listeners:
+        if listener.port in RESERVED_PORTS or not PORT_MIN <= listener.port <= PORT_MAX:
+            text = f"Listener {listener.name}: a port is {PORT_MIN} to {PORT_MAX}, and none of"
+            return _invalid(f"{text} 9091, 9093, 9100 and 9101, not {listener.port}.")
+    return None
+
+
+def names_are_legal(turn: DecisionContext, listeners: tuple[Listener, ...]) -> Refusal | None:
+    """Lower case: what is written in capitals is an endpoint of the brokers' own."""
+    if len(listeners) > LISTENERS_MAX:
+        return _invalid(f"A cluster has {LISTENERS_MAX} listeners at most, not {len(listeners)}.")
+    for listener in listeners:
+        name = listener.name
+        legal = name.isascii() and name.isalnum() and name.islower() and name[0].isalpha()
+        if not legal or len(name) > 11:
+            text = "a name is a lower-case letter and up to ten letters or digits."
+            return _invalid(f"Listener {name!r}: {text}")
+    return None
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(reason=Reason.InvalidRequest, message=message)
+
+
+Check = Callable[[DecisionContext, tuple[Listener, ...]], Refusal | None]
+# Order matters: what is wrong for good comes before what time may cure.
+CHECKS: tuple[Check, ...] = (
+    names_are_legal,
+    names_and_ports_are_used_once,
+    ports_are_free,
+    version_allows_them,
+)

@@ -1,0 +1,81 @@
+"""Adds and removes rules for clients.  Called for CreateAcls and DeleteAcls.
+
+A rule that is there already is no change and no fault.  What a User object declares is changed
+through that object alone; a rule that both want stays while one of them wants it.
+Source: KIP-140; AclControlManager.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.cluster.records import AclsAdded, AclsRemoved
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.security.security_version import too_old
+from plimsoll_core.errors import Code, Reason, Refusal
+from plimsoll_core.messages.requests import Answer
+from plimsoll_core.messages.security import AclsChanged, CreateAcls, DeleteAcls, DeletedAcl
+from plimsoll_core.security.acl import Acl, malformed
+from plimsoll_core.security.state import BY_CLIENT
+
+CHANGES_MAX = 1_000
+"""Rules that one request may add or remove."""
+ACLS_MAX = 10_000
+"""Of a cluster."""
+
+
+def create_acls(turn: DecisionContext, request: CreateAcls) -> Answer | Refusal:
+    if refusal := too_old(turn):
+        return refusal
+    new = add_wanted(turn, request.acls, BY_CLIENT)
+    if isinstance(new, Refusal):
+        return new
+    return AclsChanged(end_offset=turn.image.next_offset)
+
+
+def add_wanted(turn: DecisionContext, acls: tuple[Acl, ...], owner: str) -> Refusal | None:
+    """Add what the owner does not have yet; all or nothing."""
+    for acl in acls:
+        if text := malformed(acl):
+            return Refusal(reason=Reason.InvalidRequest, message=text)
+    known = turn.image.security.acls
+    new = tuple(acl for acl in dict.fromkeys(acls) if owner not in known.get(acl, ()))
+    if len(new) > CHANGES_MAX:
+        text = f"One request adds {CHANGES_MAX} rules at most, not {len(new)}."
+        return Refusal(reason=Reason.InvalidRequest, message=text)
+    count = len(known) + sum(acl not in known for acl in new)
+    if new and count > ACLS_MAX:
+        text = f"A cluster has {ACLS_MAX} rules at most; there would be {count}."
+        return Refusal(reason=Reason.InvalidRequest, message=text)
+    if new:
+        turn.add(AclsAdded(cause="added", acls=new, owner=owner))
+    return None
+
+
+def delete_acls(turn: DecisionContext, request: DeleteAcls) -> Answer | Refusal:
+    if refusal := too_old(turn):
+        return refusal
+    security = turn.image.security
+    gone: dict[Acl, None] = {}
+    deleted = []
+    for one in request.filters:
+        found = sorted((acl for acl in security.acls if one.matches(acl)), key=lambda a: a.order)
+        for acl in found:
+            if BY_CLIENT in security.acls[acl]:
+                gone[acl] = None
+        deleted.append(tuple(_told(turn, acl) for acl in found))
+    if len(gone) > CHANGES_MAX:
+        text = f"One request removes {CHANGES_MAX} rules at most; it names {len(gone)}."
+        return Refusal(reason=Reason.InvalidRequest, message=text)
+    if gone:
+        turn.add(AclsRemoved(cause="removed by a client", acls=tuple(gone)))
+    return AclsChanged(deleted=tuple(deleted), end_offset=turn.image.next_offset)
+
+
+def _told(turn: DecisionContext, acl: Acl) -> DeletedAcl:
+    """Whether it is gone; one that an object wants stays."""
+    security = turn.image.security
+    owners = [owner for owner in security.acls[acl] if owner != BY_CLIENT]
+    if not owners:
+        return DeletedAcl(acl=acl)
+    holder = security.object_of(owners[0])
+    text = f"The rule is declared by the object {holder}; edit its spec.acls."
+    return DeletedAcl(acl=acl, code=Code.POLICY_VIOLATION, message=text)

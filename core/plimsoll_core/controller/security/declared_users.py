@@ -1,0 +1,136 @@
+"""Commits what a LogCluster states of authorization, and what User objects declare.
+
+Called for DeclareAuthorization, DeclareUser and UserObjectGone.  The first object that declares a
+name has it, for as long as it is there.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from plimsoll_core.cluster.records import (
+    AclsRemoved,
+    AuthorizationConfigured,
+    ScramCredentialRemoved,
+    ScramCredentialSet,
+    UserDeclared,
+    UserRemoved,
+)
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.security.acl_changes import CHANGES_MAX, add_wanted
+from plimsoll_core.controller.security.scram_changes import unacceptable
+from plimsoll_core.controller.security.security_version import too_old
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.messages.requests import Answer, Done
+from plimsoll_core.messages.security import DeclareAuthorization, DeclareUser, UserObjectGone
+from plimsoll_core.security.scram import illegal_user_name
+from plimsoll_core.security.state import Authorization, DeclaredUser, UserObject
+
+USERS_MAX = 2_000
+CAUSE = "declared"
+
+
+def declare_authorization(turn: DecisionContext, request: DeclareAuthorization) -> Answer | Refusal:
+    known = turn.image.security.authorization
+    wanted = request.authorization
+    if known.disguise:
+        wanted = replace(wanted, disguise=known.disguise)
+    if wanted == known or (known == Authorization() and replace(wanted, disguise=b"") == known):
+        return Done()
+    if refusal := too_old(turn):
+        return refusal
+    turn.add(AuthorizationConfigured(cause=CAUSE, authorization=wanted))
+    return Done()
+
+
+def declare_user(turn: DecisionContext, request: DeclareUser) -> Answer | Refusal:
+    refusal = too_old(turn) or _refused(turn, request)
+    if refusal:
+        return refusal
+    before, records = turn.image, list(turn.records)
+    user = DeclaredUser(
+        object=request.object, user_name=request.user_name, disabled=request.disabled
+    )
+    if turn.image.security.users.get(request.user_name) != user:
+        turn.add(UserDeclared(cause=CAUSE, user=user))
+    refusal = _declare_acls(turn, request)
+    if refusal:
+        turn.image, turn.records = before, records
+        return refusal
+    _declare_credentials(turn, request)
+    return Done()
+
+
+def _refused(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
+    security = turn.image.security
+    name = request.user_name
+    if illegal_user_name(name):
+        text = (
+            f"No user can be called {name[:130]!r}: a name has 1 to 128 letters, digits and"
+            " . _ : @ - and neither begins with system: nor is ANONYMOUS."
+        )
+        return Refusal(reason=Reason.InvalidRequest, message=text)
+    holder = security.object_named(name)
+    if holder is not None and holder != request.object:
+        text = f"The user {name} is declared by {holder} already."
+        return Refusal(reason=Reason.UserNameTaken, message=text)
+    other = next((u for u in security.users.values() if u.object == request.object), None)
+    if other is not None and other.user_name != name:
+        text = f"This object declares the user {other.user_name}; its name cannot be changed."
+        return Refusal(reason=Reason.InvalidRequest, message=text)
+    if holder is None and len(security.users) >= USERS_MAX:
+        text = f"A cluster has {USERS_MAX} declared users at most."
+        return Refusal(reason=Reason.InvalidRequest, message=text)
+    for credential in request.credentials or ():
+        if credential.user != name or (refusal := unacceptable(credential)):
+            return refusal or Refusal(reason=Reason.InvalidRequest, message="Another user's.")
+    return None
+
+
+def _declare_acls(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
+    """What it does not state any more goes."""
+    uid = request.object.uid
+    refusal = add_wanted(turn, request.acls, uid)
+    if refusal is None:
+        _give_up(turn, uid, frozenset(request.acls))
+    return refusal
+
+
+def _give_up(turn: DecisionContext, owner: str, kept: frozenset[object] = frozenset()) -> None:
+    known = turn.image.security.acls.items()
+    gone = [acl for acl, owners in known if owner in owners and acl not in kept]
+    gone.sort(key=lambda acl: acl.order)
+    for first in range(0, len(gone), CHANGES_MAX):
+        some = tuple(gone[first : first + CHANGES_MAX])
+        turn.add(AclsRemoved(cause="not declared any more", acls=some, owner=owner))
+
+
+def _declare_credentials(turn: DecisionContext, request: DeclareUser) -> None:
+    """The object's are all that there are of the user."""
+    if request.credentials is None:
+        return
+    known = turn.image.security.credentials
+    wanted = {(one.user, one.mechanism): one for one in request.credentials}
+    for key in sorted(key for key in known if key[0] == request.user_name and key not in wanted):
+        turn.add(ScramCredentialRemoved(cause=CAUSE, user=key[0], mechanism=key[1]))
+    for key, one in sorted(wanted.items()):
+        owned = replace(one, owner=request.object.uid)
+        if known.get(key) != owned:
+            turn.add(ScramCredentialSet(cause=CAUSE, credential=owned))
+
+
+def user_object_gone(turn: DecisionContext, request: UserObjectGone) -> Answer | Refusal:
+    name = _name_of(turn, request.object)
+    if name is None:
+        return Done()
+    for key in sorted(key for key in turn.image.security.credentials if key[0] == name):
+        turn.add(ScramCredentialRemoved(cause="its object is gone", user=name, mechanism=key[1]))
+    _give_up(turn, request.object.uid)
+    turn.add(UserRemoved(cause="its object is gone", user_name=name))
+    return Done()
+
+
+def _name_of(turn: DecisionContext, holder: UserObject) -> str | None:
+    """By the object's uid: another one of its name declares nothing yet."""
+    users = turn.image.security.users.values()
+    return next((one.user_name for one in users if one.object == holder), None)

@@ -1,0 +1,106 @@
+"""Decides again whether the client for whom a broker asks may have what it asks for.
+
+Called by `decide` before a forwarded request is decided, with the image that the change is made
+from: rights that were taken away since the broker looked count here.  A request of which a part is
+refused is refused as a whole: the broker has left out what the client may not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.messages.elections import ElectLeaders
+from plimsoll_core.messages.reassignments import AlterReassignments
+from plimsoll_core.messages.requests import CreateTopics, DeleteTopics
+from plimsoll_core.messages.security import (
+    AlterScramCredentials,
+    CreateAcls,
+    DeleteAcls,
+    OnBehalf,
+)
+from plimsoll_core.messages.topic_changes import AddPartitions, AlterTopicConfigs
+from plimsoll_core.security.acl import CLUSTER_NAME, AclOperation, ResourceType
+from plimsoll_core.security.acl_index import AclQuestion
+from plimsoll_core.security.state import Mode
+
+_Needed = tuple[AclOperation, ResourceType, str]
+_Op, _Type = AclOperation, ResourceType
+_REASONS = {
+    _Type.TOPIC: Reason.TopicAuthorizationFailed,
+    _Type.CLUSTER: Reason.ClusterAuthorizationFailed,
+}
+
+
+def refused_again(image: ClusterImage, request: Any) -> Refusal | None:
+    """Why the client may not; None: it may, or no client is named."""
+    needed = _NEEDED.get(type(request))
+    behalf: OnBehalf | None = None if needed is None else request.behalf
+    if needed is None or behalf is None:
+        return None
+    if image.security.authorization.mode is not Mode.ENFORCE:
+        return None
+    for each in needed(image, request):
+        if not any(_allowed(image, behalf, *one) for one in each):
+            operation, kind, name = each[0]
+            text = f"{behalf.principal} needs {operation.value} on {kind.value} {name}."
+            return Refusal(reason=_REASONS[kind], message=text)
+    return None
+
+
+def _allowed(
+    image: ClusterImage, behalf: OnBehalf, operation: AclOperation, kind: ResourceType, name: str
+) -> bool:
+    asked = AclQuestion(behalf.principal, behalf.host, operation, kind, name)
+    return image.security.allows(asked)
+
+
+# --- what each request needs: of each row one ----------------------------------------------------
+
+_Rows = Iterator[tuple[_Needed, ...]]
+
+
+def _cluster(operation: AclOperation) -> Callable[[ClusterImage, Any], _Rows]:
+    def needed(_: ClusterImage, request: Any) -> _Rows:
+        yield ((operation, _Type.CLUSTER, CLUSTER_NAME),)
+
+    return needed
+
+
+def _created(_: ClusterImage, request: CreateTopics) -> _Rows:
+    for topic in request.topics:
+        yield (
+            (_Op.CREATE, _Type.TOPIC, topic.name),
+            (_Op.CREATE, _Type.CLUSTER, CLUSTER_NAME),
+        )
+
+
+def _deleted(image: ClusterImage, request: DeleteTopics) -> _Rows:
+    known = (image.topics.get(topic_id) for topic_id in request.ids)
+    for name in (*request.names, *(topic.name for topic in known if topic is not None)):
+        yield ((_Op.DELETE, _Type.TOPIC, name), (_Op.DELETE, _Type.CLUSTER, CLUSTER_NAME))
+
+
+def _configured(_: ClusterImage, request: AlterTopicConfigs) -> _Rows:
+    for topic in request.topics:
+        yield ((_Op.ALTER_CONFIGS, _Type.TOPIC, topic.topic),)
+
+
+def _grown(_: ClusterImage, request: AddPartitions) -> _Rows:
+    for topic in request.topics:
+        yield ((_Op.ALTER, _Type.TOPIC, topic.topic),)
+
+
+_NEEDED: dict[type, Callable[[ClusterImage, Any], _Rows]] = {
+    CreateTopics: _created,
+    DeleteTopics: _deleted,
+    AlterTopicConfigs: _configured,
+    AddPartitions: _grown,
+    ElectLeaders: _cluster(_Op.ALTER),
+    AlterReassignments: _cluster(_Op.ALTER),
+    CreateAcls: _cluster(_Op.ALTER),
+    DeleteAcls: _cluster(_Op.ALTER),
+    AlterScramCredentials: _cluster(_Op.ALTER),
+}

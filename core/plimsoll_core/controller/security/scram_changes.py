@@ -1,0 +1,103 @@
+"""Changes the passwords of users that no object declares.  Called for AlterScramCredentials.
+
+Each user for itself: one that is named twice for a mechanism is refused, the others go on.  What
+is stored was computed by the broker, which alone saw the salted password.
+Source: KIP-554; ScramControlManager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from plimsoll_core.cluster.records import ScramCredentialRemoved, ScramCredentialSet
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.security.security_version import too_old
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.messages.requests import Answer
+from plimsoll_core.messages.security import (
+    AlterScramCredentials,
+    ScramAltered,
+    ScramChanged,
+    ScramDeletion,
+)
+from plimsoll_core.security.scram import (
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    SALT_BYTES_MAX,
+    ScramCredential,
+    illegal_user_name,
+    key_bytes,
+)
+
+CREDENTIALS_MAX = 4_000
+"""Of a cluster; two thousand users with both mechanisms."""
+_Change = ScramDeletion | ScramCredential
+
+
+def alter_scram(turn: DecisionContext, request: AlterScramCredentials) -> Answer | Refusal:
+    if refusal := too_old(turn):
+        return refusal
+    changes: tuple[_Change, ...] = (*request.deletions, *request.upsertions)
+    times = Counter((one.user, one.mechanism) for one in changes)
+    by_user: dict[str, list[_Change]] = {}
+    for one in changes:
+        by_user.setdefault(one.user, []).append(one)
+    told = []
+    for user, wanted in by_user.items():
+        refusals = (_refused(turn, one, times[one.user, one.mechanism]) for one in wanted)
+        refusal = next((one for one in refusals if one is not None), None)
+        if refusal is None:
+            for one in wanted:
+                _change(turn, one)
+            told.append(ScramChanged(user=user))
+        else:
+            code, message = refusal.reason.code, refusal.message
+            told.append(ScramChanged(user=user, code=code, message=message))
+    return ScramAltered(users=tuple(told), end_offset=turn.image.next_offset)
+
+
+def _refused(turn: DecisionContext, one: _Change, times: int) -> Refusal | None:
+    if times > 1:
+        return _no(Reason.DuplicateCredential, "The request names this user's credential twice.")
+    holder = turn.image.security.object_named(one.user)
+    if holder is not None:
+        text = f"The user is declared by the object {holder}; its Secret holds the password."
+        return _no(Reason.PolicyViolation, text)
+    known = (one.user, one.mechanism) in turn.image.security.credentials
+    if isinstance(one, ScramDeletion):
+        text = f"The user {one.user[:100]} has no credential for {one.mechanism}."
+        return None if known else _no(Reason.UnknownCredential, text)
+    if not known and len(turn.image.security.credentials) >= CREDENTIALS_MAX:
+        return _no(Reason.InvalidRequest, f"A cluster has {CREDENTIALS_MAX} credentials at most.")
+    return unacceptable(one)
+
+
+def unacceptable(one: ScramCredential) -> Refusal | None:
+    """Why there can be no such credential."""
+    if illegal_user_name(one.user):
+        text = (
+            "A user's name has 1 to 128 letters, digits and . _ : @ - and neither begins with"
+            " system: nor is ANONYMOUS."
+        )
+        return _no(Reason.UnacceptableCredential, text)
+    if not ITERATIONS_MIN <= one.iterations <= ITERATIONS_MAX:
+        text = f"Iterations are {ITERATIONS_MIN} to {ITERATIONS_MAX}, not {one.iterations}."
+        return _no(Reason.UnacceptableCredential, text)
+    length = key_bytes(one.mechanism)
+    lengths = {len(one.stored_key), len(one.server_key)}
+    if not 0 < len(one.salt) <= SALT_BYTES_MAX or lengths != {length}:
+        text = f"The salt has 1 to {SALT_BYTES_MAX} bytes, a key of {one.mechanism} {length}."
+        return _no(Reason.UnacceptableCredential, text)
+    return None
+
+
+def _change(turn: DecisionContext, one: _Change) -> None:
+    cause = "changed by a client"
+    if isinstance(one, ScramDeletion):
+        turn.add(ScramCredentialRemoved(cause=cause, user=one.user, mechanism=one.mechanism))
+    else:
+        turn.add(ScramCredentialSet(cause=cause, credential=one))
+
+
+def _no(reason: Reason, message: str) -> Refusal:
+    return Refusal(reason=reason, message=message)

@@ -1,0 +1,106 @@
+"""Requests about who may do what, of clients and of the operator, and their answers.
+
+Part of `messages`, which lists them among the requests and answers.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from plimsoll_core.ids import MetadataOffset
+from plimsoll_core.messages.base import Message
+from plimsoll_core.security.acl import Acl, AclFilter
+from plimsoll_core.security.scram import ScramCredential, ScramMechanism
+from plimsoll_core.security.state import Authorization, UserObject
+
+
+class OnBehalf(msgspec.Struct, frozen=True, kw_only=True):
+    """The client for whom a broker asks: the controller decides its rights again."""
+
+    principal: str
+    host: str
+
+
+class CreateAcls(Message, frozen=True, kw_only=True):
+    """Forwarded by a broker for a client; all of them or none."""
+
+    acls: tuple[Acl, ...]
+    behalf: OnBehalf | None = None
+
+
+class DeleteAcls(Message, frozen=True, kw_only=True):
+    """Forwarded by a broker for a client.  What an object declares stays, and is told so."""
+
+    filters: tuple[AclFilter, ...]
+    behalf: OnBehalf | None = None
+
+
+class ScramDeletion(msgspec.Struct, frozen=True, kw_only=True):
+    user: str
+    mechanism: ScramMechanism
+
+
+class AlterScramCredentials(Message, frozen=True, kw_only=True):
+    """Forwarded by a broker for a client.  Each user for itself, whole or not at all."""
+
+    deletions: tuple[ScramDeletion, ...] = ()
+    upsertions: tuple[ScramCredential, ...] = ()
+    behalf: OnBehalf | None = None
+
+
+class DeclareAuthorization(Message, frozen=True, kw_only=True):
+    """What a LogCluster states.  `disguise` is taken when none is committed yet."""
+
+    authorization: Authorization
+
+
+class DeclareUser(Message, frozen=True, kw_only=True):
+    """A User object as it should be.  `credentials`: what was made of its Secret; None: what is
+    committed stays."""
+
+    object: UserObject
+    user_name: str
+    disabled: bool = False
+    acls: tuple[Acl, ...] = ()
+    credentials: tuple[ScramCredential, ...] | None = None
+
+
+class UserObjectGone(Message, frozen=True, kw_only=True):
+    """An object is proven absent (never merely not seen): its user, credentials and rules go."""
+
+    object: UserObject
+
+
+SecurityChange = CreateAcls | DeleteAcls | AlterScramCredentials
+"""What clients ask for."""
+SecurityDeclaration = DeclareAuthorization | DeclareUser | UserObjectGone
+"""What the operator asks for."""
+
+
+class DeletedAcl(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that a filter found; with a code it is still there."""
+
+    acl: Acl
+    code: int = 0
+    message: str = ""
+
+
+class AclsChanged(Message, frozen=True, kw_only=True):
+    """`deleted`: for each filter what it found."""
+
+    deleted: tuple[tuple[DeletedAcl, ...], ...] = ()
+    end_offset: MetadataOffset = MetadataOffset(0)
+
+
+class ScramChanged(msgspec.Struct, frozen=True, kw_only=True):
+    user: str
+    code: int = 0
+    message: str = ""
+
+
+class ScramAltered(Message, frozen=True, kw_only=True):
+    users: tuple[ScramChanged, ...]
+    end_offset: MetadataOffset = MetadataOffset(0)
+
+
+SecurityAnswer = AclsChanged | ScramAltered

@@ -1,0 +1,150 @@
+"""ACLs as values: what a rule says, in Kafka's words and numbers, and which rules have no form.
+
+Parts of records and of images; `acl_index` decides with them.  Source: KIP-11, KIP-290;
+`AclBinding`, `ResourcePattern` and `AclControlManager.validateNewAcl` of Kafka 4.1.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+CLUSTER_NAME = "kafka-cluster"
+"""The only resource of the type Cluster."""
+WILDCARD = "*"
+"""As a literal name: every resource of its type; as a host: every host."""
+EVERYBODY = "User:*"
+ANONYMOUS = "User:ANONYMOUS"
+NAME_CHARACTERS_MAX = 1024
+"""Of a resource, a principal or a host in a rule."""
+
+
+class AclOperation(Enum):
+    """Kafka's words."""
+
+    ALL = "All"
+    READ = "Read"
+    WRITE = "Write"
+    CREATE = "Create"
+    DELETE = "Delete"
+    ALTER = "Alter"
+    DESCRIBE = "Describe"
+    CLUSTER_ACTION = "ClusterAction"
+    DESCRIBE_CONFIGS = "DescribeConfigs"
+    ALTER_CONFIGS = "AlterConfigs"
+    IDEMPOTENT_WRITE = "IdempotentWrite"
+    CREATE_TOKENS = "CreateTokens"
+    DESCRIBE_TOKENS = "DescribeTokens"
+    TWO_PHASE_COMMIT = "TwoPhaseCommit"
+
+
+class ResourceType(Enum):
+    """What a rule is about."""
+
+    TOPIC = "Topic"
+    GROUP = "Group"
+    CLUSTER = "Cluster"
+    TRANSACTIONAL_ID = "TransactionalId"
+    DELEGATION_TOKEN = "DelegationToken"
+    USER = "User"
+
+
+class Pattern(Enum):
+    """How a rule's resource name is compared."""
+
+    LITERAL = "Literal"
+    PREFIXED = "Prefixed"
+
+
+class AclPermission(Enum):
+    DENY = "Deny"
+    ALLOW = "Allow"
+
+
+OPERATION_NUMBERS = {operation: number for number, operation in enumerate(AclOperation, start=2)}
+RESOURCE_NUMBERS = {kind: number for number, kind in enumerate(ResourceType, start=2)}
+PATTERN_NUMBERS = {Pattern.LITERAL: 3, Pattern.PREFIXED: 4}
+PERMISSION_NUMBERS = {AclPermission.DENY: 2, AclPermission.ALLOW: 3}
+ANY_NUMBER = 1
+"""In a filter: everything of its kind."""
+MATCH_NUMBER = 2
+"""As a filter's pattern: whatever rule applies to a resource of that name."""
+
+
+class Acl(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One rule.  Two that say the same are the same rule."""
+
+    resource: ResourceType
+    name: str
+    pattern: Pattern = Pattern.LITERAL
+    principal: str
+    host: str = WILDCARD
+    operation: AclOperation
+    permission: AclPermission = AclPermission.ALLOW
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """By which rules are sorted: what is committed is written in one order."""
+        kind, pattern = self.resource.value, self.pattern.value
+        what = (self.operation.value, self.permission.value)
+        return (kind, self.name, pattern, self.principal, self.host, *what)
+
+    def __str__(self) -> str:
+        prefixed = "*" if self.pattern is Pattern.PREFIXED else ""
+        return (
+            f"{self.permission.value} {self.principal} from {self.host}"
+            f" {self.operation.value} on {self.resource.value} {self.name}{prefixed}"
+        )
+
+
+def malformed(acl: Acl) -> str | None:
+    """Why no such rule may be made, as a sentence."""
+    kind, separator, user = acl.principal.partition(":")
+    long = max(len(acl.name), len(acl.principal), len(acl.host)) > NAME_CHARACTERS_MAX
+    if long:
+        return f"Names in a rule have {NAME_CHARACTERS_MAX} characters at most."
+    if not acl.name:
+        return "The name of a rule's resource is empty."
+    if not (kind and separator and user):
+        return "A principal is written as its type and its name, like User:alice."
+    if acl.resource is ResourceType.CLUSTER and acl.name != CLUSTER_NAME:
+        return f"The only resource of type Cluster is {CLUSTER_NAME}."
+    if not acl.host:
+        return "The host of a rule is empty; every host is *."
+    return None
+
+
+class AclFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which rules are meant; None: whatever it is.  `matches_name`: the pattern Match, every rule
+    that applies to the resource `name`."""
+
+    resource: ResourceType | None = None
+    name: str | None = None
+    pattern: Pattern | None = None
+    matches_name: bool = False
+    principal: str | None = None
+    host: str | None = None
+    operation: AclOperation | None = None
+    permission: AclPermission | None = None
+
+    def matches(self, acl: Acl) -> bool:
+        return (
+            self.resource in (None, acl.resource)
+            and self._names(acl)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (None, acl.operation)
+            and self.permission in (None, acl.permission)
+        )
+
+    def _names(self, acl: Acl) -> bool:
+        if self.pattern is not None and self.pattern is not acl.pattern:
+            return False
+        if self.name is None or self.name == acl.name:
+            return True
+        if not self.matches_name:
+            return False
+        if acl.pattern is Pattern.LITERAL:
+            return acl.name == WILDCARD
+        return self.name.startswith(acl.name)

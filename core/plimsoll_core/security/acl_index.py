@@ -1,0 +1,270 @@
+"""Whether a principal may do something: Kafka's rules, at a cost that the number of ACLs does not
+change.
+
+Made beside an image and changed by what a record adds or removes.  A decision looks at the cells of
+the principal and of everybody: two literal names, and one prefix for each length of prefix that
+there is.  Source: `StandardAuthorizerData` and `Authorizer.authorizeByResourceType` of Kafka 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import NamedTuple, TypeVar
+
+import msgspec
+from immutables import Map
+
+from plimsoll_core.security.acl import (
+    EVERYBODY,
+    WILDCARD,
+    Acl,
+    AclOperation,
+    AclPermission,
+    Pattern,
+    ResourceType,
+)
+
+_Key = TypeVar("_Key", int, str)
+
+_BIT = {operation: 1 << number for number, operation in enumerate(AclOperation)}
+_ALL = _BIT[AclOperation.ALL]
+_Op = AclOperation
+_IMPLYING = {
+    _Op.DESCRIBE: (_Op.DESCRIBE, _Op.READ, _Op.WRITE, _Op.DELETE, _Op.ALTER),
+    _Op.DESCRIBE_CONFIGS: (_Op.DESCRIBE_CONFIGS, _Op.ALTER_CONFIGS),
+}
+_ALLOWS = {
+    operation: _ALL | sum(_BIT[one] for one in _IMPLYING.get(operation, (operation,)))
+    for operation in AclOperation
+}
+"""An Allow of any of these operations allows the operation."""
+_DENIES = {operation: _ALL | _BIT[operation] for operation in AclOperation}
+"""A Deny implies nothing."""
+
+
+class Cell(NamedTuple):
+    """The rules of one principal for one resource name or prefix; `masks`: by host, the operations
+    that are allowed and denied."""
+
+    acls: tuple[Acl, ...]
+    masks: Map[str, tuple[int, int]]
+
+
+class Rules(NamedTuple):
+    """By name and by prefix; `lengths`: how many prefixes there are of each length."""
+
+    literal: Map[str, Cell] = Map()
+    prefixed: Map[str, Cell] = Map()
+    lengths: Map[int, int] = Map()
+
+
+class Present(NamedTuple):
+    """How many rules of any principal there are for a name or prefix."""
+
+    literal: Map[str, int] = Map()
+    prefixed: Map[str, int] = Map()
+    lengths: Map[int, int] = Map()
+
+
+class Ground(Enum):
+    """By what a decision was made."""
+
+    SUPER_USER = "SuperUser"
+    RULE = "Rule"
+    NO_ACL_FOUND = "NoAclFound"
+    DEFAULT = "Default"
+
+
+class AclVerdict(NamedTuple):
+    allowed: bool
+    ground: Ground
+    rule: Acl | None = None
+
+
+class AclQuestion(NamedTuple):
+    """A question.  `host`: the client's address, without its port."""
+
+    principal: str
+    host: str
+    operation: AclOperation
+    resource: ResourceType
+    name: str
+
+
+class AclIndex(msgspec.Struct, frozen=True):
+    """A value: adding and removing give another one."""
+
+    rules: Map[tuple[str, ResourceType], Rules] = Map()
+    present: Map[ResourceType, Present] = Map()
+
+    def added(self, acl: Acl) -> AclIndex:
+        return self._changed(acl, 1)
+
+    def removed(self, acl: Acl) -> AclIndex:
+        return self._changed(acl, -1)
+
+    def allows(self, asked: AclQuestion, *, otherwise: bool = False) -> bool:
+        """Whether it may.  `otherwise`: what holds where no rule of anybody names the resource."""
+        kind, name, operation = asked.resource, asked.name, asked.operation
+        allowing, denying = _ALLOWS[operation], _DENIES[operation]
+        allowed = False
+        for cell in self._cells(asked.principal, kind, name):
+            for host in (WILDCARD, asked.host):
+                masks = cell.masks.get(host)
+                if masks is None:
+                    continue
+                if masks[1] & denying:
+                    return False
+                allowed = allowed or bool(masks[0] & allowing)
+        return allowed or (otherwise and not self._is_named(kind, name))
+
+    def explain(self, asked: AclQuestion, *, otherwise: bool = False) -> AclVerdict:
+        """The same decision, and the rule that made it."""
+        allow: Acl | None = None
+        for cell in self._cells(asked.principal, asked.resource, asked.name):
+            for acl in cell.acls:
+                if acl.host not in (WILDCARD, asked.host):
+                    continue
+                if acl.permission is AclPermission.DENY:
+                    if _BIT[acl.operation] & _DENIES[asked.operation]:
+                        return AclVerdict(False, Ground.RULE, acl)
+                elif allow is None and _BIT[acl.operation] & _ALLOWS[asked.operation]:
+                    allow = acl
+        if allow is not None:
+            return AclVerdict(True, Ground.RULE, allow)
+        if not self._is_named(asked.resource, asked.name):
+            return AclVerdict(otherwise, Ground.NO_ACL_FOUND)
+        return AclVerdict(False, Ground.DEFAULT)
+
+    def allows_on_any(
+        self, principal: str, host: str, operation: AclOperation, kind: ResourceType
+    ) -> bool:
+        """Whether there is a resource of the type, known or not, on which it may: an Allow of this
+        very operation that no Deny dominates (KIP-679)."""
+        found = [
+            rules
+            for who in (principal, EVERYBODY)
+            if (rules := self.rules.get((who, kind))) is not None
+        ]
+        bits = _DENIES[operation]
+
+        def with_bit(cells: Map[str, Cell], side: int) -> Iterator[str]:
+            for name, cell in cells.items():
+                masks = (cell.masks.get(WILDCARD), cell.masks.get(host))
+                if any(mask is not None and mask[side] & bits for mask in masks):
+                    yield name
+
+        denied = {name for rules in found for name in with_bit(rules.literal, 1)}
+        denied_prefixes = {name for rules in found for name in with_bit(rules.prefixed, 1)}
+        if WILDCARD in denied:
+            return False
+        for rules in found:
+            for name in with_bit(rules.literal, 0):
+                if name == WILDCARD or (
+                    name not in denied and not _dominated(name, denied_prefixes)
+                ):
+                    return True
+            for prefix in with_bit(rules.prefixed, 0):
+                if not _dominated(prefix, denied_prefixes):
+                    return True
+        return False
+
+    def _cells(self, principal: str, kind: ResourceType, name: str) -> Iterator[Cell]:
+        for who in (principal, EVERYBODY):
+            rules = self.rules.get((who, kind))
+            if rules is None:
+                continue
+            for literal in (name, WILDCARD):
+                if (cell := rules.literal.get(literal)) is not None:
+                    yield cell
+            for length in rules.lengths:
+                if (cell := rules.prefixed.get(name[:length])) is not None:
+                    yield cell
+
+    def _is_named(self, kind: ResourceType, name: str) -> bool:
+        """Whether any rule of anybody is about the resource."""
+        present = self.present.get(kind)
+        if present is None:
+            return False
+        if name in present.literal or WILDCARD in present.literal:
+            return True
+        return any(name[:length] in present.prefixed for length in present.lengths)
+
+    def _changed(self, acl: Acl, step: int) -> AclIndex:
+        key = (acl.principal, acl.resource)
+        rules = _with_rule(self.rules.get(key, Rules()), acl, step)
+        present = _counted(self.present.get(acl.resource, Present()), acl, step)
+        return AclIndex(
+            rules=self.rules.set(key, rules) if _has_any(rules) else self.rules.delete(key),
+            present=(
+                self.present.set(acl.resource, present)
+                if _has_any(present)
+                else self.present.delete(acl.resource)
+            ),
+        )
+
+
+def index_of(acls: Iterable[Acl]) -> AclIndex:
+    """Of all the rules, each once."""
+    index = AclIndex()
+    for acl in acls:
+        index = index.added(acl)
+    return index
+
+
+def _has_any(names: Rules | Present) -> bool:
+    return bool(names.literal or names.prefixed)
+
+
+def _dominated(name: str, prefixes: set[str]) -> bool:
+    """Whether one of them begins it."""
+    return any(name.startswith(prefix) for prefix in prefixes)
+
+
+def _with_rule(rules: Rules, acl: Acl, step: int) -> Rules:
+    literal = acl.pattern is Pattern.LITERAL
+    cells = rules.literal if literal else rules.prefixed
+    before = cells.get(acl.name)
+    cell = _cell_with(before, acl, step)
+    cells = cells.delete(acl.name) if cell is None else cells.set(acl.name, cell)
+    if literal:
+        return rules._replace(literal=cells)
+    lengths = rules.lengths
+    if (before is None) != (cell is None):
+        lengths = _with_count(lengths, len(acl.name), step)
+    return rules._replace(prefixed=cells, lengths=lengths)
+
+
+def _cell_with(cell: Cell | None, acl: Acl, step: int) -> Cell | None:
+    acls = () if cell is None else cell.acls
+    assert (acl in acls) == (step < 0), "a rule is added once, and removed once"
+    if step > 0:
+        acls = tuple(sorted((*acls, acl), key=lambda one: one.order))
+    else:
+        acls = tuple(one for one in acls if one != acl)
+    masks: dict[str, tuple[int, int]] = {}
+    for one in acls:
+        allow, deny = masks.get(one.host, (0, 0))
+        if one.permission is AclPermission.DENY:
+            deny |= _BIT[one.operation]
+        else:
+            allow |= _BIT[one.operation]
+        masks[one.host] = (allow, deny)
+    return Cell(acls, Map(masks)) if acls else None
+
+
+def _counted(present: Present, acl: Acl, step: int) -> Present:
+    if acl.pattern is Pattern.LITERAL:
+        return present._replace(literal=_with_count(present.literal, acl.name, step))
+    prefixed = _with_count(present.prefixed, acl.name, step)
+    lengths = present.lengths
+    if (acl.name in present.prefixed) != (acl.name in prefixed):
+        lengths = _with_count(lengths, len(acl.name), step)
+    return present._replace(prefixed=prefixed, lengths=lengths)
+
+
+def _with_count(counts: Map[_Key, int], key: _Key, step: int) -> Map[_Key, int]:
+    count = counts.get(key, 0) + step
+    assert count >= 0, "more rules went than there were"
+    return counts.set(key, count) if count else counts.delete(key)

@@ -1,0 +1,235 @@
+"""SCRAM-SHA-256 and SCRAM-SHA-512: what is kept of a password, and the server's side of a login.
+
+Pure: nonces and times are given.  What is kept does not let its reader log in (StoredKey and
+ServerKey of RFC 5802).  A user that does not exist is answered like one whose password is wrong.
+Source: RFC 5802, RFC 7677, KIP-84, KIP-554; `ScramSaslServer` of Kafka.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import msgspec
+
+ScramMechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
+MECHANISMS: tuple[ScramMechanism, ...] = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISM_NUMBERS: dict[ScramMechanism, int] = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+SPEC_NAMES: dict[ScramMechanism, str] = {
+    "SCRAM-SHA-256": "ScramSha256",
+    "SCRAM-SHA-512": "ScramSha512",
+}
+"""As objects and committed listeners write them."""
+_HASH = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+
+ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
+NONCE_BYTES = 24
+SALT_BYTES_MAX = 128
+MESSAGE_BYTES_MAX = 4096
+"""Of one message of an exchange."""
+USER_NAME = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
+"""What librdkafka and kafka-python send as it is: a name with a comma or an equals sign could
+never log in with them."""
+
+
+class PreviousKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Those of the password before: they are good until then, by the brokers' wall clocks."""
+
+    stored_key: bytes
+    server_key: bytes
+    until_ms: int
+
+    def __repr__(self) -> str:
+        return "PreviousKeys(***)"
+
+
+class ScramCredential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is kept of one user's password for one mechanism.  `owner`: the uid of the User object
+    that declares it; empty: made by a client."""
+
+    user: str
+    mechanism: ScramMechanism
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+    owner: str = ""
+    previous: PreviousKeys | None = None
+
+    def __repr__(self) -> str:
+        return f"ScramCredential({self.user}, {self.mechanism}, ***)"
+
+    @property
+    def order(self) -> tuple[str, str]:
+        return self.user, self.mechanism
+
+
+def illegal_user_name(name: str) -> bool:
+    """Whether nobody can be called so; names of Kubernetes accounts are reserved."""
+    return USER_NAME.fullmatch(name) is None or name.startswith("system:") or name == "ANONYMOUS"
+
+
+def salted_password(
+    mechanism: ScramMechanism, password: str, salt: bytes, iterations: int
+) -> bytes:
+    """Takes milliseconds: no broker does it for a login."""
+    return hashlib.pbkdf2_hmac(_HASH[mechanism], password.encode(), salt, iterations)
+
+
+def keys_of(mechanism: ScramMechanism, salted: bytes) -> tuple[bytes, bytes]:
+    """StoredKey and ServerKey."""
+    client_key = _hmac(mechanism, salted, b"Client Key")
+    return _digest(mechanism, client_key), _hmac(mechanism, salted, b"Server Key")
+
+
+def key_bytes(mechanism: ScramMechanism) -> int:
+    """The length of a key and of a salted password."""
+    return hashlib.new(_HASH[mechanism]).digest_size
+
+
+class Challenge(NamedTuple):
+    """The server's first message was sent; `end` takes the client's second one.  `credential` None:
+    there is no such user."""
+
+    user: str
+    mechanism: ScramMechanism
+    nonce: str
+    gs2_header: bytes
+    client_first_bare: bytes
+    server_first: bytes
+    credential: ScramCredential | None
+
+
+class Proven(NamedTuple):
+    """The client knows the password.  `stored_key`: the one that its proof fits."""
+
+    user: str
+    stored_key: bytes
+    server_final: bytes
+
+
+class ScramError(Exception):
+    """No login, and why; the client is told nothing of it."""
+
+
+_FIRST = re.compile(rb"(n|y|p=[A-Za-z0-9.-]+),(?:a=([^,]*))?,(.*)", re.DOTALL)
+_FIRST_BARE = re.compile(rb"n=([^,]+),r=([\x21-\x2b\x2d-\x7e]{1,256})((?:,[a-zA-Z]=[^,]*)*)")
+_LAST = re.compile(
+    rb"(c=([A-Za-z0-9+/=]{1,512}),r=([\x21-\x2b\x2d-\x7e]{1,512})(?:,[a-zA-Z]=[^,]*)*?)"
+    rb",p=([A-Za-z0-9+/=]{1,256})"
+)
+
+
+def begin(
+    mechanism: ScramMechanism,
+    client_first: bytes,
+    find: Callable[[str], ScramCredential | None],
+    server_nonce: str,
+    disguise: bytes,
+) -> Challenge:
+    """Answer a client's first message.  `disguise`: the key by which users that do not exist have
+    a salt, the same each time."""
+    user, gs2_header, bare, client_nonce = _read_first(client_first)
+    credential = find(user)
+    if credential is None:
+        seed = f"{mechanism} {user}".encode()
+        salt = hmac.digest(disguise, seed, "sha256")[:16]
+        iterations = ITERATIONS_MIN
+    else:
+        salt, iterations = credential.salt, credential.iterations
+    nonce = client_nonce + server_nonce
+    text = f"r={nonce},s={base64.b64encode(salt).decode()},i={iterations}"
+    return Challenge(user, mechanism, nonce, gs2_header, bare, text.encode(), credential)
+
+
+def _read_first(message: bytes) -> tuple[str, bytes, bytes, str]:
+    if len(message) > MESSAGE_BYTES_MAX:
+        raise ScramError("its first message is too long")
+    found = _FIRST.fullmatch(message)
+    if found is None or found[1] not in (b"n", b"y"):
+        raise ScramError("its first message has no form, or asks for channel binding")
+    bare = _FIRST_BARE.fullmatch(found[3])
+    if bare is None:
+        raise ScramError("its first message has no form")
+    if b"tokenauth=true" in bare[3]:
+        raise ScramError("delegation tokens are not served")
+    user = _name(bare[1])
+    if found[2] is not None and _name(found[2]) not in ("", user):
+        raise ScramError("it would act as somebody else")
+    gs2_header = message[: len(message) - len(found[3])]
+    return user, gs2_header, found[3], bare[2].decode()
+
+
+def _name(sent: bytes) -> str:
+    """With RFC 5802's =2C and =3D."""
+    try:
+        text = sent.decode()
+    except UnicodeDecodeError as error:
+        raise ScramError("a name is no UTF-8") from error
+    rest = text.replace("=2C", "").replace("=3D", "")
+    if "=" in rest:
+        raise ScramError("a name has an equals sign that stands for nothing")
+    return text.replace("=2C", ",").replace("=3D", "=")
+
+
+def end(challenge: Challenge, client_final: bytes, now_ms: int) -> Proven:
+    """Check the client's proof, against the present password and then the one before."""
+    found = None
+    if len(client_final) <= MESSAGE_BYTES_MAX:
+        found = _LAST.fullmatch(client_final)
+    if found is None:
+        raise ScramError("its second message has no form")
+    binding, proof = _base64(found[2]), _base64(found[4])
+    # As Kafka: librdkafka before 2.8 puts its own nonce before the whole of it once more.
+    if not found[3].decode().endswith(challenge.nonce):
+        raise ScramError("it answers another challenge")
+    if binding != challenge.gs2_header:
+        raise ScramError("its channel binding is not what it began with")
+    mechanism, credential = challenge.mechanism, challenge.credential
+    signed = b",".join((challenge.client_first_bare, challenge.server_first, found[1]))
+    for stored_key, server_key in _candidates(mechanism, credential, now_ms):
+        if _fits(mechanism, stored_key, signed, proof) and credential is not None:
+            signature = _hmac(mechanism, server_key, signed)
+            return Proven(challenge.user, stored_key, b"v=" + base64.b64encode(signature))
+    raise ScramError("no such user, or not its password")
+
+
+def _candidates(
+    mechanism: ScramMechanism, credential: ScramCredential | None, now_ms: int
+) -> tuple[tuple[bytes, bytes], ...]:
+    if credential is None:
+        nothing = bytes(key_bytes(mechanism))
+        return ((nothing, nothing),)
+    present = (credential.stored_key, credential.server_key)
+    previous = credential.previous
+    if previous is None or now_ms >= previous.until_ms:
+        return (present,)
+    return present, (previous.stored_key, previous.server_key)
+
+
+def _fits(mechanism: ScramMechanism, stored_key: bytes, signed: bytes, proof: bytes) -> bool:
+    signature = _hmac(mechanism, stored_key, signed)
+    if len(proof) != len(signature):
+        return False
+    client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+    return hmac.compare_digest(_digest(mechanism, client_key), stored_key)
+
+
+def _base64(text: bytes) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ScramError("its second message is no base64") from error
+
+
+def _hmac(mechanism: ScramMechanism, key: bytes, text: bytes) -> bytes:
+    return hmac.digest(key, text, _HASH[mechanism])
+
+
+def _digest(mechanism: ScramMechanism, value: bytes) -> bytes:
+    return hashlib.new(_HASH[mechanism], value).digest()

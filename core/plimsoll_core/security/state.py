@@ -1,0 +1,112 @@
+"""What is committed about who may do what: credentials, users, ACLs, and whether they are enforced.
+
+A part of a cluster's image, changed by `cluster.security_records` alone.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+from immutables import Map
+
+from plimsoll_core.security.acl import Acl, AclOperation, ResourceType
+from plimsoll_core.security.acl_index import AclIndex, AclQuestion, AclVerdict, Ground
+from plimsoll_core.security.scram import ScramCredential, ScramMechanism
+
+BY_CLIENT = ""
+"""The owner of what no object declares."""
+
+
+class Mode(Enum):
+    """Off: everybody may do all.  Audit: what Enforce would refuse is logged, and done."""
+
+    OFF = "Off"
+    AUDIT = "Audit"
+    ENFORCE = "Enforce"
+
+
+class Authorization(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a LogCluster states.  `disguise`: a random key, by which an unknown user's login looks
+    like a known one's; drawn once."""
+
+    mode: Mode = Mode.OFF
+    super_users: tuple[str, ...] = ()
+    allow_everyone_if_no_acl: bool = False
+    disguise: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"Authorization({self.mode.value}, {self.super_users})"
+
+
+class UserObject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A User resource."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"User {self.namespace}/{self.name}"
+
+
+class DeclaredUser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A user that an object declares.  `disabled`: no login, and what is logged in is cut off."""
+
+    object: UserObject
+    user_name: str
+    disabled: bool = False
+
+
+class Security(msgspec.Struct, frozen=True, kw_only=True):
+    """`credentials` by user and mechanism; `users` by name; `acls` with who wants each: uids of
+    User objects and `BY_CLIENT`.  `index` is derived from `acls`."""
+
+    authorization: Authorization = Authorization()
+    credentials: Map[tuple[str, ScramMechanism], ScramCredential] = Map()
+    users: Map[str, DeclaredUser] = Map()
+    acls: Map[Acl, tuple[str, ...]] = Map()
+    index: AclIndex = AclIndex()
+
+    def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        """By which a user may log in now."""
+        declared = self.users.get(user)
+        if declared is not None and declared.disabled:
+            return None
+        return self.credentials.get((user, mechanism))
+
+    def object_named(self, user: str) -> UserObject | None:
+        declared = self.users.get(user)
+        return None if declared is None else declared.object
+
+    def object_of(self, owner: str) -> UserObject | None:
+        """By its uid."""
+        return next((one.object for one in self.users.values() if one.object.uid == owner), None)
+
+    def is_super_user(self, principal: str) -> bool:
+        return principal in self.authorization.super_users
+
+    def allows(self, asked: AclQuestion) -> bool:
+        """The decision, whatever the mode is."""
+        if self.is_super_user(asked.principal):
+            return True
+        return self.index.allows(asked, otherwise=self.authorization.allow_everyone_if_no_acl)
+
+    def explain(self, asked: AclQuestion) -> AclVerdict:
+        if self.is_super_user(asked.principal):
+            return AclVerdict(True, Ground.SUPER_USER)
+        return self.index.explain(asked, otherwise=self.authorization.allow_everyone_if_no_acl)
+
+    def allows_on_any(
+        self, principal: str, host: str, operation: AclOperation, kind: ResourceType
+    ) -> bool:
+        """Whether there may be some resource of the type on which it may."""
+        # As in Kafka, a name that nobody uses stands for what rules of everybody, super users and
+        # the default give.
+        if self.allows(AclQuestion(principal, host, operation, kind, "hardcode")):
+            return True
+        return self.index.allows_on_any(principal, host, operation, kind)
+
+
+NOTHING = Security()
+"""Of a cluster that never heard of it."""

@@ -1,0 +1,152 @@
+"""Connections of one listener whose handshakes are not over, and how many compute in a turn.
+
+Admission comes before any cryptography: connections without a session are few in all and fewer from
+one address, each has so many seconds, and a few steps of handshakes are computed in a turn of the
+event loop, in the order in which their bytes came.  So a storm of clients delays others by
+milliseconds, and whoever is slow on purpose holds nothing but its own place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from plimsoll_net.tls_connection import NotTls, TlsConnection
+from plimsoll_net.tls_transport import ServedProtocol
+
+logger = logging.getLogger("plimsoll.tls")
+
+HANDSHAKE_S_MAX = 10.0
+HALF_OPEN_MAX = 1024
+HALF_OPEN_PER_ADDRESS_MAX = 512
+"""Behind a balancer many clients have one address."""
+STEPS_A_TURN = 8
+"""A millisecond each, about."""
+HANDSHAKE_RECORD = 0x16
+"""The first byte of a TLS record that begins one."""
+
+NOT_TLS = "not-tls"
+FAILED = "handshake-failed"
+TOO_SLOW = "handshake-timeout"
+TOO_MANY = "too-many-handshakes"
+REASONS = (NOT_TLS, FAILED, TOO_SLOW, TOO_MANY)
+"""Why a connection ends before it has a session."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepting:
+    """`session`: makes one for a connection; `context`: what it is accepted with, as of now;
+    `ended`: counts connections that end before they have a session, by reason."""
+
+    session: Callable[[], ServedProtocol]
+    context: Callable[[], ssl.SSLContext]
+    ended: Counter[str]
+
+
+class HandshakeQueue:
+    """`connection` is a server's protocol factory; `close` ends what has no session."""
+
+    def __init__(self, accepting: Accepting) -> None:
+        self._accepting = accepting
+        self._loop = asyncio.get_running_loop()
+        # Connections without a session: the address that each counts for, and its end.
+        self._half_open: dict[TlsConnection, tuple[str, asyncio.TimerHandle]] = {}
+        self._addresses: Counter[str] = Counter()
+        # Those with bytes that were not looked at, the longest ago first.
+        self._due: dict[TlsConnection, None] = {}
+        self._scheduled = False
+
+    @property
+    def half_open(self) -> int:
+        return len(self._half_open)
+
+    def connection(self) -> TlsConnection:
+        return TlsConnection(self)
+
+    def close(self) -> None:
+        for connection in list(self._half_open):
+            self._drop(connection, None)
+
+    # --- what a connection says -------------------------------------------------------------------
+
+    def arrived(self, connection: TlsConnection) -> bool:
+        network = network_of(connection.peer)
+        full = len(self._half_open) >= HALF_OPEN_MAX
+        if full or self._addresses[network] >= HALF_OPEN_PER_ADDRESS_MAX:
+            self._accepting.ended[TOO_MANY] += 1
+            return False
+        timer = self._loop.call_later(HANDSHAKE_S_MAX, self._drop, connection, TOO_SLOW)
+        self._half_open[connection] = (network, timer)
+        self._addresses[network] += 1
+        return True
+
+    def has_input(self, connection: TlsConnection) -> None:
+        if connection in self._half_open:
+            self._due.setdefault(connection)
+            self._schedule()
+
+    def left(self, connection: TlsConnection) -> None:
+        """A peer that closes has failed, unless it was closed here."""
+        if connection in self._half_open:
+            self._drop(connection, FAILED)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        if not self._scheduled and self._due:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        for connection in list(self._due)[:STEPS_A_TURN]:
+            del self._due[connection]
+            self._step(connection)
+        self._schedule()
+
+    def _step(self, connection: TlsConnection) -> None:
+        try:
+            over = connection.shake_hands(self._accepting.context(), HANDSHAKE_RECORD)
+        except NotTls:
+            self._drop(connection, NOT_TLS)
+        except (ssl.SSLError, ValueError) as error:
+            logger.debug("the handshake of %s failed: %s", connection.peer, error)
+            self._drop(connection, FAILED)
+        else:
+            if over:
+                self._forget(connection)
+                connection.serve(self._accepting.session())
+
+    def _drop(self, connection: TlsConnection, reason: str | None) -> None:
+        if reason is not None:
+            self._accepting.ended[reason] += 1
+        self._forget(connection)
+        if connection.plain is not None:
+            # An alert that says why may be on its way.
+            connection.plain.close()
+
+    def _forget(self, connection: TlsConnection) -> None:
+        network, timer = self._half_open.pop(connection)
+        timer.cancel()
+        self._due.pop(connection, None)
+        self._addresses[network] -= 1
+        if not self._addresses[network]:
+            del self._addresses[network]
+
+
+def network_of(host: str) -> str:
+    """What a peer's limits count for: its address; of IPv6 the /64 that is one customer's."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))

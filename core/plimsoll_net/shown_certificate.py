@@ -1,0 +1,89 @@
+"""The certificate that a listener shows now, read again when its files have changed.
+
+A kubelet swaps all files of a mounted Secret at once, by the link `..data`; so both files are read
+behind that link, where they never change.  A listener asks `look` every few seconds: what cannot be
+used leaves the one before in place.  New connections get the newest context, open ones keep theirs.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from pathlib import Path
+
+from plimsoll_net.tls_policy import BadCertificate, server_context
+
+logger = logging.getLogger("plimsoll.tls")
+
+LOOK_S = 5.0
+_SWAPPED = "..data"
+
+Seen = tuple[tuple[int, int, int], ...]
+"""Of both files: inode, time of change (ns), size."""
+
+
+class ShownCertificate:
+    """Of one listener.  `directory`: where `<name>.crt` and `<name>.key` are."""
+
+    def __init__(self, directory: Path, name: str, version_min: str) -> None:
+        self._directory = directory
+        self._name = name
+        self._version_min = version_min
+        # Of the files that were tried last, usable or not; None: they were not there.
+        self._seen: Seen | None = None
+        self._context: ssl.SSLContext | None = None
+        # Why the files that are there cannot be used; empty: they are.
+        self.error = ""
+        # How often another certificate was taken.
+        self.taken = 0
+
+    @property
+    def context(self) -> ssl.SSLContext | None:
+        """None until there is a certificate that can be used."""
+        return self._context
+
+    def speak(self, version_min: str) -> None:
+        """The oldest version of TLS, from the next connection on."""
+        if version_min != self._version_min:
+            self._version_min = version_min
+            self._seen = None
+            self.look()
+
+    def look(self) -> bool:
+        """Whether another certificate is shown from now on."""
+        place = self._place()
+        chain, key = place / f"{self._name}.crt", place / f"{self._name}.key"
+        try:
+            seen = (_seen(chain), _seen(key))
+        except OSError:
+            self._fail(None, f"{chain.name} or {key.name} is not in {self._directory}")
+            return False
+        if seen == self._seen:
+            return False
+        try:
+            self._context = server_context(chain, key, self._version_min)
+        except BadCertificate as error:
+            self._fail(seen, str(error))
+            return False
+        self._seen, self.error = seen, ""
+        self.taken += 1
+        logger.info("listener %s shows the certificate of %s", self._name, chain.name)
+        return True
+
+    def _fail(self, seen: Seen | None, why: str) -> None:
+        if why != self.error:
+            kept = "; the one before stays" if self._context is not None else ""
+            logger.warning("listener %s has no new certificate: %s%s", self._name, why, kept)
+        self._seen, self.error = seen, why
+
+    def _place(self) -> Path:
+        """Resolved once, so that both files are of one swap."""
+        try:
+            return (self._directory / _SWAPPED).resolve(strict=True)
+        except OSError:
+            return self._directory
+
+
+def _seen(path: Path) -> tuple[int, int, int]:
+    stat = path.stat()
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size

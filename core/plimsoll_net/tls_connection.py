@@ -1,0 +1,257 @@
+"""One connection with TLS: OpenSSL between a plain transport and the session that is served.
+
+What arrives is read into one buffer for all connections, so that an idle one costs little more than
+OpenSSL's own state; what leaves, `TlsTransport` paces.  A connection belongs
+to `HandshakeQueue` until its handshake is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from typing import Any, Protocol, cast
+
+from plimsoll_net.tls_transport import BYTES_A_TURN, Buffer, ServedProtocol, TlsTransport
+
+AT_ONCE_BYTES = 64 * 1024
+"""Through OpenSSL's buffers at a time: they keep the size that they once had."""
+_ARRIVED = memoryview(bytearray(AT_ONCE_BYTES))
+"""Where the kernel writes what came; it is OpenSSL's before any other connection reads."""
+
+
+class Admission(Protocol):
+    """Who decides about a connection before it has a session."""
+
+    def arrived(self, connection: TlsConnection) -> bool:
+        """Whether it may begin."""
+
+    def has_input(self, connection: TlsConnection) -> None:
+        """`shake_hands` is due, when its turn comes."""
+
+    def left(self, connection: TlsConnection) -> None:
+        """It is lost before its handshake was over."""
+
+
+class TlsConnection(asyncio.BufferedProtocol):
+    """The protocol of a plain transport.  `engine`: makes OpenSSL's half of one connection."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self.plain: asyncio.Transport | None = None
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls: ssl.SSLObject | None = None
+        # None before the handshake is over, and once the connection is lost.
+        self.session: ServedProtocol | None = None
+        self._transport: TlsTransport | None = None
+        # Whether the session wants what comes.
+        self._reading = True
+        # Whether what came waits for its step of the handshake.
+        self._held = False
+        # Whether the kernel does not take what was encrypted: whoever makes us answer, by messages
+        # of TLS itself too, is not read from before it takes the answers.
+        self._choked = False
+        # Whether decrypting goes on in a later turn.
+        self._scheduled = False
+
+    # --- the plain transport's calls --------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are not asyncio.Transport by inheritance, only by what they do.
+        self.plain = cast("asyncio.Transport", transport)
+        self.plain.set_write_buffer_limits(high=BYTES_A_TURN, low=0)
+        if not self._admission.arrived(self):
+            self.plain.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.plain = None
+        session, self.session = self.session, None
+        if session is None:
+            self._admission.left(self)
+        else:
+            session.connection_lost(exc)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return _ARRIVED
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._incoming.write(_ARRIVED[:nbytes])
+        if self.session is None:
+            # What it sends before its turn comes stays in the kernel.
+            self._held = True
+            self._adjust_reading()
+            self._admission.has_input(self)
+        else:
+            self._read()
+
+    def eof_received(self) -> bool:
+        """A connection with TLS is never half open: what is left is told to nobody."""
+        if self.session is not None:
+            self.session.eof_received()
+        return False
+
+    def pause_writing(self) -> None:
+        self._choked = True
+        self._adjust_reading()
+        if self._transport is not None:
+            self._transport.stuck()
+
+    def resume_writing(self) -> None:
+        self._choked = False
+        self._adjust_reading()
+        if self._transport is not None:
+            self._transport.drained()
+
+    def _adjust_reading(self) -> None:
+        if self.plain is None or self.plain.is_closing():
+            return
+        if self._reading and not self._held and not self._choked:
+            self.plain.resume_reading()
+        else:
+            self.plain.pause_reading()
+
+    # --- the handshake ----------------------------------------------------------------------------
+
+    @property
+    def peer(self) -> str:
+        """Its address."""
+        found = self.plain.get_extra_info("peername") if self.plain is not None else None
+        return str(found[0]) if found else ""
+
+    def shake_hands(self, context: ssl.SSLContext, first: int) -> bool | None:
+        """One step: True when it is over, None while more has to come.  `first`: what its first
+        byte has to be.  Raises ssl.SSLError, and NotTls."""
+        self._held = False
+        self._adjust_reading()
+        if self._tls is None:
+            if not self._incoming.pending:
+                return None
+            self._tls = self._begun(context, first)
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return None
+        finally:
+            self.flush()
+        return True
+
+    def _begun(self, context: ssl.SSLContext, first: int) -> ssl.SSLObject:
+        data = self._incoming.read()
+        if data[0] != first:
+            raise NotTls
+        self._incoming.write(data)
+        return context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+
+    def serve(self, session: ServedProtocol) -> None:
+        """The handshake is over."""
+        assert self.plain is not None, "a connection that is there"
+        self.session = session
+        self._transport = TlsTransport(self, self.plain)
+        session.connection_made(self._transport)
+        self._read()
+
+    # --- bytes ------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        """Have the session take what can be decrypted; at most so much in a turn."""
+        left = BYTES_A_TURN
+        try:
+            while self._reading and left > 0 and (count := self._read_once()):
+                left -= count
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self._ended()
+            return
+        except ssl.SSLError:
+            self._broken()
+            return
+        self.flush()
+        if left <= 0:
+            self._read_later()
+
+    def _read_once(self) -> int:
+        """Fill the session's buffer with the records that are here; 0: it takes none."""
+        session, tls = self.session, self._tls
+        assert tls is not None, "after the handshake"
+        buffer = None if session is None else session.get_buffer(AT_ONCE_BYTES)
+        if session is None or not buffer or self.plain is None or self.plain.is_closing():
+            return 0
+        count, size = _decrypt(tls, buffer), len(buffer)
+        while 0 < count < size and (self._incoming.pending or tls.pending()):
+            try:
+                count += _decrypt(tls, buffer[count:])
+            except ssl.SSLError:
+                break  # it is met again when the session has taken what there is
+        session.buffer_updated(count)
+        return count
+
+    def _read_later(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        self._scheduled = False
+        if self.session is not None and self.plain is not None:
+            self._read()
+
+    def _ended(self) -> None:
+        """The peer closed its half by a message of TLS, which ends both."""
+        if self.session is not None:
+            self.session.eof_received()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _broken(self) -> None:
+        """What came is not what the peer sent, or it alerts us."""
+        self.flush()
+        if self.plain is not None:
+            self.plain.abort()
+
+    def encrypt(self, piece: Buffer) -> None:
+        """Raises ssl.SSLError: the connection is over."""
+        assert self._tls is not None, "after the handshake"
+        if len(piece) <= AT_ONCE_BYTES:
+            self._tls.write(piece)
+            return
+        view = memoryview(piece)
+        for begin in range(0, len(view), AT_ONCE_BYTES):
+            self._tls.write(view[begin : begin + AT_ONCE_BYTES])
+            self.flush()
+
+    def flush(self) -> None:
+        if self._outgoing.pending and self.plain is not None:
+            self.plain.write(self._outgoing.read())
+
+    def say_goodbye(self) -> None:
+        """A peer can tell from it that nothing was cut off."""
+        if self._tls is not None:
+            with contextlib.suppress(ssl.SSLError):
+                self._tls.unwrap()  # the peer's own goodbye is not waited for
+            self.flush()
+
+    def pause(self) -> None:
+        self._reading = False
+        self._adjust_reading()
+
+    def resume(self) -> None:
+        """What was decrypted or came meanwhile comes first."""
+        self._reading = True
+        self._adjust_reading()
+        self._read_later()
+
+    def info(self, name: str, default: Any) -> Any:
+        if name == "ssl_object":
+            return self._tls
+        return default if self.plain is None else self.plain.get_extra_info(name, default)
+
+
+def _decrypt(tls: ssl.SSLObject, buffer: memoryview) -> int:
+    """One record at most; what the library calls bytes is their number here."""
+    return cast("int", tls.read(len(buffer), buffer))
+
+
+class NotTls(Exception):
+    """The peer speaks something else."""

@@ -1,0 +1,251 @@
+"""`User` (plu): who may log in at a LogCluster, and what this user may do there."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from plimsoll_core.security.acl import (
+    CLUSTER_NAME,
+    Acl,
+    AclOperation,
+    AclPermission,
+    Pattern,
+    ResourceType,
+)
+from plimsoll_operator.api.meta import (
+    Api,
+    Conditions,
+    Count,
+    LocalClusterRef,
+    ObjectMeta,
+    ObjectName,
+    Short,
+)
+
+UserName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:@-]+$")]
+Operation = Literal[
+    "All",
+    "Read",
+    "Write",
+    "Create",
+    "Delete",
+    "Alter",
+    "Describe",
+    "ClusterAction",
+    "DescribeConfigs",
+    "AlterConfigs",
+    "IdempotentWrite",
+]
+
+
+class PasswordSecret(Api, frozen=True, kw_only=True):
+    """A Secret of this namespace that holds the password."""
+
+    name: ObjectName
+    key: (
+        Annotated[str, Meta(min_length=1, max_length=253, description="Unset: password.")] | None
+    ) = None
+
+
+class Scram(Api, frozen=True, kw_only=True):
+    """A password, by SASL/SCRAM."""
+
+    mechanisms: (
+        Annotated[
+            tuple[Literal["ScramSha256", "ScramSha512"], ...],
+            Meta(
+                min_length=1,
+                max_length=2,
+                description="By which the user may log in; both, if unset.",
+                extra_json_schema={"x-kubernetes-list-type": "set"},
+            ),
+        ]
+        | None
+    ) = None
+    overlap_seconds: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=2_592_000,
+                description=(
+                    "For how long the password before a new one is still good, so that clients "
+                    "can change over; unset: not at all."
+                ),
+            ),
+        ]
+        | None
+    ) = None
+    password_secret: (
+        Annotated[
+            PasswordSecret,
+            Meta(
+                description=(
+                    "Unset: a password is made, and written into the user's own Secret. It is "
+                    "read again each minute."
+                )
+            ),
+        ]
+        | None
+    ) = None
+
+
+class Authentication(Api, frozen=True, kw_only=True):
+    """How the user logs in."""
+
+    scram: Scram
+
+
+class RuleResource(Api, frozen=True, kw_only=True):
+    """What a rule is about."""
+
+    type: Literal["Topic", "Group", "Cluster", "TransactionalId"]
+    name: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=249,
+                description="A name, or * for all; not with Cluster.",
+            ),
+        ]
+        | None
+    ) = None
+    pattern: (
+        Annotated[
+            Literal["Literal", "Prefixed"],
+            Meta(description="Literal (default), or Prefixed: whatever begins with the name."),
+        ]
+        | None
+    ) = None
+
+
+class Rule(Api, frozen=True, kw_only=True):
+    """What the user may do with a resource, or may not."""
+
+    resource: RuleResource
+    operations: Annotated[
+        tuple[Operation, ...],
+        Meta(min_length=1, max_length=11, extra_json_schema={"x-kubernetes-list-type": "set"}),
+    ]
+    permission: (
+        Annotated[
+            Literal["Allow", "Deny"],
+            Meta(description="Allow (default), or Deny: wins over every Allow."),
+        ]
+        | None
+    ) = None
+    host: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=253,
+                description="The client's address; unset or *: every one.",
+            ),
+        ]
+        | None
+    ) = None
+
+
+class UserSpec(Api, frozen=True, kw_only=True):
+    """What a user should be."""
+
+    cluster_ref: LocalClusterRef
+    user_name: (
+        Annotated[UserName, Meta(description="Immutable; default is the object's name.")] | None
+    ) = None
+    authentication: (
+        Annotated[
+            Authentication,
+            Meta(description="Unset: the object has rules alone; Kafka's tools set the password."),
+        ]
+        | None
+    ) = None
+    acls: (
+        Annotated[
+            tuple[Rule, ...],
+            Meta(max_length=256, extra_json_schema={"x-kubernetes-list-type": "atomic"}),
+        ]
+        | None
+    ) = None
+    secret_name: (
+        Annotated[
+            ObjectName,
+            Meta(description="Where the login is written to; default is <name>-kafka."),
+        ]
+        | None
+    ) = None
+    disabled: (
+        Annotated[
+            bool,
+            Meta(description="true: no login, and open sessions are cut off; rules stay."),
+        ]
+        | None
+    ) = None
+
+
+class SecretStatus(Api, frozen=True, kw_only=True):
+    """Where the login is."""
+
+    name: Short
+
+
+class UserStatus(Api, frozen=True, kw_only=True):
+    """What a user is: a projection, never read back."""
+
+    observed_generation: Count | None = None
+    principal: Annotated[str, Meta(max_length=256)] | None = None
+    secret: SecretStatus | None = None
+    acls: Count | None = None
+    conditions: Conditions = ()
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """The object."""
+
+    metadata: ObjectMeta
+    spec: UserSpec
+
+    @property
+    def user_name(self) -> str:
+        """The name by which it logs in."""
+        return self.spec.user_name or self.metadata.name
+
+    @property
+    def principal(self) -> str:
+        return f"User:{self.user_name}"
+
+    @property
+    def secret_name(self) -> str:
+        return self.spec.secret_name or f"{self.metadata.name}-kafka"
+
+    @property
+    def cluster_key(self) -> tuple[str, str]:
+        """(namespace, name) of the LogCluster meant."""
+        return self.metadata.namespace, self.spec.cluster_ref.name
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, name)."""
+        return self.metadata.namespace, self.metadata.name
+
+    @property
+    def acls(self) -> tuple[Acl, ...]:
+        """One rule for each operation."""
+        return tuple(
+            Acl(
+                resource=ResourceType(rule.resource.type),
+                name=CLUSTER_NAME if rule.resource.type == "Cluster" else rule.resource.name or "",
+                pattern=Pattern(rule.resource.pattern or "Literal"),
+                principal=self.principal,
+                host=rule.host or "*",
+                operation=AclOperation(operation),
+                permission=AclPermission(rule.permission or "Allow"),
+            )
+            for rule in self.spec.acls or ()
+            for operation in rule.operations
+        )

@@ -1,0 +1,32 @@
+"""The CRD of `User`: its rules and columns.  A part of `crds`."""
+
+from __future__ import annotations
+
+from plimsoll_operator.api.crd_kind import READY_COLUMNS, Kind, same
+from plimsoll_operator.api.user import UserSpec, UserStatus
+
+USER = Kind(
+    name="User",
+    plural="users",
+    short="plu",
+    spec=UserSpec,
+    status=UserStatus,
+    description="A user of a LogCluster: a login, and what may be done with it.",
+    rules=(
+        ("self.clusterRef == oldSelf.clusterRef", "clusterRef is immutable."),
+        (same("userName"), "userName is immutable: make another User instead."),
+        (
+            "!has(self.acls) || self.acls.all(a, (a.resource.type == 'Cluster') == "
+            "!has(a.resource.name))",
+            "A rule names its resource, unless that is the Cluster, of which there is one.",
+        ),
+    ),
+    columns=(
+        ("Cluster", "string", ".spec.clusterRef.name"),
+        ("Principal", "string", ".status.principal"),
+        ("Secret", "string", ".status.secret.name"),
+        ("ACLs", "integer", ".status.acls"),
+        *READY_COLUMNS,
+    ),
+    selectable=(".spec.clusterRef.name", ".spec.userName"),
+)

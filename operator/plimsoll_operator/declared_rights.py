@@ -1,0 +1,89 @@
+"""Why a principal may do something, or may not, by what a LogCluster and its User objects declare.
+
+Pure: the decision is the brokers' own (`security.acl_index`).  Rules that clients made by Kafka's
+tools are in no object and are not known here; `kafka-acls --list` shows those.  Called by
+`plimsoll acl explain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from immutables import Map
+
+from plimsoll_core.security.acl import Acl, AclPermission
+from plimsoll_core.security.acl_index import AclQuestion, Ground, index_of
+from plimsoll_core.security.state import Mode, Security
+from plimsoll_operator.api.authorization import committed
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.user import User
+
+
+class Explanation(NamedTuple):
+    """`allowed`: what the rules say; `mode`: whether they are enforced.  `rule` and `declared_by`:
+    what decided, and the User that states it.  `needed`: the smallest rule that would allow it."""
+
+    mode: str
+    allowed: bool
+    ground: str
+    rule: str | None = None
+    declared_by: str | None = None
+    needed: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        says = "may" if self.allowed else "may not"
+        why = {
+            Ground.SUPER_USER.value: "it is a super user of the LogCluster",
+            Ground.RULE.value: f"{self.declared_by} states: {self.rule}",
+            Ground.NO_ACL_FOUND.value: "no rule of anybody names the resource",
+            Ground.DEFAULT.value: "no rule allows it",
+        }[self.ground]
+        text = f"It {says}: {why}."
+        if self.needed is not None and self.ground != Ground.RULE.value:
+            text += f" This rule would allow it: {self.needed}."
+        if self.mode == Mode.OFF.value:
+            text += " But spec.authorization.mode is Off: everybody may do all."
+        elif self.mode == Mode.AUDIT.value and not self.allowed:
+            text += " But spec.authorization.mode is Audit: it is logged, and done."
+        return text
+
+
+def explain(cluster: LogCluster, users: Iterable[User], asked: AclQuestion) -> Explanation:
+    """`users`: those of the cluster.  Raises ValueError for a principal without a type."""
+    if ":" not in asked.principal:
+        raise ValueError("A principal is written as its type and its name, like User:alice.")
+    holders: dict[Acl, str] = {}
+    for user in users:
+        if user.cluster_key == (cluster.metadata.namespace, cluster.metadata.name):
+            for acl in user.acls:
+                holders.setdefault(acl, f"User {user.key[0]}/{user.key[1]}")
+    authorization = committed(cluster.spec.authorization, b"")
+    security = Security(
+        authorization=authorization,
+        acls=Map(dict.fromkeys(holders, ())),
+        index=index_of(holders),
+    )
+    verdict = security.explain(asked)
+    needed = None if verdict.allowed else _smallest(asked)
+    return Explanation(
+        mode=authorization.mode.value,
+        allowed=verdict.allowed,
+        ground=verdict.ground.value,
+        rule=None if verdict.rule is None else str(verdict.rule),
+        declared_by=None if verdict.rule is None else holders[verdict.rule],
+        needed=None if needed is None else str(needed),
+    )
+
+
+def _smallest(asked: AclQuestion) -> Acl:
+    """Of this operation alone, on this resource alone, for this host alone."""
+    return Acl(
+        resource=asked.resource,
+        name=asked.name,
+        principal=asked.principal,
+        host=asked.host,
+        operation=asked.operation,
+        permission=AclPermission.ALLOW,
+    )

@@ -1,0 +1,59 @@
+"""Users' logins as files: DIR/users/<user>/ holds what the Secret of each User holds.
+
+For clients on this machine; only its owner may read them.  Written when a Secret is, removed when
+it goes.  Called by the store of the API server in memory.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from pathlib import Path
+
+from plimsoll_operator.api.labels import USER_LOGIN
+from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.memory.store import ObjectChange
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.metalog.directory_files import write_whole
+
+logger = logging.getLogger("plimsoll.local")
+
+FILES = ("password", "java.properties", "librdkafka.conf", "ca.crt")
+
+
+class UserFiles:
+    """`observe` is the store's callback."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def observe(self, change: ObjectChange) -> None:
+        body = change.after.body
+        if change.resource.kind is not resources.SECRETS or body.get("type") != USER_LOGIN:
+            return
+        values = _values(body)
+        name = values.get("username", "")
+        # It becomes a path: the API server's rules for names are looked at once more.
+        if not name or name.startswith(".") or "/" in name:
+            return
+        try:
+            self._settle(self._directory / name, {} if change.type == "DELETED" else values)
+        except OSError as error:
+            logger.warning("the login of user %s cannot be written: %s", name, error)
+
+    def _settle(self, directory: Path, values: dict[str, str]) -> None:
+        for name in FILES:
+            path = directory / name
+            if name in values:
+                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                directory.mkdir(mode=0o700, exist_ok=True)
+                write_whole(path, values[name].encode(), private=True)
+            else:
+                path.unlink(missing_ok=True)
+        if not values and directory.exists():
+            directory.rmdir()
+
+
+def _values(body: Object) -> dict[str, str]:
+    data = body.get("data") or {}
+    return {name: base64.b64decode(value).decode() for name, value in data.items()}

@@ -1,0 +1,124 @@
+"""Secrets and the ConfigMap of listeners with TLS: one Secret for each broker, and the authority.
+
+A broker's Secret has one name for good and is mounted as a directory, so what is in it changes
+without a change of any template.  The authority's key is in the operator's namespace, not beside
+those who use its clusters; clients are shown its certificate in a ConfigMap.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.labels import Manifest
+from plimsoll_operator.manifests.manifest_context import Context
+from plimsoll_operator.pki.authority import KeyPair
+from plimsoll_operator.pki.rotation import Authorities
+
+DIRECTORY = "/etc/plimsoll-tls"
+CA_FILE = "ca.crt"
+AUTHORITY = "listener-ca"
+"""The component, in labels; ConfigMaps of component broker are swept with their templates."""
+
+
+def broker_secret(context: Context, broker_id: int, pairs: Mapping[str, KeyPair]) -> Manifest:
+    """`pairs`: by the name of the listener."""
+    data = {f"{name}.crt": pair.certificate for name, pair in pairs.items()}
+    data |= {f"{name}.key": pair.key for name, pair in pairs.items()}
+    metadata = context.metadata(labels.broker_tls(context.name, broker_id))
+    metadata["labels"] |= {labels.BROKER_ID: str(broker_id)}
+    return _secret(metadata, data)
+
+
+def pair_of(secret: Manifest, name: str) -> KeyPair | None:
+    """What a broker's Secret holds for a listener."""
+    data = data_of(secret)
+    certificate, key = data.get(f"{name}.crt"), data.get(f"{name}.key")
+    if certificate is None or key is None:
+        return None
+    return KeyPair(certificate=certificate, key=key)
+
+
+def authority_secret(context: Context, authorities: Authorities) -> Manifest:
+    """It outlives the LogCluster, which may be made again with the same id and its volumes."""
+    announced = authorities.announced
+    data = {
+        "ca.crt": authorities.current.certificate,
+        "ca.key": authorities.current.key,
+        "since": str(authorities.since_ms).encode(),
+    }
+    if announced is not None:
+        data |= {"announced.crt": announced.certificate, "announced.key": announced.key}
+    if authorities.former:
+        data["former.crt"] = authorities.former
+    metadata = {
+        "name": labels.listener_authority(context.cluster_id),
+        "namespace": context.operator_namespace or context.namespace,
+        "labels": labels.labels(context.name, context.cluster_id, AUTHORITY),
+    }
+    return _secret(metadata, data)
+
+
+def authorities_of(secret: Manifest) -> Authorities | None:
+    """None: it does not hold what `authority_secret` puts there."""
+    data = data_of(secret)
+    since = data.get("since", b"")
+    if "ca.crt" not in data or "ca.key" not in data or not since.isdigit():
+        return None
+    announced = None
+    if "announced.crt" in data and "announced.key" in data:
+        announced = KeyPair(certificate=data["announced.crt"], key=data["announced.key"])
+    return Authorities(
+        current=KeyPair(certificate=data["ca.crt"], key=data["ca.key"]),
+        announced=announced,
+        former=data.get("former.crt", b""),
+        since_ms=int(since),
+    )
+
+
+def authority_config_map(context: Context, trusted: bytes) -> Manifest:
+    """What clients of the cluster's listeners trust."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": context.metadata(labels.listener_authority_map(context.name), AUTHORITY),
+        "data": {CA_FILE: trusted.decode()},
+    }
+
+
+def server_names(context: Context, broker_id: int) -> tuple[str, ...]:
+    """All by which clients reach a broker: its own names, and those that they start from."""
+    service, namespace = labels.brokers_service(context.name), context.namespace
+    pod = labels.broker_pod(context.name, broker_id)
+    return (
+        *_forms(f"{pod}.{service}", namespace),
+        *_forms(labels.bootstrap_service(context.name), namespace),
+        *context.server_names,
+    )
+
+
+def _forms(host: str, namespace: str) -> tuple[str, ...]:
+    within = f"{host}.{namespace}"
+    return f"{within}.svc", f"{within}.svc.cluster.local", within, host
+
+
+def data_of(secret: Manifest) -> dict[str, bytes]:
+    """A Secret's data, as bytes; what is not base64 is left out."""
+    found = {}
+    for key, text in (secret.get("data") or {}).items():
+        try:
+            found[key] = base64.b64decode(text, validate=True)
+        except ValueError:
+            continue
+    return found
+
+
+def _secret(metadata: Manifest, data: Mapping[str, bytes]) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata,
+        "type": labels.TLS_SECRET,
+        "data": {key: base64.b64encode(value).decode() for key, value in sorted(data.items())},
+    }

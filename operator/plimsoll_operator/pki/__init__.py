@@ -1,0 +1,1 @@
+"""Certificates: authorities, what they sign, and when something of it is due."""

@@ -1,0 +1,229 @@
+"""A certificate authority, and the certificates of brokers' listeners that it signs.
+
+All of X.509 is the library `cryptography`'s; here stands what is asked of it.  Keys are ECDSA on
+P-256.  A certificate begins an hour before it is made, since clocks differ.  Nothing here reads a
+clock: whoever calls says what time it is.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+EARLIER = timedelta(hours=1)
+LISTENER_CA_DAYS = 1095
+LISTENER_DAYS = 90
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPair:
+    """PEM: a certificate with the chain behind it, and its private key, which is never shown."""
+
+    certificate: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        return "KeyPair(***)"
+
+
+class Unreadable(Exception):
+    """Bytes are no certificate, or no key of one; a sentence."""
+
+
+def new_authority(common_name: str, now_ms: int, days: int = LISTENER_CA_DAYS) -> KeyPair:
+    """An authority that signs certificates of servers, and no other authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
+    until = _time(now_ms) + timedelta(days=days)
+    builder = _begun(name, name, key.public_key(), now_ms, until)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_usage(signs=True), critical=True)
+    builder = builder.add_extension(
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+    )
+    return KeyPair(certificate=_pem(builder.sign(key, hashes.SHA256())), key=_key_pem(key))
+
+
+def issue(
+    authority: KeyPair, names: Iterable[str], now_ms: int, days: int = LISTENER_DAYS
+) -> KeyPair:
+    """A server's certificate for DNS names and IP addresses, with a new key; it never outlives its
+    authority.  Raises Unreadable."""
+    signer = _certificate(authority.certificate)
+    signing = _private_key(authority.key)
+    key = ec.generate_private_key(ec.SECP256R1())
+    alternatives = [_alternative(name) for name in dict.fromkeys(names)]
+    assert alternatives, "a server has a name"
+    first = str(alternatives[0].value)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, first[:64])])
+    until = min(_time(now_ms) + timedelta(days=days), signer.not_valid_after_utc)
+    builder = _begun(subject, signer.subject, key.public_key(), now_ms, until)
+    builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+    builder = builder.add_extension(
+        x509.BasicConstraints(ca=False, path_length=None), critical=True
+    )
+    builder = builder.add_extension(_usage(signs=False), critical=True)
+    builder = builder.add_extension(
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
+    )
+    builder = builder.add_extension(
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+    )
+    builder = builder.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False
+    )
+    return KeyPair(certificate=_pem(builder.sign(signing, hashes.SHA256())), key=_key_pem(key))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validity:
+    """Of a certificate; milliseconds since 1970."""
+
+    not_before_ms: int
+    not_after_ms: int
+
+    def due_ms(self) -> int:
+        """When two thirds of its life are over."""
+        return self.not_before_ms + 2 * (self.not_after_ms - self.not_before_ms) // 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """What is asked of a certificate that exists.  `sha256`: of its DER, in hex."""
+
+    names: frozenset[str]
+    validity: Validity
+    sha256: str
+
+
+def describe(pair_or_chain: bytes) -> Description:
+    """The first certificate of a PEM chain.  Raises Unreadable."""
+    found = _certificate(pair_or_chain)
+    try:
+        extension = found.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        names = frozenset(str(one.value) for one in extension.value)
+    except (x509.ExtensionNotFound, ValueError):
+        names = frozenset()
+    validity = Validity(
+        not_before_ms=_ms(found.not_valid_before_utc), not_after_ms=_ms(found.not_valid_after_utc)
+    )
+    return Description(
+        names=names, validity=validity, sha256=found.fingerprint(hashes.SHA256()).hex()
+    )
+
+
+def signed_by(chain: bytes, authorities: bytes) -> bool:
+    """Whether one of these authorities (PEM) signed a certificate; the newest may be any."""
+    try:
+        leaf = _certificate(chain)
+        known = x509.load_pem_x509_certificates(authorities)
+    except (Unreadable, ValueError):
+        return False
+    return any(_signed(leaf, authority) for authority in known)
+
+
+def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it was not signed by this one
+        return False
+    return True
+
+
+def why_unusable(pair: KeyPair) -> str:
+    """Why a pair that a user gave cannot be shown to clients; empty: it can."""
+    try:
+        leaf, key = _certificate(pair.certificate), _private_key(pair.key)
+    except Unreadable as error:
+        return str(error)
+    encoding, form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    if key.public_key().public_bytes(encoding, form) != leaf.public_key().public_bytes(
+        encoding, form
+    ):
+        return "the key is not that of the certificate"
+    return ""
+
+
+# --- the library -------------------------------------------------------------------------------
+
+
+def _begun(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    now_ms: int,
+    until: datetime,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_time(now_ms) - EARLIER)
+        .not_valid_after(until)
+    )
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _alternative(name: str) -> x509.DNSName | x509.IPAddress:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _certificate(chain: bytes) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificates(chain)[0]
+    except ValueError as error:
+        raise Unreadable("it holds no certificate in PEM form") from error
+
+
+def _private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError) as error:
+        raise Unreadable("it holds no private key in PEM form without a password") from error
+    # Any kind that the library reads can be shown; an authority's own is always of this one.
+    return key  # type: ignore[return-value]
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _time(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC).replace(microsecond=0)
+
+
+def _ms(time: datetime) -> int:
+    return int(time.timestamp() * 1000)

@@ -1,0 +1,170 @@
+"""A user's own Secret: what is in it, and what of it is kept in the metadata log.  Pure but for the
+random bytes of a new password and salt.
+
+The Secret belongs to its User and goes with it.  Ready-made files stand in it whole, without paths,
+so that a client needs nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from typing import Any
+
+from plimsoll_core.security.scram import (
+    ITERATIONS_MIN,
+    MECHANISMS,
+    SPEC_NAMES,
+    PreviousKeys,
+    ScramCredential,
+    ScramMechanism,
+    keys_of,
+    salted_password,
+)
+from plimsoll_operator.api import API_VERSION
+from plimsoll_operator.api.labels import MANAGED_BY, USER_LOGIN
+from plimsoll_operator.api.user import User
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.reconcile.user.bootstrap import Bootstrap
+
+PASSWORD_KEY = "password"
+PASSWORD_BYTES = 32
+PASSWORD_CHARACTERS_MAX = 1024
+
+
+def new_password() -> str:
+    """Of 256 bits, in characters that no file format has another use for."""
+    return secrets.token_urlsafe(PASSWORD_BYTES)
+
+
+def mechanisms_of(user: User) -> tuple[ScramMechanism, ...]:
+    """By which it may log in; none: it has no password here."""
+    if user.spec.authentication is None:
+        return ()
+    wanted = user.spec.authentication.scram.mechanisms
+    return tuple(one for one in MECHANISMS if wanted is None or SPEC_NAMES[one] in wanted)
+
+
+def password_in(secret: Object, key: str = PASSWORD_KEY) -> str | None:
+    """The password that a Secret holds; None: none that could be one."""
+    stored = (secret.get("data") or {}).get(key)
+    if stored is None:
+        return None
+    try:
+        text = base64.b64decode(stored).decode().strip("\n")
+    except ValueError:
+        return None
+    return text if 0 < len(text) <= PASSWORD_CHARACTERS_MAX else None
+
+
+def is_of(secret: Object, user: User) -> bool:
+    """Whether the Secret is this very object's."""
+    owners = secret["metadata"].get("ownerReferences") or []
+    return any(owner.get("uid") == user.metadata.uid for owner in owners)
+
+
+def login_secret(user: User, password: str | None, bootstrap: Bootstrap) -> Object:
+    """`password` None: the user brought its own, in another Secret, and it is not copied."""
+    files = {"username": user.user_name, "bootstrap.servers": ",".join(bootstrap.servers)}
+    mechanisms = mechanisms_of(user)
+    if password is not None and mechanisms:
+        files |= _files(user.user_name, password, mechanisms[-1], bootstrap)
+    if bootstrap.authority:
+        files["ca.crt"] = bootstrap.authority
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": USER_LOGIN,
+        "metadata": {
+            "name": user.secret_name,
+            "namespace": user.metadata.namespace,
+            "labels": {MANAGED_BY: "plimsoll-operator"},
+            "ownerReferences": [
+                {
+                    "apiVersion": API_VERSION,
+                    "kind": "User",
+                    "name": user.metadata.name,
+                    "uid": user.metadata.uid,
+                    "controller": True,
+                }
+            ],
+        },
+        "data": {name: base64.b64encode(text.encode()).decode() for name, text in files.items()},
+    }
+
+
+def _files(
+    user_name: str, password: str, mechanism: ScramMechanism, bootstrap: Bootstrap
+) -> dict[str, str]:
+    common = {
+        "bootstrap.servers": ",".join(bootstrap.servers),
+        "security.protocol": "SASL_SSL" if bootstrap.tls else "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+    }
+    jaas = (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        f' username="{user_name}" password="{password}";'
+    )
+    java = {**common, "sasl.jaas.config": jaas}
+    if bootstrap.authority:
+        pem = bootstrap.authority.strip().replace("\n", "\\n")
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": pem}
+    librdkafka = {**common, "sasl.username": user_name, "sasl.password": password}
+    return {
+        PASSWORD_KEY: password,
+        "sasl.jaas.config": jaas,
+        "java.properties": _lines(java),
+        "librdkafka.conf": _lines(librdkafka),
+        "type": "kafka",
+        "provider": "plimsoll",
+    }
+
+
+def _lines(values: dict[str, str]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in values.items() if value)
+
+
+def kept(
+    user: User, password: str, known: dict[Any, ScramCredential], now_ms: int
+) -> tuple[ScramCredential, ...]:
+    """What the log keeps of the password, for each mechanism; what is committed already, wherever
+    it is of this very password."""
+    return tuple(
+        _kept(user, password, mechanism, known.get(mechanism), now_ms)
+        for mechanism in mechanisms_of(user)
+    )
+
+
+def _kept(
+    user: User,
+    password: str,
+    mechanism: ScramMechanism,
+    known: ScramCredential | None,
+    now_ms: int,
+) -> ScramCredential:
+    """A new password has the salt of the one before: the same challenge fits both, so that either
+    is good while they overlap."""
+    salt = secrets.token_bytes(16) if known is None else known.salt
+    iterations = ITERATIONS_MIN if known is None else known.iterations
+    salted = salted_password(mechanism, password, salt, iterations)
+    stored_key, server_key = keys_of(mechanism, salted)
+    if known is not None and (stored_key, server_key) == (known.stored_key, known.server_key):
+        return known
+    scram = None if user.spec.authentication is None else user.spec.authentication.scram
+    overlap_ms = 1000 * ((scram.overlap_seconds if scram is not None else None) or 0)
+    previous = None
+    if known is not None and overlap_ms:
+        previous = PreviousKeys(
+            stored_key=known.stored_key,
+            server_key=known.server_key,
+            until_ms=now_ms + overlap_ms,
+        )
+    return ScramCredential(
+        user=user.user_name,
+        mechanism=mechanism,
+        salt=salt,
+        iterations=iterations,
+        stored_key=stored_key,
+        server_key=server_key,
+        previous=previous,
+    )

@@ -1,0 +1,89 @@
+"""Local clusters with declared listeners, and what their clients need."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from tests.integration.declared import log_cluster
+from tests.integration.local_cluster import LocalCluster
+
+HOST = "127.0.0.1"
+SHIFT_MAX = 8
+"""Each broker adds its number to the port of a listener."""
+MERGE = "application/merge-patch+json"
+CLUSTER = "/apis/plimsoll.dev/v1alpha1/namespaces/default/logclusters/main"
+CORE = "/api/v1/namespaces/default"
+
+
+def free_ports(count: int) -> list[int]:
+    """So many ports, behind each of which some more are free too."""
+    found: list[int] = []
+    while len(found) < count:
+        with socket.socket() as tried:
+            tried.bind((HOST, 0))
+            first = tried.getsockname()[1]
+        near = any(abs(first - port) < SHIFT_MAX for port in found)
+        if not near and first + SHIFT_MAX < 65_536 and all(map(_free, range(first, first + 4))):
+            found.append(first)
+    return found
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as tried:
+        try:
+            tried.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def declared(path: Path, listeners: list[dict[str, Any]], **spec: Any) -> Path:
+    path.write_text(log_cluster(listeners=listeners, **spec))
+    return path
+
+
+def tls_client(cluster: LocalCluster) -> dict[str, str]:
+    """What librdkafka needs for a listener that the cluster's own authority signs for."""
+    return {"security.protocol": "SSL", "ssl.ca.location": cluster.ready["authority"]}
+
+
+def asked(cluster: LocalCluster, method: str, path: str, body: Any = None) -> Any:
+    """One request to the local API server; the answer's body."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": MERGE}
+    request = urllib.request.Request(cluster.ready["api"] + path, data, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            return json.loads(reply.read())
+    except urllib.error.HTTPError as error:
+        raise AssertionError(error.read().decode()) from error
+
+
+def touch(cluster: LocalCluster, value: str) -> None:
+    """Have the operator look at the LogCluster now, and not within a minute."""
+    body = {"metadata": {"annotations": {"example.test/looked-at": value}}}
+    asked(cluster, "PATCH", CLUSTER, body)
+
+
+def encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def shown_certificate(port: int, authorities: str) -> bytes:
+    """What a listener shows a new client that trusts `authorities` (PEM), as DER; raises
+    ssl.SSLError when the client does not believe it."""
+    context = ssl.create_default_context(cadata=authorities)
+    with (
+        socket.create_connection((HOST, port), timeout=10) as plain,
+        context.wrap_socket(plain, server_hostname=HOST) as tls,
+    ):
+        found = tls.getpeercert(binary_form=True)
+    assert found is not None
+    return found

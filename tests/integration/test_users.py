@@ -1,0 +1,261 @@
+"""Users of a local cluster on real processes: real clients log in, have the rights that their
+objects state and no others, and are cut off when that ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from kafka import KafkaConsumer, KafkaProducer
+from tests.integration.declared import log_cluster
+from tests.integration.listening import asked, free_ports
+from tests.integration.local_cluster import LocalCluster, wait_for
+
+USERS = "/apis/plimsoll.dev/v1alpha1/namespaces/default/users"
+PATIENCE_S = 30.0
+
+
+def a_user(name: str, *acls: dict[str, Any], **scram: Any) -> str:
+    return json.dumps(
+        {
+            "apiVersion": "plimsoll.dev/v1alpha1",
+            "kind": "User",
+            "metadata": {"name": name},
+            "spec": {
+                "clusterRef": {"name": "main"},
+                "authentication": {"scram": scram},
+                "acls": list(acls),
+            },
+        }
+    )
+
+
+def on(kind: str, name: str, *operations: str, **more: str) -> dict[str, Any]:
+    return {"resource": {"type": kind, "name": name, **more}, "operations": list(operations)}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """One listener, which asks for a login; three users, one of them may do all."""
+    place = tmp_path_factory.mktemp("users")
+    (port,) = free_ports(1)
+    documents = [
+        log_cluster(
+            listeners=[
+                {
+                    "name": "secured",
+                    "port": port,
+                    "authentication": ["ScramSha256", "ScramSha512"],
+                }
+            ],
+            authorization={"mode": "Enforce", "superUsers": ["User:admin"]},
+            config={"offsets.topic.num.partitions": 3, "group.initial.rebalance.delay.ms": 0},
+        ),
+        a_user("admin"),
+        a_user("writer", on("Topic", "orders", "Write"), mechanisms=["ScramSha256"]),
+        a_user(
+            "reader",
+            on("Topic", "ord", "Read", pattern="Prefixed"),
+            on("Group", "mine", "Read"),
+        ),
+    ]
+    file = place / "cluster.yaml"
+    file.write_text("\n---\n".join(documents))
+    with LocalCluster(place / "cluster", brokers=None, files=(file,)) as running:
+        wait_for("every user has a login", lambda: (place / "cluster/users/reader").is_dir())
+        admin = AdminClient(client(running, "admin"))
+        made = admin.create_topics([NewTopic("orders", 2, 3), NewTopic("secret", 1, 3)])
+        for future in made.values():
+            future.result(PATIENCE_S)
+        yield running
+
+
+def client(cluster: LocalCluster, user: str, **more: Any) -> dict[str, Any]:
+    """What the user's own librdkafka.conf says."""
+    text = (cluster.directory / "users" / user / "librdkafka.conf").read_text()
+    return {**dict(line.split("=", 1) for line in text.splitlines()), **more}
+
+
+def as_kafka_python(cluster: LocalCluster, user: str) -> dict[str, Any]:
+    said = client(cluster, user)
+    return {
+        "bootstrap_servers": said["bootstrap.servers"],
+        "security_protocol": said["security.protocol"],
+        "sasl_mechanism": said["sasl.mechanism"],
+        "sasl_plain_username": said["sasl.username"],
+        "sasl_plain_password": said["sasl.password"],
+    }
+
+
+def produced(settings: dict[str, Any], topic: str = "orders") -> str:
+    """The name of the error; empty: it was acknowledged."""
+    producer = confluent_kafka.Producer({**settings, "message.timeout.ms": 20_000})
+    said: list[str] = []
+    producer.produce(
+        topic, b"x", on_delivery=lambda error, _: said.append("" if error is None else error.name())
+    )
+    producer.flush(PATIENCE_S)
+    (found,) = said
+    return found
+
+
+def test_user_writes_with_the_login_of_its_secret_and_another_reads_it(
+    cluster: LocalCluster,
+) -> None:
+    assert produced(client(cluster, "writer")) == ""
+    reader = confluent_kafka.Consumer(
+        client(cluster, "reader", **{"group.id": "mine", "auto.offset.reset": "earliest"})
+    )
+    reader.subscribe(["orders"])
+    try:
+        message = wait_for("a record comes", lambda: reader.poll(1.0), PATIENCE_S)
+        assert message.error() is None
+        assert message.value() == b"x"
+        reader.commit(asynchronous=False)
+    finally:
+        reader.close()
+
+
+def test_kafka_python_logs_in_writes_and_reads(cluster: LocalCluster) -> None:
+    producer = KafkaProducer(**as_kafka_python(cluster, "writer"))
+    producer.send("orders", b"python").get(PATIENCE_S)
+    producer.close()
+    consumer = KafkaConsumer(
+        "orders",
+        **as_kafka_python(cluster, "reader"),
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=20_000,
+    )
+    try:
+        assert any(record.value == b"python" for record in consumer)
+    finally:
+        consumer.close()
+
+
+def test_kcat_logs_in_by_the_file_as_it_is(cluster: LocalCluster) -> None:
+    file = cluster.directory / "users" / "reader" / "librdkafka.conf"
+    command = ["kcat", "-F", str(file), "-L"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert 'topic "orders"' in done.stdout
+    assert "secret" not in done.stdout
+    assert (file.stat().st_mode & 0o077) == 0
+
+
+def test_user_may_do_nothing_that_no_rule_allows(cluster: LocalCluster) -> None:
+    assert produced(client(cluster, "reader")) == "TOPIC_AUTHORIZATION_FAILED"
+    assert produced(client(cluster, "writer"), "secret") == "TOPIC_AUTHORIZATION_FAILED"
+    admin = AdminClient(client(cluster, "writer"))
+    for future in admin.create_topics([NewTopic("more", 1, 3)]).values():
+        with pytest.raises(confluent_kafka.KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+            future.result(PATIENCE_S)
+    assert "secret" not in admin.list_topics(timeout=PATIENCE_S).topics
+
+
+def test_nobody_gets_in_without_the_right_password(cluster: LocalCluster) -> None:
+    for settings in (
+        client(cluster, "admin", **{"sasl.password": "guess"}),
+        client(cluster, "admin", **{"sasl.username": "nobody"}),
+        {"bootstrap.servers": client(cluster, "admin")["bootstrap.servers"]},
+    ):
+        with pytest.raises(confluent_kafka.KafkaException):
+            AdminClient(settings).list_topics(timeout=3)
+
+
+def test_kafkas_tools_make_users_and_rules_and_leave_those_of_objects(
+    cluster: LocalCluster,
+) -> None:
+    admin = AdminClient(client(cluster, "admin"))
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192)
+
+    def set_password(user: str) -> Any:
+        change = UserScramCredentialUpsertion(user, info, b"of-bob")
+        return admin.alter_user_scram_credentials([change])[user].result(PATIENCE_S)
+
+    set_password("bob")
+    described = admin.describe_user_scram_credentials(["bob"])["bob"].result(PATIENCE_S)
+    assert described.scram_credential_infos[0].iterations == 8192
+    with pytest.raises(confluent_kafka.KafkaException, match="User default/reader"):
+        set_password("reader")
+    bob = {**client(cluster, "admin"), "sasl.username": "bob", "sasl.password": "of-bob"}
+    bob["sasl.mechanism"] = "SCRAM-SHA-512"
+    assert produced(bob) == "TOPIC_AUTHORIZATION_FAILED"
+    rule = ("User:bob", "*", AclOperation.WRITE, AclPermissionType.ALLOW)
+    binding = AclBinding(ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, *rule)
+    (made,) = admin.create_acls([binding]).values()
+    made.result(PATIENCE_S)
+    assert produced(bob) == ""
+    everything = AclBindingFilter(
+        ResourceType.ANY,
+        None,
+        ResourcePatternType.ANY,
+        None,
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    listed = admin.describe_acls(everything).result(PATIENCE_S)
+    assert {one.principal for one in listed} == {"User:bob", "User:reader", "User:writer"}
+    filter_ = AclBindingFilter(ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, *rule)
+    (gone,) = admin.delete_acls([filter_]).values()
+    assert [one.principal for one in gone.result(PATIENCE_S)] == ["User:bob"]
+    assert produced(bob) == "TOPIC_AUTHORIZATION_FAILED"
+
+
+def test_user_that_is_disabled_is_cut_off_and_comes_back_when_it_is_not(
+    cluster: LocalCluster,
+) -> None:
+    errors: list[Any] = []
+    failed = threading.Event()
+
+    def heard(error: Any) -> None:
+        errors.append(error)
+        if error.code() == confluent_kafka.KafkaError._AUTHENTICATION:
+            failed.set()
+
+    producer = confluent_kafka.Producer(client(cluster, "writer", error_cb=heard))
+    producer.produce("orders", b"before")
+    assert producer.flush(PATIENCE_S) == 0
+    asked(cluster, "PATCH", f"{USERS}/writer", {"spec": {"disabled": True}})
+
+    def told() -> bool:
+        producer.poll(0.1)
+        return failed.is_set()
+
+    wait_for("it is told that it may not", told)
+    asked(cluster, "PATCH", f"{USERS}/writer", {"spec": {"disabled": False}})
+    wait_for("it may again", lambda: produced(client(cluster, "writer")) == "", poll_s=0.5)
+
+    def noted() -> bool:
+        logs = [path.read_text() for path in cluster.directory.glob("logs/broker-*.log")]
+        return '"decision": "CutOff", "principal": "User:writer"' in "".join(logs)
+
+    wait_for("the audit log says so", noted)
+
+
+def test_passwords_stand_in_no_log(cluster: LocalCluster, tmp_path: Path) -> None:
+    passwords = [path.read_text() for path in (cluster.directory / "users").glob("*/password")]
+    assert len(passwords) >= 3
+    said = [*cluster.directory.glob("logs/*"), *cluster.directory.glob("metadata/*")]
+    said.append(cluster.stderr_path)
+    for path in said:
+        content = path.read_bytes()
+        assert not [one for one in passwords if one.encode() in content], path

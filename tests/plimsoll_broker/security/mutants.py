@@ -1,0 +1,217 @@
+"""The tests of the tests: each guard of logins and rights is taken out, and a test must notice.
+
+`python -m tests.plimsoll_broker.security.mutants` runs each mutant's tests, which must fail; the
+unit tier checks that each mutant's text is still there.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from plimsoll_sim.mutants.mutant import Edit, Mutant, become
+
+BROKER = "broker_image/plimsoll_broker/"
+CORE = "core/plimsoll_core/"
+HERE = "tests/plimsoll_broker/security/"
+TIMEOUT_S = 300
+
+MUTANTS: tuple[tuple[Mutant, str], ...] = (
+    (
+        Mutant(
+            name="parked-fetch-is-not-decided-again",
+            rule="a fetch is decided at each look",
+            edits=(
+                Edit(
+                    BROKER + "handlers/fetch_poll.py",
+                    "self._denied(one) or one.refused or self._read(one, left)",
+                    "(self.future is None and self._denied(one)) or one.refused"
+                    " or self._read(one, left)",
+                ),
+            ),
+        ),
+        HERE + "test_data_rights.py",
+    ),
+    (
+        Mutant(
+            name="parked-join-is-not-decided-again",
+            rule="answers of groups are decided again when they are told",
+            edits=(
+                Edit(
+                    BROKER + "handlers/groups/asking.py",
+                    "_NOT_AUTHORIZED if self._api.refuses(request, one.op) else answer",
+                    "answer",
+                ),
+            ),
+        ),
+        HERE + "test_group_rights.py",
+    ),
+    (
+        Mutant(
+            name="decisions-outlive-their-rules",
+            rule="a remembered decision is of the rules that are committed now",
+            edits=(
+                Edit(
+                    BROKER + "security/authority.py",
+                    "if security is not self._security:",
+                    "if False:",
+                ),
+            ),
+        ),
+        HERE + "test_guards.py",
+    ),
+    (
+        Mutant(
+            name="metadata-without-visibility",
+            rule="asked for all topics, a client is told of those that it may describe",
+            edits=(
+                Edit(
+                    BROKER + "handlers/security/guards.py",
+                    "        return _all_metadata(asking)",
+                    "        return asking.pass_on()",
+                ),
+            ),
+        ),
+        HERE + "test_guards.py",
+    ),
+    (
+        Mutant(
+            name="visible-topics-of-whoever-came-first",
+            rule="what is remembered of visible topics is one principal's",
+            edits=(
+                Edit(
+                    BROKER + "security/authority.py",
+                    "who = (rights.principal, rights.host)",
+                    'who = ("", "")',
+                ),
+            ),
+        ),
+        HERE + "test_guards.py",
+    ),
+    (
+        Mutant(
+            name="deny-implies-describe",
+            rule="a Deny implies nothing",
+            edits=(
+                Edit(
+                    CORE + "security/acl_index.py",
+                    "_DENIES = {operation: _ALL | _BIT[operation] for operation in AclOperation}",
+                    "_DENIES = dict(_ALLOWS)",
+                ),
+            ),
+        ),
+        "tests/plimsoll_core/security/test_acl_index.py",
+    ),
+    (
+        Mutant(
+            name="forwarded-is-not-decided-again",
+            rule="the controller decides a client's rights on the committed image",
+            edits=(
+                Edit(
+                    CORE + "controller/decide.py",
+                    "refused_again(image, request) or _RULES",
+                    "_RULES",
+                ),
+            ),
+        ),
+        "tests/plimsoll_core/controller/test_security.py",
+    ),
+    (
+        Mutant(
+            name="previous-password-for-ever",
+            rule="the password before is good until its time",
+            edits=(
+                Edit(
+                    CORE + "security/scram.py",
+                    "if previous is None or now_ms >= previous.until_ms:",
+                    "if previous is None:",
+                ),
+            ),
+        ),
+        "tests/plimsoll_core/security/test_sasl.py",
+    ),
+    (
+        Mutant(
+            name="revoked-stays-connected",
+            rule="whose login is not good any more is cut off",
+            edits=(
+                Edit(
+                    BROKER + "security/authority.py",
+                    '        connection.cut_off("revoked")',
+                    "        pass",
+                ),
+            ),
+        ),
+        HERE + "test_logins.py",
+    ),
+    (
+        Mutant(
+            name="answers-before-the-login",
+            rule="before a login nothing but the login is answered",
+            edits=(
+                Edit(
+                    CORE + "security/sasl.py",
+                    "if api_key not in BEFORE_LOGIN or self._asked > REQUESTS_MAX:",
+                    "if self._asked > REQUESTS_MAX:",
+                ),
+            ),
+        ),
+        HERE + "test_logins.py",
+    ),
+    (
+        Mutant(
+            name="unknown-user-is-told",
+            rule="an unknown user is challenged like a known one",
+            edits=(
+                Edit(
+                    CORE + "security/scram.py",
+                    "    credential = find(user)\n",
+                    "    credential = find(user)\n    if credential is None:\n"
+                    '        raise ScramError("no such user")\n',
+                ),
+            ),
+        ),
+        "tests/plimsoll_core/security/test_sasl.py",
+    ),
+    (
+        Mutant(
+            name="objects-rules-go-with-clients",
+            rule="what an object declares is changed through it alone",
+            edits=(
+                Edit(
+                    CORE + "controller/security/acl_changes.py",
+                    "if BY_CLIENT in security.acls[acl]:",
+                    "if True:",
+                ),
+            ),
+        ),
+        "tests/plimsoll_core/controller/test_security.py",
+    ),
+)
+
+
+def killed(number: int) -> bool:
+    """Whether a test of it fails."""
+    command = [sys.executable, "-m", __spec__.name, str(number)]  # type: ignore[name-defined]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    return done.returncode == 1 and " failed" in done.stdout
+
+
+def main(arguments: list[str]) -> int:
+    if arguments:
+        mutant, tests = MUTANTS[int(arguments[0])]
+        become(mutant)
+        import pytest
+
+        return int(pytest.main(["-q", "-x", "--no-header", tests]))
+    alive = 0
+    for number, (mutant, tests) in enumerate(MUTANTS):
+        dead = killed(number)
+        alive += not dead
+        print(f"{'killed' if dead else 'ALIVE '}  {mutant.name}  {Path(tests).name}", flush=True)
+    return 1 if alive else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

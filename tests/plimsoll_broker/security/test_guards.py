@@ -1,0 +1,243 @@
+"""Every API is refused to a client without the right, told with Kafka's code, and asks its handler
+for nothing that the client may not have."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+from tests.plimsoll_broker.described import ORDERS, an_image
+from tests.plimsoll_broker.security.guard_cases import CASES, PARTITION, TOPIC, Op, of_topic
+from tests.plimsoll_broker.security.secured import Secured, a_rule, codes_in, denying
+
+from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.handlers.security.gate import guarded
+from plimsoll_broker.handlers.security.guard_table import GUARDS, IN_HANDLER
+from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, RequestContext
+from plimsoll_core.errors import Code
+from plimsoll_core.security.acl import Pattern
+from plimsoll_core.security.requirements import REQUIREMENTS
+from plimsoll_core.security.state import Mode
+from plimsoll_wire.api_versions import SUPPORTED, ApiKey
+from plimsoll_wire.messages import decode_request, decode_response, encode_request
+
+
+class Reached(Exception):
+    """The handler was asked, for `value`."""
+
+    def __init__(self, context: RequestContext) -> None:
+        super().__init__()
+        self.value = decode_request(context.api_key, context.api_version, context.body)
+        self.behalf = None if context.rights is None else context.rights.behalf
+
+
+class AskedByAlice:
+    """Requests of one client, past the guard or not."""
+
+    def __init__(self, secured: Secured, principal: str = "User:alice") -> None:
+        self.secured = secured
+        self.connection = ConnectionState()
+        self.connection.principal = principal
+        self.connection.host = "10.0.0.1"
+
+    def __call__(
+        self, key: ApiKey, values: dict[str, Any], version: int | None = None, handler: Any = None
+    ) -> Any:
+        version = SUPPORTED[key].last if version is None else version
+        body = memoryview(bytearray(encode_request(key, version, values)))
+        context = RequestContext(key, version, 1, body, self.connection)
+
+        def reach(context: RequestContext) -> bytes:
+            raise Reached(context)
+
+        table = guarded({key: handler or reach}, self.secured.authority, Aside())
+        return decode_response(key, version, table[key](context))
+
+
+IDS = [f"{key.name}-{number}" for number, (key, *_) in enumerate(CASES)]
+
+
+@pytest.mark.parametrize(("key", "values", "code", "rights"), CASES, ids=IDS)
+async def test_request_without_the_right_is_refused_with_kafkas_code_and_reaches_no_handler(
+    key: ApiKey, values: dict[str, Any], code: Code, rights: list[dict[str, Any]]
+) -> None:
+    assert int(code) in codes_in(AskedByAlice(Secured())(key, values))
+
+
+@pytest.mark.parametrize(("key", "values", "code", "rights"), CASES, ids=IDS)
+async def test_request_with_any_right_that_does_is_passed_on_in_the_clients_name(
+    key: ApiKey, values: dict[str, Any], code: Code, rights: list[dict[str, Any]]
+) -> None:
+    for right in rights:
+        with pytest.raises(Reached) as reached:
+            AskedByAlice(Secured(Mode.ENFORCE, a_rule(**right)))(key, values)
+        assert reached.value.behalf.principal == "User:alice"
+
+
+@pytest.mark.parametrize(("key", "values", "code", "rights"), CASES, ids=IDS)
+async def test_denied_right_is_refused_although_it_is_allowed(
+    key: ApiKey, values: dict[str, Any], code: Code, rights: list[dict[str, Any]]
+) -> None:
+    denied = [denying(**right) for right in rights]
+    allowed = [a_rule(**right) for right in rights]
+    secured = Secured(Mode.ENFORCE, *denied, *allowed)
+    assert int(code) in codes_in(AskedByAlice(secured)(key, values))
+
+
+@pytest.mark.parametrize(("key", "values", "code", "rights"), CASES, ids=IDS)
+async def test_audit_mode_passes_on_what_enforce_would_refuse_and_counts_it(
+    key: ApiKey, values: dict[str, Any], code: Code, rights: list[dict[str, Any]]
+) -> None:
+    secured = Secured(Mode.AUDIT)
+    counted: list[Any] = []
+    secured.authority.audit.note = counted.append  # type: ignore[method-assign]
+    with pytest.raises(Reached):
+        AskedByAlice(secured)(key, values)
+    assert {event.decision for event in counted} == {"WouldDeny"}
+
+
+@pytest.mark.parametrize(("key", "values", "code", "rights"), CASES, ids=IDS)
+async def test_authorization_that_is_off_passes_all_on_in_nobodys_name(
+    key: ApiKey, values: dict[str, Any], code: Code, rights: list[dict[str, Any]]
+) -> None:
+    with pytest.raises(Reached) as reached:
+        AskedByAlice(Secured(Mode.OFF))(key, values)
+    assert reached.value.behalf is None
+
+
+async def test_every_api_with_a_requirement_has_a_guard_that_is_tried_here_or_is_its_handlers() -> (
+    None
+):
+    assert {int(key) for key in GUARDS} | {int(ApiKey.API_VERSIONS)} == set(REQUIREMENTS)
+    tried = {key for key, *_ in CASES} | {ApiKey.METADATA}
+    assert {key for key, guard in GUARDS.items() if guard is not IN_HANDLER} == tried
+    free = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DESCRIBE_CLUSTER}
+    for key, guard in GUARDS.items():
+        if guard is IN_HANDLER and key not in free:
+            assert REQUIREMENTS[int(key)], key
+
+
+async def test_api_without_a_requirement_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = {key: row for key, row in REQUIREMENTS.items() if key != ApiKey.DESCRIBE_LOG_DIRS}
+    monkeypatch.setattr("plimsoll_broker.handlers.security.gate.REQUIREMENTS", without)
+    with pytest.raises(CloseConnection, match="no-requirement"):
+        AskedByAlice(Secured())(ApiKey.DESCRIBE_LOG_DIRS, {"topics": None})
+
+
+# --- in part -------------------------------------------------------------------------------------
+
+
+async def test_topics_of_a_request_are_refused_each_for_itself() -> None:
+    secured = Secured(Mode.ENFORCE, a_rule(Op.DESCRIBE, "or", pattern=Pattern.PREFIXED))
+    asked = AskedByAlice(secured)
+    values = {
+        "replica_id": -1,
+        "isolation_level": 0,
+        "topics": [of_topic("orders", PARTITION), of_topic("payments", PARTITION)],
+        "timeout": 0,
+    }
+    with pytest.raises(Reached) as reached:
+        asked(ApiKey.LIST_OFFSETS, values)
+    assert [topic.name for topic in reached.value.value.topics] == ["orders"]
+
+
+async def test_remembered_decision_does_not_outlive_the_rule_that_made_it() -> None:
+    rule = a_rule(Op.DESCRIBE)
+    secured = Secured(Mode.ENFORCE, rule)
+    asked = AskedByAlice(secured)
+    values = {"topics": [{"name": "orders"}], "response_partition_limit": 10, "cursor": None}
+    with pytest.raises(Reached):
+        asked(ApiKey.DESCRIBE_TOPIC_PARTITIONS, values)
+    secured.forbid(rule)
+    assert TOPIC in codes_in(asked(ApiKey.DESCRIBE_TOPIC_PARTITIONS, values))
+    secured.allow(rule)
+    with pytest.raises(Reached):
+        asked(ApiKey.DESCRIBE_TOPIC_PARTITIONS, values)
+
+
+# --- Metadata ------------------------------------------------------------------------------------
+
+
+def metadata_values(*names: str | None, makes: bool = False, **more: Any) -> dict[str, Any]:
+    topics = [{"name": name, "topic_id": None} for name in names] if names else None
+    return {
+        "topics": topics,
+        "allow_auto_topic_creation": makes,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+        **more,
+    }
+
+
+@pytest.mark.parametrize("version", range(SUPPORTED[ApiKey.METADATA].last + 1))
+async def test_metadata_of_all_topics_tells_of_those_that_may_be_described(version: int) -> None:
+    secured = Secured(
+        Mode.ENFORCE, a_rule(Op.READ), a_rule(Op.READ, "payments", principal="User:bob")
+    )
+    handler = secured.handlers[ApiKey.METADATA]
+    values = metadata_values() if version else {"topics": []}
+
+    def names(principal: str) -> list[str]:
+        answer = AskedByAlice(secured, principal)(ApiKey.METADATA, values, version, handler)
+        return [topic.name for topic in answer.topics]
+
+    # One after another: no answer that was remembered is another one's.
+    for _ in range(2):
+        assert names("User:alice") == ["orders"]
+        assert names("User:bob") == ["payments"]
+        assert names("User:carol") == []
+
+
+async def test_metadata_by_name_refuses_what_may_not_be_described_whether_it_exists_or_not() -> (
+    None
+):
+    secured = Secured(Mode.ENFORCE, a_rule(Op.DESCRIBE))
+    handler = secured.handlers[ApiKey.METADATA]
+    values = metadata_values("orders", "payments", "nothing")
+    answer = AskedByAlice(secured)(ApiKey.METADATA, values, 12, handler)
+    told = {topic.name: (int(topic.error_code), topic.topic_id) for topic in answer.topics}
+    assert told == {
+        "orders": (0, ORDERS),
+        "payments": (TOPIC, None),
+        "nothing": (TOPIC, None),
+    }
+
+
+async def test_metadata_by_id_is_refused_without_a_name() -> None:
+    secured = Secured()
+    topics = [{"name": None, "topic_id": ORDERS}, {"name": None, "topic_id": UUID(int=9)}]
+    handler = secured.handlers[ApiKey.METADATA]
+    answer = AskedByAlice(secured)(ApiKey.METADATA, metadata_values(topics=topics), 12, handler)
+    told = {topic.topic_id: (topic.name, int(topic.error_code)) for topic in answer.topics}
+    assert told == {
+        ORDERS: (None, TOPIC),
+        UUID(int=9): (None, Code.UNKNOWN_TOPIC_ID),
+    }
+
+
+async def test_metadata_of_a_topic_that_would_be_made_needs_the_right_to_create_it() -> None:
+    secured = Secured(Mode.ENFORCE, a_rule(Op.DESCRIBE, "new"))
+    values = metadata_values("new", makes=True)
+    handler = secured.handlers[ApiKey.METADATA]
+    assert TOPIC in codes_in(AskedByAlice(secured)(ApiKey.METADATA, values, None, handler))
+    secured.allow(a_rule(Op.CREATE, "new"))
+    with pytest.raises(Reached):
+        AskedByAlice(secured)(ApiKey.METADATA, values)
+
+
+async def test_metadata_follows_topics_that_come() -> None:
+    secured = Secured(Mode.ENFORCE, a_rule(Op.DESCRIBE, "*"), denying(Op.DESCRIBE, "payments"))
+    handler = secured.handlers[ApiKey.METADATA]
+    asked = AskedByAlice(secured)
+    answer = asked(ApiKey.METADATA, metadata_values(), None, handler)
+    assert [topic.name for topic in answer.topics] == ["orders"]
+    smaller = replace(
+        an_image(topics=("payments",)), metadata_version=3, security=secured.watch.image.security
+    )
+    old = secured.watch.image
+    secured.watch.update(old, smaller)
+    secured.authority.update(old, smaller)
+    answer = asked(ApiKey.METADATA, metadata_values(), None, handler)
+    assert [topic.name for topic in answer.topics] == []

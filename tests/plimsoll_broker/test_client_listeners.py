@@ -1,0 +1,198 @@
+"""A broker's listeners for clients: opened, closed and registered as the metadata changes."""
+
+import asyncio
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+from tests.integration.listening import free_ports
+from tests.plimsoll_broker.listening import Client, Handlers
+from tests.plimsoll_broker.tls_listening import HOST, now_ms, write_pair
+
+from plimsoll_broker.config import Address, BrokerConfig
+from plimsoll_broker.node.client_listeners import TLS_CONNECTIONS_MAX, ClientListeners
+from plimsoll_broker.server.client_memory_pools import budgets_of
+from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.connection_limits import ListenerLimits
+from plimsoll_broker.server.dispatch import Dispatch
+from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.cluster.model import ClusterImage, Endpoint
+from plimsoll_operator.pki.authority import issue, new_authority
+from plimsoll_wire.api_versions import ApiKey
+
+CLUSTER = UUID(int=1)
+
+
+class Broker:
+    """The listeners of one broker, and what was registered."""
+
+    def __init__(self, directory: Path) -> None:
+        self.implicit, self.plain, self.tls = free_ports(3)
+        self.pki = directory / "pki"
+        self.pki.mkdir()
+        config = BrokerConfig(
+            cluster_id=CLUSTER,
+            broker_id=0,
+            data_dir=str(directory),
+            listen=Address(host=HOST, port=self.implicit),
+            advertised=Address(host="b0", port=self.implicit),
+            controllers=("c:1",),
+            certificates=str(self.pki),
+        )
+        self.handlers = Handlers()
+        memory = ClientMemory(budgets_of(None))
+        dispatch = Dispatch(self.handlers.table())
+        self.listeners = ClientListeners(config, dispatch, ListenerLimits(), memory)
+        self.registered: list[tuple[Endpoint, ...]] = []
+        self.image = ClusterImage(cluster_id=CLUSTER)
+        self.refuses = False
+
+    async def _register(self, endpoints: tuple[Endpoint, ...]) -> bool:
+        self.registered.append(endpoints)
+        return not self.refuses
+
+    async def settle(self, *listeners: Listener) -> None:
+        self.image = replace(self.image, listeners=listeners)
+        await self.look()
+
+    async def look(self) -> None:
+        await self.listeners.settle(self.image)
+        await self.listeners.register(self._register)
+
+    def certify(self, name: str = "tls") -> None:
+        authority = new_authority("test", now_ms())
+        write_pair(self.pki, issue(authority, (HOST,), now_ms()), name)
+
+    @property
+    def open(self) -> list[str]:
+        return sorted(self.listeners.servers)
+
+    @property
+    def shown(self) -> dict[str, int]:
+        return {one.name: one.port for one in self.registered[-1]}
+
+
+@pytest.fixture
+async def broker(tmp_path: Path):
+    made = Broker(tmp_path)
+    yield made
+    await made.listeners.stop()
+
+
+def plain(broker: Broker, name: str = "internal", **more) -> Listener:
+    return Listener(name=name, port=broker.plain, **more)
+
+
+def tls(broker: Broker, **more) -> Listener:
+    return Listener(name="tls", port=broker.tls, tls_version_min="1.2", **more)
+
+
+async def connected(port: int) -> Client:
+    return Client(*await asyncio.open_connection(HOST, port))
+
+
+async def answered(client: Client) -> bool:
+    client.send(ApiKey.METADATA, 1, b"x")
+    return await client.reply() == (1, b"at once x")
+
+
+async def test_without_declared_listeners_the_configured_one_is_open_and_nothing_is_registered(
+    broker: Broker,
+) -> None:
+    await broker.settle()
+    assert broker.open == ["clients"]
+    assert broker.registered == [], "the registration that began the lifetime names it"
+    client = await connected(broker.implicit)
+    assert await answered(client)
+    client.writer.close()
+
+
+async def test_declared_listeners_replace_the_implicit_one_and_are_registered(
+    broker: Broker,
+) -> None:
+    await broker.settle()
+    broker.certify()
+    await broker.settle(plain(broker), tls(broker))
+    assert broker.open == ["internal", "tls"]
+    assert broker.shown == {"internal": broker.plain, "tls": broker.tls}
+    with pytest.raises(ConnectionRefusedError):
+        await connected(broker.implicit)
+    await broker.settle()
+    assert broker.open == ["clients"]
+    assert broker.shown == {"PLAINTEXT": broker.implicit}
+
+
+async def test_listener_on_the_implicit_ones_port_keeps_its_connections(broker: Broker) -> None:
+    await broker.settle()
+    client = await connected(broker.implicit)
+    assert await answered(client)
+    await broker.settle(Listener(name="internal", port=broker.implicit))
+    assert broker.open == ["internal"]
+    assert await answered(client)
+    assert broker.shown == {"internal": broker.implicit}
+    client.writer.close()
+
+
+async def test_listener_that_becomes_tls_closes_its_plaintext_connections(broker: Broker) -> None:
+    await broker.settle(plain(broker, "tls"))
+    client = await connected(broker.plain)
+    assert await answered(client)
+    broker.certify()
+    await broker.settle(plain(broker, "tls", tls_version_min="1.2"))
+    assert await client.closed() == b""
+    client.writer.close()
+    assert broker.listeners.servers["tls"].certificate is not None
+
+
+async def test_listener_with_tls_waits_for_its_certificate_and_holds_up_no_other(
+    broker: Broker,
+) -> None:
+    await broker.settle(plain(broker), tls(broker))
+    assert broker.open == ["internal"]
+    assert broker.shown == {"internal": broker.plain}
+    broker.certify()
+    await broker.look()
+    assert broker.open == ["internal", "tls"]
+
+
+async def test_listener_whose_clients_could_not_be_asked_who_they_are_is_never_opened(
+    broker: Broker,
+) -> None:
+    await broker.settle(plain(broker, "guarded", authentication=("Unheard",)))
+    assert broker.open == []
+    with pytest.raises(ConnectionRefusedError):
+        await connected(broker.plain)
+
+
+async def test_taken_port_is_tried_again(broker: Broker) -> None:
+    stranger = await asyncio.start_server(lambda *_: None, HOST, broker.plain)
+    await broker.settle(plain(broker))
+    assert broker.open == []
+    stranger.close()
+    await stranger.wait_closed()
+    await broker.look()
+    assert broker.open == ["internal"]
+
+
+async def test_endpoints_that_were_refused_are_registered_again(broker: Broker) -> None:
+    broker.refuses = True
+    await broker.settle(plain(broker))
+    broker.refuses = False
+    await broker.look()
+    assert broker.registered[0] == broker.registered[1]
+    await broker.look()
+    assert len(broker.registered) == 2
+
+
+async def test_limits_of_connections_are_the_declared_ones_and_fewer_with_tls(
+    broker: Broker,
+) -> None:
+    broker.certify()
+    await broker.settle(plain(broker), tls(broker))
+    servers = broker.listeners.servers
+    assert servers["internal"].limits.connections_max == ListenerLimits().connections_max
+    assert servers["tls"].limits.connections_max == TLS_CONNECTIONS_MAX
+    await broker.settle(plain(broker, connections_max=7), tls(broker, connections_max=9))
+    assert servers["internal"].limits.connections_max == 7
+    assert servers["tls"].limits.connections_max == 9

@@ -1,0 +1,76 @@
+"""The listeners of a LogCluster: what is committed of them, and what is refused."""
+
+from typing import Any
+
+import pytest
+
+from plimsoll_core.cluster.image_encoding import decode_image, encode_image
+from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.cluster.record_versions import NEWEST
+from plimsoll_core.cluster.records import ListenersConfigured, MetadataVersionFinalized
+from plimsoll_core.controller.brokers.declared_listeners import LISTENERS_MAX, SINCE
+from plimsoll_core.messages.listeners import DeclareListeners
+from plimsoll_core.messages.requests import Done, Refused
+
+PLAIN = Listener(name="internal", port=9092)
+TLS = Listener(name="tls", port=9094, tls_version_min="1.2")
+
+
+def finalised(world: Any, version: int = NEWEST) -> Any:
+    world.commit(MetadataVersionFinalized(cause="test", metadata_version=version))
+    return world
+
+
+def test_declared_listeners_are_committed_once(world: Any) -> None:
+    finalised(world)
+    assert isinstance(world.ask(DeclareListeners(listeners=(PLAIN, TLS))), Done)
+    assert world.image.listeners == (PLAIN, TLS)
+    assert isinstance(world.log[-1], ListenersConfigured)
+    length = len(world.log)
+    assert isinstance(world.ask(DeclareListeners(listeners=(PLAIN, TLS))), Done)
+    assert len(world.log) == length
+    assert isinstance(world.ask(DeclareListeners(listeners=())), Done)
+    assert world.image.listeners == ()
+
+
+def test_listeners_wait_for_the_metadata_version_that_knows_them(world: Any) -> None:
+    finalised(world, SINCE - 1)
+    answer = world.ask(DeclareListeners(listeners=(TLS,)))
+    assert isinstance(answer, Refused)
+    assert answer.reason == "MetadataTooOld"
+    assert world.image.listeners == ()
+    assert isinstance(world.ask(DeclareListeners(listeners=())), Done)
+
+
+@pytest.mark.parametrize(
+    ("listeners", "sentence"),
+    [
+        ((TLS, Listener(name="tls", port=9095)), "name tls"),
+        ((TLS, Listener(name="other", port=9094)), "port 9094"),
+        ((Listener(name="tls", port=9091),), "9091"),
+        ((Listener(name="tls", port=80),), "80"),
+        ((Listener(name="REPLICATION", port=9095),), "REPLICATION"),
+        ((Listener(name="", port=9095),), "''"),
+        ((Listener(name="a" * 12, port=9095),), "lower-case"),
+        (tuple(Listener(name=f"l{n}", port=9200 + n) for n in range(LISTENERS_MAX + 1)), "8"),
+    ],
+    ids=["name twice", "port twice", "reserved", "low port", "endpoint", "no name", "long", "many"],
+)
+def test_listeners_that_cannot_be_are_refused_with_a_sentence(
+    world: Any, listeners: tuple[Listener, ...], sentence: str
+) -> None:
+    finalised(world)
+    answer = world.ask(DeclareListeners(listeners=listeners))
+    assert isinstance(answer, Refused)
+    assert sentence in answer.message
+    assert world.image.listeners == ()
+
+
+def test_image_with_listeners_survives_a_snapshot(world: Any) -> None:
+    finalised(world)
+    world.ask(DeclareListeners(listeners=(PLAIN, TLS)))
+    assert decode_image(encode_image(world.image)) == world.image
+
+
+def test_snapshot_without_listeners_has_no_row_that_older_readers_miss(world: Any) -> None:
+    assert b'"listeners"' not in encode_image(world.image)

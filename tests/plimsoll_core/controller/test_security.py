@@ -1,0 +1,308 @@
+"""What the controller decides about rules, passwords and users, and for whom it decides again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from tests.plimsoll_core.conftest import CLUSTER
+from tests.plimsoll_core.security.acl_model import ACLS
+from tests.plimsoll_core.security.scram_client import a_credential
+
+from plimsoll_core.cluster.image import apply
+from plimsoll_core.cluster.image_encoding import decode_image, encode_image
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.records import AclsAdded, AclsRemoved, MetadataVersionFinalized
+from plimsoll_core.controller.decide import Settings, VolatileState, decide
+from plimsoll_core.controller.security.acl_changes import ACLS_MAX, CHANGES_MAX
+from plimsoll_core.errors import Code, Reason
+from plimsoll_core.messages import security as m
+from plimsoll_core.messages.elections import ElectLeaders
+from plimsoll_core.messages.reassignments import AlterReassignments
+from plimsoll_core.messages.requests import CreateTopics, DeleteTopics, Done, NewTopic, Refused
+from plimsoll_core.messages.topic_changes import (
+    AddPartitions,
+    AlterTopicConfigs,
+    TopicConfigChanges,
+    TopicGrowth,
+)
+from plimsoll_core.security.acl import Acl, AclFilter, AclOperation, ResourceType
+from plimsoll_core.security.acl_index import index_of
+from plimsoll_core.security.state import Authorization, Mode, UserObject
+
+ALICE = m.OnBehalf(principal="User:alice", host="10.0.0.1")
+OBJECT = UserObject(namespace="kafka", name="alice", uid="u-1")
+
+
+class Controller:
+    """Every decision is committed at once; a copy as a snapshot is always equal."""
+
+    def __init__(self, version: int = 3) -> None:
+        self.image = ClusterImage(cluster_id=CLUSTER)
+        finalized = MetadataVersionFinalized(cause="t", metadata_version=version)
+        self.image = apply(self.image, finalized)
+        self.soft = VolatileState()
+
+    def ask(self, request: Any) -> Any:
+        decision = decide(self.image, self.soft, request, 1_000, Settings())
+        replayed = self.image
+        for record in decision.records:
+            replayed = apply(replayed, record)
+        self.image = decision.image
+        assert replayed == self.image
+        assert decode_image(encode_image(self.image)) == self.image
+        return decision.answer
+
+    def enforce(self, *super_users: str) -> None:
+        authorization = Authorization(mode=Mode.ENFORCE, super_users=super_users, disguise=b"d")
+        assert self.ask(m.DeclareAuthorization(authorization=authorization)) == Done()
+
+
+def a_rule(name: str = "orders", **more: Any) -> Acl:
+    plain = {"resource": ResourceType.TOPIC, "principal": "User:alice"}
+    return Acl(**{**plain, "name": name, "operation": AclOperation.READ, **more})
+
+
+def alter_cluster(principal: str = "User:alice") -> Acl:
+    cluster = {"resource": ResourceType.CLUSTER, "name": "kafka-cluster"}
+    return a_rule(**cluster, operation=AclOperation.ALTER, principal=principal)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["", "u-1", "u-2"]), st.booleans(), st.sets(ACLS, max_size=4)),
+        max_size=8,
+    )
+)
+def test_rules_of_any_owners_the_index_is_of_those_that_somebody_wants(steps: Any) -> None:
+    image = ClusterImage(cluster_id=CLUSTER)
+    wanted: dict[str, set[Acl]] = {"": set(), "u-1": set(), "u-2": set()}
+    for owner, adds, acls in steps:
+        mine = wanted[owner]
+        if adds and (new := acls - mine):
+            image = apply(image, AclsAdded(cause="t", acls=tuple(new), owner=owner))
+            mine |= new
+        elif not adds and (gone := acls & mine):
+            image = apply(image, AclsRemoved(cause="t", acls=tuple(gone), owner=owner))
+            mine -= gone
+    assert image.security.index == index_of(set().union(*wanted.values()))
+    assert decode_image(encode_image(image)) == image
+
+
+def test_rules_are_created_once_and_a_duplicate_is_no_fault() -> None:
+    controller = Controller()
+    for _ in range(2):
+        answer = controller.ask(m.CreateAcls(acls=(a_rule(), a_rule())))
+        assert isinstance(answer, m.AclsChanged)
+    assert list(controller.image.security.acls) == [a_rule()]
+
+
+def test_rules_of_one_request_are_created_all_or_none() -> None:
+    controller = Controller()
+    answer = controller.ask(m.CreateAcls(acls=(a_rule(), a_rule(name=""))))
+    assert isinstance(answer, Refused)
+    assert answer.code == Code.INVALID_REQUEST
+    assert not controller.image.security.acls
+
+
+def test_rules_are_bounded_in_one_request_and_in_all() -> None:
+    controller = Controller()
+    many = tuple(a_rule(f"t-{number}") for number in range(CHANGES_MAX + 1))
+    assert isinstance(controller.ask(m.CreateAcls(acls=many)), Refused)
+    rules = Controller()
+    rules.image = apply(
+        rules.image,
+        AclsAdded(cause="t", acls=tuple(a_rule(f"t-{number}") for number in range(ACLS_MAX))),
+    )
+    answer = decide(
+        rules.image, VolatileState(), m.CreateAcls(acls=(a_rule("one-more"),)), 1, Settings()
+    ).answer
+    assert isinstance(answer, Refused)
+
+
+def test_deletion_takes_clients_rules_and_leaves_those_of_an_object_with_its_name() -> None:
+    controller = Controller()
+    both = (a_rule("own"), a_rule("only"))
+    controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", acls=both))
+    controller.ask(m.CreateAcls(acls=(a_rule("own"), a_rule("other"))))
+    answer = controller.ask(m.DeleteAcls(filters=(AclFilter(), AclFilter(name="nothing"))))
+    (found, nothing) = answer.deleted
+    assert nothing == ()
+    told = {one.acl.name: (one.code, one.message) for one in found}
+    assert told["other"] == (0, "")
+    assert told["own"][0] == Code.POLICY_VIOLATION
+    assert "User kafka/alice" in told["own"][1]
+    assert told["only"][0] == Code.POLICY_VIOLATION
+    left = dict(controller.image.security.acls.items())
+    assert left == {a_rule("own"): ("u-1",), a_rule("only"): ("u-1",)}
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        m.CreateAcls(acls=(a_rule(),)),
+        m.DeleteAcls(filters=(AclFilter(),)),
+        m.AlterScramCredentials(upsertions=(a_credential(),)),
+        m.DeclareUser(object=OBJECT, user_name="alice"),
+        m.DeclareAuthorization(authorization=Authorization(mode=Mode.AUDIT, disguise=b"d")),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_nothing_of_it_is_written_before_the_metadata_version_that_knows_it(request_: Any) -> None:
+    controller = Controller(version=2)
+    answer = controller.ask(request_)
+    assert isinstance(answer, Refused)
+    assert answer.known_reason is Reason.MetadataTooOld
+    assert controller.image.security == ClusterImage(cluster_id=CLUSTER).security
+
+
+# --- passwords -----------------------------------------------------------------------------------
+
+
+def codes(answer: Any) -> dict[str, int]:
+    assert isinstance(answer, m.ScramAltered), answer
+    return {one.user: one.code for one in answer.users}
+
+
+def test_passwords_are_changed_each_user_for_itself() -> None:
+    controller = Controller()
+    unknown = m.ScramDeletion(user="carol", mechanism="SCRAM-SHA-256")
+    bad = replace(a_credential("dave"), iterations=100)
+    answer = controller.ask(
+        m.AlterScramCredentials(
+            deletions=(unknown,),
+            upsertions=(
+                a_credential(),
+                a_credential("bob"),
+                a_credential("bob"),
+                bad,
+                replace(a_credential(), user="a,b"),
+            ),
+        )
+    )
+    assert codes(answer) == {
+        "carol": Code.RESOURCE_NOT_FOUND,
+        "alice": 0,
+        "bob": Code.DUPLICATE_RESOURCE,
+        "dave": Code.UNACCEPTABLE_CREDENTIAL,
+        "a,b": Code.UNACCEPTABLE_CREDENTIAL,
+    }
+    assert list(controller.image.security.credentials) == [("alice", "SCRAM-SHA-512")]
+    gone = m.ScramDeletion(user="alice", mechanism="SCRAM-SHA-512")
+    assert codes(controller.ask(m.AlterScramCredentials(deletions=(gone,)))) == {"alice": 0}
+    assert not controller.image.security.credentials
+
+
+def test_password_of_a_user_that_an_object_declares_is_changed_through_it() -> None:
+    controller = Controller()
+    controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", credentials=(a_credential(),)))
+    answer = controller.ask(m.AlterScramCredentials(upsertions=(a_credential(password="x"),)))
+    assert codes(answer) == {"alice": Code.POLICY_VIOLATION}
+    assert "User kafka/alice" in answer.users[0].message
+
+
+# --- users ---------------------------------------------------------------------------------------
+
+
+def test_user_is_the_first_objects_that_declares_it_until_that_is_gone() -> None:
+    controller = Controller()
+    second = UserObject(namespace="kafka", name="second", uid="u-2")
+    controller.ask(m.DeclareUser(object=OBJECT, user_name="alice"))
+    refused = controller.ask(m.DeclareUser(object=second, user_name="alice"))
+    assert refused.known_reason is Reason.UserNameTaken
+    controller.ask(m.UserObjectGone(object=OBJECT))
+    assert controller.ask(m.DeclareUser(object=second, user_name="alice")) == Done()
+
+
+def test_user_gone_takes_its_passwords_and_rules_but_not_a_clients_wish() -> None:
+    controller = Controller()
+    controller.ask(
+        m.DeclareUser(
+            object=OBJECT,
+            user_name="alice",
+            acls=(a_rule("a"), a_rule("b")),
+            credentials=(a_credential(),),
+        )
+    )
+    controller.ask(m.CreateAcls(acls=(a_rule("b"),)))
+    controller.ask(m.UserObjectGone(object=OBJECT))
+    security = controller.image.security
+    assert not security.credentials
+    assert list(security.acls.items()) == [(a_rule("b"), ("",))]
+    assert controller.ask(m.UserObjectGone(object=OBJECT)) == Done()
+
+
+@pytest.mark.parametrize("name", ["", "a,b", "a=b", "system:x", "ANONYMOUS", "x" * 129])
+def test_user_with_a_name_that_could_not_log_in_is_refused(name: str) -> None:
+    answer = Controller().ask(m.DeclareUser(object=OBJECT, user_name=name))
+    assert isinstance(answer, Refused)
+
+
+def test_refused_user_leaves_nothing_behind() -> None:
+    controller = Controller()
+    answer = controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", acls=(a_rule(""),)))
+    assert isinstance(answer, Refused)
+    assert not controller.image.security.users
+
+
+# --- for whom it is decided again ----------------------------------------------------------------
+
+FORWARDED: list[Callable[[m.OnBehalf | None], Any]] = [
+    lambda behalf: CreateTopics(topics=(NewTopic(name="orders"),), behalf=behalf),
+    lambda behalf: DeleteTopics(names=("orders",), behalf=behalf),
+    lambda behalf: AlterTopicConfigs(
+        topics=(TopicConfigChanges(topic="orders", changes=()),), behalf=behalf
+    ),
+    lambda behalf: AddPartitions(
+        topics=(TopicGrowth(topic="orders", partitions=3),), behalf=behalf
+    ),
+    lambda behalf: ElectLeaders(kind="Preferred", behalf=behalf),
+    lambda behalf: AlterReassignments(targets=(), behalf=behalf),
+    lambda behalf: m.CreateAcls(acls=(a_rule(),), behalf=behalf),
+    lambda behalf: m.DeleteAcls(filters=(AclFilter(),), behalf=behalf),
+    lambda behalf: m.AlterScramCredentials(upsertions=(a_credential(),), behalf=behalf),
+]
+
+
+def refused_for_rights(answer: Any) -> bool:
+    codes = (Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED)
+    return isinstance(answer, Refused) and answer.code in codes
+
+
+@pytest.mark.parametrize("forwarded", FORWARDED, ids=lambda one: type(one(None)).__name__)
+def test_forwarded_request_is_decided_again_by_the_rights_that_are_committed_now(
+    forwarded: Callable[[m.OnBehalf | None], Any],
+) -> None:
+    controller = Controller()
+    assert not refused_for_rights(controller.ask(forwarded(ALICE)))  # nothing is enforced
+    controller.enforce("User:root")
+    before = controller.image
+    assert refused_for_rights(controller.ask(forwarded(ALICE)))
+    assert controller.image == before
+    root = m.OnBehalf(principal="User:root", host="10.0.0.1")
+    assert not refused_for_rights(controller.ask(forwarded(root)))
+    assert not refused_for_rights(controller.ask(forwarded(None)))  # the brokers' own
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "rule"),
+    [
+        (FORWARDED[0], a_rule(operation=AclOperation.CREATE)),
+        (FORWARDED[1], a_rule(operation=AclOperation.DELETE)),
+        (FORWARDED[2], a_rule(operation=AclOperation.ALTER_CONFIGS)),
+        (FORWARDED[3], a_rule(operation=AclOperation.ALTER)),
+        *((one, alter_cluster()) for one in FORWARDED[4:]),
+    ],
+)
+def test_forwarded_request_needs_the_right_of_its_api(
+    forwarded: Callable[[m.OnBehalf | None], Any], rule: Acl
+) -> None:
+    controller = Controller()
+    controller.enforce()
+    controller.image = apply(controller.image, AclsAdded(cause="t", acls=(rule,)))
+    assert not refused_for_rights(controller.ask(forwarded(ALICE)))

@@ -1,0 +1,135 @@
+"""The index of ACLs decides as Kafka's authorizer does, whatever the rules are."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.plimsoll_core.security.acl_model import (
+    ACLS,
+    QUESTIONS,
+    authorized,
+    authorized_on_any,
+)
+
+from plimsoll_core.security.acl import (
+    CLUSTER_NAME,
+    Acl,
+    AclFilter,
+    AclOperation,
+    AclPermission,
+    Pattern,
+    ResourceType,
+    malformed,
+)
+from plimsoll_core.security.acl_index import AclIndex, AclQuestion, Ground, index_of
+from plimsoll_core.security.state import Authorization, Security
+
+READ = AclQuestion("User:alice", "10.0.0.1", AclOperation.READ, ResourceType.TOPIC, "a")
+
+
+def a_rule(**stated: object) -> Acl:
+    plain = {
+        "resource": ResourceType.TOPIC,
+        "name": "a",
+        "principal": "User:alice",
+        "operation": AclOperation.READ,
+    }
+    return Acl(**{**plain, **stated})  # type: ignore[arg-type]
+
+
+@settings(max_examples=400, deadline=None)
+@given(acls=st.sets(ACLS, max_size=12), asked=st.lists(QUESTIONS, max_size=20), open_=st.booleans())
+def test_index_any_rules_decides_and_explains_as_a_walk_over_all_of_them(
+    acls: set[Acl], asked: list[AclQuestion], open_: bool
+) -> None:
+    index = index_of(acls)
+    for one in asked:
+        expected = authorized(acls, one, open_)
+        assert index.allows(one, otherwise=open_) == expected
+        verdict = index.explain(one, otherwise=open_)
+        assert verdict.allowed == expected
+        if verdict.ground is Ground.RULE:
+            assert verdict.rule in acls
+
+
+@settings(max_examples=400, deadline=None)
+@given(acls=st.sets(ACLS, max_size=12), asked=QUESTIONS, open_=st.booleans())
+def test_index_rights_on_any_resource_are_those_of_kafka(
+    acls: set[Acl], asked: AclQuestion, open_: bool
+) -> None:
+    security = Security(
+        authorization=Authorization(allow_everyone_if_no_acl=open_), index=index_of(acls)
+    )
+    found = security.allows_on_any(asked.principal, asked.host, asked.operation, asked.resource)
+    assert found == authorized_on_any(acls, asked, open_)
+
+
+@settings(max_examples=200, deadline=None)
+@given(acls=st.lists(ACLS, max_size=12, unique=True), data=st.data())
+def test_index_rules_added_and_removed_in_any_order_equals_one_built_of_what_is_left(
+    acls: list[Acl], data: st.DataObject
+) -> None:
+    gone = data.draw(st.lists(st.sampled_from(acls), unique=True)) if acls else []
+    index = index_of(acls)
+    for acl in gone:
+        index = index.removed(acl)
+    assert index == index_of(acl for acl in acls if acl not in gone)
+    for acl in [acl for acl in acls if acl not in gone]:
+        index = index.removed(acl)
+    assert index == AclIndex()
+
+
+def test_deny_of_read_does_not_deny_describe() -> None:
+    index = index_of(
+        [a_rule(permission=AclPermission.DENY), a_rule(operation=AclOperation.WRITE)],
+    )
+    assert not index.allows(READ)
+    assert index.allows(READ._replace(operation=AclOperation.DESCRIBE))
+
+
+def test_super_user_is_allowed_whatever_is_denied() -> None:
+    denied = a_rule(permission=AclPermission.DENY, operation=AclOperation.ALL)
+    security = Security(
+        authorization=Authorization(super_users=("User:alice",)), index=index_of([denied])
+    )
+    assert security.allows(READ)
+    assert security.explain(READ).ground is Ground.SUPER_USER
+
+
+def test_decision_looks_at_as_many_cells_with_ten_thousand_rules_as_with_ten() -> None:
+    few = index_of(a_rule(name=f"topic-{number}") for number in range(10))
+    many = few
+    for number in range(10, 2_000):
+        many = many.added(a_rule(name=f"topic-{number}"))
+        many = many.added(a_rule(name="a", principal=f"User:u{number}"))
+    assert len(list(many._cells(READ.principal, READ.resource, "topic-3"))) == 1
+    assert len(list(many._cells(READ.principal, READ.resource, "a"))) == 0
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        ({"name": ""}, "empty"),
+        ({"principal": "alice"}, "User:alice"),
+        ({"resource": ResourceType.CLUSTER, "name": "other"}, CLUSTER_NAME),
+        ({"host": ""}, "host"),
+        ({"name": "x" * 2000}, "1024"),
+    ],
+)
+def test_rule_without_a_form_is_told_why(stated: dict[str, object], said: str) -> None:
+    assert said in str(malformed(a_rule(**stated)))
+    assert malformed(a_rule()) is None
+
+
+def test_filter_match_finds_literal_wildcard_and_prefixed_rules_of_a_name() -> None:
+    wanted = [
+        a_rule(name="abc"),
+        a_rule(name="*"),
+        a_rule(name="ab", pattern=Pattern.PREFIXED),
+    ]
+    others = [a_rule(name="abcd"), a_rule(name="b", pattern=Pattern.PREFIXED)]
+    matching = AclFilter(name="abc", matches_name=True)
+    assert [acl for acl in (*wanted, *others) if matching.matches(acl)] == wanted
+    literal = AclFilter(name="abc", pattern=Pattern.LITERAL)
+    assert [acl for acl in (*wanted, *others) if literal.matches(acl)] == wanted[:1]

@@ -1,0 +1,109 @@
+"""`plimsoll acl explain`: which declared rule decides, and which would be needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.plimsoll_operator.builders import a_cluster, a_cluster_body
+from tests.plimsoll_operator.scripted_kube import ScriptedKube
+from typer.testing import CliRunner
+
+from plimsoll_core.security.acl import AclOperation, ResourceType
+from plimsoll_core.security.acl_index import AclQuestion
+from plimsoll_operator.acl_command import app, question, read_and_explain
+from plimsoll_operator.api.load import from_object
+from plimsoll_operator.api.user import User
+from plimsoll_operator.declared_rights import explain
+from plimsoll_operator.kube.errors import NotFound
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, USERS
+
+READ = AclQuestion("User:writer", "10.0.0.1", AclOperation.READ, ResourceType.TOPIC, "orders")
+ENFORCED = a_cluster(authorization={"mode": "Enforce", "superUsers": ["User:admin"]})
+
+
+def a_user(*rules: dict[str, Any], name: str = "writer") -> User:
+    return from_object(a_body(*rules, name=name), User)
+
+
+def a_body(*rules: dict[str, Any], name: str = "writer") -> dict[str, Any]:
+    return {
+        "apiVersion": "plimsoll.dev/v1alpha1",
+        "kind": "User",
+        "metadata": {"name": name, "namespace": "kafka"},
+        "spec": {"clusterRef": {"name": "main"}, "acls": list(rules)},
+    }
+
+
+def on_topic(name: str, *operations: str, **more: str) -> dict[str, Any]:
+    return {"resource": {"type": "Topic", "name": name}, "operations": [*operations], **more}
+
+
+def test_deciding_rule_is_named_with_the_user_that_states_it() -> None:
+    found = explain(ENFORCED, [a_user(on_topic("orders", "Read"))], READ)
+    assert found.allowed
+    assert found.declared_by == "User kafka/writer"
+    assert found.sentence == (
+        "It may: User kafka/writer states: Allow User:writer from * Read on Topic orders."
+    )
+
+
+def test_deny_that_wins_is_named() -> None:
+    users = [a_user(on_topic("orders", "All"), on_topic("*", "Read", permission="Deny"))]
+    found = explain(ENFORCED, users, READ)
+    assert not found.allowed
+    assert found.rule == "Deny User:writer from * Read on Topic *"
+
+
+def test_smallest_rule_that_would_allow_it_is_told_and_does() -> None:
+    found = explain(ENFORCED, [a_user(on_topic("other", "Read"))], READ)
+    assert not found.allowed
+    assert found.needed == "Allow User:writer from 10.0.0.1 Read on Topic orders"
+    rule = on_topic("orders", "Read", host="10.0.0.1")
+    assert explain(ENFORCED, [a_user(rule)], READ).allowed
+
+
+def test_super_users_and_modes_are_said() -> None:
+    admin = READ._replace(principal="User:admin")
+    assert "super user" in explain(ENFORCED, [], admin).sentence
+    assert "mode is Off" in explain(a_cluster(), [], READ).sentence
+    audited = a_cluster(authorization={"mode": "Audit"})
+    assert "mode is Audit" in explain(audited, [], READ).sentence
+    open_ = a_cluster(authorization={"mode": "Enforce", "allowEveryoneIfNoAcl": True})
+    assert explain(open_, [], READ).allowed
+    assert not explain(open_, [a_user(on_topic("orders", "Write"), name="x")], READ).allowed
+
+
+def test_users_of_another_cluster_do_not_count() -> None:
+    body = a_body(on_topic("orders", "Read"))
+    body["spec"]["clusterRef"]["name"] = "other"
+    assert not explain(ENFORCED, [from_object(body, User)], READ).allowed
+
+
+async def test_objects_are_read_from_the_api_server() -> None:
+    kube = ScriptedKube()
+    kube.put(LOG_CLUSTERS, a_cluster_body(authorization={"mode": "Enforce"}))
+    kube.put(USERS, a_body(on_topic("orders", "Read")))
+    found = await read_and_explain(kube, "kafka", "main", READ)
+    assert found.declared_by == "User kafka/writer"
+    with pytest.raises(NotFound):
+        await read_and_explain(kube, "kafka", "nothing", READ)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["main", "User:a", "Fly", "Topic:t"],
+        ["main", "User:a", "Read", "Topic"],
+        ["main", "User:a", "Read", "Cluster:t"],
+        ["main", "User:a", "Read", "Planet:t"],
+    ],
+)
+def test_question_without_a_form_is_exit_code_2(arguments: list[str]) -> None:
+    assert CliRunner().invoke(app, ["explain", *arguments]).exit_code == 2
+
+
+def test_question_is_read_from_its_words() -> None:
+    assert question("User:writer", "10.0.0.1", "Read", "Topic:orders") == READ
+    on_cluster = question("User:a", "*", "Alter", "Cluster")
+    assert on_cluster.name == "kafka-cluster"

@@ -1,0 +1,257 @@
+"""The listeners of a LogCluster: what the operator writes for them, and in which order."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.plimsoll_operator.builders import an_image
+from tests.plimsoll_operator.terms import Deciding, Scene
+
+from plimsoll_core.cluster.image import append
+from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.cluster.record_versions import NEWEST
+from plimsoll_core.cluster.records import MembersChanged, MetadataVersionFinalized
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.listeners import DeclaredListener, ListenerTls, committed
+from plimsoll_operator.kube.resources import CONFIG_MAPS, NAMESPACES, SECRETS
+from plimsoll_operator.manifests import listener_secrets as manifests
+from plimsoll_operator.manifests.networkpolicy import network_policy
+from plimsoll_operator.manifests.services import bootstrap_service, brokers_service
+from plimsoll_operator.pki.authority import KeyPair, describe, issue, new_authority, signed_by
+from plimsoll_operator.reconcile.cluster import listeners
+from plimsoll_operator.reconcile.stall_causes import StallSource
+from plimsoll_operator.reconcile.work_queue import Retry
+
+PLAIN = {"name": "internal", "port": 9092}
+TLS = {"name": "tls", "port": 9094, "tls": {}}
+GIVEN = {"name": "given", "port": 9095, "tls": {"certificateSecret": "corp"}}
+NOW_MS = 1_800_000_000_000
+
+
+class Declared:
+    """A LogCluster with listeners, in a term whose controller decides."""
+
+    def __init__(self, *declared: dict[str, Any], version: int = NEWEST, **spec: Any) -> None:
+        image = an_image((0, 1))
+        if not image.members:
+            members = (BrokerId(0), BrokerId(1))
+            image = append(image, MembersChanged(cause="test", broker_ids=members))
+        if version > image.metadata_version:
+            finalized = MetadataVersionFinalized(cause="test", metadata_version=version)
+            image = append(image, finalized)
+        self.deciding = Deciding(image)
+        if declared:
+            spec["listeners"] = list(declared)
+        self.scene = Scene(image, self.deciding, **spec)
+        self.now_ms = NOW_MS
+        self.scene.term.now_ms = lambda: self.now_ms
+
+    async def look(self) -> None:
+        term = self.scene.term
+        assert term.cluster is not None
+        assert term.context is not None
+        await listeners.reconcile(term, term.cluster, term.context)
+
+    def secret(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.scene.kube.objects["secrets", "kafka", name]
+        return found
+
+    def pair(self, broker_id: int, name: str = "tls") -> KeyPair:
+        found = manifests.pair_of(self.secret(labels.broker_tls("main", broker_id)), name)
+        assert found is not None
+        return found
+
+    @property
+    def trusted(self) -> bytes:
+        shown = self.scene.kube.objects["configmaps", "kafka", "main-listener-ca"]
+        return str(shown["data"]["ca.crt"]).encode()
+
+    @property
+    def writes(self) -> list[Any]:
+        return [call for call in self.scene.kube.calls if call[0] not in ("get", "list")]
+
+    @property
+    def stalled(self) -> str:
+        cause = self.scene.term.stall_causes.get(StallSource.LISTENERS)
+        return "" if cause is None else cause.message
+
+    def give(self, pair: KeyPair, name: str = "corp") -> None:
+        meta = {"name": name, "namespace": "kafka", "labels": {}}
+        body = manifests._secret(meta, {"tls.crt": pair.certificate, "tls.key": pair.key})
+        self.scene.kube.put(SECRETS, body)
+
+
+async def test_cluster_without_declared_listeners_is_left_as_it_was() -> None:
+    made = Declared()
+    await made.look()
+    assert made.deciding.asked == []
+    assert made.writes == []
+    assert made.scene.work == []
+
+
+async def test_every_broker_has_a_certificate_before_its_listener_is_committed() -> None:
+    made = Declared(PLAIN, TLS)
+    await made.look()
+    for broker_id in (0, 1):
+        pair = made.pair(broker_id)
+        assert signed_by(pair.certificate, made.trusted)
+        names = describe(pair.certificate).names
+        assert f"main-broker-{broker_id}-0.main-brokers.kafka.svc" in names
+        assert {"main-bootstrap.kafka.svc", "main-bootstrap.kafka.svc.cluster.local"} <= names
+        assert f"main-broker-{1 - broker_id}-0.main-brokers.kafka.svc" not in names
+    assert [one.name for one in made.deciding.image.listeners] == ["internal", "tls"]
+    assert made.stalled == ""
+
+
+async def test_nothing_is_written_again_while_nothing_is_due() -> None:
+    made = Declared(PLAIN, TLS)
+    await made.look()
+    made.scene.kube.calls.clear()
+    made.deciding.asked.clear()
+    await made.look()
+    kinds = {call[1] for call in made.writes}
+    assert kinds <= {"configmaps"}, "an apply of what is there"
+    assert made.deciding.asked == []
+
+
+async def test_certificate_is_renewed_when_two_thirds_of_its_life_are_over() -> None:
+    made = Declared(TLS)
+    await made.look()
+    before = made.pair(0)
+    made.now_ms = describe(before.certificate).validity.due_ms() - 1
+    await made.look()
+    assert made.pair(0).certificate == before.certificate
+    made.now_ms += 1
+    await made.look()
+    assert made.pair(0).certificate != before.certificate
+    assert signed_by(made.pair(0).certificate, made.trusted)
+
+
+async def test_no_secret_is_listed_or_watched() -> None:
+    made = Declared(PLAIN, TLS, GIVEN)
+    made.give(issue(new_authority("corp", NOW_MS), ("kafka.corp",), NOW_MS))
+    await made.look()
+    verbs = {call[0] for call in made.scene.kube.calls if call[1] == "secrets"}
+    assert verbs <= {"get", "create", "replace"}
+
+
+async def test_pair_that_a_user_gives_is_copied_to_every_broker_and_followed() -> None:
+    made, corp = Declared(GIVEN), new_authority("corp", NOW_MS)
+    given = issue(corp, ("kafka.corp",), NOW_MS)
+    made.give(given)
+    await made.look()
+    for broker_id in (0, 1):
+        assert made.pair(broker_id, "given").certificate == given.certificate
+    assert ("configmaps", "kafka", "main-listener-ca") not in made.scene.kube.objects
+    other = issue(corp, ("kafka.corp",), NOW_MS)
+    made.give(other)
+    await made.look()
+    assert made.pair(1, "given").certificate == other.certificate
+
+
+@pytest.mark.parametrize("wrong", ["absent", "no key", "another's key"])
+async def test_pair_that_cannot_be_had_is_said_and_leaves_what_is_shown(wrong: str) -> None:
+    made, corp = Declared(PLAIN, GIVEN), new_authority("corp", NOW_MS)
+    given = issue(corp, ("kafka.corp",), NOW_MS)
+    made.give(given)
+    await made.look()
+    if wrong == "absent":
+        made.scene.kube.drop(SECRETS, "kafka", "corp")
+    else:
+        key = b"" if wrong == "no key" else issue(corp, ("kafka.corp",), NOW_MS).key
+        made.give(KeyPair(certificate=given.certificate, key=key))
+    await made.look()
+    assert "Secret corp" in made.stalled
+    assert made.pair(0, "given").certificate == given.certificate
+    assert len(made.deciding.image.listeners) == 2
+    made.give(given)
+    await made.look()
+    assert made.stalled == ""
+
+
+async def test_listeners_of_an_unfinished_upgrade_wait_without_being_called_stalled() -> None:
+    made = Declared(TLS, version=2)
+    await made.look()
+    assert made.deciding.image.listeners == ()
+    assert made.stalled == ""
+    pinned = Declared(TLS, version=2, metadataVersion="0.1")
+    await pinned.look()
+    assert "needs metadata version" in pinned.stalled
+
+
+async def test_authoritys_secret_that_holds_something_else_is_never_overwritten() -> None:
+    made = Declared(TLS)
+    name = labels.listener_authority(made.deciding.image.cluster_id)
+    body = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": "kafka", "labels": {}},
+        "data": {"ca.crt": "eA=="},
+    }
+    made.scene.kube.put(SECRETS, body)
+    with pytest.raises(Retry, match="is not what this operator keeps there"):
+        await made.look()
+    assert made.secret(name)["data"] == {"ca.crt": "eA=="}
+
+
+async def test_authority_whose_secret_was_deleted_is_made_anew_and_signs_at_once() -> None:
+    made = Declared(TLS)
+    await made.look()
+    before = made.trusted
+    name = labels.listener_authority(made.deciding.image.cluster_id)
+    made.scene.kube.drop(SECRETS, "kafka", name)
+    await made.look()
+    assert made.trusted != before
+    assert signed_by(made.pair(0).certificate, made.trusted)
+    assert not signed_by(made.pair(0).certificate, before)
+
+
+async def test_keys_of_the_authority_lie_in_the_operators_namespace() -> None:
+    made = Declared(TLS)
+    made.scene.kube.put(NAMESPACES, {"metadata": {"name": "plimsoll-system"}})
+    made.scene.term.options = replace(made.scene.term.options, namespace="plimsoll-system")
+    await made.look()
+    name = labels.listener_authority(made.deciding.image.cluster_id)
+    assert ("secrets", "plimsoll-system", name) in made.scene.kube.objects
+    in_cluster = [key for key in made.scene.kube.objects if key[:2] == ("secrets", "kafka")]
+    assert in_cluster == [
+        ("secrets", "kafka", labels.broker_tls("main", 0)),
+        ("secrets", "kafka", labels.broker_tls("main", 1)),
+    ]
+    shown = made.scene.kube.objects[CONFIG_MAPS.plural, "kafka", "main-listener-ca"]
+    assert "PRIVATE" not in str(shown)
+
+
+# --- manifests ------------------------------------------------------------------------------------
+
+
+def test_services_and_policies_follow_the_committed_listeners() -> None:
+    made = Declared(PLAIN, TLS)
+    context = made.scene.term.context
+    assert context is not None
+    opened = (
+        Listener(name="internal", port=9092),
+        Listener(name="tls", port=9094, tls_version_min="1.2"),
+    )
+    for service in (brokers_service(context, opened), bootstrap_service(context, opened)):
+        ports = {one["name"]: one["port"] for one in service["spec"]["ports"]}
+        ports.pop("metrics", None)
+        assert ports == {"kafka-internal": 9092, "kafka-tls": 9094}
+    policy = network_policy(context, opened)
+    first = [one["port"] for one in policy["spec"]["ingress"][0]["ports"]]
+    assert first == [9092, 9094, labels.HEALTH_PORT]
+    only = network_policy(context, opened[1:])
+    assert 9092 not in [one["port"] for one in only["spec"]["ingress"][0]["ports"]]
+
+
+def test_declared_listener_is_committed_with_its_defaults() -> None:
+    declared = (
+        DeclaredListener(name="tls", port=9094, tls=ListenerTls()),
+        DeclaredListener(name="internal", port=9092),
+    )
+    assert committed(declared) == (
+        Listener(name="internal", port=9092),
+        Listener(name="tls", port=9094, tls_version_min="1.2"),
+    )
+    assert committed(None) == ()

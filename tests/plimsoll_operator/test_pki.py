@@ -1,0 +1,124 @@
+"""Authorities and what they sign; when one is replaced, and by which steps."""
+
+import ssl
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plimsoll_operator.pki.authority import (
+    LISTENER_DAYS,
+    KeyPair,
+    Unreadable,
+    describe,
+    issue,
+    new_authority,
+    signed_by,
+    why_unusable,
+)
+from plimsoll_operator.pki.rotation import DAY_MS, OVERLAP_MS, Authorities, step
+
+NOW_MS = 1_800_000_000_000
+NAMES = ("b-0.brokers.kafka.svc", "127.0.0.1", "::1")
+
+
+@pytest.fixture(scope="module")
+def authority() -> KeyPair:
+    return new_authority("main listeners", NOW_MS)
+
+
+# --- authorities and certificates -----------------------------------------------------------------
+
+
+def test_certificate_has_its_names_and_two_thirds_of_its_life_before_it_is_due(
+    authority: KeyPair,
+) -> None:
+    found = describe(issue(authority, NAMES, NOW_MS).certificate)
+    assert found.names == frozenset(NAMES)
+    assert found.validity.not_before_ms < NOW_MS
+    assert found.validity.not_after_ms == NOW_MS + LISTENER_DAYS * DAY_MS
+    left = found.validity.not_after_ms - found.validity.due_ms()
+    assert left == pytest.approx(LISTENER_DAYS * DAY_MS / 3, rel=0.01)
+
+
+def test_certificate_never_outlives_its_authority(authority: KeyPair) -> None:
+    end = describe(authority.certificate).validity.not_after_ms
+    late = issue(authority, NAMES, end - DAY_MS)
+    assert describe(late.certificate).validity.not_after_ms == end
+
+
+def test_openssl_accepts_the_certificate_for_servers_and_for_nothing_else(
+    authority: KeyPair, tmp_path: Path
+) -> None:
+    (tmp_path / "ca").write_bytes(authority.certificate)
+    (tmp_path / "leaf").write_bytes(issue(authority, NAMES, NOW_MS).certificate)
+    for purpose, accepted in (("sslserver", True), ("sslclient", False)):
+        command = ["openssl", "verify", "-x509_strict", "-attime", str(NOW_MS // 1000)]
+        command += ["-purpose", purpose, "-CAfile", str(tmp_path / "ca"), str(tmp_path / "leaf")]
+        done = subprocess.run(command, capture_output=True, timeout=30, check=False)
+        assert (done.returncode == 0) == accepted, done
+
+
+def test_keys_are_never_shown(authority: KeyPair) -> None:
+    authorities = Authorities(current=authority, since_ms=0)
+    assert "PRIVATE" not in f"{authority!r} {authority} {authorities!r}"
+
+
+def test_what_was_signed_by_another_is_told_apart(authority: KeyPair) -> None:
+    other = new_authority("main listeners", NOW_MS)
+    leaf = issue(other, NAMES, NOW_MS).certificate
+    assert signed_by(leaf, other.certificate)
+    assert not signed_by(leaf, authority.certificate)
+    assert signed_by(leaf, authority.certificate + other.certificate)
+    assert not signed_by(b"nothing", authority.certificate)
+
+
+def test_pairs_that_cannot_be_shown_are_refused_with_a_reason(authority: KeyPair) -> None:
+    pair, other = issue(authority, NAMES, NOW_MS), issue(authority, NAMES, NOW_MS)
+    assert why_unusable(pair) == ""
+    assert "not that of the certificate" in why_unusable(replace(pair, key=other.key))
+    assert "no private key" in why_unusable(replace(pair, key=b"x"))
+    assert "no certificate" in why_unusable(replace(pair, certificate=b"\x00"))
+    with pytest.raises(Unreadable):
+        describe(b"")
+
+
+def test_library_of_clients_reads_what_is_made(authority: KeyPair) -> None:
+    context = ssl.create_default_context(cadata=authority.certificate.decode())
+    assert context.get_ca_certs()[0]["subject"] == ((("commonName", "main listeners"),),)
+
+
+# --- rotation -------------------------------------------------------------------------------------
+
+
+def test_authority_is_announced_then_signs_and_the_one_before_is_trusted_for_as_long() -> None:
+    begun = step(None, "main", NOW_MS)
+    due = describe(begun.current.certificate).validity.due_ms()
+    assert step(begun, "main", due - 1) is begun
+    announced = step(begun, "main", due)
+    assert announced.announced is not None
+    assert announced.current == begun.current, "it does not sign before clients know it"
+    assert announced.announced.certificate in announced.trusted
+    assert step(announced, "main", due + OVERLAP_MS - 1) is announced
+    signing = step(announced, "main", due + OVERLAP_MS)
+    assert signing.current == announced.announced
+    assert begun.current.certificate in signing.trusted
+    assert step(signing, "main", due + 2 * OVERLAP_MS - 1) is signing
+    over = step(signing, "main", due + 2 * OVERLAP_MS)
+    assert over.trusted == signing.current.certificate
+    assert step(over, "main", due + 2 * OVERLAP_MS) is over
+
+
+def test_every_step_keeps_what_signs_trusted_and_what_was_signed_before_too() -> None:
+    now_ms, known = NOW_MS, step(None, "main", NOW_MS)
+    for _ in range(120):
+        now_ms += 45 * DAY_MS
+        after = step(known, "main", now_ms)
+        assert after.current.certificate in after.trusted
+        assert after.current.certificate in known.trusted, "nobody trusts what signs now"
+        leaf_ms = LISTENER_DAYS * DAY_MS
+        if after.current != known.current:
+            assert known.current.certificate in after.trusted
+            assert leaf_ms <= OVERLAP_MS, "what it signed ends before it is forgotten"
+        known = after
