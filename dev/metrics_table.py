@@ -38,6 +38,7 @@ SECTIONS: Mapping[str, tuple[MetricRow, ...]] = {
     "Broker: topics, on request": broker.TOPIC_ROWS,
     "Broker: compaction": broker.CLEANER_ROWS,
     "Broker: groups that it coordinates": broker.GROUP_ROWS,
+    "Broker: logins and what is denied": broker.SECURITY_ROWS,
     "Broker: lag of groups": broker.LAG_ROWS,
     "Both: the process, by the client library": PROCESS_ROWS,
 }
