@@ -1,6 +1,5 @@
 """What a broker tells by itself while no controller decides: nothing of it needs an operator."""
 
-
 import pytest
 from tests.plimsoll_broker.metric_values import a_node, told
 from tests.plimsoll_broker.test_coordinators import Member
