@@ -22,10 +22,10 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.integration.log_ends import log_end
 
 START_S = 60.0
 STOP_S = 60.0
-OFFSET_NOT_AVAILABLE = 78
 WAIT_S = 30.0
 POLL_S = 0.02
 
@@ -246,6 +246,18 @@ class LocalCluster:
             )
         )
 
+    def wait_rejoined(self, broker_id: int, old_pid: int) -> None:
+        """Until its new process is unfenced, and so was fenced before: the ISR that clients are
+        shown from now on is not the one from before the kill."""
+        self.wait_restarted(broker_id, old_pid)
+
+        def ready() -> bool:
+            with contextlib.suppress(OSError):
+                return self.http(broker_id, "/readyz")[0] == 200
+            return False
+
+        wait_for(f"broker {broker_id} is ready", ready, START_S, 0.1)
+
     def kill_everything(self) -> None:
         """SIGKILL to the controller and every broker at once."""
         pids = self.pids
@@ -345,7 +357,7 @@ def consume_all(
         }
     )
     places = [confluent_kafka.TopicPartition(topic, index) for index in range(partitions)]
-    ends = {place.partition: _end(consumer, place) for place in places}
+    ends = {place.partition: log_end(consumer, place) for place in places}
     starts = [confluent_kafka.TopicPartition(topic, index, 0) for index in range(partitions)]
     consumer.assign(starts)
     found: dict[bytes, list[tuple[int, int]]] = {}
@@ -362,19 +374,6 @@ def consume_all(
             reached[partition] = reached[partition] or offset + 1 >= ends[partition]
     consumer.close()
     return found
-
-
-def _end(consumer: confluent_kafka.Consumer, place: confluent_kafka.TopicPartition) -> int:
-    """A new leader does not know yet how far the last one committed, and says so rather than too
-    little (OFFSET_NOT_AVAILABLE): clients ask again, and librdkafka leaves that to its caller."""
-    deadline = time.monotonic() + WAIT_S
-    while True:
-        try:
-            return int(consumer.get_watermark_offsets(place, timeout=WAIT_S)[1])
-        except confluent_kafka.KafkaException as error:
-            code = error.args[0].code()
-            if code != OFFSET_NOT_AVAILABLE or time.monotonic() > deadline:
-                raise
 
 
 def assert_nothing_lost(

@@ -51,7 +51,7 @@ def test_preferred_leaders_lead_again_when_a_client_asks(tmp_path: Path) -> None
         cluster.wait_isr("t", 3)
         first = leaders(cluster, "t")
         assert first == replicas(cluster, "t")
-        cluster.wait_restarted(0, cluster.kill_broker(0))
+        cluster.wait_rejoined(0, cluster.kill_broker(0))
         cluster.wait_isr("t", 3)
         displaced = [
             index for index, leader in leaders(cluster, "t").items() if leader != first[index]

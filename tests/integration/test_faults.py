@@ -106,7 +106,7 @@ def test_broker_killed_in_mid_write_loses_nothing_and_comes_back(cluster: LocalC
     with writing(cluster, "t") as writer:
         old = cluster.kill_broker(0)
         more_acks(writer, 2_000)
-        cluster.wait_restarted(0, old)
+        cluster.wait_rejoined(0, old)
         cluster.wait_isr("t", 3)
         more_acks(writer)
         acked = writer.finish()
@@ -117,6 +117,17 @@ def test_broker_killed_in_mid_write_loses_nothing_and_comes_back(cluster: LocalC
     fences = [r for r in cluster.metadata_records(1) if r["type"] == "BrokerFenced"]
     assert [r["broker_id"] for r in fences] == [0]
     assert "proof" in fences[0]["cause"]
+
+
+def test_consumer_that_starts_as_a_leader_is_killed_reads_every_acknowledged_record(
+    cluster: LocalCluster,
+) -> None:
+    """It begins while metadata still name the killed broker, or no leader."""
+    cluster.create_topic("t", PARTITIONS, {"min.insync.replicas": "2"})
+    cluster.wait_isr("t", 3)
+    acked = produce(cluster.bootstrap, "t", [b"%d" % number for number in range(5_000)])
+    cluster.kill_broker(cluster.topic("t")[0].leader)
+    assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", PARTITIONS))
 
 
 def test_cluster_killed_at_once_keeps_every_acknowledged_record(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_topic_of_offsets_of_one_broker_is_on_three_once_there_are_three(tmp_pat
         )
         old = cluster.kill_broker(0)
         assert committed(cluster) == 42
-        cluster.wait_restarted(0, old)
+        cluster.wait_rejoined(0, old)
         cluster.wait_isr(OFFSETS, 3)
         wait_for("it is counted", lambda: status(cluster).get("groups") == {"total": 1}, 60)
     declare(file, 2)

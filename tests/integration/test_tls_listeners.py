@@ -304,7 +304,7 @@ def test_authority_is_replaced_without_a_lost_or_doubled_record(secured: LocalCl
         wait_for("the new authority's certificate", signs, 60, 0.2)
         load.goes_on()
         # Connections end and begin anew under it, too.
-        secured.wait_restarted(1, secured.kill_broker(1))
+        secured.wait_rejoined(1, secured.kill_broker(1))
         secured.wait_isr(TOPIC, 3, 60)
         load.goes_on()
     assert not load.acked.errors
