@@ -6,7 +6,9 @@ was.  Called by `cluster`; decides nothing else.
 
 from __future__ import annotations
 
+import errno
 import json
+import random
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +21,8 @@ from plimsoll_operator.metalog.directory_files import write_whole
 
 LOOPBACK = "127.0.0.1"
 PORT_MAX = 65_535
+PICKED = range(20_000, 32_000)
+TRIES = 1_000
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,18 +214,27 @@ def taken(brokers: Mapping[int, Ports], listeners: tuple[int, ...] = ()) -> str:
 
 
 class PortPicker:
-    """Free ports, each another; held until all are picked."""
+    """Free ports, each another; held until all are picked.
+
+    None that the kernel gives to connections (from 32768 on): while a broker or the whole cluster
+    is down, a client's connection may take such a one, and keep it for as long as it lives.
+    """
 
     def __init__(self) -> None:
         self._sockets: list[socket.socket] = []
 
     def pick(self) -> int:
-        held = socket.socket()
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind((LOOPBACK, 0))
-        self._sockets.append(held)
-        port: int = held.getsockname()[1]
-        return port
+        """Raises OSError when all of `TRIES` are in use."""
+        for port in random.sample(PICKED, TRIES):
+            held = socket.socket()
+            try:
+                held.bind((LOOPBACK, port))
+            except OSError:
+                held.close()
+            else:
+                self._sockets.append(held)
+                return port
+        raise OSError(errno.EADDRINUSE, f"no free port among {TRIES} that were tried")
 
     def close(self) -> None:
         for held in self._sockets:
