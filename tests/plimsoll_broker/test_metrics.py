@@ -1,7 +1,5 @@
 """What a broker tells by itself while no controller decides: nothing of it needs an operator."""
 
-from types import SimpleNamespace
-
 import pytest
 from tests.plimsoll_broker.metric_values import a_node, told
 from tests.plimsoll_broker.test_coordinators import Member
@@ -14,7 +12,8 @@ from plimsoll_broker.coordinator.lag_text import lag_text
 from plimsoll_broker.node import partition_measures
 from plimsoll_broker.node.broker_metrics import BrokerCollector
 from plimsoll_broker.node.metric_rows import LAG_ROWS, ROWS
-from plimsoll_broker.security.authority import SecurityStats
+from plimsoll_broker.security.audit_log import AuditLog
+from plimsoll_broker.security.authority import Authority
 from plimsoll_core.messages.requests import Answer
 from plimsoll_process.loop_holds import LoopHolds
 
@@ -156,9 +155,9 @@ async def test_broker_shows_what_it_states_and_nothing_else(
     member = Member(three[0])
     node = a_node(
         manager=three[0].manager,
+        authority=Authority(controller.image, AuditLog(0)),
         coordinators=member.coordinators,
         holds=LoopHolds(),
-        authority=SimpleNamespace(stats=SecurityStats(), audit=SimpleNamespace(dropped=0)),
         listeners={"clients": three[0].server, "replication": three[0].replication},
     )
     families = list(BrokerCollector(node).collect())

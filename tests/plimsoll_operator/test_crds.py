@@ -45,6 +45,24 @@ def test_schema_has_no_defaults(kind: Kind):
     assert "default:" not in render(kind)
 
 
+def list_keys_that_may_lack(schema: dict) -> list[str]:
+    """Keys of list maps that their items need not have: an API server refuses such a CRD."""
+    items = schema.get("items", {})
+    found = [
+        key
+        for key in schema.get("x-kubernetes-list-map-keys", ())
+        if key not in items.get("required", ())
+    ]
+    parts = [*schema.get("properties", {}).values(), *([items] if items else [])]
+    return found + [key for part in parts for key in list_keys_that_may_lack(part)]
+
+
+@BY_NAME
+def test_items_of_a_list_map_must_have_its_keys(kind: Kind):
+    assert list_keys_that_may_lack(spec_schema(kind)) == []
+    assert list_keys_that_may_lack(status_schema(kind)) == []
+
+
 @BY_NAME
 def test_kind_is_found_under_the_category(kind: Kind):
     assert crd(kind)["spec"]["names"]["categories"] == ["plimsoll"]

@@ -149,6 +149,15 @@ async def test_backlog_is_what_was_committed_when_the_broker_was_heard_of_and_is
     assert shown(scene)["backlog"] == {"records": 1, "seconds": 7}
 
 
+async def test_broker_that_loads_its_logs_has_no_backlog_by_that():
+    scene = a_scene()
+    await everything_made(scene)
+    controller, end = scene.controller, scene.controller.image.next_offset
+    controller.stats.committed(1, 5, Commit(end, controller.now_ms - 7_000))
+    hear(scene, 1)
+    assert shown(scene)["backlog"] == {"records": 0, "seconds": 0}
+
+
 async def test_fenced_broker_says_since_when_and_why_until_it_is_back():
     scene = a_scene()
     await everything_made(scene)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from tests.plimsoll_operator.builders import an_image, isr_changed, replay, with_topic
 from tests.plimsoll_operator.terms import Scene
@@ -200,6 +201,29 @@ async def test_violation_completes_the_run_and_fails_it():
     assert [(c.type, c.reason) for c in status.conditions if c.status == "True"] == [
         ("Failed", "RecordsLost")
     ]
+
+
+async def test_every_fate_that_the_driver_counted_is_shown():
+    scene = a_scene()
+    await step(scene)
+    fates = {"failed": 1, "misplaced": 2, "mismatched": 3, "expired": 4, "foreign": 5}
+    verdict = VERDICT | {"verdict": "Violated", "reason": "RecordsChanged"}
+    report(scene, verdict_json=verdict | {"counts": VERDICT["counts"] | fates})
+    status = await step(scene)
+    shown = msgspec.to_builtins(status.counts)
+    assert {name: shown[name] for name in fates} == fates
+
+
+async def test_verdict_is_told_once_with_the_verification_and_not_by_a_later_term():
+    scene, told = a_scene(), []
+    scene.term.tell = told.append
+    await step(scene)
+    report(scene, verdict_json=VERDICT | {"verdict": "Violated", "reason": "RecordsLost"})
+    await step(scene)
+    await step(scene)
+    (event,) = told
+    assert (event.reason, event.warning) == ("VerificationViolated", True)
+    assert (event.about.kind, event.about.name) == ("Verification", "check")
 
 
 async def test_driver_that_dies_without_a_word_is_inconclusive():

@@ -196,9 +196,9 @@ class FetchHandler:
             refused = FetchedPartition(index, Code.UNKNOWN_TOPIC_OR_PARTITION)
         else:
             refused = missing(manager, topic_id, index)
-        name = topic.name
-        if name is None and (topic_id := topic.topic_id) is not None:
-            found = self._manager.topic_named(topic_id)
+        name, image = topic.name, manager.image
+        if name is None and topic_id is not None and image is not None:
+            found = image.topics.get(topic_id)
             name = None if found is None else found.name
         return Asked(partition, hosted, refused, name)
 

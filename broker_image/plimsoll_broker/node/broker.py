@@ -156,11 +156,12 @@ class BrokerNode:
 
     def _figures(self) -> BrokerFigures:
         """What people look at."""
-        manager, stream, room = self.manager, self._stream, self._store.room
+        serving, stream, room = self._serving, self._stream, self._store.room
+        manager = serving.data.manager if serving is not None and serving.loaded else None
         return BrokerFigures(
             disk_free_bytes=None if room is None else room[0],
             disk_bytes=None if room is None else room[1],
-            completed_offset=MetadataOffset(0) if manager is None else manager.roles.applied,
+            completed_offset=None if manager is None else manager.roles.applied,
             copied_offset=None if stream is None else stream.copied_offset,
         )
 

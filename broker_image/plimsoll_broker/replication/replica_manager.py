@@ -167,9 +167,6 @@ class ReplicaManager:
     def topic_id(self, name: str) -> UUID | None:
         return None if self.image is None else self.image.topic_ids.get(name)
 
-    def topic_named(self, topic_id: UUID) -> Topic | None:
-        return None if self.image is None else self.image.topics.get(topic_id)
-
     def by_name(self, name: str, index: int) -> Hosted | None:
         topic_id = self.topic_id(name)
         return None if topic_id is None else self._hosted.get(PartitionKey(topic_id, index))

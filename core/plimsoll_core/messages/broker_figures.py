@@ -13,12 +13,12 @@ from plimsoll_core.ids import MetadataOffset
 class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`disk_free_bytes`, `disk_bytes`: of the file system that holds the logs, None before it was
     looked at.  `completed_offset`: so many metadata records have had all their effects on this
-    broker's replicas.  `copied_offset`: so many are in its copy of the log, on disk; None: the copy
-    cannot be written."""
+    broker's replicas, None while it loads them.  `copied_offset`: so many are in its copy of the
+    log, on disk; None: the copy cannot be written."""
 
     disk_free_bytes: int | None = None
     disk_bytes: int | None = None
-    completed_offset: MetadataOffset = MetadataOffset(0)
+    completed_offset: MetadataOffset | None = None
     copied_offset: MetadataOffset | None = None
 
 

@@ -156,13 +156,7 @@ class LogClusterStatus(Api, frozen=True, kw_only=True):
     listeners: (
         Annotated[
             tuple[ListenerStatus, ...],
-            Meta(
-                max_length=8,
-                extra_json_schema={
-                    "x-kubernetes-list-type": "map",
-                    "x-kubernetes-list-map-keys": ["name"],
-                },
-            ),
+            Meta(max_length=8, extra_json_schema={"x-kubernetes-list-type": "atomic"}),
         ]
         | None
     ) = None

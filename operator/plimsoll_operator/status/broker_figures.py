@@ -57,12 +57,15 @@ def view_of(controller: Controller, broker_id: BrokerId) -> ShownBroker:
 
 
 def backlog_of(controller: Controller, broker_id: BrokerId) -> Backlog | None:
-    """What it had not carried out when it was last heard of; None while it was not."""
+    """What it had not carried out when it was last heard of; None while it was not.
+
+    A broker that loads its logs carries nothing out yet: what it has applied counts until then.
+    """
     contact = controller.soft.contacts.get(broker_id)
     if contact is None or contact.applied_offset is None:
         return None
     done: int = contact.applied_offset
-    if contact.figures is not None:
+    if contact.figures is not None and contact.figures.completed_offset is not None:
         done = min(done, contact.figures.completed_offset)
     return controller.stats.backlog(done, contact.last_ms)
 

@@ -30,7 +30,7 @@ def uncleaned(
 ) -> list[CommittedBatch]:
     """With what was taken; K2: only what was committed."""
     whole: list[CommittedBatch] = []
-    expected = start
+    expected = _base_of(ghost, start)
     for batch, count in zip(found.batches, found.counts, strict=True):
         for taken in _between(ghost, expected, batch):
             copy.emptied[taken.base] = copy.taken[taken.base] = None
@@ -58,6 +58,18 @@ def _same(known: CommittedBatch, batch: CommittedBatch) -> bool:
         and known.producer == batch.producer
         and is_left_of(batch.ident, known.ident)
     )
+
+
+def _base_of(ghost: PartitionGhost, start: int) -> int:
+    """A log may begin within a batch, and its cleaner may have taken that batch: the base of it."""
+    if start in ghost.ever:
+        return start
+    around = (
+        base
+        for base, known in ghost.ever.items()
+        if base < start and any(batch.last >= start for batch in known.values())
+    )
+    return max(around, default=start)
 
 
 def _between(
