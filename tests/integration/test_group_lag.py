@@ -94,6 +94,7 @@ def test_lag_is_what_an_administrator_works_out_and_goes_when_the_group_reads_on
         "lag_records": 0,
         "lag_seconds": 0,
         "committed_position": 600,
+        "stuck_seconds": 0,
     }
     produce(cluster, 240)
     wait_for("the lag", lambda: shown(cluster, "behind")["lag_records"] == 240, 60)

@@ -22,7 +22,8 @@ PARTITIONS = 6
 
 NEW_MESSAGES = {
     *("request AlterTopicConfigs", "request AddPartitions", "request EnsureInternalTopic"),
-    "answer TopicsChanged",
+    *("request CreateAcls", "request DeleteAcls", "request AlterScramCredentials"),
+    *("answer TopicsChanged", "answer AclsChanged", "answer ScramAltered"),
 }
 """What the release before does not know.  Who sends one of these first knows that it is understood,
 by the finalised metadata version or by what the other side said of itself."""

@@ -305,17 +305,17 @@ class Fetcher:
                 self._back_off(followed)
                 return _Lost(question, nothing_shared=True)
             return _Cut(question, offset)
-        if not self._append(hosted, reply):
+        headers = self._usable(hosted, reply) if reply.records else []
+        if headers is None or not self._append(hosted, reply, headers):
             self._back_off(followed)
-            return None
+            return _Lost(question, nothing_shared=True) if headers is None else None
         followed.backoff_ms = BACKOFF_MS
         return hosted if reply.records else None
 
-    def _append(self, hosted: Hosted, reply: PartitionReply) -> bool:
+    def _append(self, hosted: Hosted, reply: PartitionReply, headers: list[BatchHeader]) -> bool:
         """False: what came cannot be used; ask again later."""
-        driver, end, headers = self._manager.driver, hosted.log.log_end_offset, []
+        driver, end = self._manager.driver, hosted.log.log_end_offset
         if reply.records:
-            headers = self._usable(hosted, reply)
             if not headers:
                 return False
             size = sum(header.length for header in headers)
@@ -330,8 +330,9 @@ class Fetcher:
         driver.advance_log_start(hosted, reply.log_start)
         return True
 
-    def _usable(self, hosted: Hosted, reply: PartitionReply) -> list[BatchHeader]:
-        """The leading batches that are whole, sealed as their producer sealed them, and fit."""
+    def _usable(self, hosted: Hosted, reply: PartitionReply) -> list[BatchHeader] | None:
+        """The leading batches that are whole, sealed as their producer sealed them, and fit.  None:
+        the leader's log, of which all that is here is deleted, began otherwise."""
         replica = hosted.replica
         headers: list[BatchHeader] = []
         position = 0
@@ -345,6 +346,8 @@ class Fetcher:
         except BatchError as error:
             logger.warning("%r: %s", hosted, error)
         count = follower.appendable(headers, replica.partition.leader_epoch, hosted.log)
+        if count is None and follower.shares_nothing(headers, hosted.log, reply.log_start):
+            return None
         if count is None:
             logger.error("%r: leader %d sent batches that do not fit", hosted, self._leader)
             return []
@@ -386,13 +389,9 @@ class Fetcher:
     async def _offset(self, hosted: Hosted, asked: FetchPosition, timestamp: int) -> int | None:
         connection = await self._connected()
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        me, epoch = self._manager.settings.broker_id, asked.leader_epoch
         frame = encode_list_offsets(
-            self._correlation_id,
-            self._manager.settings.broker_id,
-            hosted.name,
-            hosted.key.index,
-            asked.leader_epoch,
-            timestamp,
+            self._correlation_id, me, hosted.name, hosted.key.index, epoch, timestamp
         )
         reply = await connection.request(frame, SILENCE_S)
         code, offset = decode_list_offsets(reply, self._correlation_id)

@@ -68,11 +68,17 @@ class MemoryLog:
         return countable_end(self.log_end_offset, self.flushed_end, self.flush_messages)
 
     def append(self, batch: Batch) -> None:
+        start = self.log_start_offset
+        if batch.base_offset < start:
+            self.discard_to(batch.base_offset)
+            self.log_start_offset = start
         assert batch.base_offset == self.log_end_offset
         self.batches.append(batch)
         self.epochs.assign(batch.leader_epoch, batch.base_offset)
         self.producers.update(batch)
         self.log_end_offset = batch.next_offset
+        if batch.base_offset < start:
+            self.epochs.truncate_from_start(start, self.log_end_offset)
 
     def truncate_to(self, offset: int) -> None:
         self.batches = [b for b in self.batches if b.next_offset <= offset]
@@ -247,8 +253,8 @@ class Copy:
                 (self.log.discard_to if reset.discard else self.log.truncate_to)(reset.offset)
                 self.replica.cut()
         elif answer is Code.NONE:
-            batches = [b for b in leader.log.batches if b.base_offset >= position.fetch_offset]
-            self.take(batches[:batches_max], leader.hw)
+            batches = [b for b in leader.log.batches if b.next_offset > position.fetch_offset]
+            self.take(batches[:batches_max], leader.hw, leader.log.log_start_offset)
         self.step()
         return answer
 
@@ -260,8 +266,11 @@ class Copy:
             self.log.truncate_to(offset)
         self.replica.cut()
 
-    def take(self, batches: list[Batch], high_watermark: int) -> int | None:
+    def take(self, batches: list[Batch], high_watermark: int, leader_start: int = 0) -> int | None:
         count = follower.appendable(batches, self.replica.partition.leader_epoch, self.log)
+        if count is None and follower.shares_nothing(batches, self.log, leader_start):
+            self.log.discard_to(truncation.begin_again(leader_start).offset)
+            self.replica.cut()
         for batch in batches[: count or 0]:
             self.log.append(batch)
         if count is not None:
