@@ -328,7 +328,6 @@ async def test_client_that_sends_more_behind_its_goodbye_is_answered_and_closed(
         tls.write(struct.pack(">ihhih", 15, ApiKey.METADATA, 1, 1, -1) + b"hello")
         with contextlib.suppress(ssl.SSLWantReadError):
             tls.unwrap()
-        # In one piece: what is behind the goodbye is never read, and asks for no turn.
         writer.write(outgoing.read() + b"and more")
         incoming.write(await reader.read())
         writer.close()
