@@ -42,10 +42,10 @@ class ShownCertificate:
         """None until there is a certificate that can be used."""
         return self._context
 
-    def speak(self, version_min: str) -> None:
-        """The oldest version of TLS, from the next connection on."""
-        if version_min != self._version_min:
-            self._version_min = version_min
+    def speak(self, name: str, version_min: str) -> None:
+        """Of which listener it is, and the oldest version of TLS, from the next connection on."""
+        if (name, version_min) != (self._name, self._version_min):
+            self._name, self._version_min = name, version_min
             self._seen = None
             self.look()
 

@@ -249,8 +249,13 @@ class TlsConnection(asyncio.BufferedProtocol):
 
 
 def _decrypt(tls: ssl.SSLObject, buffer: memoryview) -> int:
-    """One record at most; what the library calls bytes is their number here."""
-    return cast("int", tls.read(len(buffer), buffer))
+    """One record at most; what the library calls bytes is their number here.  Raises
+    SSLZeroReturnError once the peer has said goodbye: `read` gives 0 for it, and for good, whatever
+    comes behind it."""
+    count = cast("int", tls.read(len(buffer), buffer))
+    if not count:
+        raise ssl.SSLZeroReturnError
+    return count
 
 
 class NotTls(Exception):

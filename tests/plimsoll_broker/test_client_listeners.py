@@ -1,6 +1,7 @@
 """A broker's listeners for clients: opened, closed and registered as the metadata changes."""
 
 import asyncio
+import ssl
 from pathlib import Path
 from uuid import UUID
 
@@ -132,6 +133,36 @@ async def test_listener_on_the_implicit_ones_port_keeps_its_connections(broker: 
     assert await answered(client)
     assert broker.shown == {"internal": broker.implicit}
     client.writer.close()
+
+
+async def test_listeners_that_exchange_their_names_stay_open_and_can_be_closed(
+    broker: Broker,
+) -> None:
+    ports = broker.plain, broker.tls
+    await broker.settle(*(Listener(name=n, port=p) for n, p in zip("ab", ports, strict=True)))
+    await broker.settle(*(Listener(name=n, port=p) for n, p in zip("ba", ports, strict=True)))
+    assert broker.shown == {"b": broker.plain, "a": broker.tls}
+    await broker.settle()
+    for port in ports:
+        with pytest.raises(ConnectionRefusedError):
+            await connected(port)
+
+
+async def test_listener_with_tls_and_another_name_shows_the_certificate_of_that_name(
+    broker: Broker,
+) -> None:
+    broker.certify()
+    await broker.settle(tls(broker))
+    certificate = broker.listeners.servers["tls"].certificate
+    assert certificate is not None
+    before = certificate.context
+    broker.certify("other")
+    await broker.settle(Listener(name="other", port=broker.tls, tls_version_min="1.3"))
+    assert broker.listeners.servers["other"].certificate is certificate
+    assert certificate.error == ""
+    assert certificate.context is not None
+    assert certificate.context is not before
+    assert certificate.context.minimum_version is ssl.TLSVersion.TLSv1_3
 
 
 async def test_listener_that_becomes_tls_closes_its_plaintext_connections(broker: Broker) -> None:

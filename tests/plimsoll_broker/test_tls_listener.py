@@ -311,6 +311,30 @@ async def test_client_whose_answers_do_not_leave_is_not_read_from(harness):
     await harness.handlers.until_seen(seen + 1)
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_client_that_sends_more_behind_its_goodbye_is_answered_and_closed(harness, version):
+    context = harness.trust(minimum_version=version, maximum_version=version)
+    reader, writer = await asyncio.open_connection(HOST, harness.server.port)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                writer.write(outgoing.read())
+                incoming.write(await reader.read(65536))
+        tls.write(struct.pack(">ihhih", 15, ApiKey.METADATA, 1, 1, -1) + b"hello")
+        with contextlib.suppress(ssl.SSLWantReadError):
+            tls.unwrap()
+        writer.write(outgoing.read() + b"and more")
+        incoming.write(await reader.read())
+        writer.close()
+    assert tls.read(18)[4:8] == b"\x00\x00\x00\x01"
+    await until(lambda: not harness.server.connections)
+
+
 async def test_plaintext_client_is_counted_and_closed(harness):
     made = raw(harness, struct.pack(">ihhi", 10, 18, 0, 1) + b"\x00\x00")
     made.settimeout(10)

@@ -330,8 +330,18 @@ async def declared(scene: Scene) -> None:
     await authorization.declare(scene.term, cluster)
 
 
-async def test_authorization_is_committed_once_with_a_key_that_stays() -> None:
+async def test_key_that_disguises_unknown_users_is_committed_once_a_listener_asks_for_logins() -> (
+    None
+):
+    """Without it each broker has its own, and two of them tell who is known."""
     scene = Users()
+    await declared(scene)
+    committed = scene.decided.image.security.authorization
+    assert (committed.mode, len(committed.disguise)) == (Mode.OFF, 32)
+
+
+async def test_authorization_is_committed_once_with_a_key_that_stays() -> None:
+    scene = Users(Listener(name="open", port=9094))
     await declared(scene)
     assert not scene.decided.asked
     scene.declare(authorization={"mode": "Enforce", "superUsers": ["User:admin"]})

@@ -85,6 +85,7 @@ async def test_token_is_reviewed_for_its_audience_and_its_bearer_for_that_cluste
         ({HEADER: "Basic Z29vZA=="}, KEY, 401),
         (sent("x" * 20_000), KEY, 401),
         (sent("unknown"), KEY, 401),
+        (sent("b\udcff"), KEY, 401),  # as aiohttp gives bytes that are no UTF-8
         (sent("other"), KEY, 403),
         (sent("good"), ("kafka", "another"), 403),
         (sent("good", "Authorization"), ("team", "main"), 403),

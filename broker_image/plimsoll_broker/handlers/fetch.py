@@ -24,6 +24,7 @@ from plimsoll_broker.server.dispatch import CloseConnection, Reply, RequestConte
 from plimsoll_core.cluster.listener_peers import Port, may_ask
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.security.acl import AclOperation
 from plimsoll_wire.fetch import (
     TOPIC_ID_VERSION,
     FetchedPartition,
@@ -75,7 +76,8 @@ class FetchHandler:
         self, context: RequestContext, request: FetchRequest
     ) -> Reply | Awaitable[Reply | None]:
         version = context.api_version
-        if not may_ask(self._port, request.replica_id, self._manager.around.brokers):
+        may = may_ask(self._port, request.replica_id, self._manager.around.brokers)
+        if not (may and _may_follow(context, request)):
             return self._turned_away(version, request)
         if request.replica_id is not None:
             return self._follower(context, request, is_registered=self._is_registered(request))
@@ -210,3 +212,11 @@ def _may_be_remembered(context: RequestContext, request: FetchRequest) -> bool:
         and request.replica_epoch is not None
         and fetch_session.partitions_named(request) <= fetch_session.PARTITIONS_MAX
     )
+
+
+def _may_follow(context: RequestContext, request: FetchRequest) -> bool:
+    """Whether it may name a broker as its sender, where it names one: who says so on a port where
+    rights are asked for would be told every topic's records, uncommitted ones too."""
+    if request.replica_id is None or context.rights is None:
+        return True
+    return bool(context.rights.cluster(AclOperation.CLUSTER_ACTION))

@@ -124,15 +124,20 @@ class ClientListeners:
         for listener in self._wanted:
             if self._way_in(listener) == self._way_in(server.listener):
                 if listener != server.listener:
-                    del self._open[name]
+                    self._give_up_name(server)
                     server.rename(listener, self._limits_of(listener))
                     self._open[listener.name] = server
                 if server.certificate is not None and listener.tls_version_min is not None:
-                    server.certificate.speak(listener.tls_version_min)
+                    server.certificate.speak(listener.name, listener.tls_version_min)
                 return
-        del self._open[name]
+        self._give_up_name(server)
         await server.stop()
         logger.info("listener %s is closed", name)
+
+    def _give_up_name(self, server: Server) -> None:
+        """Another may have it by now, where names are exchanged."""
+        if self._open.get(server.listener.name) is server:
+            del self._open[server.listener.name]
 
     def _way_in(self, listener: Listener) -> tuple[int, bool, tuple[str, ...]]:
         return self._port(listener), listener.tls, listener.authentication

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from typing import NamedTuple
 
 logger = logging.getLogger("plimsoll.audit")
@@ -44,8 +45,26 @@ class AuditLog:
         self._written: dict[AuditEvent, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.dropped = 0
+        # The event loop's thread; and the events that others have on their way to it.
+        self._thread = threading.get_ident()
+        self._loop = _running_loop()
+        self._coming = 0
 
     def note(self, event: AuditEvent) -> None:
+        """From any thread: a long request is read, and refused, in one of its own."""
+        if threading.get_ident() == self._thread or self._loop is None:
+            self._note(event)
+        elif self._coming >= EVENTS_MAX:
+            self.dropped += 1
+        else:
+            self._coming += 1
+            self._loop.call_soon_threadsafe(self._arrived, event)
+
+    def _arrived(self, event: AuditEvent) -> None:
+        self._coming -= 1
+        self._note(event)
+
+    def _note(self, event: AuditEvent) -> None:
         if event not in self._counts and len(self._counts) >= EVENTS_MAX:
             self.dropped += 1
             return
@@ -77,3 +96,10 @@ class AuditLog:
             said = {name: value for name, value in event._asdict().items() if value}
             line = {"broker": self._broker_id, **said, "count": count}
             logger.info("%s", json.dumps(line))
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None  # what is made before the loop runs is told nothing by threads

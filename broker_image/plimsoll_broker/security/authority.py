@@ -30,16 +30,19 @@ REMEMBERED_MAX = 10_000
 VISIBLE_MAX = 64
 """Principals whose visible topics are remembered."""
 
+_Known = tuple[Security, dict[tuple[AclOperation, ResourceType, str], bool]]
+
 
 class Rights:
     """Of one connection."""
 
-    __slots__ = ("_authority", "_decided", "_security", "host", "listener", "principal")
+    __slots__ = ("_authority", "_known", "host", "listener", "principal")
 
     def __init__(self, authority: Authority, connection: ConnectionState) -> None:
         self._authority = authority
-        self._security = authority.security
-        self._decided: dict[tuple[AclOperation, ResourceType, str], bool] = {}
+        # Decisions, and what they were made by: one value, since long requests are read in a thread
+        # while the loop applies what takes rights away.
+        self._known: _Known = (authority.security, {})
         self.principal = connection.principal
         self.host = connection.host
         self.listener = connection.listener_name
@@ -101,18 +104,17 @@ class Rights:
         return self._decide(operation, kind, name) or self._refused(operation, kind, name)
 
     def _decide(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
-        security = self._authority.security
-        if security is not self._security:
-            self._decided.clear()
-            self._security = security
-        question = (operation, kind, name)
-        allowed = self._decided.get(question)
+        security, known = self._authority.security, self._known
+        if known[0] is not security:
+            known = self._known = (security, {})
+        decided, question = known[1], (operation, kind, name)
+        allowed = decided.get(question)
         if allowed is None:
             asked = AclQuestion(self.principal, self.host, operation, kind, name)
             allowed = security.allows(asked)
-            if len(self._decided) >= REMEMBERED_MAX:
-                self._decided.clear()
-            self._decided[question] = allowed
+            if len(decided) >= REMEMBERED_MAX:
+                decided.clear()
+            decided[question] = allowed
         return allowed
 
     def _refused(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:

@@ -122,6 +122,7 @@ def bearer(headers: Any) -> str | None:
     for name in (labels.VIEW_HEADER, "Authorization"):
         scheme, _, token = headers.get(name, "").partition(" ")
         token = token.strip()
-        if scheme.lower() == "bearer" and 0 < len(token) <= TOKEN_BYTES_MAX:
+        # Bytes that are no UTF-8 come as lone surrogates, which nothing takes.
+        if scheme.lower() == "bearer" and token.isascii() and 0 < len(token) <= TOKEN_BYTES_MAX:
             return str(token)
     return None

@@ -15,8 +15,9 @@ from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.handlers.security.gate import guarded
 from plimsoll_core.errors import Code
-from plimsoll_core.security.acl import ANONYMOUS, Acl, AclOperation
+from plimsoll_core.security.acl import ANONYMOUS, Acl, AclOperation, ResourceType
 from plimsoll_core.security.state import Mode
+from plimsoll_wire.api_versions import ApiKey
 
 Op = AclOperation
 DENIED = Code.TOPIC_AUTHORIZATION_FAILED
@@ -84,6 +85,50 @@ async def test_parked_fetch_is_decided_again_by_what_is_committed_when_it_is_ans
     await other.produce("t", a_batch(1))
     fetched = await waiting
     assert (fetched.code, bytes(fetched.records)) == (DENIED, b"")
+
+
+async def test_client_that_calls_itself_a_follower_is_told_no_record(
+    broker: Callable[[int], Broker], controller: Controller
+) -> None:
+    one = broker(0)
+    one.of_version_0_1 = True  # followers are served where clients are
+    await one.start()
+    controller.create("t", (0,))
+    secured = Secured(Mode.ENFORCE, rule(Op.WRITE))
+    one.clients_routes.update(guarded(dict(one.clients_routes), secured.authority, Aside()))  # type: ignore[arg-type]
+    client = await one.client()
+    assert (await client.produce("t", a_batch(1)))[0] == Code.NONE
+    assert await fetched_as_a_follower(client) == (Code.CLUSTER_AUTHORIZATION_FAILED, 0)
+    cluster = {"resource": ResourceType.CLUSTER, "principal": ANONYMOUS}
+    secured.allow(a_rule(Op.CLUSTER_ACTION, "kafka-cluster", **cluster))
+    assert (await fetched_as_a_follower(client))[0] != Code.CLUSTER_AUTHORIZATION_FAILED
+
+
+async def fetched_as_a_follower(client: Client) -> tuple[int, int]:
+    """Of topic `t`: the code and how many bytes of records."""
+    partition = {
+        "partition": 0,
+        "current_leader_epoch": -1,
+        "fetch_offset": 0,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+        "partition_max_bytes": 2**20,
+    }
+    values = {
+        "replica_id": 0,
+        "max_wait": 0,
+        "min_bytes": 1,
+        "max_bytes": 2**20,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": "t", "partitions": [partition]}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    reply: Any = await client.ask(ApiKey.FETCH, 12, values)
+    found = reply.responses[0].partitions[0]
+    return int(found.error_code), len(found.records or b"")
 
 
 async def test_audit_mode_lets_everything_through(alone: Alone) -> None:

@@ -3,6 +3,7 @@ again when an answer has waited."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.plimsoll_broker.described import versions
 from tests.plimsoll_broker.group_harness import GROUP, NOBODY, Harness, join_of
 from tests.plimsoll_broker.security.secured import Secured, a_rule, codes_in
 
+from plimsoll_broker.handlers.groups.asking import BYTES_AT_ONCE
 from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.handlers.security.gate import guarded
 from plimsoll_core.errors import Code
@@ -108,6 +110,17 @@ async def test_commit_needs_read_of_the_group_and_of_each_topic() -> None:
     assert await harness.commit(9, (0, 11)) == [DENIED]
     group = harness.coordinators.model.turn.state.groups["g"]
     assert group.offsets["orders"][0].offset == 10
+
+
+async def test_long_commit_of_topics_without_the_right_is_refused_and_noted() -> None:
+    """It is read in a thread, where no event loop runs."""
+    harness = GroupsOfAlice(on_group(Op.READ))
+    count = 3 * BYTES_AT_ONCE // 16  # partitions, of 16 bytes at least
+    refused = await harness.commit(9, *((index, 10) for index in range(count)))
+    assert set(refused) == {Code.TOPIC_AUTHORIZATION_FAILED}
+    await asyncio.sleep(0)
+    ((event, times),) = harness.secured.authority.audit._counts.items()
+    assert (event.decision, event.resource, times) == ("Denied", "Topic:orders", 1)
 
 
 async def test_offsets_are_told_of_topics_that_may_be_described() -> None:

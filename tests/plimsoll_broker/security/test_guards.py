@@ -3,6 +3,7 @@ for nothing that the client may not have."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -13,8 +14,11 @@ from tests.plimsoll_broker.security.guard_cases import CASES, PARTITION, TOPIC, 
 from tests.plimsoll_broker.security.secured import Secured, a_rule, codes_in, denying
 
 from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.handlers.security.asking import Asking
 from plimsoll_broker.handlers.security.gate import guarded
 from plimsoll_broker.handlers.security.guard_table import GUARDS, IN_HANDLER
+from plimsoll_broker.handlers.security.guards import find_coordinator
+from plimsoll_broker.security.authority import Rights
 from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, RequestContext
 from plimsoll_core.errors import Code
 from plimsoll_core.security.acl import Pattern
@@ -241,3 +245,27 @@ async def test_metadata_follows_topics_that_come() -> None:
     secured.authority.update(old, smaller)
     answer = asked(ApiKey.METADATA, metadata_values(), None, handler)
     assert [topic.name for topic in answer.topics] == []
+
+
+async def test_many_coordinators_that_are_refused_are_compared_with_few_others() -> None:
+    compared = 0
+
+    class Key(str):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    version = SUPPORTED[ApiKey.FIND_COORDINATOR].last
+    keys = tuple(Key(number) for number in range(500))
+    secured, connection = Secured(), ConnectionState()
+    context = RequestContext(ApiKey.FIND_COORDINATOR, version, 1, memoryview(b""), connection)
+    request = SimpleNamespace(key_type=0, coordinator_keys=(*keys, keys[0]))
+    rights = Rights(secured.authority, connection)
+    asking = Asking(context, request, rights, lambda _: None, Aside())
+    told = decode_response(ApiKey.FIND_COORDINATOR, version, find_coordinator(asking))
+    codes = {one.error_code for one in told.coordinators}
+    assert (len(told.coordinators), codes) == (501, {Code.GROUP_AUTHORIZATION_FAILED})
+    assert compared < 10 * len(keys)

@@ -15,6 +15,7 @@ from tests.plimsoll_core.security.scram_client import a_credential
 
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.image_encoding import decode_image, encode_image
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.records import AclsAdded, AclsRemoved, MetadataVersionFinalized
 from plimsoll_core.controller.decide import Settings, VolatileState, decide
@@ -159,6 +160,17 @@ def test_nothing_of_it_is_written_before_the_metadata_version_that_knows_it(requ
     assert isinstance(answer, Refused)
     assert answer.known_reason is Reason.MetadataTooOld
     assert controller.image.security == ClusterImage(cluster_id=CLUSTER).security
+
+
+def test_disguise_is_committed_where_a_listener_asks_for_logins_whatever_the_mode_is() -> None:
+    controller = Controller()
+    off = m.DeclareAuthorization(authorization=Authorization(disguise=b"d"))
+    assert controller.ask(off) == Done()
+    assert controller.image.security.authorization == Authorization()
+    asking = Listener(name="own", port=9094, authentication=("ScramSha512",))
+    controller.image = replace(controller.image, listeners=(asking,))
+    assert controller.ask(off) == Done()
+    assert controller.image.security.authorization.disguise == b"d"
 
 
 # --- passwords -----------------------------------------------------------------------------------

@@ -302,12 +302,14 @@ def find_coordinator(asking: Asking) -> Result:
     may = asking.rights.group
     if kind == _TRANSACTION:
         code, may = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, asking.rights.transactional_id
-    denied = [key for key in keys if not may(_Op.DESCRIBE, key)]
+    # Each once: who names many is answered in a time that grows with their number alone.
+    denied = dict.fromkeys(key for key in dict.fromkeys(keys) if not may(_Op.DESCRIBE, key))
     if not denied:
         return asking.pass_on()
     entries = [
         {"key": key, "error_code": code, "error_message": NOT_AUTHORIZED, **_NOBODY}
-        for key in denied
+        for key in keys
+        if key in denied
     ]
     if not many:
         return asking.tell(entries[0])

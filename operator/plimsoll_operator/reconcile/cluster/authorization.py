@@ -27,7 +27,8 @@ async def declare(term: Term, cluster: LogCluster) -> None:
         return  # it was stated, and cannot be read
     known = term.image.security.authorization
     declared = cluster.spec.authorization
-    if declared is None and known == Authorization():
+    asks = any(listener.authentication for listener in term.image.listeners)
+    if declared is None and known == Authorization() and not asks:
         term.unstall(StallSource.AUTHORIZATION)
         return
     disguise = known.disguise or secrets.token_bytes(DISGUISE_BYTES)
