@@ -54,7 +54,7 @@ MUTANTS: tuple[tuple[Mutant, str], ...] = (
             edits=(
                 Edit(
                     BROKER + "security/authority.py",
-                    "if security is not self._security:",
+                    "if known[0] is not security:",
                     "if False:",
                 ),
             ),

@@ -95,7 +95,8 @@ async def test_client_that_calls_itself_a_follower_is_told_no_record(
     await one.start()
     controller.create("t", (0,))
     secured = Secured(Mode.ENFORCE, rule(Op.WRITE))
-    one.clients_routes.update(guarded(dict(one.clients_routes), secured.authority, Aside()))  # type: ignore[arg-type]
+    behind = guarded(dict(one.clients_routes), secured.authority, Aside())  # type: ignore[arg-type]
+    one.clients_routes.update(behind)
     client = await one.client()
     assert (await client.produce("t", a_batch(1)))[0] == Code.NONE
     assert await fetched_as_a_follower(client) == (Code.CLUSTER_AUTHORIZATION_FAILED, 0)
