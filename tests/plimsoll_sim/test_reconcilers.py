@@ -31,7 +31,8 @@ def test_runs_reach_every_reconciler(monkeypatch: pytest.MonkeyPatch) -> None:
     for profile, seed in RUNS:
         result = run(seed, STEPS, profile=profile)
         assert not result.sentence, f"{profile} {seed}: {result.outcome}: {result.sentence}"
-    assert handled.keys() == set(Task)
+    # No run has Users: their Secrets and logins are tried against the API server in memory alone.
+    assert handled.keys() == set(Task) - {Task.USER}
 
 
 def test_operator_that_leads_after_a_run_shows_its_metrics(monkeypatch: pytest.MonkeyPatch) -> None:

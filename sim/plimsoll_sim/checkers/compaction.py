@@ -30,7 +30,7 @@ def uncleaned(
 ) -> list[CommittedBatch]:
     """With what was taken; K2: only what was committed."""
     whole: list[CommittedBatch] = []
-    expected = _base_of(ghost, start)
+    expected = start
     for batch, count in zip(found.batches, found.counts, strict=True):
         for taken in _between(ghost, expected, batch):
             copy.emptied[taken.base] = copy.taken[taken.base] = None
@@ -77,6 +77,8 @@ def _between(
 ) -> Iterator[CommittedBatch]:
     """What was committed in a hole: of the history that the batch behind it belongs to."""
     end = following.base
+    if start < end:
+        start = _base_of(ghost, start)
     while start < end:
         known = ghost.ever.get(start, {})
         batch = known.get(max((epoch for epoch in known if epoch <= following.epoch), default=-1))
