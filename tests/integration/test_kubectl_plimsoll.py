@@ -146,7 +146,8 @@ def test_report_is_written_and_holds_what_is_shown(plugin: Plugin, tmp_path: Pat
 
 
 def test_watched_json_is_printed_again_when_it_changes(plugin: Plugin) -> None:
-    words = [*plugin.words, "topics", "--watch", "-o", "json"]
+    # A run in the background ignores SIGINT, and so would its children.
+    words = ["env", "--default-signal=INT", *plugin.words, "topics", "--watch", "-o", "json"]
     with subprocess.Popen(
         words, env=plugin.environment, stdout=subprocess.PIPE, text=True
     ) as watching:
