@@ -116,7 +116,12 @@ def test_new_operator_restarts_no_broker_of_the_release_before(drill: Drill):
         install_present(drill.cluster)
         says(drill, operator=PRESENT, pinned=EARLIER, metadata=EARLIER, brokers={EARLIER: 3})
         assert pods(drill) == before
-        assert is_true(drill.get("logcluster", "main"), "Ready")
+        wait_for(
+            "the cluster to be Ready under the operator that leads now",
+            lambda: is_true(drill.get("logcluster", "main"), "Ready") or None,
+            60,
+        )
+        assert pods(drill) == before
     assert not watch.below
 
 
