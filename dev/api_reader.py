@@ -55,7 +55,12 @@ class ApiReader:
             known = {} if token is None else {VIEW_HEADER: f"Bearer {token}"}
             until = time.monotonic() + (0 if token is None else TOKEN_S - TOKEN_SPARE_S)
             self._view_headers[namespace] = known, until
-        return self.get(path, timeout_s, headers=known)
+        try:
+            return self.get(path, timeout_s, headers=known)
+        except ReadFailed:
+            # Its account may have been made anew since, with another release.
+            self._view_headers.pop(namespace, None)
+            raise
 
     def _view_token(self, namespace: str, timeout_s: float) -> str | None:
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/plimsoll-view/token"
