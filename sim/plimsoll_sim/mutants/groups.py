@@ -263,6 +263,6 @@ GROUPS: tuple[Mutant, ...] = (
         rule="a record's place is its own also when others of its batch are gone (5.8, 10.2)",
         scenarios=("C05",),
         profile=PROFILE,
-        edits=(Edit(RECORD_SETS, "ReadRecord(base + delta,", "ReadRecord(base + index,"),),
+        edits=(Edit(RECORD_SETS, "yield base + delta,", "yield base + index,"),),
     ),
 )
