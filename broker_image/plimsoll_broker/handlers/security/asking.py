@@ -2,7 +2,7 @@
 
 What guards are written with.  A guard passes a request on as it came wherever all of it may be
 answered; else it takes out what may not, and puts refusals into the answer.  It says so in a
-`Verdict`, which `gate` carries out.
+`Guarded`, which `gate` carries out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def plain(value: Any) -> Any:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Verdict:
+class Guarded:
     """What a guard decided.  `told`: the whole answer; else the request goes on to its handler,
     with `body` if that is not what came, and each of `changes` is made to the handler's answer."""
 
@@ -60,24 +60,24 @@ class Asking:
     def version(self) -> int:
         return self.context.api_version
 
-    def pass_on(self) -> Verdict:
+    def pass_on(self) -> Guarded:
         """As it came."""
-        return Verdict()
+        return Guarded()
 
-    def pass_on_with(self, **changed: Any) -> Verdict:
+    def pass_on_with(self, **changed: Any) -> Guarded:
         """With other fields."""
         values = {**plain(self.value), **changed}
         body = encode_request(self.context.api_key, self.version, values)
-        return Verdict(body=memoryview(bytearray(body)))
+        return Guarded(body=memoryview(bytearray(body)))
 
-    def tell(self, values: Values) -> Verdict:
+    def tell(self, values: Values) -> Guarded:
         """The whole answer."""
-        return Verdict(told=encode_response(self.context.api_key, self.version, values))
+        return Guarded(told=encode_response(self.context.api_key, self.version, values))
 
-    def change(self, verdict: Verdict, change: Change) -> Verdict:
+    def change(self, verdict: Guarded, change: Change) -> Guarded:
         """Change the answer before it is sent, whoever gives it."""
         if verdict.told is not None:
-            return Verdict(told=changed(self.context, verdict.told, (change,)))
+            return Guarded(told=changed(self.context, verdict.told, (change,)))
         return dataclasses.replace(verdict, changes=(*verdict.changes, change))
 
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, Aside, is_short
-from plimsoll_broker.handlers.security.asking import Asking, Verdict, changed
+from plimsoll_broker.handlers.security.asking import Asking, Guarded, changed
 from plimsoll_broker.handlers.security.guard_table import GUARDS, IN_HANDLER, asks_for_all
 from plimsoll_broker.handlers.security.guards import Guard
 from plimsoll_broker.security.authority import Authority, Rights
@@ -96,14 +96,14 @@ class _Passage:
         result = self._carry_out(await self._aside.do(partial(self._decide, request)))
         return await result if isinstance(result, Awaitable) else result
 
-    def _decide(self, request: Any | None) -> Verdict:
+    def _decide(self, request: Any | None) -> Guarded:
         """In a thread."""
         if request is None:
             context = self._context
             request = decode_request(context.api_key, context.api_version, context.body)
         return self._guard(Asking(self._context, request, self._rights))
 
-    def _carry_out(self, verdict: Verdict) -> Result:
+    def _carry_out(self, verdict: Guarded) -> Result:
         if verdict.told is not None:
             return verdict.told
         if verdict.body is not None:
@@ -119,14 +119,14 @@ class _Passage:
         return asyncio.ensure_future(self._changed_aside(body, verdict))
 
     async def _changed_later(
-        self, result: Awaitable[Reply | None], verdict: Verdict
+        self, result: Awaitable[Reply | None], verdict: Guarded
     ) -> Reply | None:
         reply = await result
         if reply is None:
             return None
         return await self._changed_aside(_joined(reply), verdict)
 
-    async def _changed_aside(self, body: bytes, verdict: Verdict) -> bytes:
+    async def _changed_aside(self, body: bytes, verdict: Guarded) -> bytes:
         change = partial(changed, self._context, body, verdict.changes)
         return await self._aside.do(change) if self._is_long(body) else change()
 
