@@ -27,7 +27,13 @@ from plimsoll_core.messages.requests import (
     TopicAnswer,
     TopicsAnswer,
 )
-from plimsoll_core.messages.security import AclsChanged, OnBehalf, ScramAltered, SecurityChange
+from plimsoll_core.messages.security import (
+    AclsChanged,
+    OnBehalf,
+    QuotasAltered,
+    ScramAltered,
+    SecurityChange,
+)
 from plimsoll_core.messages.topic_changes import TopicChange, TopicChanged, TopicsChanged
 from plimsoll_wire import control
 
@@ -116,7 +122,7 @@ async def forward_security(
         return Refused(reason="", code=Code.UNSUPPORTED_VERSION, message=message)
     asked = msgspec.structs.replace(request, behalf=behalf_of(context))
     answer = await forward(view, asked, SECURITY_TIMEOUT_MS)
-    if isinstance(answer, AclsChanged | ScramAltered):
+    if isinstance(answer, AclsChanged | ScramAltered | QuotasAltered):
         end_offset = answer.end_offset
         await view.watch.wait_for(
             lambda image: image.next_offset >= end_offset, SECURITY_TIMEOUT_MS

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits, RequestOrder
 from plimsoll_broker.server.connection_session import Session
 from plimsoll_broker.server.dispatch import Dispatch
@@ -42,9 +43,11 @@ class Server:
         memory: ClientMemory | None = None,
         listener: Listener = listener_peers.IMPLICIT,
         certificate: ShownCertificate | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         """`memory`: the budget of this listener's clients; None: they are not bounded together.
-        `listener`: what its connections carry; `certificate`: what it shows, with TLS."""
+        `listener`: what its connections carry; `certificate`: what it shows, with TLS.
+        `quotas`: of all clients of the broker; None: nobody is limited."""
         assert listener.tls == (certificate is not None), "TLS is with a certificate"
         self.stats = ServerStats()
         self.listener = listener
@@ -68,6 +71,7 @@ class Server:
             memory=memory,
             stats=self.stats,
             turns=TurnBudget(),
+            quotas=quotas,
             opened=self._opened,
             heard=self._open.requested,
             closed=self._open.closed,

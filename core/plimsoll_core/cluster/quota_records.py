@@ -1,0 +1,28 @@
+"""Applies the records about quotas.  Called by `image.apply`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from plimsoll_core.cluster import records as r
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.quotas.state import quotas_of
+
+
+def quotas_set(image: ClusterImage, record: r.QuotasSet) -> ClusterImage:
+    rows = image.quotas.rows.set(record.row.entity, record.row)
+    return replace(image, quotas=quotas_of(rows))
+
+
+def quotas_removed(image: ClusterImage, record: r.QuotasRemoved) -> ClusterImage:
+    return replace(image, quotas=quotas_of(image.quotas.rows.delete(record.entity)))
+
+
+APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
+    r.QuotasSet: quotas_set,
+    r.QuotasRemoved: quotas_removed,
+}
+"""A part of `image`'s table."""
