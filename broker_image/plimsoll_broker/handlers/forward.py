@@ -116,7 +116,7 @@ async def forward_security(
     """For a client; answered once this broker sees the change, or not."""
     if view.image.metadata_version < SECURITY_SINCE:
         message = (
-            f"Users and rights need metadata version #{SECURITY_SINCE}; the cluster is at"
+            f"Users, rights and quotas need metadata version #{SECURITY_SINCE}; the cluster is at"
             f" #{view.image.metadata_version}. Upgrade the operator and all brokers."
         )
         return Refused(reason="", code=Code.UNSUPPORTED_VERSION, message=message)

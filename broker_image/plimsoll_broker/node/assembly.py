@@ -22,7 +22,7 @@ from plimsoll_broker.handlers.routes import replication_routes, routes
 from plimsoll_broker.handlers.security.gate import guarded
 from plimsoll_broker.handlers.security.logins import login_handlers
 from plimsoll_broker.monotonic_clock import monotonic_ms
-from plimsoll_broker.node.client_limits import client_limits
+from plimsoll_broker.node.client_limits import address_limits, client_limits
 from plimsoll_broker.node.client_listeners import ClientListeners, Register
 from plimsoll_broker.node.data_path import DataPath
 from plimsoll_broker.node.serving import Serving
@@ -96,7 +96,7 @@ def assemble(
     coordinators = Coordinators(
         manager, GroupSettings.of(config.kafka_configs), InternalTopics(client.command)
     )
-    quotas = Quotas()
+    quotas = Quotas(address_limits(config.kafka_configs))
     authority = Authority(stream.image, AuditLog(broker.broker_id))
     handlers = routes(broker, manager, client, watch, coordinators, port)
     handlers |= login_handlers(authority)

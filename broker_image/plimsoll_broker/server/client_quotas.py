@@ -9,7 +9,6 @@ one look.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Awaitable, Generator
 from types import coroutine
 from typing import Any, TypeVar
@@ -50,7 +49,6 @@ class QuotaStats:
 
     def __init__(self) -> None:
         self.throttled: dict[Quota, Durations] = {quota: Durations() for quota in Quota}
-        self.refused_connections: Counter[str] = Counter()
 
 
 class Quotas:

@@ -48,6 +48,7 @@ class Session(asyncio.BufferedProtocol):
         self._slots: deque[ReplySlot] = deque()
         self._transport: asyncio.Transport | None = None
         self._reading = True
+        self._admitted = False
         self._output_full = False
         self._handling = -1
         self._loop = loop = asyncio.get_running_loop()
@@ -73,7 +74,10 @@ class Session(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=self._limits.output_bytes_max, low=0)
         self._sender.connected(transport)
         self._connection.opened(transport, self.close)
-        if not self._owner.opened(self):
+        self._admitted = self._owner.admits(transport)
+        if not self._admitted:
+            self._transport = None
+        elif not self._owner.opened(self):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -85,6 +89,8 @@ class Session(asyncio.BufferedProtocol):
             if slot.future is not None:
                 slot.future.cancel()
         self._slots.clear()
+        if self._admitted:
+            self._owner.left(self._connection.host)
         self._connection.lost()
         self._muting.end()
         if self._memory is not None:

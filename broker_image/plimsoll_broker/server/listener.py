@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from plimsoll_broker.server.address_admission import AddressAdmission
 from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits, RequestOrder
@@ -60,6 +61,9 @@ class Server:
         self._server: asyncio.Server | None = None
         # Connections that have no session yet, with TLS.
         self.handshakes: HandshakeQueue | None = None
+        self._admission = (
+            None if quotas is None else AddressAdmission(quotas.addresses, self.stats.closed_for)
+        )
         self._unswept: list[Session] = []
         self._portion = _SWEPT_MIN
         self._sweeper: asyncio.TimerHandle | None = None
@@ -72,6 +76,7 @@ class Server:
             stats=self.stats,
             turns=TurnBudget(),
             quotas=quotas,
+            admission=self._admission if certificate is None else None,
             opened=self._opened,
             heard=self._open.requested,
             closed=self._open.closed,
@@ -81,6 +86,11 @@ class Server:
     @property
     def connections(self) -> int:
         return len(self._open)
+
+    @property
+    def limits_addresses(self) -> bool:
+        """Whether connections of an address may be refused."""
+        return self._admission is not None
 
     async def start(self, host: str, port: int) -> int:
         """Listen; port 0 lets the kernel choose.  Returns the port."""
@@ -98,7 +108,14 @@ class Server:
         return self.port
 
     def _accepting(self) -> Accepting:
-        return Accepting(session=self._session, context=self._context, ended=self.stats.closed_for)
+        admission = self._admission
+        return Accepting(
+            session=self._session,
+            context=self._context,
+            ended=self.stats.closed_for,
+            admits=None if admission is None else admission.arrived,
+            left=None if admission is None else admission.left,
+        )
 
     def _context(self) -> Any:
         """As of now: whoever connected before keeps the one that it began with."""
@@ -121,6 +138,8 @@ class Server:
             self._sweeper.cancel()
         if self.handshakes is not None:
             self.handshakes.close()
+        if self._admission is not None:
+            self._admission.close()
         for session in list(self._open):
             session.close("shutdown")
         await self._server.wait_closed()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from plimsoll_broker.server.address_admission import AddressAdmission
 from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits
@@ -20,7 +22,8 @@ from plimsoll_wire.headers import RequestHeader
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOwner:
     """What the server gives each of its sessions.  `listener`: as it is now.
-    `opened`, `heard` and `closed` take a session.  `quotas` None: nobody is limited here."""
+    `opened`, `heard` and `closed` take a session.  `quotas` None: nobody is limited here;
+    `admission` None: nor are addresses, or they were looked at before the session was made."""
 
     dispatch: Dispatch
     listener: Callable[[], Listener]
@@ -29,10 +32,18 @@ class SessionOwner:
     stats: ServerStats
     turns: TurnBudget
     quotas: Quotas | None
+    admission: AddressAdmission | None
     opened: Callable[[Any], bool]
     heard: Callable[[Any], None]
     closed: Callable[[Any], None]
     failed: Callable[[BaseException], None]
+
+    def admits(self, transport: asyncio.Transport) -> bool:
+        return self.admission is None or self.admission.arrived(transport)
+
+    def left(self, host: str) -> None:
+        if self.admission is not None:
+            self.admission.left(host)
 
     def context(
         self, header: RequestHeader, frame: bytearray, connection: ConnectionState
