@@ -453,7 +453,6 @@ async def test_logcluster_that_declares_defaults_has_them_committed() -> None:
 async def test_quotas_that_the_metadata_version_does_not_know_stall_their_cluster() -> None:
     users = Users()
     users.decided.image = replay(an_image())
-    users.term.image = users.decided.image
     limited = a_cluster(quotas={"defaultUser": {"requestPercentage": 10}})
     await quotas.declare(users.term, limited)
     assert users.term.stall_causes[StallSource.QUOTAS].reason == "MetadataTooOld"
