@@ -76,7 +76,7 @@ def test_kafka_configs_says_of_quotas_what_it_says_of_kafkas(
         assert "Error" not in ours, words
 
 
-@pytest.mark.client("Java 4.1", "produce, consume")
+@pytest.mark.client("Java 4.1", "writes and reads")
 def test_kafka_producer_perf_test_is_held_to_its_rate(
     cluster: LocalCluster, tools: KafkaJars
 ) -> None:

@@ -12,7 +12,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from immutables import Map
 from msgspec.structs import replace
 from tests.plimsoll_broker.listening import Client as RawClient
 from tests.plimsoll_broker.listening import Handlers
@@ -52,7 +51,7 @@ def limiting(entity: QuotaEntity = EVERYBODY, **values: float) -> QuotaRow:
 
 
 def commit(quotas: Quotas, image: ClusterImage, *rows: QuotaRow) -> None:
-    new = replace(image, quotas=quotas_of(Map({row.entity: row for row in rows})))
+    new = replace(image, quotas=quotas_of(rows))
     quotas.update(image, new)
 
 
@@ -355,7 +354,7 @@ async def test_filter_finds_what_kafkas_would(
         "default": limiting(consumer_byte_rate=3.0),
         "address": limiting(QuotaEntity(ip="10.0.0.1"), connection_creation_rate=4.0),
     }
-    quotas = quotas_of(Map({row.entity: row for row in rows.values()}))
+    quotas = quotas_of(rows.values())
     image = replace(secured.watch.image, quotas=quotas)
     secured.watch.update(secured.watch.image, image)
     asked = [

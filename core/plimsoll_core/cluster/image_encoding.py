@@ -153,7 +153,7 @@ def decode_image(data: bytes) -> ClusterImage:
         rebalance_rests=Map({row.uid: _rest(row) for row in snapshot.rebalance_rests}),
         security=NOTHING if snapshot.security is UNSET else restored(snapshot.security),
         listeners=() if snapshot.listeners is UNSET else snapshot.listeners,
-        quotas=quotas_of(Map({row.entity: row for row in snapshot.quotas or ()})),
+        quotas=quotas_of(snapshot.quotas or ()),
     )
 
 

@@ -9,16 +9,14 @@ from msgspec.structs import replace
 
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster.model import ClusterImage
-from plimsoll_core.quotas.state import quotas_of
 
 
 def quotas_set(image: ClusterImage, record: r.QuotasSet) -> ClusterImage:
-    rows = image.quotas.rows.set(record.row.entity, record.row)
-    return replace(image, quotas=quotas_of(rows))
+    return replace(image, quotas=image.quotas.with_row(record.row))
 
 
 def quotas_removed(image: ClusterImage, record: r.QuotasRemoved) -> ClusterImage:
-    return replace(image, quotas=quotas_of(image.quotas.rows.delete(record.entity)))
+    return replace(image, quotas=image.quotas.without(record.entity))
 
 
 APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {

@@ -7,7 +7,7 @@ for and for who shares one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
@@ -108,11 +108,29 @@ class QuotaLimit(NamedTuple):
 
 
 class ClientQuotas(msgspec.Struct, frozen=True, kw_only=True):
-    """All rows.  `limits_clients`, `limits_addresses`: whether any row is about them."""
+    """All rows; `addresses` of them are about addresses."""
 
     rows: Map[QuotaEntity, QuotaRow] = Map()
-    limits_clients: bool = False
-    limits_addresses: bool = False
+    addresses: int = 0
+
+    @property
+    def limits_clients(self) -> bool:
+        """Whether any row is about users or client ids."""
+        return len(self.rows) > self.addresses
+
+    @property
+    def limits_addresses(self) -> bool:
+        return self.addresses > 0
+
+    def with_row(self, row: QuotaRow) -> ClientQuotas:
+        """In the place of what there was for its entity."""
+        is_new = row.entity not in self.rows
+        addresses = self.addresses + (is_new and row.entity.ip is not None)
+        return ClientQuotas(rows=self.rows.set(row.entity, row), addresses=addresses)
+
+    def without(self, entity: QuotaEntity) -> ClientQuotas:
+        addresses = self.addresses - (entity.ip is not None)
+        return ClientQuotas(rows=self.rows.delete(entity), addresses=addresses)
 
     def limit(self, quota: Quota, user: str, client_id: str) -> QuotaLimit | None:
         """The first row in Kafka's order that states the quota.
@@ -149,12 +167,10 @@ class ClientQuotas(msgspec.Struct, frozen=True, kw_only=True):
         return iter(sorted(mine, key=lambda row: row.entity.order))
 
 
-def quotas_of(rows: Map[QuotaEntity, QuotaRow]) -> ClientQuotas:
-    """With what follows from the rows."""
-    addresses = sum(entity.ip is not None for entity in rows)
-    return ClientQuotas(
-        rows=rows, limits_clients=len(rows) > addresses, limits_addresses=addresses > 0
-    )
+def quotas_of(rows: Iterable[QuotaRow]) -> ClientQuotas:
+    """Of a snapshot."""
+    found = Map({row.entity: row for row in rows})
+    return ClientQuotas(rows=found, addresses=sum(entity.ip is not None for entity in found))
 
 
 NO_QUOTAS = ClientQuotas()

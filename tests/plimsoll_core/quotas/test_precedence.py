@@ -7,7 +7,6 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from immutables import Map
 
 from plimsoll_core.quotas.form import (
     address,
@@ -45,7 +44,7 @@ def with_rows(*rows: tuple[tuple[str | None, str | None], float]) -> ClientQuota
     for (user, client_id), rate in rows:
         entity = QuotaEntity(user=user, client_id=client_id)
         found[entity] = QuotaRow(entity=entity, values=QuotaValues(producer_byte_rate=rate))
-    return quotas_of(Map(found))
+    return quotas_of(found.values())
 
 
 @settings(deadline=None)
@@ -75,12 +74,10 @@ def test_each_quota_is_looked_for_by_itself() -> None:
     narrow = QuotaEntity(user="alice", client_id="app")
     wide = QuotaEntity(client_id=DEFAULT)
     quotas = quotas_of(
-        Map(
-            {
-                narrow: QuotaRow(entity=narrow, values=QuotaValues(producer_byte_rate=1.0)),
-                wide: QuotaRow(entity=wide, values=QuotaValues(consumer_byte_rate=2.0)),
-            }
-        )
+        {
+            narrow: QuotaRow(entity=narrow, values=QuotaValues(producer_byte_rate=1.0)),
+            wide: QuotaRow(entity=wide, values=QuotaValues(consumer_byte_rate=2.0)),
+        }.values()
     )
     fetching = quotas.limit(Quota.CONSUMER_BYTE_RATE, "alice", "app")
     assert fetching is not None
@@ -93,7 +90,7 @@ def test_address_has_its_own_row_or_the_defaults() -> None:
         entity: QuotaRow(entity=entity, values=QuotaValues(connection_creation_rate=rate))
         for entity, rate in ((QuotaEntity(ip="10.0.0.1"), 5.0), (QuotaEntity(ip=DEFAULT), 9.0))
     }
-    quotas = quotas_of(Map(rows))
+    quotas = quotas_of(rows.values())
     assert (quotas.connections_a_second("10.0.0.1"), quotas.connections_a_second("10.0.0.2")) == (
         5.0,
         9.0,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from immutables import Map
 
 from plimsoll_core.quotas import connections, usage
 from plimsoll_core.quotas.connections import (
@@ -145,7 +144,7 @@ def by_address(rate: float, ip: str = DEFAULT) -> AddressConnections:
     entity = QuotaEntity(ip=ip)
     row = QuotaRow(entity=entity, values=QuotaValues(connection_creation_rate=rate))
     found = AddressConnections()
-    found.quotas = quotas_of(Map({entity: row}))
+    found.quotas = quotas_of([row])
     return found
 
 

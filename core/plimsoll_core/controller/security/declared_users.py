@@ -18,7 +18,7 @@ from plimsoll_core.cluster.records import (
 )
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.security.acl_changes import CHANGES_MAX, add_wanted
-from plimsoll_core.controller.security.quota_changes import settle_owned, user_quotas
+from plimsoll_core.controller.security.quota_changes import settle_user
 from plimsoll_core.controller.security.scram_changes import unacceptable
 from plimsoll_core.controller.security.security_version import too_old
 from plimsoll_core.errors import Reason, Refusal
@@ -64,8 +64,7 @@ def declare_user(turn: DecisionContext, request: DeclareUser) -> Answer | Refusa
         turn.image, turn.records = before, records
         return refusal
     _declare_credentials(turn, request)
-    row = user_quotas(request.user_name, request.quotas, request.object.uid)
-    settle_owned(turn, request.object.uid, () if row is None else (row,))
+    settle_user(turn, request.user_name, request.quotas, request.object.uid)
     return Done()
 
 
@@ -137,7 +136,7 @@ def user_object_gone(turn: DecisionContext, request: UserObjectGone) -> Answer |
     for key in sorted(key for key in turn.image.security.credentials if key[0] == name):
         turn.add(ScramCredentialRemoved(cause="its object is gone", user=name, mechanism=key[1]))
     _give_up(turn, request.object.uid)
-    settle_owned(turn, request.object.uid, ())
+    settle_user(turn, name, None, request.object.uid)
     turn.add(UserRemoved(cause="its object is gone", user_name=name))
     return Done()
 

@@ -109,21 +109,25 @@ def declare_quotas(turn: DecisionContext, request: DeclareQuotas) -> Answer | Re
             return _no("A LogCluster declares quotas of defaults.")
         if text := malformed_entity(row.entity) or malformed_values(row.entity, row.values):
             return _no(text)
-    settle_owned(turn, BY_CLUSTER, wanted.values())
+    _settle_cluster(turn, wanted.values())
     return Done()
 
 
-def user_quotas(user: str, values: QuotaValues | None, owner: str) -> QuotaRow | None:
-    """What a User object declares."""
-    if values is None or values == QuotaValues():
-        return None
-    return QuotaRow(entity=QuotaEntity(user=user), values=values, owner=owner)
+def settle_user(turn: DecisionContext, user: str, values: QuotaValues | None, owner: str) -> None:
+    """What a User object declares is the user's row: one that a client had made is taken over."""
+    entity = QuotaEntity(user=user)
+    found = turn.image.quotas.rows.get(entity)
+    if values is not None and values != QuotaValues():
+        wanted = QuotaRow(entity=entity, values=values, owner=owner)
+        if found != wanted:
+            turn.add(QuotasSet(cause=CAUSE, row=wanted))
+    elif found is not None and found.owner == owner:
+        turn.add(QuotasRemoved(cause="not declared any more", entity=entity))
 
 
-def settle_owned(turn: DecisionContext, owner: str, rows: Iterable[QuotaRow]) -> None:
-    """The owner's rows are these: one that a client had made is taken over."""
+def _settle_cluster(turn: DecisionContext, rows: Iterable[QuotaRow]) -> None:
     wanted = {row.entity: row for row in rows}
-    for row in turn.image.quotas.of_owner(owner):
+    for row in turn.image.quotas.of_owner(BY_CLUSTER):
         if row.entity not in wanted:
             turn.add(QuotasRemoved(cause="not declared any more", entity=row.entity))
     for row in _in_order(wanted.values()):
