@@ -93,7 +93,8 @@ class Charges:
     def __init__(self, quotas: Quotas, limits: HeldLimits) -> None:
         self._quotas = quotas
         self._limits = limits
-        self._from_ns = time.monotonic_ns()
+        # None: it is waiting, or answered.
+        self._from_ns: int | None = time.monotonic_ns()
         self.throttle_ms = 0
 
     @property
@@ -132,12 +133,13 @@ class Charges:
         self._from_ns = time.monotonic_ns()
 
     def took(self) -> None:
-        """It held the event loop from when it came, or from the last call, until now."""
-        limit = self._limits.time
-        if limit is None:
+        """It held the event loop from when it came, or from `resumes`, until now."""
+        limit, from_ns = self._limits.time, self._from_ns
+        if limit is None or from_ns is None:
             return
+        self._from_ns = None
         now_ns = time.monotonic_ns()
-        spent_ns, self._from_ns = now_ns - self._from_ns, now_ns
+        spent_ns = now_ns - from_ns
         self._throttle(limit, self._quotas.usage.took(limit, spent_ns, now_ns // 1_000_000))
 
     def _throttle(self, limit: QuotaLimit, throttle_ms: int) -> None:

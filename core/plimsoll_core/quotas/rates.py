@@ -11,6 +11,8 @@ from collections import deque
 
 SAMPLES = 11
 SAMPLE_MS = 1000
+_LENT_S = (SAMPLES - 1) * SAMPLE_MS // 1000
+"""The shortest window: who used less than its worth is not above any bound."""
 EXPIRED_MS = SAMPLES * SAMPLE_MS
 """So long after its last use a sample counts no more."""
 
@@ -35,6 +37,13 @@ class WindowedRate:
         newest[1] = now_ms
         newest[2] += amount
         self._total += amount
+
+    def use(self, amount: int, bound: float, now_ms: int) -> int:
+        """`record`, then `throttle_ms`: on the path of every request."""
+        self.record(amount, now_ms)
+        if now_ms - self._samples[0][1] >= EXPIRED_MS or self._total > bound * _LENT_S:
+            return self.throttle_ms(bound, now_ms)
+        return 0
 
     def window_ms(self, now_ms: int) -> int:
         """What the rate is over: at least ten samples, else a single request would be a rate of

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from plimsoll_core.quotas.rates import SAMPLE_MS, TokenBucket, WindowedRate
-from plimsoll_core.quotas.state import Quota, QuotaAccount, QuotaLimit
+from plimsoll_core.quotas.state import QuotaAccount, QuotaLimit
 
 ACCOUNTS_MAX = 10_000
 """Of one quota: of users, of client ids, and of pairs of both."""
@@ -36,17 +36,21 @@ class Accounts(Generic[M]):
 
     def __init__(self, make: Callable[[], M]) -> None:
         self._make: Callable[[], M] = make
-        # By what an account is of; each with its last use the longest ago first.
-        self._tables: dict[tuple[bool, bool], OrderedDict[QuotaAccount, M]] = {}
+        # Of users, of client ids, of both; each with its last use the longest ago first.
+        self._tables: tuple[OrderedDict[QuotaAccount, M], ...] = (
+            OrderedDict(),
+            OrderedDict(),
+            OrderedDict(),
+        )
 
     def __len__(self) -> int:
-        return sum(len(table) for table in self._tables.values())
+        return sum(map(len, self._tables))
 
     def of(self, account: QuotaAccount) -> M:
         user, client_id = account
         if client_id is not None and len(client_id) > NAME_MAX:
             account = QuotaAccount(user, client_id[:NAME_MAX])
-        table = self._tables.setdefault((user is None, client_id is None), OrderedDict())
+        table = self._tables[0 if client_id is None else 1 if user is None else 2]
         found = table.get(account)
         if found is None:
             if len(table) >= ACCOUNTS_MAX:
@@ -61,48 +65,40 @@ class ClientUsage:
     """Of one broker.  Every `throttle_ms` is 0 where nothing is exceeded."""
 
     def __init__(self) -> None:
-        self._rates = {
-            Quota.PRODUCER_BYTE_RATE: Accounts(WindowedRate),
-            Quota.CONSUMER_BYTE_RATE: Accounts(WindowedRate),
-            # In nanoseconds.
-            Quota.REQUEST_PERCENTAGE: Accounts(WindowedRate),
-        }
+        # In bytes, bytes and nanoseconds.
+        self._produced = Accounts(WindowedRate)
+        self._fetched = Accounts(WindowedRate)
+        self._took = Accounts(WindowedRate)
         self._mutations = Accounts(TokenBucket)
 
     @property
     def accounts(self) -> int:
         """How many are kept."""
-        return sum(len(table) for table in self._rates.values()) + len(self._mutations)
+        rates = (self._produced, self._fetched, self._took)
+        return sum(map(len, rates)) + len(self._mutations)
 
     def produced(self, limit: QuotaLimit, size: int, now_ms: int) -> int:
         """Bytes came; they are counted whatever is told."""
-        rate = self._rates[Quota.PRODUCER_BYTE_RATE].of(limit.account)
-        rate.record(size, now_ms)
-        return min(rate.throttle_ms(limit.bound, now_ms), THROTTLE_MS_MAX)
+        rate = self._produced.of(limit.account)
+        return min(rate.use(size, limit.bound, now_ms), THROTTLE_MS_MAX)
 
     def fetched(self, limit: QuotaLimit, size: int, now_ms: int) -> tuple[int, bool]:
         """Bytes are to go out; for how long the client is not read, and whether they go.
 
         What is too much is not counted and not sent, as in Kafka, unless nothing else was sent
         lately: else a batch that is larger than the quota of a whole window would never go."""
-        rate = self._rates[Quota.CONSUMER_BYTE_RATE].of(limit.account)
+        rate = self._fetched.of(limit.account)
         first = rate.amount(now_ms) <= 0
-        rate.record(size, now_ms)
-        throttle_ms = min(rate.throttle_ms(limit.bound, now_ms), THROTTLE_MS_MAX)
+        throttle_ms = min(rate.use(size, limit.bound, now_ms), THROTTLE_MS_MAX)
         goes = throttle_ms == 0 or first
         if not goes:
             rate.record(-size, now_ms)
         return throttle_ms, goes
 
-    def fetch_not_sent(self, limit: QuotaLimit, size: int, now_ms: int) -> None:
-        """Bytes that were counted go out after all not."""
-        self._rates[Quota.CONSUMER_BYTE_RATE].of(limit.account).record(-size, now_ms)
-
     def took(self, limit: QuotaLimit, nanoseconds: int, now_ms: int) -> int:
         """A request held the event loop for so long."""
-        rate = self._rates[Quota.REQUEST_PERCENTAGE].of(limit.account)
-        rate.record(nanoseconds, now_ms)
-        throttle_ms = rate.throttle_ms(limit.bound * NANOSECONDS_A_PERCENT, now_ms)
+        rate = self._took.of(limit.account)
+        throttle_ms = rate.use(nanoseconds, limit.bound * NANOSECONDS_A_PERCENT, now_ms)
         return min(throttle_ms, REQUEST_THROTTLE_MS_MAX)
 
     def may_mutate(self, limit: QuotaLimit, now_ms: int) -> bool:

@@ -135,7 +135,7 @@ def test_who_makes_up_client_ids_fills_a_bounded_table_and_crowds_out_no_user(
         used.produced(limit(Quota.PRODUCER_BYTE_RATE, 1_000.0, made_up), 1, 1)
     assert used.accounts <= 200
     assert used.produced(of_user, 1, 2) > 0
-    tables = (table for rate in used._rates.values() for table in rate._tables.values())
+    tables = used._produced._tables
     longest = max(len(account.client_id or "") for table in tables for account in table)
     assert longest <= usage.NAME_MAX
 
