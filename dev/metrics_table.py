@@ -39,6 +39,7 @@ SECTIONS: Mapping[str, tuple[MetricRow, ...]] = {
     "Broker: compaction": broker.CLEANER_ROWS,
     "Broker: groups that it coordinates": broker.GROUP_ROWS,
     "Broker: logins and rights": broker.SECURITY_ROWS,
+    "Broker: quotas": broker.QUOTA_ROWS,
     "Broker: lag of groups": broker.LAG_ROWS,
     "Both: the process, by the client library": PROCESS_ROWS,
 }
