@@ -87,6 +87,7 @@ def assemble(
     )
     data = assemble_data_path(broker, settings, store, client, lease)
     manager = data.manager
+    manager.peers = client.inside
     watch = ImageWatch(stream.image)
     port = Port.EVERYBODY if config.replication is None else Port.CLIENTS
     limits, budgets = client_limits(
@@ -99,7 +100,8 @@ def assemble(
     handlers = routes(broker, manager, client, watch, coordinators, port)
     handlers |= login_handlers(authority)
     clients = Dispatch(guarded(handlers, authority, Aside()))
-    followers = Dispatch(replication_routes(manager))
+    replication = Server(Dispatch(replication_routes(manager)), REPLICATION_LIMITS)
+    replication.inside = client.inside
     return Serving(
         config=config,
         stream=stream,
@@ -110,7 +112,7 @@ def assemble(
         reports=RecoveryReports(manager, client, broker),
         copies=CopyReports(manager, client, broker),
         clients=ClientListeners(config, clients, limits, ClientMemory(budgets)),
-        replication=Server(followers, REPLICATION_LIMITS),
+        replication=replication,
         register=register,
     )
 

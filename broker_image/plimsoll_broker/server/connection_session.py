@@ -30,6 +30,8 @@ from plimsoll_broker.server.reply_slot import AT_ONCE, SMALL_BYTES, ReplySlot
 from plimsoll_broker.server.session_owner import SessionOwner
 from plimsoll_broker.server.unsent_replies import ReplySender
 from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.security.inside import Peer
+from plimsoll_net.tls_connection import INSIDE_PEER
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.framing import FrameTooLarge
 from plimsoll_wire.headers import RequestHeader, parse_request_header
@@ -74,6 +76,7 @@ class Session(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername") or ("", 0)
         self._peer = f"{peer[0]}:{peer[1]}"
         self._connection.opened(peer[0], self.close)
+        self._connection.inside_peer = transport.get_extra_info(INSIDE_PEER)
         self._listener = (transport.get_extra_info("sockname") or ("", 0))[:2]
         if not self._owner.opened(self):
             transport.abort()
@@ -122,6 +125,10 @@ class Session(asyncio.BufferedProtocol):
     @property
     def is_broker(self) -> bool:
         return self._connection.is_broker
+
+    @property
+    def inside_peer(self) -> Peer | None:
+        return self._connection.inside_peer
 
     def moved_to(self, listener: Listener) -> None:
         """Its listener goes by another name or has other limits from now on."""

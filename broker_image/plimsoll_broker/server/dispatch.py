@@ -17,6 +17,7 @@ from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.security.acl import ANONYMOUS
+from plimsoll_core.security.inside import Peer
 from plimsoll_core.security.sasl import LoginStage, SaslSession
 from plimsoll_core.security.scram import MECHANISMS, SPEC_NAMES
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey, Versions
@@ -59,7 +60,8 @@ class ConnectionState:
     `account`: what it holds of the memory for replies.  `is_broker`: a registered broker's.
     `line`: the last produce that those sent later wait for.  `listener`: the one that accepted it.
     `sasl`: its login, None: none is asked for.  `principal` and `host`: who is at its other end.
-    `rights`: what is remembered of decisions about it.  `forget`: called when it is lost.
+    `rights`: what is remembered of decisions about it.  `inside_peer`: whom its certificate names,
+    None: it showed none.  `forget`: called when it is lost.
     `ending`: why it is closed once its last reply is sent; empty: it is not.
     """
 
@@ -71,6 +73,7 @@ class ConnectionState:
         "fetch_session",
         "forget",
         "host",
+        "inside_peer",
         "is_broker",
         "line",
         "listener",
@@ -94,6 +97,7 @@ class ConnectionState:
         self.sasl = SaslSession(mechanisms) if listener.authentication else None
         self.principal = ANONYMOUS
         self.host = ""
+        self.inside_peer: Peer | None = None
         self.rights: object | None = None
         self.ending = ""
         # The session's own way to close it.
@@ -112,6 +116,11 @@ class ConnectionState:
     def opened(self, host: str, cut_off: Callable[[str], None]) -> None:
         """The peer's address, and how its session closes it."""
         self.host, self.cut_off = host, cut_off
+
+    def speaks_for(self, replica_id: int | None) -> bool:
+        """Whether it may call itself this broker, as far as its certificate says."""
+        peer = self.inside_peer
+        return peer is None or peer.broker_id == replica_id
 
     def check(self, api_key: int) -> None:
         """Whether a request of it is answered now; raises CloseConnection."""

@@ -1,9 +1,11 @@
-"""The records about users, credentials and rights: a part of `records`."""
+"""The records about users, credentials, rights and certificates inside: a part of `records`."""
 
 from __future__ import annotations
 
 from plimsoll_core.cluster.record_base import Record
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.security.acl import Acl
+from plimsoll_core.security.inside import InsideMode
 from plimsoll_core.security.scram import ScramCredential, ScramMechanism
 from plimsoll_core.security.state import Authorization, DeclaredUser
 
@@ -49,3 +51,17 @@ class UserRemoved(Record, frozen=True, kw_only=True):
     """No object declares the user any more."""
 
     user_name: str
+
+
+class InsideModeSet(Record, frozen=True, kw_only=True):
+    """How brokers and controllers talk to each other from now on."""
+
+    mode: InsideMode
+
+
+class CertificatesAllowed(Record, frozen=True, kw_only=True):
+    """All certificates that a broker may show inside, by SHA-256, the newest first; none: it is
+    gone.  A connection under any other ends."""
+
+    broker_id: BrokerId
+    sha256: tuple[str, ...]

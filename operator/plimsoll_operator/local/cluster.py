@@ -20,6 +20,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.release import RELEASE
 from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
 from plimsoll_operator.controller.controller_server import ControllerServer
+from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.history.archive import Archive
 from plimsoll_operator.history.directory_store import DirectoryStore
 from plimsoll_operator.history.segments import Budget
@@ -219,7 +220,7 @@ class LocalCluster:
             watch_kube=kube,
             metadata_log=self._log,
             objects=Objects(),
-            server=ControllerServer(LOOPBACK, port),
+            server=ControllerServer(LOOPBACK, port, InsideServer()),
             metrics=Metrics(),
             now_ms=wall_ms,
             monotonic_ms=monotonic_ms,
