@@ -29,11 +29,11 @@ format: setup ## Rewrite the sources the way the formatter wants them
 
 .PHONY: test
 test: setup ## Every test, tier by tier, with a summary
-	@$(PY) dev/tiers.py $(TIERS)
+	@$(PY) -m dev.tiers $(TIERS)
 
 .PHONY: unit
 unit: setup ## The unit tier only
-	@$(PY) dev/tiers.py unit
+	@$(PY) -m dev.tiers unit
 
 .PHONY: demo
 demo: setup ## A cluster on this machine, a broker killed in mid-write, and the verdict (KEEP=1)

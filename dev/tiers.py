@@ -4,33 +4,31 @@ A real Kubernetes waits most of the time, and so do local clusters and those who
 each has a lane, whose tiers run in turn.  What only computes runs beside them at the lowest
 priority, in two lanes, so that both processors have work until the end.  A failing tier does not
 stop the others: one run tells all that is wrong.  Each tier's output is in `.cache/tests/`; what
-failed is printed.  `python dev/tiers.py unit integration` runs just those;
+failed is printed.  `python -m dev.tiers unit integration` runs just those;
 a single one's output is shown as it comes.
 """
 
 import enum
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
+
+from dev.tier_summary import Outcome, judge, progress, summary
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ROOT / ".venv" / "bin" / "python"
 NODE = ROOT / "dev" / "node.sh"
 LOGS = ROOT / ".cache" / "tests"
 TOLD_S = 15
-SLOWEST = 10
 FAILURE_LINES = 300
-PROGRESS = re.compile(r"^(\S+::\S.*) (?:PASSED|FAILED|ERROR|SKIPPED).*\[ *(\d+)%\]", re.MULTILINE)
 
 
 class Lane(enum.Enum):
@@ -82,22 +80,6 @@ TIERS = (
          marker="not (simulation or integration or conformance or spark or e2e)", limit_s=2700,
          needs_tools=True),
 )  # fmt: skip
-
-
-@dataclass(slots=True, kw_only=True)
-class Outcome:
-    """What one tier came to.  `seconds` includes bringing up what it needs."""
-
-    name: str
-    seconds: float = 0.0
-    # Seconds of a processor, of what is no pod; None: not known.
-    processor_s: int | None = None
-    passed: int = 0
-    failed: int = 0
-    skipped: int = 0
-    note: str = ""
-    # Seconds and name of each of its tests.
-    tests: list[tuple[float, str]] = field(default_factory=list)
 
 
 def environment() -> dict[str, str]:
@@ -194,6 +176,8 @@ class Run:
             good = all(self.processes.run(one, 1800, output) == 0 for one in commands)
             outcome.seconds = time.monotonic() - began
         outcome.passed, outcome.failed = int(good), int(not good)
+        if not self.live:
+            outcome.explain(LOGS / f"{name}.log")
         self._over(outcome)
         return good
 
@@ -221,6 +205,8 @@ class Run:
                 tier.limit_s, output, low_priority=patient and not self.live,
             )  # fmt: skip
             judge(outcome, code, report, tier.limit_s)
+            if not self.live:
+                outcome.explain(LOGS / f"{tier.name}.log")
             outcome.seconds = time.monotonic() - began
         return outcome
 
@@ -265,62 +251,6 @@ class Run:
         ]
         if told:
             self.say("  under way: " + "; ".join(told))
-
-
-def progress(log: Path) -> str:
-    """How far pytest is, and the test it ended last; else the log's last line."""
-    text = log.read_text(errors="replace")[-4000:]
-    if found := PROGRESS.findall(text):
-        test, percent = found[-1]
-        return f", {percent} %, after {test.rpartition('::')[2]}"
-    last = text.strip().splitlines()[-1:]
-    return f", {last[0][:80]}" if last else ""
-
-
-def judge(outcome: Outcome, code: int, report: Path, limit_s: int) -> None:
-    """By pytest's own report; a tier without one did not get as far as testing."""
-    if code == 124:
-        outcome.note = f"stopped at its limit of {limit_s} s"
-    elif code != 0:
-        outcome.note = f"pytest ended with {code}"
-    if report.exists():
-        for suite in ET.parse(report).getroot().iter("testsuite"):
-            total = int(suite.get("tests", 0))
-            bad = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-            skipped = int(suite.get("skipped", 0))
-            outcome.failed += bad
-            outcome.skipped += skipped
-            outcome.passed += total - bad - skipped
-            if (used := suite.find("properties/property[@name='processor_s']")) is not None:
-                outcome.processor_s = int(used.get("value", 0))
-            for case in suite.iter("testcase"):
-                outcome.tests.append((float(case.get("time", 0)), case.get("name", "")))
-    if code != 0 and not outcome.failed:
-        outcome.failed = 1
-
-
-def summary(outcomes: list[Outcome], seconds: float) -> int:
-    """Prints it; the exit code."""
-    slow = sorted(
-        ((took, name, one.name) for one in outcomes for took, name in one.tests), reverse=True
-    )
-    if slow:
-        print(f"\nthe {SLOWEST} slowest tests")
-        for took, name, tier in slow[:SLOWEST]:
-            print(f"{took:6.0f} s  {tier:<12}{name}")
-    print("\ntier           time  processor  passed  failed  skipped")
-    for one in outcomes:
-        processor = "" if one.processor_s is None else f"{one.processor_s} s"
-        print(
-            f"{one.name:<12}{one.seconds:6.0f} s {processor:>10} {one.passed:7} {one.failed:7}"
-            f" {one.skipped:8}  {one.note}"
-        )
-    passed, failed, skipped = (
-        sum(getattr(one, what) for one in outcomes) for what in ("passed", "failed", "skipped")
-    )
-    print(f"{seconds:18.0f} s in all\n")
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed or not passed else 0
 
 
 def node_was_running() -> bool:

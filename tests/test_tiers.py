@@ -5,19 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from dev.tiers import (
-    ROOT,
-    TIERS,
-    Lane,
-    Outcome,
-    Processes,
-    Run,
-    Tier,
-    beside,
-    judge,
-    progress,
-    summary,
-)
+from dev.tier_summary import Outcome, judge, progress, summary
+from dev.tiers import ROOT, TIERS, Lane, Processes, Run, Tier, beside
 
 MARK = re.compile(r"pytest\.mark\.(\w+)")
 REPORT = """<testsuites><testsuite tests="3" failures="1" errors="0" skipped="1">

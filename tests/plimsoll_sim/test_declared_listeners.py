@@ -61,7 +61,7 @@ def test_broker_that_was_killed_comes_back_with_the_declared_listeners(stage: St
     host = next(iter(stage.world.brokers.values()))
     host.kill()
     stage.until(lambda: not stage.takes_part(host), "it is fenced")
-    host.start()
+    stage.world.start_broker(host)
     stage.until(lambda: registered(stage, "internal", "more"), "it has them again")
 
 
@@ -71,5 +71,5 @@ def test_listeners_are_declared_while_a_broker_cannot_be_reached(stage: Stage) -
     stage.until(lambda: not stage.takes_part(host), "it is fenced")
     declare(stage, SAME_PORT, ANOTHER)
     stage.until(lambda: len(stage.image.listeners) == 2, "they are committed")
-    host.start()
+    stage.world.start_broker(host)
     stage.until(lambda: registered(stage, "internal", "more"), "all have them")

@@ -304,9 +304,9 @@ class Fetcher:
                 return _Lost(question, nothing_shared=True)
             return _Cut(question, offset)
         headers = self._usable(hosted, reply) if reply.records else []
-        if headers is None or not self._append(hosted, reply, headers):
+        if not self._append(hosted, reply, headers):
             self._back_off(followed)
-            return _Lost(question, nothing_shared=True) if headers is None else None
+            return None
         followed.backoff_ms = BACKOFF_MS
         return hosted if reply.records else None
 
@@ -328,9 +328,8 @@ class Fetcher:
         driver.advance_log_start(hosted, reply.log_start)
         return True
 
-    def _usable(self, hosted: Hosted, reply: PartitionReply) -> list[BatchHeader] | None:
-        """The leading batches that are whole, sealed as their producer sealed them, and fit.  None:
-        the leader's log, of which all that is here is deleted, began otherwise."""
+    def _usable(self, hosted: Hosted, reply: PartitionReply) -> list[BatchHeader]:
+        """The leading batches that are whole, sealed as their producer sealed them, and fit."""
         replica = hosted.replica
         headers: list[BatchHeader] = []
         position = 0
@@ -344,8 +343,6 @@ class Fetcher:
         except BatchError as error:
             logger.warning("%r: %s", hosted, error)
         count = follower.appendable(headers, replica.partition.leader_epoch, hosted.log)
-        if count is None and follower.shares_nothing(headers, hosted.log, reply.log_start):
-            return None
         if count is None:
             logger.error("%r: leader %d sent batches that do not fit", hosted, self._leader)
             return []

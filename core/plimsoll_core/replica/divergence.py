@@ -10,6 +10,26 @@ from plimsoll_core.errors import Code
 from plimsoll_core.replica.replica_context import LogView
 from plimsoll_core.replica.replica_values import EndOffset
 
+UNKNOWN_END = -1
+"""Kafka's UNDEFINED_EPOCH_OFFSET: a follower's log ends nowhere below it, so it begins again."""
+
+
+def check_follower(log: LogView, offset: int, last_fetched_epoch: int | None) -> Code | EndOffset:
+    """As `check_position`; and whose last epoch ended before all that is here begins again.
+
+    Of such an epoch this log knows that it ended at or before its start, and not with which record:
+    a log that ends there may hold what never was committed.  Nothing at or behind the start can be
+    the same, and what is below it is deleted: with all of it the follower loses nothing.
+    """
+    if last_fetched_epoch is not None and _ended_before(log, last_fetched_epoch):
+        return EndOffset(last_fetched_epoch, UNKNOWN_END)
+    return check_position(log, offset, last_fetched_epoch)
+
+
+def _ended_before(log: LogView, epoch: int) -> bool:
+    oldest = log.epochs.oldest
+    return log.log_start_offset > 0 and oldest is not None and epoch < oldest
+
 
 def check_position(log: LogView, offset: int, last_fetched_epoch: int | None) -> Code | EndOffset:
     """NONE: it may be read from `offset`.  OFFSET_OUT_OF_RANGE: the log is elsewhere.  An

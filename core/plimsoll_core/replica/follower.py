@@ -5,7 +5,7 @@ Called by `replica.Replica` and by the broker's fetcher.  `truncation` says wher
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
@@ -62,21 +62,6 @@ def appendable(batches: Iterable[BatchInfo], leader_epoch: int, log: LogView) ->
         expected = batch.base_offset + batch.last_offset_delta + 1
         count += 1
     return count
-
-
-def shares_nothing(batches: Sequence[BatchInfo], log: LogView, leader_start: int) -> bool:
-    """Whether a reply that does not fit proves that the log must begin again where the leader's
-    does: the leader's batch that holds its log start begins within this log, which ends there.
-
-    Of a term older than all that it still holds a leader only knows that it ended at or before its
-    log's start, so whatever ends exactly there passes for the beginning of its log.  All of it lies
-    below that start and is deleted for all readers: nothing is lost with it.
-    """
-    end = log.log_end_offset
-    if not batches or leader_start < end:
-        return False
-    first = batches[0]
-    return first.base_offset < end <= first.base_offset + first.last_offset_delta
 
 
 def shows_compaction(batches: Iterable[BatchInfo], log_end_offset: int) -> bool:

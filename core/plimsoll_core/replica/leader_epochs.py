@@ -32,6 +32,11 @@ class EpochCache:
         """The newest term, whether or not it has records yet."""
         return self._epochs[-1] if self._epochs else None
 
+    @property
+    def oldest(self) -> int | None:
+        """Of a term before it the log holds nothing, nor what would say where that term ended."""
+        return self._epochs[0] if self._epochs else None
+
     def assign(self, epoch: int, start: int) -> None:
         """A batch of `epoch` (or its leader's take-over) begins at `start`."""
         epochs = self._epochs

@@ -23,7 +23,7 @@ from plimsoll_core.replica.acknowledgement import (
 )
 from plimsoll_core.replica.compacted_copy import CompactedCopy
 from plimsoll_core.replica.deletable_offset import deletable_offset
-from plimsoll_core.replica.divergence import check_position
+from plimsoll_core.replica.divergence import check_follower, check_position
 from plimsoll_core.replica.high_watermark import committable
 from plimsoll_core.replica.isr_membership import expansion, shrinkage
 from plimsoll_core.replica.latest_offset import latest_for_consumer
@@ -295,7 +295,7 @@ class Replica:
         progress = leader.followers.get(BrokerId(fetch.broker_id))
         if progress is None:
             return Code.UNKNOWN_LEADER_EPOCH
-        answer = check_position(self.log, fetch.offset, fetch.last_fetched_epoch)
+        answer = check_follower(self.log, fetch.offset, fetch.last_fetched_epoch)
         if answer is not Code.NONE:
             return answer
         code = self._around.lifetime(BrokerId(fetch.broker_id), fetch.broker_epoch)

@@ -6,6 +6,7 @@ from plimsoll_sim.mutants.mutant import Edit, Mutant
 
 BROKER = "broker_image/plimsoll_broker/"
 FOLLOWER = "core/plimsoll_core/replica/follower.py"
+DIVERGENCE = "core/plimsoll_core/replica/divergence.py"
 TRUNCATION = "core/plimsoll_core/replica/truncation.py"
 EPOCHS = "core/plimsoll_core/replica/leader_epochs.py"
 CHECKPOINTS = BROKER + "storage/checkpoint_files.py"
@@ -40,6 +41,14 @@ BEGINNINGS: tuple[Mutant, ...] = (
                 "return None if False",
             ),
         ),
+    ),
+    Mutant(
+        name="answers-for-what-is-deleted",
+        rule="whose last epoch ended before all that its leader has begins again (4.7)",
+        scenarios=("S37i", "S37j", "S37k"),
+        profile="beginnings",
+        by_chance=False,  # none of 40 runs; seed 1718111 found S37i's, one run in thousands
+        edits=(Edit(DIVERGENCE, "is not None and epoch < oldest", "is not None and False"),),
     ),
     Mutant(
         name="begins-only-with-a-batch",

@@ -63,5 +63,6 @@ def fetched(sender: str, receiver: str, frame: bytes, named: Named) -> list[str]
             told.append(f"{sender} refuses {receiver} {name}: {Code(one.code).name}")
         elif one.diverging is not None:
             epoch, end = one.diverging
-            told.append(f"{sender} tells {receiver} {name}: LE{epoch} ends at {end}")
+            ends = f"ends at {end}" if end >= 0 else "ends before all that is here"
+            told.append(f"{sender} tells {receiver} {name}: LE{epoch} {ends}")
     return told

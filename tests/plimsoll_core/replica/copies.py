@@ -268,9 +268,6 @@ class Copy:
 
     def take(self, batches: list[Batch], high_watermark: int, leader_start: int = 0) -> int | None:
         count = follower.appendable(batches, self.replica.partition.leader_epoch, self.log)
-        if count is None and follower.shares_nothing(batches, self.log, leader_start):
-            self.log.discard_to(truncation.begin_again(leader_start).offset)
-            self.replica.cut()
         for batch in batches[: count or 0]:
             self.log.append(batch)
         if count is not None:

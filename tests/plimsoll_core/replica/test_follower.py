@@ -339,34 +339,3 @@ def test_empty_log_takes_the_batch_that_holds_its_start() -> None:
     assert follower.appendable([straddling, next_one], 1, copy.log) == 2
     assert follower.appendable([Batch(2, 1, 1)], 1, copy.log) is None, "it ends before the start"
     assert follower.appendable([next_one], 1, copy.log) is None, "it leaves a gap"
-
-
-def test_follower_whose_stale_log_ends_within_its_leaders_first_batch_begins_again() -> None:
-    """The leader let go of offset 0, and takes the end of any older term for its log's start."""
-    a, b = Copy(1, term(1, 0)), Copy(2, term(1, 0))
-    a.write(3)
-    lead(1, b)
-    b.produce(a_batch(2), acks=1)
-    b.produce(a_batch(3), acks=1)
-    b.log.log_start_offset = 1
-    b.log.epochs.truncate_from_start(1, b.end)
-    b.fetched_by(3, 5, last_epoch=1)
-    lead(1, a)
-    assert a.fetch_from(b) == EndOffset(0, 1)
-    assert a.end == 1, "what it keeps ends where its leader's log starts"
-    a.catch_up(b)
-    assert a.log.batches == b.log.batches
-    assert (a.log.log_start_offset, a.log.epochs.entries) == (1, b.log.epochs.entries)
-
-
-def test_batch_that_begins_within_the_log_proves_something_only_at_the_leaders_start() -> None:
-    """Anywhere else the leader knows the term's end, and such a batch is the leader's fault."""
-    copy = Copy(2, term(1, 1))
-    copy.take([Batch(0, 0, 3)], high_watermark=0)
-    proves = follower.shares_nothing
-    assert proves([Batch(2, 1, 3)], copy.log, leader_start=4)
-    assert not proves([Batch(2, 1, 3)], copy.log, leader_start=3), "3 may be the same"
-    assert not proves([], copy.log, leader_start=4)
-    assert not proves([Batch(0, 1, 3)], copy.log, leader_start=4), "it was not asked for"
-    assert not proves([Batch(4, 1, 3)], copy.log, leader_start=4), "it fits"
-    assert not proves([Batch(5, 1, 3)], copy.log, leader_start=4), "it leaves a gap"

@@ -1,0 +1,149 @@
+"""What came of the tiers of `make test`: read from pytest's reports, and told at the end.
+
+Who looks at a run from afar may see its last 25 lines alone: what failed is told there again, with
+the beginning of each reason, in 20 lines at most.
+"""
+
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SLOWEST = 10
+PROGRESS = re.compile(r"^(\S+::\S.*) (?:PASSED|FAILED|ERROR|SKIPPED).*\[ *(\d+)%\]", re.MULTILINE)
+FAILURES_TOLD = 10
+REASON_LINES = 3
+"""Of one failure; fewer when more failed, so that all take `FAILURES_LINES` at most."""
+FAILURES_LINES = 20
+LINE_WIDTH = 160
+LOG_TAIL_BYTES = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A test that failed, or a tier that came to no report."""
+
+    name: str
+    # Its first lines are told.
+    reason: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What one tier came to.  `seconds` includes bringing up what it needs."""
+
+    name: str
+    seconds: float = 0.0
+    # Seconds of a processor, of what is no pod; None: not known.
+    processor_s: int | None = None
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    note: str = ""
+    # Seconds and name of each of its tests.
+    tests: list[tuple[float, str]] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+
+    def explain(self, log: Path) -> None:
+        """What failed without a report of a test: then the end of its output has to say why."""
+        if self.failed and not self.failures:
+            lines = [self.note, *last_lines(log, REASON_LINES - bool(self.note))]
+            self.failures.append(Failure(self.name, "\n".join(lines)))
+
+
+def last_lines(log: Path, count: int) -> list[str]:
+    """Those that say something; none without a log."""
+    return [line for line in tail(log).splitlines() if line.strip()][-count:]
+
+
+def tail(log: Path) -> str:
+    if not log.exists():
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(log.stat().st_size - LOG_TAIL_BYTES, 0))
+        return file.read().decode(errors="replace")
+
+
+def progress(log: Path) -> str:
+    """How far pytest is, and the test it ended last; else the log's last line."""
+    if found := PROGRESS.findall(tail(log)):
+        test, percent = found[-1]
+        return f", {percent} %, after {test.rpartition('::')[2]}"
+    last = last_lines(log, 1)
+    return f", {last[0].strip()[:80]}" if last else ""
+
+
+def judge(outcome: Outcome, code: int, report: Path, limit_s: int) -> None:
+    """By pytest's own report; a tier without one did not get as far as testing."""
+    if code == 124:
+        outcome.note = f"stopped at its limit of {limit_s} s"
+    elif code != 0:
+        outcome.note = f"pytest ended with {code}"
+    if report.exists():
+        for suite in ET.parse(report).getroot().iter("testsuite"):
+            total = int(suite.get("tests", 0))
+            bad = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+            skipped = int(suite.get("skipped", 0))
+            outcome.failed += bad
+            outcome.skipped += skipped
+            outcome.passed += total - bad - skipped
+            if (used := suite.find("properties/property[@name='processor_s']")) is not None:
+                outcome.processor_s = int(used.get("value", 0))
+            for case in suite.iter("testcase"):
+                outcome.tests.append((float(case.get("time", 0)), case.get("name", "")))
+                outcome.failures += failures_of(case)
+    if code != 0 and not outcome.failed:
+        outcome.failed = 1
+
+
+def failures_of(case: ET.Element) -> list[Failure]:
+    """A test can fail, and the end of its fixtures after it."""
+    name = f"{case.get('classname', '')}::{case.get('name', '')}"
+    return [
+        Failure(name, found.get("message") or found.text or "")
+        for found in case
+        if found.tag in ("failure", "error")
+    ]
+
+
+def told(outcomes: list[Outcome]) -> list[str]:
+    """What failed, with the first lines of why; bounded in lines and in their width."""
+    every = [(one.name, failure) for one in outcomes for failure in one.failures]
+    shown = every[:FAILURES_TOLD]
+    if not shown:
+        return []
+    reason_lines = min(REASON_LINES, FAILURES_LINES // len(shown) - 1)
+    lines = []
+    for tier, failure in shown:
+        lines.append(f"{tier}: {failure.name}")
+        reason = [line for line in failure.reason.splitlines() if line.strip()]
+        lines += [f"    {line}" for line in reason[:reason_lines]]
+    if more := len(every) - len(shown):
+        lines.append(f"and {more} more")
+    return [line[:LINE_WIDTH] for line in ("failed:", *lines)]
+
+
+def summary(outcomes: list[Outcome], seconds: float) -> int:
+    """Prints it; the exit code."""
+    slow = sorted(
+        ((took, name, one.name) for one in outcomes for took, name in one.tests), reverse=True
+    )
+    if slow:
+        print(f"\nthe {SLOWEST} slowest tests")
+        for took, name, tier in slow[:SLOWEST]:
+            print(f"{took:6.0f} s  {tier:<12}{name}")
+    print("\ntier           time  processor  passed  failed  skipped")
+    for one in outcomes:
+        processor = "" if one.processor_s is None else f"{one.processor_s} s"
+        print(
+            f"{one.name:<12}{one.seconds:6.0f} s {processor:>10} {one.passed:7} {one.failed:7}"
+            f" {one.skipped:8}  {one.note}"
+        )
+    passed, failed, skipped = (
+        sum(getattr(one, what) for one in outcomes) for what in ("passed", "failed", "skipped")
+    )
+    print(f"{seconds:18.0f} s in all\n")
+    for line in told(outcomes):
+        print(line)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed or not passed else 0
