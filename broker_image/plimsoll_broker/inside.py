@@ -28,7 +28,7 @@ from plimsoll_core.security.inside import (
 from plimsoll_net.dialling import Dialler, Link, PeerAddress, Refusals
 from plimsoll_net.inside_identity import InsideFiles, InsideIdentity
 
-LOOK_S = 5.0
+LOOK_S = 1.0
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 

@@ -108,7 +108,9 @@ class InsideFiles:
             logger.warning("the certificate for inside has not changed: %s", error)
             return False
         self.error = ""
-        logger.info("another certificate is shown inside: %s", self.identity.sha256)
+        trusted = len(self.identity.authorities)
+        shown = self.identity.sha256[:16]
+        logger.info("inside, certificate %s is shown, and %d authorities trusted", shown, trusted)
         return True
 
     def _read(self) -> tuple[bytes, bytes, bytes, bytes] | None:

@@ -84,6 +84,8 @@ class LocalReady:
     """Addresses by declared listener; none: clients have `bootstrap` alone."""
     authority: str
     """The file of what clients of listeners with TLS trust; empty: none was made."""
+    users: str
+    """The directory of users' logins, one directory each; empty: there is none."""
 
 
 class OtherCluster(DirectoryLog):
@@ -284,6 +286,7 @@ class LocalCluster:
                 for listener in self._listeners(parts)
             },
             authority=shown_listeners.show_authority(brokers.server, key, self._layout),
+            users=str(self._layout.users) if self._layout.users.exists() else "",
         )
 
     # --- tasks ------------------------------------------------------------------------------------

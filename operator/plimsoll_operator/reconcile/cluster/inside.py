@@ -76,8 +76,14 @@ class _Held:
 
     @property
     def pair(self) -> KeyPair | None:
-        certificate, key = self.files.get(CERTIFICATE), self.files.get(KEY)
-        return KeyPair(certificate=certificate, key=key) if certificate and key else None
+        """None: there is none that could be used."""
+        pair = KeyPair(certificate=self.files.get(CERTIFICATE, b""), key=self.files.get(KEY, b""))
+        return None if why_unusable(pair) else pair
+
+
+def waits_of(term: Term) -> str:
+    """Why the mode that is declared is not reached; empty: it is, or is about to be."""
+    return term.kept(InsideProgress, InsideProgress).waits
 
 
 async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
@@ -285,8 +291,6 @@ async def _broker(
 
 
 def _is_right(term: Term, one: _Held, pair: KeyPair, authorities: Authorities) -> bool:
-    if why_unusable(pair):
-        return False
     found = describe(pair.certificate)
     named = found.names == {broker_identity(term.cluster_id, one.broker_id)}
     signed = signed_by(pair.certificate, authorities.current.certificate)
