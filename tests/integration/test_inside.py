@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import ssl
 import time
 from collections.abc import Iterator
@@ -234,6 +236,29 @@ def test_renewed_and_rotated_under_load_without_an_isr_shrink(cluster: LocalClus
     refused(metadata_of(cluster, stolen, 1))
     refused(fetch_of(cluster, stolen, 1))
     asyncio.run(metadata_of(cluster, files_of(cluster, 1), 1))
+
+
+def test_authority_is_rotated_while_a_broker_is_away_and_it_returns(cluster: LocalCluster) -> None:
+    """It is fenced meanwhile, and comes back with certificates of an authority that is gone."""
+    old = authority(cluster)
+    frozen = cluster.pids["2"]
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        cluster.wait_isr(TOPIC, 2, 60)
+        patch = {"metadata": {"annotations": {ROTATE_INSIDE: "2"}}}
+        asked(cluster, "PATCH", CLUSTER, patch)
+
+        def over() -> bool:
+            present = authority(cluster)
+            return present != old and present.count(b"BEGIN") == 1
+
+        wait_for("another authority, and no other beside it", over, 120, 0.5)
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+    cluster.wait_isr(TOPIC, 3, 60)
+    assert cluster.pids["2"] == frozen
+    wait_for("one certificate", lambda: len(inside(cluster)["certificates"][2]) == 1, 60, 0.5)
+    assert plaintext(cluster) == 0
 
 
 def test_older_secret_of_a_broker_is_refused_as_soon_as_another_is_in_use(
