@@ -15,9 +15,12 @@ import ssl
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+from plimsoll_core.security.inside import Peer
+from plimsoll_net.inside_identity import peer_of
 from plimsoll_net.tls_connection import NotTls, TlsConnection
-from plimsoll_net.tls_transport import ServedProtocol
+from plimsoll_net.tls_policy import asking_context
 
 logger = logging.getLogger("plimsoll.tls")
 
@@ -34,6 +37,7 @@ NOT_TLS = "not-tls"
 FAILED = "handshake-failed"
 TOO_SLOW = "handshake-timeout"
 TOO_MANY = "too-many-handshakes"
+_NOTHING_TO_SHOW = asking_context(lambda _: None)
 REASONS = (NOT_TLS, FAILED, TOO_SLOW, TOO_MANY)
 """Why a connection ends before it has a session."""
 
@@ -43,13 +47,16 @@ class Accepting:
     """`session`: makes one for a connection; `context`: what it is accepted with, as of now;
     `ended`: counts connections that end before they have a session, by reason.  `admits`: whether
     an address may have one more connection, else it is closed there; `left`: one is over, by its
-    address."""
+    address.  `refuses`: why the peer of a handshake that is over is not let in, empty: it is;
+    None: peers are not asked.  `plain`: whether whoever speaks no TLS is served without."""
 
-    session: Callable[[], ServedProtocol]
-    context: Callable[[], ssl.SSLContext]
+    session: Callable[[], Any]
+    context: Callable[[], ssl.SSLContext | None]
     ended: Counter[str]
     admits: Callable[[asyncio.Transport], bool] | None = None
     left: Callable[[str], None] | None = None
+    refuses: Callable[[Peer | None, str], str] | None = None
+    plain: Callable[[], bool] = lambda: False
 
 
 class HandshakeQueue:
@@ -127,17 +134,35 @@ class HandshakeQueue:
         self._schedule()
 
     def _step(self, connection: TlsConnection) -> None:
+        context = self._accepting.context()
         try:
-            over = connection.shake_hands(self._accepting.context(), HANDSHAKE_RECORD)
-        except NotTls:
-            self._drop(connection, NOT_TLS)
+            over = connection.shake_hands(context or _NOTHING_TO_SHOW, HANDSHAKE_RECORD)
+        except NotTls as other:
+            self._without_tls(connection, other.data)
         except (ssl.SSLError, ValueError) as error:
             logger.debug("the handshake of %s failed: %s", connection.peer, error)
             self._drop(connection, FAILED)
         else:
-            if over:
+            if over and self._lets_in(connection):
                 self._forget(connection)
                 connection.serve(self._accepting.session())
+
+    def _lets_in(self, connection: TlsConnection) -> bool:
+        refuses = self._accepting.refuses
+        if refuses is None:
+            return True
+        assert connection.tls is not None, "after the handshake"
+        connection.inside_peer = peer_of(connection.tls)
+        if reason := refuses(connection.inside_peer, connection.peer):
+            self._drop(connection, reason)
+        return not reason
+
+    def _without_tls(self, connection: TlsConnection, data: bytes) -> None:
+        if not self._accepting.plain():
+            self._drop(connection, NOT_TLS)
+            return
+        self._forget(connection)
+        connection.pass_on(self._accepting.session(), data)
 
     def _drop(self, connection: TlsConnection, reason: str | None) -> None:
         if reason is not None:

@@ -20,6 +20,7 @@ import uvloop
 
 from plimsoll_operator.control_failures import surface
 from plimsoll_operator.controller.controller_server import ControllerServer
+from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.history.archive import Archive
 from plimsoll_operator.history.kube_store import KubeStore
 from plimsoll_operator.history.segments import Budget
@@ -91,7 +92,7 @@ def main() -> None:
         watch_kube=Kube(pools.watch),
         metadata_log=partial(_log, access, metrics),
         objects=Objects(),
-        server=ControllerServer("0.0.0.0", options.controller_port),
+        server=ControllerServer("0.0.0.0", options.controller_port, InsideServer()),
         metrics=metrics,
         pod_look=pod_look(Kube(pools.kube)),
         now_ms=wall_ms,

@@ -40,6 +40,9 @@ class Shows:
     def blocked(self) -> list[Any]:
         return self.waits
 
+    def peers_refused(self) -> dict[str, int]:
+        return {}
+
     def reconciling(self) -> list[Any]:
         return self.passes
 

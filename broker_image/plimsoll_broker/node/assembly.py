@@ -88,6 +88,7 @@ def assemble(
     )
     data = assemble_data_path(broker, settings, store, client, lease)
     manager = data.manager
+    manager.peers = client.inside
     watch = ImageWatch(stream.image)
     port = Port.EVERYBODY if config.replication is None else Port.CLIENTS
     limits, budgets = client_limits(
@@ -101,7 +102,8 @@ def assemble(
     handlers = routes(broker, manager, client, watch, coordinators, port)
     handlers |= login_handlers(authority)
     clients = Dispatch(guarded(handlers, authority, Aside()))
-    followers = Dispatch(replication_routes(manager))
+    replication = Server(Dispatch(replication_routes(manager)), REPLICATION_LIMITS)
+    replication.inside = client.inside
     return Serving(
         config=config,
         stream=stream,
@@ -113,7 +115,7 @@ def assemble(
         reports=RecoveryReports(manager, client, broker),
         copies=CopyReports(manager, client, broker),
         clients=ClientListeners(config, clients, limits, ClientMemory(budgets), quotas),
-        replication=Server(followers, REPLICATION_LIMITS),
+        replication=replication,
         register=register,
     )
 

@@ -14,10 +14,15 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from plimsoll_broker.coordinator.roles import Coordinators
+from plimsoll_broker.inside import InsidePeers
 from plimsoll_broker.node.group_metrics import group_metrics
 from plimsoll_broker.node.metric_rows import PREFIX, TABLE
 from plimsoll_broker.node.partition_measures import PartitionMeasures, measured
-from plimsoll_broker.node.security_metrics import quota_metrics, security_metrics
+from plimsoll_broker.node.security_metrics import (
+    inside_metrics,
+    quota_metrics,
+    security_metrics,
+)
 from plimsoll_broker.replication.cleaning_stats import CleaningStats
 from plimsoll_broker.replication.full_disks import out_for_room
 from plimsoll_broker.replication.replica_manager import ReplicaManager
@@ -94,6 +99,10 @@ class MeasuredNode(Protocol):
         """By name; none until the logs are loaded."""
 
     @property
+    def inside(self) -> InsidePeers:
+        """Whom it talks to inside, and how."""
+
+    @property
     def holds(self) -> LoopHolds | None:
         """How long the event loop was held, where that is watched."""
 
@@ -142,6 +151,7 @@ class BrokerCollector(Collector):
             yield from _movement(manager, measures)
             yield from _state_changes(manager.changes)
             yield from _topics(manager, measures)
+        yield from inside_metrics(PREFIX, node.inside)
         if node.authority is not None:
             yield from security_metrics(PREFIX, node.authority)
         if node.quotas is not None:

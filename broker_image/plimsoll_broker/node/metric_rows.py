@@ -179,6 +179,11 @@ SECURITY_ROWS = (
     _row("authorizations_denied", "counter", "Requests, by resource, that no rule allowed"),
     _row("authorizations_would_deny", "counter", "What Enforce would refuse, and Audit did"),
     _row("audit_events_dropped", "counter", "Events that the audit log has no line of"),
+    _row("inside_plaintext_connections", "gauge",
+         "Connections to brokers and controllers, of both directions, that are not encrypted"),
+    _row("inside_peers_refused", "counter",
+         "Brokers and controllers that were not believed, or could not be reached with TLS",
+         ("reason",), "1 per reason, at most 6"),
 )  # fmt: skip
 
 QUOTA_ROWS = (

@@ -6,10 +6,20 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
+from plimsoll_broker.inside import InsidePeers
 from plimsoll_broker.node.metric_rows import TABLE
 from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_core.quotas.state import OF_CLIENTS
+from plimsoll_core.security.inside import REASONS
+from plimsoll_net.dialling import HANDSHAKE_FAILED
+
+
+def inside_metrics(prefix: str, peers: InsidePeers) -> Iterator[Metric]:
+    yield TABLE.gauge(prefix + "inside_plaintext_connections", peers.figures.plaintext)
+    counts = peers.refusals.counts
+    refused = {(reason,): float(counts[reason]) for reason in (*REASONS, HANDSHAKE_FAILED)}
+    yield TABLE.counters(prefix + "inside_peers_refused", refused)
 
 
 def security_metrics(prefix: str, authority: Authority) -> Iterator[Metric]:

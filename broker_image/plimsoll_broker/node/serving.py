@@ -101,6 +101,9 @@ class Serving:
         self.authority.update(self.authority.image, self.stream.image)
         self.quotas.update(self.stream.image, self.stream.image)
         if (own := self.config.replication) is not None:
+            if (peers := self.replication.inside) is not None:
+                peers.let_in_plaintext = lambda: self.replication.plaintext
+                peers.changed = self.replication.review
             await self.replication.start(own.host, own.port)
         await self.clients.settle(self.stream.image)
         self.stream.subscribe(self.clients.update)

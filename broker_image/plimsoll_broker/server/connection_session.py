@@ -32,6 +32,8 @@ from plimsoll_broker.server.session_owner import SessionOwner
 from plimsoll_broker.server.throttle_times import told
 from plimsoll_broker.server.unsent_replies import ReplySender
 from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.security.inside import Peer
+from plimsoll_net.tls_connection import INSIDE_PEER
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.framing import FrameTooLarge
 from plimsoll_wire.headers import RequestHeader, parse_request_header
@@ -74,6 +76,7 @@ class Session(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=self._limits.output_bytes_max, low=0)
         self._sender.connected(transport)
         self._connection.opened(transport, self.close)
+        self._connection.inside_peer = transport.get_extra_info(INSIDE_PEER)
         self._admitted = self._owner.admits(transport)
         if not self._admitted:
             self._transport = None
@@ -127,6 +130,10 @@ class Session(asyncio.BufferedProtocol):
     @property
     def is_broker(self) -> bool:
         return self._connection.is_broker
+
+    @property
+    def inside_peer(self) -> Peer | None:
+        return self._connection.inside_peer
 
     def moved_to(self, listener: Listener) -> None:
         """Its listener goes by another name or has other limits from now on."""

@@ -17,6 +17,7 @@ from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.security.acl import ANONYMOUS
+from plimsoll_core.security.inside import Peer
 from plimsoll_core.security.sasl import LoginStage, SaslSession
 from plimsoll_core.security.scram import MECHANISMS, SPEC_NAMES
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey, Versions
@@ -59,7 +60,8 @@ class ConnectionState:
     `account`: what it holds of the memory for replies.  `is_broker`: a registered broker's.
     `line`: the last produce that those sent later wait for.  `listener`: the one that accepted it.
     `sasl`: its login, None: none is asked for.  `principal`, `host` and
-    `client`: who is at its other end; `local`: the address of this one.
+    `client`: who is at its other end; `local`: the address of this one.  `inside_peer`: whom its
+    certificate names, None: it showed none.
     `rights`: what is remembered of decisions about it.  `forget`: called when it is lost.
     `ending`: why it is closed once its last reply is sent; empty: it is not.  `limits`: the quotas
     that hold for it, and what they were found in.
@@ -74,6 +76,7 @@ class ConnectionState:
         "fetch_session",
         "forget",
         "host",
+        "inside_peer",
         "is_broker",
         "limits",
         "line",
@@ -100,6 +103,7 @@ class ConnectionState:
         self.principal = ANONYMOUS
         self.host = self.client = ""
         self.local: tuple[str, int] = ("", 0)
+        self.inside_peer: Peer | None = None
         self.rights: object | None = None
         self.limits: Any = None
         self.ending = ""
@@ -121,6 +125,11 @@ class ConnectionState:
         peer = transport.get_extra_info("peername") or ("", 0)
         self.host, self.client, self.cut_off = peer[0], f"{peer[0]}:{peer[1]}", cut_off
         self.local = (transport.get_extra_info("sockname") or ("", 0))[:2]
+
+    def speaks_for(self, replica_id: int | None) -> bool:
+        """Whether it may call itself this broker, as far as its certificate says."""
+        peer = self.inside_peer
+        return peer is None or peer.broker_id == replica_id
 
     def check(self, api_key: int) -> None:
         """Whether a request of it is answered now; raises CloseConnection."""

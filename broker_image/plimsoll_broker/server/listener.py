@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from plimsoll_broker.inside import InsidePeers
 from plimsoll_broker.server.address_admission import AddressAdmission
 from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.client_quotas import Quotas
@@ -23,6 +24,7 @@ from plimsoll_broker.server.session_owner import SessionOwner
 from plimsoll_broker.server.turn_budget import TurnBudget
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.security.inside import PLAINTEXT
 from plimsoll_net.handshakes import Accepting, HandshakeQueue
 from plimsoll_net.shown_certificate import ShownCertificate
 
@@ -53,6 +55,8 @@ class Server:
         self.stats = ServerStats()
         self.listener = listener
         self.certificate = certificate
+        # Of the followers' listener: whom it lets in; None: nobody is asked for a certificate.
+        self.inside: InsidePeers | None = None
         self.port = 0
         self.limits = limits or ListenerLimits()
         self.memory = memory
@@ -97,7 +101,7 @@ class Server:
         loop = asyncio.get_running_loop()
         self._failure = loop.create_future()
         factory: Callable[[], asyncio.BaseProtocol] = self._session
-        if self.certificate is not None:
+        if self.certificate is not None or self._asks_peers:
             self.handshakes = HandshakeQueue(self._accepting())
             factory = self.handshakes.connection
         self._server = await loop.create_server(
@@ -107,8 +111,20 @@ class Server:
         self._schedule_sweep()
         return self.port
 
+    @property
+    def _asks_peers(self) -> bool:
+        return self.inside is not None and self.inside.may_change
+
     def _accepting(self) -> Accepting:
-        admission = self._admission
+        admission, peers = self._admission, self.inside
+        if peers is not None:
+            return Accepting(
+                session=self._session,
+                context=lambda: None if peers.identity is None else peers.identity.server,
+                ended=self.stats.closed_for,
+                refuses=peers.refuses,
+                plain=lambda: peers.lets_plaintext_in,
+            )
         return Accepting(
             session=self._session,
             context=self._context,
@@ -122,6 +138,22 @@ class Server:
         assert self.certificate is not None, "a listener with TLS has one"
         assert self.certificate.context is not None, "it was opened with a certificate"
         return self.certificate.context
+
+    @property
+    def plaintext(self) -> int:
+        """Connections whose peer showed no certificate."""
+        return sum(session.inside_peer is None for session in self._open)
+
+    def review(self) -> None:
+        """Close whom `inside` would not let in any more."""
+        assert self.inside is not None, "the followers' listener"
+        for session in list(self._open):
+            if session.inside_peer is not None:
+                reason = self.inside.refuses(session.inside_peer)
+            else:
+                reason = "" if self.inside.lets_plaintext_in else PLAINTEXT
+            if reason:
+                session.close(reason)
 
     async def failure(self) -> None:
         """Returns never, or raises the bug that a request met on the commit path: the process ends

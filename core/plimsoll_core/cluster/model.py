@@ -28,6 +28,7 @@ from plimsoll_core.ids import (
     TopicId,
 )
 from plimsoll_core.quotas.state import NO_QUOTAS, ClientQuotas
+from plimsoll_core.security.inside import NOTHING_INSIDE, Inside
 from plimsoll_core.security.state import NOTHING, Security
 
 MOVEMENT_BYTES_PER_SECOND = 50 * 2**20
@@ -342,7 +343,8 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     deleted, by the uids of their claims, and whose they were.  `metadata_version`: what the log
     may hold (`record_versions`).  `listeners`: where clients connect; none: to the one that the
     brokers' own configuration names.  `security`: credentials, users, rules.  `quotas`: what
-    clients may use.
+    clients may use.  `inside`: whether brokers and controllers talk with TLS, and their
+    certificates.
     """
 
     cluster_id: UUID
@@ -372,6 +374,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     security: Security = NOTHING
     quotas: ClientQuotas = NO_QUOTAS
     listeners: tuple[Listener, ...] = ()
+    inside: Inside = NOTHING_INSIDE
 
     def topic_of(self, holder: TopicObject) -> Topic | None:
         """The topic that this very object (by uid) declares."""

@@ -21,7 +21,7 @@ from plimsoll_core.cluster import model as m
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.quotas import state as quotas
-from plimsoll_core.security import acl, scram
+from plimsoll_core.security import acl, inside, scram
 from plimsoll_core.security import state as security
 
 OLDEST = 1
@@ -86,6 +86,8 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     r.QuotasSet: {3: "cause row"},
     r.QuotasRemoved: {3: "cause entity"},
     r.ListenersConfigured: {3: "cause listeners"},
+    r.InsideModeSet: {3: "cause mode"},
+    r.CertificatesAllowed: {3: "cause broker_id sha256"},
     r.RestartGranted: {1: "cause broker_id broker_epoch pod_uid revision"},
     r.RestartEnded: {1: "cause broker_id proven"},
     r.SnapshotTaken: {1: "cause end_offset name"},
@@ -106,6 +108,8 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     },
     quotas.QuotaRow: {3: "entity values owner"},
     Listener: {3: "name port tls_version_min authentication connections_max"},
+    inside.BrokerCertificates: {3: "broker_id sha256"},
+    inside.Inside: {3: "mode certificates"},
     m.TopicObject: {1: "namespace name uid"},
     m.PendingDeletion: {1: "since_ms until_ms"},
     m.ReassignmentObject: {1: "namespace name uid"},

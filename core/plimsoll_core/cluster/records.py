@@ -19,6 +19,8 @@ from msgspec import UNSET, UnsetType
 from plimsoll_core.cluster.access_records import AclsAdded as AclsAdded
 from plimsoll_core.cluster.access_records import AclsRemoved as AclsRemoved
 from plimsoll_core.cluster.access_records import AuthorizationConfigured as AuthorizationConfigured
+from plimsoll_core.cluster.access_records import CertificatesAllowed as CertificatesAllowed
+from plimsoll_core.cluster.access_records import InsideModeSet as InsideModeSet
 from plimsoll_core.cluster.access_records import QuotasRemoved as QuotasRemoved
 from plimsoll_core.cluster.access_records import QuotasSet as QuotasSet
 from plimsoll_core.cluster.access_records import ScramCredentialRemoved as ScramCredentialRemoved
@@ -360,6 +362,8 @@ Record = (
     | QuotasSet
     | QuotasRemoved
     | ListenersConfigured
+    | InsideModeSet
+    | CertificatesAllowed
     | RestartGranted
     | RestartEnded
     | SnapshotTaken

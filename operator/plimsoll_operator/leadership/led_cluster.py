@@ -19,6 +19,7 @@ from plimsoll_core.cluster.records import (
     Record,
     TopicRemoved,
 )
+from plimsoll_net.inside_identity import InsideIdentity
 from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logcluster import LogCluster
@@ -107,6 +108,7 @@ class LedCluster:
             add_later=self._queue.add_later,
             mark=partial(self._mark, urgent=True),
             tell=self._tell,
+            show_inside=partial(_show_inside, parts, cluster_id),
             now_ms=parts.now_ms,
             monotonic_ms=parts.monotonic_ms,
             seen_uids={},
@@ -300,3 +302,8 @@ def _history_of(parts: Parts, key: Key, cluster_id: UUID) -> HistoryKeeper | Non
     if parts.history is None:
         return None
     return HistoryKeeper(parts.history(key, cluster_id), cluster_id, parts.now_ms)
+
+
+def _show_inside(parts: Parts, cluster_id: UUID, identity: InsideIdentity) -> None:
+    if parts.server.inside is not None:
+        parts.server.inside.show(cluster_id, identity)

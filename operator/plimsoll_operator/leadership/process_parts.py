@@ -114,6 +114,10 @@ class Parts:
         """Bugs of ours that were met, by where."""
         return self.server.failures.counts
 
+    def peers_refused(self) -> Mapping[str, int]:
+        """Connections to the controllers' port that were not let in, by reason."""
+        return {} if self.server.inside is None else self.server.inside.refusals.counts
+
     def blocked(self) -> list[tuple[Key, list[BlockedAction]]]:
         """What waits in the clusters that are led here."""
         return [

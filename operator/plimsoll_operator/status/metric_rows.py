@@ -178,6 +178,9 @@ PROCESS = (
     MetricRow("plimsoll_operator_handler_failures", "counter",
               "Bugs of the operator that were met, by the request (or Leading: a cluster's own"
               " tasks)", ("request",), "8"),
+    MetricRow("plimsoll_controller_peers_refused", "counter",
+              "Connections to the controllers' port that were refused or ended in their handshake",
+              ("reason",), "9"),
     MetricRow("plimsoll_operator_api_requests", "counter",
               "Requests to the API server, by the class of its answer (none: none came)",
               ("method", "answer"), "25"),

@@ -21,6 +21,8 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.security import inside
+from plimsoll_net import handshakes
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.conditions import milliseconds
 from plimsoll_operator.controller.controller_term import Controller
@@ -36,6 +38,9 @@ from plimsoll_operator.status.object_gauges import object_gauges
 from plimsoll_operator.status.partition_counts import CountedImage
 from plimsoll_process.loop_holds import LoopHolds
 from plimsoll_process.loop_watch import loop_metrics
+
+PEER_REASONS = (*inside.REASONS, *handshakes.REASONS)
+"""Why a broker, or whoever calls itself one, is not let in."""
 
 Controllers = list[tuple[Key, Controller]]
 
@@ -70,6 +75,7 @@ class Shown(Protocol):
     def histories(self) -> Iterable[tuple[Key, ShownHistory]]: ...
 
     def certificates(self) -> Iterable[tuple[Key, Iterable[ListenerCertificate]]]: ...
+    def peers_refused(self) -> Mapping[str, int]: ...
 
 
 class Metrics:
@@ -156,6 +162,7 @@ class _Led(Collector):
         yield from gauges.families()
         yield from object_gauges(shown.objects)
         yield _failures(shown.failures())
+        yield _refused(shown.peers_refused())
         yield from _blocked(shown.blocked())
         yield from _reconciling(shown.reconciling())
         yield from _histories(shown.histories())
@@ -174,6 +181,12 @@ FAILING = (
     "RegisterBroker",
 )
 """Told from the start: an increase from nothing is no increase."""
+
+
+def _refused(counts: Mapping[str, int]) -> Metric:
+    """Every reason is told from the start."""
+    values = {(reason,): float(counts.get(reason, 0)) for reason in PEER_REASONS}
+    return TABLE.counters("plimsoll_controller_peers_refused", values)
 
 
 def _failures(counts: Mapping[str, int]) -> Metric:

@@ -153,7 +153,7 @@ async def _authorities(term: Term, context: Context) -> rotation.Authorities:
     # Clients trust it before it is kept, and it is kept before it signs.
     await apply_child(term, manifests.authority_config_map(context, now.trusted))
     if now != known:
-        await _write(term, secret, manifests.authority_secret(context, now))
+        await write_secret(term, secret, manifests.authority_secret(context, now, name))
         logger.info("Secret %s/%s: the authority of listeners was changed", namespace, name)
         certificate_times(term).saw(None, "", "authority", now.current.certificate)
     return now
@@ -189,9 +189,9 @@ async def _broker(
                 continue
             pair = given
         pairs[listener.name] = pair
-    wanted = manifests.broker_secret(context, broker_id, pairs)
+    wanted = manifests.broker_secret(context, broker_id, pairs, manifests.inside_of(secret))
     if secret is None or secret.get("data") != wanted["data"]:
-        await _write(term, secret, wanted)
+        await write_secret(term, secret, wanted)
         logger.info("Secret %s: certificates were written", name)
     for listener in listeners:
         if listener.name in pairs:
@@ -215,7 +215,7 @@ def _own(
     return issue(authorities.current, names, now_ms)
 
 
-async def _write(term: Term, secret: Object | None, wanted: Object) -> None:
+async def write_secret(term: Term, secret: Object | None, wanted: Object) -> None:
     """Create it, or replace what was read, by its resourceVersion."""
     try:
         if secret is None:

@@ -30,6 +30,7 @@ from plimsoll_operator.kube.seen_objects import INVALID_SPEC
 from plimsoll_operator.manifests.configmap import config_map
 from plimsoll_operator.reconcile.cluster import (
     authorization,
+    inside,
     listeners,
     members,
     pod_monitors,
@@ -77,6 +78,7 @@ async def reconcile(term: Term) -> None:
     await authorization.declare(term, cluster)
     await quotas.declare(term, cluster)
     try:
+        await inside.reconcile(term, cluster, context)
         await listeners.reconcile(term, cluster, context)
         for manifest in children(context, term.image.listeners):
             await apply_child(term, manifest)
