@@ -19,6 +19,8 @@ from msgspec import UNSET, UnsetType
 from plimsoll_core.cluster.access_records import AclsAdded as AclsAdded
 from plimsoll_core.cluster.access_records import AclsRemoved as AclsRemoved
 from plimsoll_core.cluster.access_records import AuthorizationConfigured as AuthorizationConfigured
+from plimsoll_core.cluster.access_records import QuotasRemoved as QuotasRemoved
+from plimsoll_core.cluster.access_records import QuotasSet as QuotasSet
 from plimsoll_core.cluster.access_records import ScramCredentialRemoved as ScramCredentialRemoved
 from plimsoll_core.cluster.access_records import ScramCredentialSet as ScramCredentialSet
 from plimsoll_core.cluster.access_records import UserDeclared as UserDeclared
@@ -355,6 +357,8 @@ Record = (
     | AclsRemoved
     | UserDeclared
     | UserRemoved
+    | QuotasSet
+    | QuotasRemoved
     | ListenersConfigured
     | RestartGranted
     | RestartEnded

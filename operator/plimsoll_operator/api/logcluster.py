@@ -27,6 +27,7 @@ from plimsoll_operator.api.meta import (
     Short,
     UncleanRecovery,
 )
+from plimsoll_operator.api.quotas import DefaultQuotas
 
 BROKER_COUNT_DEFAULT = 3
 MOVEMENT_DEFAULT = "50Mi"
@@ -287,6 +288,7 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
     racks: Racks | None = None
     listeners: Listeners | None = None
     authorization: DeclaredAuthorization | None = None
+    quotas: DefaultQuotas | None = None
     topics: Topics | None = None
     config: Config | None = None
     movement: Movement | None = None
