@@ -164,7 +164,7 @@ class Dialler:
         transport, _ = await loop.create_connection(lambda: connection, *address)
         try:
             call.has_input(connection)
-            await call.over
+            await call.done
             assert connection.tls is not None, "after the handshake"
             peer = peer_of(connection.tls)
             if reason := refuses(peer):
@@ -194,9 +194,9 @@ class Dialler:
 class _Call:
     """`tls_connection.Admission` of a connection that is made here: one, at once."""
 
-    def __init__(self, context: ssl.SSLContext, over: asyncio.Future[None]) -> None:
+    def __init__(self, context: ssl.SSLContext, done: asyncio.Future[None]) -> None:
         self._context = context
-        self.over = over
+        self.done = done
         # Called when the connection is lost.
         self.lost: Callable[[], None] = lambda: None
 
@@ -204,25 +204,28 @@ class _Call:
         return True
 
     def has_input(self, connection: TlsConnection) -> None:
-        if self.over.done():
+        if self.done.done():
             return
         try:
             if connection.shake_hands(self._context, 0):
-                self.over.set_result(None)
+                self.done.set_result(None)
         except (ssl.SSLError, ValueError) as error:
             wrong = error if isinstance(error, ssl.SSLError) else ssl.SSLError(str(error))
-            self.over.set_exception(wrong)
+            self.done.set_exception(wrong)
+
+    def over(self, connection: TlsConnection) -> None:
+        """Nothing is counted of a connection that is made here."""
 
     def forget(self) -> None:
         """Nobody waits for it any more."""
-        if not self.over.done():
-            self.over.cancel()
-        elif not self.over.cancelled():
-            self.over.exception()
+        if not self.done.done():
+            self.done.cancel()
+        elif not self.done.cancelled():
+            self.done.exception()
 
     def left(self, connection: TlsConnection) -> None:
-        if not self.over.done():
-            self.over.set_exception(ConnectionResetError("closed during the handshake"))
+        if not self.done.done():
+            self.done.set_exception(ConnectionResetError("closed during the handshake"))
 
 
 class _CalledSession(asyncio.BufferedProtocol):

@@ -47,13 +47,17 @@ class Accepting:
     """`session`: makes one for a connection; `context`: what it is accepted with, as of now;
     `ended`: counts connections that end before they have a session, by reason.  `refuses`: why the
     peer of a handshake that is over is not let in, empty: it is; None: peers are not asked.
-    `plain`: whether whoever speaks no TLS is served without."""
+    `plain`: whether whoever speaks no TLS is served without.  `admits`: whether
+    an address may have one more connection, else it is closed there; `left`: one is over, by its
+    address."""
 
     session: Callable[[], Any]
     context: Callable[[], ssl.SSLContext | None]
     ended: Counter[str]
     refuses: Callable[[Peer | None, str], str] | None = None
     plain: Callable[[], bool] = lambda: False
+    admits: Callable[[asyncio.Transport], bool] | None = None
+    left: Callable[[str], None] | None = None
 
 
 class HandshakeQueue:
@@ -65,6 +69,8 @@ class HandshakeQueue:
         # Connections without a session: the address that each counts for, and its end.
         self._half_open: dict[TlsConnection, tuple[str, asyncio.TimerHandle]] = {}
         self._addresses: Counter[str] = Counter()
+        # Connections that were admitted and are not over: their addresses.
+        self._admitted: dict[TlsConnection, str] = {}
         # Those with bytes that were not looked at, the longest ago first.
         self._due: dict[TlsConnection, None] = {}
         self._scheduled = False
@@ -83,6 +89,12 @@ class HandshakeQueue:
     # --- what a connection says -------------------------------------------------------------------
 
     def arrived(self, connection: TlsConnection) -> bool:
+        admits = self._accepting.admits
+        if admits is not None:
+            assert connection.plain is not None, "it has just come"
+            if not admits(connection.plain):
+                return True  # it is closed when its time has come
+            self._admitted[connection] = connection.peer
         network = network_of(connection.peer)
         full = len(self._half_open) >= HALF_OPEN_MAX
         if full or self._addresses[network] >= HALF_OPEN_PER_ADDRESS_MAX:
@@ -102,6 +114,11 @@ class HandshakeQueue:
         """A peer that closes has failed, unless it was closed here."""
         if connection in self._half_open:
             self._drop(connection, FAILED)
+
+    def over(self, connection: TlsConnection) -> None:
+        host = self._admitted.pop(connection, None)
+        if host is not None and self._accepting.left is not None:
+            self._accepting.left(host)
 
     # --- steps ------------------------------------------------------------------------------------
 

@@ -37,6 +37,9 @@ class Admission(Protocol):
     def left(self, connection: TlsConnection) -> None:
         """It is lost before its handshake was over."""
 
+    def over(self, connection: TlsConnection) -> None:
+        """It is lost, whenever that was."""
+
 
 class TlsConnection(asyncio.BufferedProtocol):
     """The protocol of a plain transport.  `engine`: makes OpenSSL's half of one connection."""
@@ -78,6 +81,7 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.plain = None
+        self._admission.over(self)
         session, self.session = self.session, None
         if session is None:
             self._admission.left(self)

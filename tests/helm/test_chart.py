@@ -272,3 +272,19 @@ def test_network_policy_names_both_directions():
     assert options.metrics_from == ({"podSelector": {"matchLabels": {"app": "prometheus"}}},)
     assert options.api_server_ports == labels.API_SERVER_PORTS
     assert options.namespace == "there"
+
+
+def test_another_log_level_changes_a_config_map_that_is_mounted_and_restarts_no_operator():
+    def told(level: str) -> tuple[str, Any]:
+        (level_map,) = [
+            one for one in of_kind("ConfigMap", f"log.level={level}")
+            if one["metadata"]["name"].endswith("-log")
+        ]  # fmt: skip
+        (deployment,) = of_kind("Deployment", f"log.level={level}")
+        volumes = deployment["spec"]["template"]["spec"]["volumes"]
+        assert {"name": level_map["metadata"]["name"]} in [v.get("configMap") for v in volumes]
+        return level_map["data"]["level"], deployment["spec"]["template"]
+
+    (info, before), (debug, after) = told("info"), told("debug")
+    assert (info, debug) == ("info", "debug")
+    assert before == after

@@ -14,6 +14,7 @@ def a_node(**differs: Any) -> Any:
     idle = {
         "manager": None,
         "authority": None,
+        "quotas": None,
         "coordinators": None,
         "ready": True,
         "listeners": {},

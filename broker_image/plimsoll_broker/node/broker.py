@@ -33,6 +33,7 @@ from plimsoll_broker.node.metrics_server import MetricsServer
 from plimsoll_broker.node.serving import Serving
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.security.authority import Authority
+from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.storage.cleaner.work import CleaningWork
 from plimsoll_broker.storage.disk import Disk, StorageError
@@ -140,6 +141,11 @@ class BrokerNode:
     def authority(self) -> Authority | None:
         """Decides what clients may do; None until the logs are loaded."""
         return self._serving.authority if self._serving is not None else None
+
+    @property
+    def quotas(self) -> Quotas | None:
+        """What clients may use; None until the logs are loaded."""
+        return self._serving.quotas if self._serving is not None else None
 
     @property
     def listeners(self) -> Mapping[str, Server]:

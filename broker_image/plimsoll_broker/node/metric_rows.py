@@ -186,6 +186,15 @@ SECURITY_ROWS = (
          ("reason",), "1 per reason, at most 6"),
 )  # fmt: skip
 
+QUOTA_ROWS = (
+    _row("throttle_seconds", "histogram",
+         "For how long a client is not read because it used too much, by quota; each time",
+         ("quota",), "4, each 14 buckets"),
+    _row("quota_accounts", "gauge",
+         "Users, client ids and pairs of both whose use is counted, of all quotas together"),
+    _row("connected_addresses", "gauge", "Addresses (of IPv6: /64) with open connections"),
+)  # fmt: skip
+
 LAG_ROWS = (
     MetricRow("plimsoll_group_lag_records", "gauge",
               "Offsets between what a group has committed for a topic and where its logs end", _LAG,
@@ -204,6 +213,6 @@ LAG_ROWS = (
 
 ROWS = (
     *SERVING_ROWS, *TRAFFIC_ROWS, *PARTITION_ROWS, *STATE_CHANGE_ROWS, *TOPIC_ROWS, *CLEANER_ROWS,
-    *GROUP_ROWS, *LAG_ROWS, *SECURITY_ROWS, *loop_rows(PREFIX), *PROCESS_ROWS,
+    *GROUP_ROWS, *LAG_ROWS, *SECURITY_ROWS, *QUOTA_ROWS, *loop_rows(PREFIX), *PROCESS_ROWS,
 )  # fmt: skip
 TABLE = MetricTable(*ROWS)

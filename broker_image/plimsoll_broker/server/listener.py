@@ -12,7 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from plimsoll_broker.inside import InsidePeers
+from plimsoll_broker.server.address_admission import AddressAdmission
 from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits, RequestOrder
 from plimsoll_broker.server.connection_session import Session
 from plimsoll_broker.server.dispatch import Dispatch
@@ -44,9 +46,11 @@ class Server:
         memory: ClientMemory | None = None,
         listener: Listener = listener_peers.IMPLICIT,
         certificate: ShownCertificate | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         """`memory`: the budget of this listener's clients; None: they are not bounded together.
-        `listener`: what its connections carry; `certificate`: what it shows, with TLS."""
+        `listener`: what its connections carry; `certificate`: what it shows, with TLS.
+        `quotas`: of all clients of the broker; None: nobody is limited."""
         assert listener.tls == (certificate is not None), "TLS is with a certificate"
         self.stats = ServerStats()
         self.listener = listener
@@ -61,6 +65,9 @@ class Server:
         self._server: asyncio.Server | None = None
         # Connections that have no session yet, with TLS.
         self.handshakes: HandshakeQueue | None = None
+        self._admission = (
+            None if quotas is None else AddressAdmission(quotas.addresses, self.stats.closed_for)
+        )
         self._unswept: list[Session] = []
         self._portion = _SWEPT_MIN
         self._sweeper: asyncio.TimerHandle | None = None
@@ -72,6 +79,8 @@ class Server:
             memory=memory,
             stats=self.stats,
             turns=TurnBudget(),
+            quotas=quotas,
+            admission=self._admission if certificate is None else None,
             opened=self._opened,
             heard=self._open.requested,
             closed=self._open.closed,
@@ -81,6 +90,11 @@ class Server:
     @property
     def connections(self) -> int:
         return len(self._open)
+
+    @property
+    def limits_addresses(self) -> bool:
+        """Whether connections of an address may be refused."""
+        return self._admission is not None
 
     async def start(self, host: str, port: int) -> int:
         """Listen; port 0 lets the kernel choose.  Returns the port."""
@@ -110,7 +124,14 @@ class Server:
                 refuses=peers.refuses,
                 plain=lambda: peers.lets_plaintext_in,
             )
-        return Accepting(session=self._session, context=self._context, ended=self.stats.closed_for)
+        admission = self._admission
+        return Accepting(
+            session=self._session,
+            context=self._context,
+            ended=self.stats.closed_for,
+            admits=None if admission is None else admission.arrived,
+            left=None if admission is None else admission.left,
+        )
 
     def _context(self) -> Any:
         """As of now: whoever connected before keeps the one that it began with."""
@@ -149,6 +170,8 @@ class Server:
             self._sweeper.cancel()
         if self.handshakes is not None:
             self.handshakes.close()
+        if self._admission is not None:
+            self._admission.close()
         for session in list(self._open):
             session.close("shutdown")
         await self._server.wait_closed()

@@ -1,9 +1,10 @@
-"""The records about users, credentials, rights and certificates inside: a part of `records`."""
+"""The records about users, rights, quotas and certificates inside: a part of `records`."""
 
 from __future__ import annotations
 
 from plimsoll_core.cluster.record_base import Record
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.quotas.state import QuotaEntity, QuotaRow
 from plimsoll_core.security.acl import Acl
 from plimsoll_core.security.inside import InsideMode
 from plimsoll_core.security.scram import ScramCredential, ScramMechanism
@@ -65,3 +66,15 @@ class CertificatesAllowed(Record, frozen=True, kw_only=True):
 
     broker_id: BrokerId
     sha256: tuple[str, ...]
+
+
+class QuotasSet(Record, frozen=True, kw_only=True):
+    """What somebody may use, from now on: the whole row."""
+
+    row: QuotaRow
+
+
+class QuotasRemoved(Record, frozen=True, kw_only=True):
+    """No row says any more what somebody may use."""
+
+    entity: QuotaEntity

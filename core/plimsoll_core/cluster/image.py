@@ -16,6 +16,7 @@ from immutables import Map
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from plimsoll_core.cluster import quota_records as quotas
 from plimsoll_core.cluster import rebalance_records as rebalances
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster import restart_records as restarts
@@ -383,4 +384,5 @@ _APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.SnapshotTaken: _snapshot_taken,
     **rebalances.APPLIERS,
     **security.APPLIERS,
+    **quotas.APPLIERS,
 }

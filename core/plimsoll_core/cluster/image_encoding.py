@@ -32,6 +32,7 @@ from plimsoll_core.cluster.model import (
 from plimsoll_core.cluster.security_records import StoredSecurity, restored, stored
 from plimsoll_core.cluster.unknown_records import check_known
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
+from plimsoll_core.quotas.state import QuotaRow, quotas_of
 from plimsoll_core.security.inside import NOTHING_INSIDE, Inside
 from plimsoll_core.security.state import NOTHING
 
@@ -77,6 +78,7 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     security: StoredSecurity | UnsetType = UNSET
     listeners: tuple[Listener, ...] | UnsetType = UNSET
     inside: Inside | UnsetType = UNSET
+    quotas: tuple[QuotaRow, ...] | UnsetType = UNSET
 
 
 def encode_image(image: ClusterImage) -> bytes:
@@ -112,6 +114,7 @@ def encode_image(image: ClusterImage) -> bytes:
         security=UNSET if image.security == NOTHING else stored(image.security),
         listeners=image.listeners or UNSET,
         inside=UNSET if image.inside == NOTHING_INSIDE else image.inside,
+        quotas=_quota_rows(image) or UNSET,
     )
     return msgspec.json.encode(snapshot, enc_hook=_plain, order="deterministic")
 
@@ -154,7 +157,13 @@ def decode_image(data: bytes) -> ClusterImage:
         security=NOTHING if snapshot.security is UNSET else restored(snapshot.security),
         listeners=() if snapshot.listeners is UNSET else snapshot.listeners,
         inside=NOTHING_INSIDE if snapshot.inside is UNSET else snapshot.inside,
+        quotas=quotas_of(snapshot.quotas or ()),
     )
+
+
+def _quota_rows(image: ClusterImage) -> tuple[QuotaRow, ...]:
+    """In one order."""
+    return tuple(sorted(image.quotas.rows.values(), key=lambda row: row.entity.order))
 
 
 def _rest(row: _Rest) -> RebalanceRest:

@@ -27,6 +27,7 @@ from plimsoll_core.ids import (
     PartitionEpoch,
     TopicId,
 )
+from plimsoll_core.quotas.state import NO_QUOTAS, ClientQuotas
 from plimsoll_core.security.inside import NOTHING_INSIDE, Inside
 from plimsoll_core.security.state import NOTHING, Security
 
@@ -341,8 +342,8 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     added to those that there were, until they have joined.  `released`: volumes that may be
     deleted, by the uids of their claims, and whose they were.  `metadata_version`: what the log
     may hold (`record_versions`).  `listeners`: where clients connect; none: to the one that the
-    brokers' own configuration names.  `security`: credentials, users, rules.  `inside`:
-    whether brokers and controllers talk with TLS, and their certificates.
+    brokers' own configuration names.  `security`: credentials, users, rules.  `quotas`: what
+    clients may use.  `inside`: whether brokers and controllers talk with TLS, and how.
     """
 
     cluster_id: UUID
@@ -370,6 +371,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     newcomers: tuple[BrokerId, ...] = ()
     released: Map[str, BrokerId] = Map()
     security: Security = NOTHING
+    quotas: ClientQuotas = NO_QUOTAS
     listeners: tuple[Listener, ...] = ()
     inside: Inside = NOTHING_INSIDE
 

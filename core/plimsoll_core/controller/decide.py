@@ -43,6 +43,7 @@ from plimsoll_core.controller.security.declared_users import (
     user_object_gone,
 )
 from plimsoll_core.controller.security.inside_modes import allow_certificates, set_inside_mode
+from plimsoll_core.controller.security.quota_changes import alter_quotas, declare_quotas
 from plimsoll_core.controller.security.reauthorization import refused_again
 from plimsoll_core.controller.security.scram_changes import alter_scram
 from plimsoll_core.controller.take_over import activate
@@ -94,6 +95,8 @@ _RULES: dict[type, Callable[[DecisionContext, Any], m.Answer | Refusal]] = {
     security.CreateAcls: create_acls,
     security.DeleteAcls: delete_acls,
     security.AlterScramCredentials: alter_scram,
+    security.AlterQuotas: alter_quotas,
+    security.DeclareQuotas: declare_quotas,
     security.DeclareAuthorization: declare_authorization,
     security.DeclareUser: declare_user,
     security.UserObjectGone: user_object_gone,

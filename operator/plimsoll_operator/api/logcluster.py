@@ -30,6 +30,7 @@ from plimsoll_operator.api.meta import (
     UncleanRecovery,
 )
 from plimsoll_operator.api.observed import Logging, PodMonitor
+from plimsoll_operator.api.quotas import DefaultQuotas
 
 BROKER_COUNT_DEFAULT = 3
 MOVEMENT_DEFAULT = "50Mi"
@@ -244,6 +245,7 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
     listeners: Listeners | None = None
     certificates: Certificates | None = None
     authorization: DeclaredAuthorization | None = None
+    quotas: DefaultQuotas | None = None
     topics: Topics | None = None
     config: Config | None = None
     movement: Movement | None = None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from plimsoll_broker.handlers.security import guards
-from plimsoll_broker.handlers.security.asking import Values
+from plimsoll_broker.handlers.security.asking import Values, plain
 from plimsoll_broker.handlers.security.guards import (
     NOT_AUTHORIZED,
     EachTopic,
@@ -86,6 +86,14 @@ def _each_refused(asked: str, told: str, **more: Any) -> Callable[[Any], Values]
     return refused
 
 
+def _no_quotas(request: Any) -> Values:
+    entries = [
+        {"error_code": _CLUSTER, "error_message": NOT_AUTHORIZED, "entity": plain(entry.entity)}
+        for entry in request.entries
+    ]
+    return {"entries": entries}
+
+
 def _no_credentials(request: Any) -> Values:
     users = dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions))
     results = [
@@ -130,6 +138,8 @@ GUARDS: Mapping[ApiKey, Guard] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: on_cluster(_Op.ALTER, _no_moves),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: on_cluster(_Op.DESCRIBE, _nothing_in("topics")),
     ApiKey.OFFSET_DELETE: IN_HANDLER,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: on_cluster(_Op.DESCRIBE_CONFIGS, _nothing_in("entries")),
+    ApiKey.ALTER_CLIENT_QUOTAS: on_cluster(_Op.ALTER_CONFIGS, _no_quotas),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: on_cluster(_Op.DESCRIBE, _nothing_in("results")),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: on_cluster(_Op.ALTER, _no_credentials),
     ApiKey.DESCRIBE_CLUSTER: free,

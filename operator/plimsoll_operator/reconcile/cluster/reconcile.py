@@ -34,6 +34,7 @@ from plimsoll_operator.reconcile.cluster import (
     listeners,
     members,
     pod_monitors,
+    quotas,
     release_versions,
     volume_growth,
 )
@@ -75,6 +76,7 @@ async def reconcile(term: Term) -> None:
     rows = await members.settle(term, cluster)
     await _limit_movement(term, cluster)
     await authorization.declare(term, cluster)
+    await quotas.declare(term, cluster)
     try:
         await inside.reconcile(term, cluster, context)
         await listeners.reconcile(term, cluster, context)
