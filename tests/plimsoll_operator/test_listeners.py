@@ -161,7 +161,7 @@ async def test_end_of_a_certificate_that_cannot_be_replaced_stays_known() -> Non
         raise Retry("the API server refuses every write")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(listeners, "_write", refused)
+        patch.setattr(listeners, "write_secret", refused)
         with pytest.raises(Retry):
             await made.look()
     assert ends(made)["tls", "own"] == before["tls", "own"] < made.now_ms

@@ -7,7 +7,6 @@ import base64
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from tests.plimsoll_operator.builders import an_image, replay
 from tests.plimsoll_operator.terms import Deciding, Scene
 
@@ -16,9 +15,8 @@ from plimsoll_core.cluster.records import ListenersConfigured, MetadataVersionFi
 from plimsoll_core.messages.security import DeclareUser
 from plimsoll_core.security.acl import AclOperation, Pattern, ResourceType
 from plimsoll_core.security.acl_index import AclQuestion
-from plimsoll_core.security.inside import Inside, InsideMode
 from plimsoll_core.security.scram import ScramCredential, keys_of, salted_password
-from plimsoll_core.security.state import Authorization, Mode
+from plimsoll_core.security.state import Mode
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.user import UserStatus
 from plimsoll_operator.kube.resources import CONFIG_MAPS, CRDS, NAMESPACES, SECRETS, USERS
@@ -384,44 +382,7 @@ async def test_secure_condition_names_the_widest_hole_and_is_not_shown_where_not
     shown = secure_condition(scene.decided.image)
     assert shown is not None
     assert shown.reason == "PlaintextInside"
-    required = replace(scene.decided.image, inside=Inside(mode=InsideMode.REQUIRED))
-    shown = secure_condition(required)
-    assert shown is not None
-    assert (shown.status, shown.reason) == ("False", "PlaintextListener")
     assert secure_condition(an_image()) is None
-
-
-@pytest.mark.parametrize(
-    ("mode", "inside", "everyone", "reason"),
-    [
-        (Mode.ENFORCE, InsideMode.REQUIRED, False, "Closed"),
-        (Mode.ENFORCE, InsideMode.REQUIRED, True, "AllowEveryone"),
-        (Mode.ENFORCE, InsideMode.PERMISSIVE, False, "PlaintextInside"),
-        (Mode.AUDIT, InsideMode.REQUIRED, False, "AuthorizationOff"),
-        (Mode.OFF, InsideMode.REQUIRED, False, "AuthorizationOff"),
-    ],
-)
-def test_secure_condition_is_true_only_where_everything_is_closed(
-    mode: Mode, inside: InsideMode, everyone: bool, reason: str
-) -> None:
-    listener = Listener(
-        name="tls", port=9094, tls_version_min="1.2", authentication=("ScramSha512",)
-    )
-    access = Authorization(mode=mode, allow_everyone_if_no_acl=everyone)
-    image = an_image()
-    image = replace(
-        image,
-        listeners=(listener,),
-        security=replace(image.security, authorization=access),
-        inside=Inside(mode=inside),
-    )
-    shown = secure_condition(image)
-    assert shown is not None
-    assert shown.reason == reason
-    assert (shown.status == "True") == (reason == "Closed")
-    waits = secure_condition(an_image(), "Required waits: broker 1 shows no certificate yet.")
-    assert waits is not None
-    assert waits.status == "False"
 
 
 def test_operator_asks_for_no_secret_but_by_its_name() -> None:
