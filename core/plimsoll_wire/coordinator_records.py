@@ -85,10 +85,10 @@ def decode_group_record(key: bytes | None, value: bytes | None) -> GroupRecord |
     """The record; raises MalformedMessage where the bytes are none of a version that is known."""
     if key is None:
         raise MalformedMessage("a record of an internal topic without a key")
+    if value is not None and (plain := _plain_offset(key, value)) is not None:
+        return plain
     record_type = _number(key)
     if record_type == OFFSET_COMMIT:
-        if value is not None and (plain := _plain_offset(key, value)) is not None:
-            return plain
         return _offset_record(_read(_OFFSET_KEY, key), value)
     if record_type == GROUP_METADATA:
         return _group_record(_read(_GROUP_KEY, key), value)
@@ -157,6 +157,8 @@ _KEY_HEAD = struct.Struct(">hh")
 _VALUE_HEAD = struct.Struct(">hqiB")
 _VALUE_TAIL = struct.Struct(">qB")
 _WITH_TOPIC_ID = struct.Struct(">q3s16s")
+_WITHOUT_METADATA = struct.Struct(">hqiBq3s16s")
+"""The head of a value and its tail with a topic's id."""
 _PARTITION = struct.Struct(">i")
 _TOPIC_ID_TAG = b"\x01\0\x10"
 """One tagged field: number 0, 16 bytes."""
@@ -174,15 +176,17 @@ class _KeyHead(NamedTuple):
     topic: str
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=256)
 def _key_head(head: bytes) -> _KeyHead | None:
-    """Of a key without its last four bytes; a commit names many partitions of one topic.  None: it
-    has another form."""
-    _, group_size = _KEY_HEAD.unpack_from(head)
+    """Of a key without its last four bytes; a commit names many partitions of one topic, and a
+    group commits again and again.  None: it has another form."""
+    record_type, group_size = _KEY_HEAD.unpack_from(head)
     group_end = _KEY_HEAD.size + group_size
     (topic_size,) = _NUMBER.unpack_from(head, group_end)
     topic_at = group_end + _NUMBER.size
-    if group_size < 0 or topic_size < 0 or topic_at + topic_size != len(head):
+    if record_type != OFFSET_COMMIT or group_size < 0 or topic_size < 0:
+        return None
+    if topic_at + topic_size != len(head):
         return None
     group_id = str(head[_KEY_HEAD.size : group_end], "utf-8")
     return _KeyHead(group_id, str(head[topic_at:], "utf-8"))
@@ -196,34 +200,53 @@ def _plain_offset(key: bytes, value: bytes) -> OffsetCommitted | None:
         place = _key_head(key[: -_PARTITION.size])
         if place is None:
             return None
-        version, offset, leader_epoch, length = _VALUE_HEAD.unpack_from(value)
-        if version != _OFFSET_WRITTEN or not 1 <= length < 0x80:
-            return None
-        metadata_end = _VALUE_HEAD.size + length - 1
-        if len(value) == metadata_end + _WITH_TOPIC_ID.size:
-            commit_ms, tags, raw = _WITH_TOPIC_ID.unpack_from(value, metadata_end)
-            if tags != _TOPIC_ID_TAG:
-                return None
-            topic_id = _topic_id(raw)
-        elif len(value) == metadata_end + _VALUE_TAIL.size:
-            commit_ms, tags = _VALUE_TAIL.unpack_from(value, metadata_end)
-            if tags:
-                return None
-            topic_id = None
-        else:
-            return None
-        return OffsetCommitted(
-            group_id=place.group_id,
-            topic=place.topic,
-            partition=_PARTITION.unpack_from(key, len(key) - _PARTITION.size)[0],
-            offset=offset,
-            leader_epoch=leader_epoch,
-            metadata=str(value[_VALUE_HEAD.size : metadata_end], "utf-8") if length > 1 else "",
-            commit_ms=commit_ms,
-            topic_id=topic_id,
-        )
+        (partition,) = _PARTITION.unpack_from(key, len(key) - _PARTITION.size)
+        if len(value) == _WITHOUT_METADATA.size:
+            fields = _WITHOUT_METADATA.unpack(value)
+            version, offset, leader_epoch, length, commit_ms, tags, raw = fields
+            if version == _OFFSET_WRITTEN and length == 1 and tags == _TOPIC_ID_TAG:
+                return OffsetCommitted(
+                    group_id=place.group_id,
+                    topic=place.topic,
+                    partition=partition,
+                    offset=offset,
+                    leader_epoch=leader_epoch,
+                    commit_ms=commit_ms,
+                    topic_id=_topic_id(raw),
+                )
+        return _other_offset(place, partition, value)
     except (struct.error, UnicodeDecodeError):
         return None
+
+
+def _other_offset(place: _KeyHead, partition: int, value: bytes) -> OffsetCommitted | None:
+    """One with metadata, or without its topic's id."""
+    version, offset, leader_epoch, length = _VALUE_HEAD.unpack_from(value)
+    if version != _OFFSET_WRITTEN or not 1 <= length < 0x80:
+        return None
+    metadata_end = _VALUE_HEAD.size + length - 1
+    if len(value) == metadata_end + _WITH_TOPIC_ID.size:
+        commit_ms, tags, raw = _WITH_TOPIC_ID.unpack_from(value, metadata_end)
+        if tags != _TOPIC_ID_TAG:
+            return None
+        topic_id = _topic_id(raw)
+    elif len(value) == metadata_end + _VALUE_TAIL.size:
+        commit_ms, tags = _VALUE_TAIL.unpack_from(value, metadata_end)
+        if tags:
+            return None
+        topic_id = None
+    else:
+        return None
+    return OffsetCommitted(
+        group_id=place.group_id,
+        topic=place.topic,
+        partition=partition,
+        offset=offset,
+        leader_epoch=leader_epoch,
+        metadata=str(value[_VALUE_HEAD.size : metadata_end], "utf-8"),
+        commit_ms=commit_ms,
+        topic_id=topic_id,
+    )
 
 
 # --- reading -------------------------------------------------------------------------------------

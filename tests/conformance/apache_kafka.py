@@ -1,8 +1,9 @@
 """Apache Kafka itself on loopback, for comparing answers and speed with ours.
 
 Called by conformance tests and the benchmark; used as a context manager.  Node 0 is broker and
-controller in one process, the others are brokers only.  Ports come from the kernel; everything it
-writes lies in the directory it is given; it ends only the processes it started.
+controller in one process, the others are brokers only.  Ports are none that the kernel gives to
+connections; everything it writes lies in the directory it is given; it ends only the processes it
+started.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import shutil
-import socket
 import subprocess
 import time
 import uuid
@@ -20,6 +20,8 @@ from types import TracebackType
 from typing import IO
 
 from tests.conformance.kafka_jars import BROKER_VERSION, KafkaJars, kafka_jars
+
+from plimsoll_operator.local.layout import PortPicker
 
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 30.0
@@ -134,7 +136,7 @@ class ApacheKafka:
         self.stop()
 
     def _start_once(self, jars: KafkaJars) -> None:
-        with kernel_picked_ports(2 * self.brokers + 1) as ports:
+        with picked_ports(2 * self.brokers + 1) as ports:
             controller_port, self.ports = ports[0], tuple(ports[1 : self.brokers + 1])
             self._internal_ports = tuple(ports[self.brokers + 1 :])
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -233,12 +235,10 @@ class ApacheKafka:
 
 
 @contextlib.contextmanager
-def kernel_picked_ports(count: int) -> Iterator[list[int]]:
+def picked_ports(count: int) -> Iterator[list[int]]:
     """Ports that were free a moment ago; held until the block ends, so that all differ."""
-    with contextlib.ExitStack() as held:
-        ports = []
-        for _ in range(count):
-            listener = held.enter_context(socket.socket())
-            listener.bind(("127.0.0.1", 0))
-            ports.append(listener.getsockname()[1])
-        yield ports
+    picker = PortPicker()
+    try:
+        yield [picker.pick() for _ in range(count)]
+    finally:
+        picker.close()

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.apache_kafka import kernel_picked_ports
+from tests.conformance.apache_kafka import picked_ports
 from tests.conformance.kafka_jars import KafkaJars, application_jars
 
 STOP_S = 30.0
@@ -92,7 +92,7 @@ class Worker(Application):
     """One worker of Kafka Connect, distributed; `url` is where its REST interface listens."""
 
     def __init__(self, directory: Path, bootstrap: str, configs: Mapping[str, str]) -> None:
-        with kernel_picked_ports(1) as (port,):
+        with picked_ports(1) as (port,):
             self.url = f"http://127.0.0.1:{port}"
         self.id = f"127.0.0.1:{port}"
         values = {"bootstrap.servers": bootstrap, "group.id": "connect", **WORKER, **configs}

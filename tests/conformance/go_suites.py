@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.conformance.apache_kafka import kernel_picked_ports
+from tests.conformance.apache_kafka import picked_ports
 from tests.conformance.kafka_jars import CACHE
 from tests.integration.local_cluster import wait_for
 
@@ -164,7 +164,7 @@ def toxiproxy(upstream: list[str], log: Path) -> Iterator[str]:
     program = BUILT / "server"
     if not program.exists():
         _go("install", TOXIPROXY, GOBIN=str(BUILT))
-    with kernel_picked_ports(1) as (port,):
+    with picked_ports(1) as (port,):
         url = f"http://127.0.0.1:{port}"
     with log.open("wb") as said:
         process = subprocess.Popen(

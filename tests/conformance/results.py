@@ -29,6 +29,7 @@ FEATURES = (
     "coordinator killed",
     "offsets",
     "topics and configs",
+    "TLS",
     "own suite",
 )
 

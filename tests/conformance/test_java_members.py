@@ -142,7 +142,7 @@ def test_verifiable_consumers_read_all_that_was_acknowledged_while_every_broker_
         for broker in range(3):
             wanted = len(all_read(members)) + PER_SECOND
             old = cluster.kill_broker(broker)
-            cluster.wait_restarted(broker, old)
+            cluster.wait_rejoined(broker, old)
             wait_for("more", lambda: len(all_read(members)) > wanted, MEMBERS_S)  # noqa: B023
             cluster.wait_isr(topic, 3)
     sent = acknowledged(log)

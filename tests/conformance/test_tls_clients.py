@@ -49,7 +49,7 @@ def java_config(secured: LocalCluster, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.client("Java {jars}", "writes and reads over TLS")
+@pytest.mark.client("Java {jars}", "TLS")
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 def test_kafkas_own_console_tools_write_and_read_over_tls(
     secured: LocalCluster, java_config: Path, jars: KafkaJars, version: str
@@ -70,7 +70,7 @@ def test_kafkas_own_console_tools_write_and_read_over_tls(
     assert sent <= set(done.stdout.decode().splitlines()), done.stderr.decode()[-2000:]
 
 
-@pytest.mark.client("Java {jars}", "refuses another authority")
+@pytest.mark.client("Java {jars}", "TLS")
 def test_java_client_that_trusts_another_authority_writes_nothing(
     secured: LocalCluster, java_config: Path, jars: KafkaJars, tmp_path: Path
 ) -> None:
@@ -89,7 +89,7 @@ def test_java_client_that_trusts_another_authority_writes_nothing(
     assert b"never written" not in found
 
 
-@pytest.mark.client("aiokafka", "writes and reads over TLS")
+@pytest.mark.client("aiokafka", "TLS")
 async def test_aiokafka_writes_and_reads_over_tls(secured: LocalCluster) -> None:
     context = ssl.create_default_context(cafile=secured.ready["authority"])
     config = {

@@ -228,6 +228,26 @@ def test_operators_probes_ask_the_health_port_and_nothing_else_does():
     assert env["PLIMSOLL_HEALTH_PORT"] == "9105"
 
 
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        (("watch.namespaces={shop,bank}",), ["shop", "bank"]),
+        (("networkPolicy.brokerNamespaces={kafka}",), ["kafka"]),
+        (("watch.namespaces={shop,team}", "networkPolicy.brokerNamespaces={shop}"), ["shop"]),
+    ],
+)
+def test_network_policy_lets_brokers_of_the_named_namespaces_alone_reach_the_controllers(
+    settings: tuple[str, ...], names: list[str]
+):
+    """Who may create pods elsewhere may give them a broker's labels."""
+    (policy,) = of_kind("NetworkPolicy", *settings)
+    key = "kubernetes.io/metadata.name"
+    expected = {"matchExpressions": [{"key": key, "operator": "In", "values": names}]}
+    rules = [*policy["spec"]["ingress"], *policy["spec"]["egress"]]
+    peers = [peer for rule in rules for peer in rule.get("from") or rule.get("to") or ()]
+    assert [peer["namespaceSelector"] for peer in peers] == [expected, expected]
+
+
 def test_network_policy_names_both_directions():
     peer = "networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus"
     (policy,) = of_kind("NetworkPolicy", peer)

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +22,8 @@ from uuid import uuid4
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.local_cluster import Acked, a_producer, wait_for
+
+from plimsoll_operator.local.layout import PortPicker
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PRESENT = "present"
@@ -37,14 +38,6 @@ def python_path(release: str) -> str:
         return ":".join(str(ROOT / part) for part in ("core", "operator", "broker_image", "spark"))
     words = [str(ROOT / "dev" / "release.sh"), "path", release]
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 class Process:
@@ -86,9 +79,10 @@ class Releases:
         self.directory = directory
         self.cluster_id = uuid4()
         self.count = brokers
-        ports = iter(free_ports(1 + 3 * brokers))
-        self.controller_port = next(ports)
-        self.ports = {n: (next(ports), next(ports), next(ports)) for n in range(brokers)}
+        ports = PortPicker()
+        self.controller_port = ports.pick()
+        self.ports = {n: (ports.pick(), ports.pick(), ports.pick()) for n in range(brokers)}
+        ports.close()
         self.controller: Process | None = None
         self.brokers: dict[int, Process] = {}
 

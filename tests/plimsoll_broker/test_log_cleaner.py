@@ -264,6 +264,7 @@ async def test_cleaning_process_that_dies_ends_the_round_and_changes_nothing(
     async def then_die(job):
         end = await begin(job)
         assert work._process is not None
+        assert os.getpriority(os.PRIO_PROCESS, work._process.pid) == 19
         work._process.kill()
         return end
 

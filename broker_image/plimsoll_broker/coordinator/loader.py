@@ -97,9 +97,9 @@ async def _replay(shard: GroupShard, offset: int, end: int, slices: _Slices) -> 
             raise _unreadable(shard, offset, str(error)) from error
         if not headers:
             raise _unreadable(shard, offset, "the log ends before its own end")
-        position = 0
+        position, view = 0, memoryview(data)
         for header in headers:
-            if not check_crc(data, position, header.length):
+            if not check_crc(view, position, header.length):
                 raise _unreadable(shard, header.base_offset, "the CRC does not match")
             body = data[position + HEADER_SIZE : position + header.length]
             position += header.length

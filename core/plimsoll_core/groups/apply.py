@@ -21,7 +21,8 @@ from plimsoll_core.groups.state import CommittedOffset, Group, GroupsState
 
 def apply(state: GroupsState, record: GroupRecord, offset: int) -> None:
     """`offset`: the record's own place in the log."""
-    state.end = max(state.end, offset + 1)
+    if offset >= state.end:
+        state.end = offset + 1
     match record:
         case OffsetCommitted():
             _commit(state, record, offset)
@@ -54,7 +55,8 @@ def _group(state: GroupsState, group_id: str) -> Group:
 
 
 def _commit(state: GroupsState, record: OffsetCommitted, offset: int) -> None:
-    group = _group(state, record.group_id)
+    # Once for each record of a load: what is nearly always true is asked without a call.
+    group = state.groups.get(record.group_id) or _group(state, record.group_id)
     partitions = group.offsets.get(record.topic)
     if partitions is None:
         # Thousands of groups name the same topics.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from plimsoll_core.cluster.cluster_configs import own_integer
 
+MINUTE_MS = 60_000
 GROUPS_MAX = 10_000
 """Groups of one partition: beyond it no group is begun."""
 GROUP_ID_BYTES_MAX = 255
@@ -51,7 +52,7 @@ class GroupSettings:
         return GroupSettings(
             metadata_bytes_max=own_integer(configs, "offset.metadata.max.bytes"),
             commit_timeout_ms=own_integer(configs, "offsets.commit.timeout.ms"),
-            retention_ms=own_integer(configs, "offsets.retention.minutes") * 60_000,
+            retention_ms=own_integer(configs, "offsets.retention.minutes") * MINUTE_MS,
             retention_check_ms=own_integer(configs, "offsets.retention.check.interval.ms"),
             group_size_max=own_integer(configs, "group.max.size"),
             session_timeout_ms_min=own_integer(configs, "group.min.session.timeout.ms"),

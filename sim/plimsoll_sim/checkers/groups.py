@@ -29,6 +29,7 @@ from plimsoll_sim.checkers.cleaned_groups import (
     group_records,
     shown,
 )
+from plimsoll_sim.checkers.expiries import ExpiryChecker, OffsetsKept
 from plimsoll_sim.checkers.generations import GenerationChecker, a_log, check_record
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.committed import MetadataGhost
@@ -49,10 +50,12 @@ class _Watched:
 
 class AskedOffset(NamedTuple):
     """What was known when an OffsetFetch was sent: the offset that its answer must not be below,
-    the one up to which all were deleted, and whether who was asked does not lead."""
+    the one up to which all were deleted, where the newest tombstone stood that was committed, and
+    whether who was asked does not lead."""
 
     least: int
     dead: int
+    gone: int
     deposed: bool
 
 
@@ -77,12 +80,9 @@ class _ToldGroup:
 class GroupChecker:
     """`plimsoll_sim.hosts.committers.GroupWitness`."""
 
-    def __init__(
-        self, ghost: MetadataGhost, now_us: Callable[[], int], retention_minutes: int
-    ) -> None:
-        """`retention_minutes`: for how long the brokers keep offsets that nobody commits again."""
+    def __init__(self, ghost: MetadataGhost, now_us: Callable[[], int], kept: OffsetsKept) -> None:
         self._ghost = ghost
-        self._retention_us = retention_minutes * 60_000_000
+        self._retention_us = kept.ms * 1_000
         self._now_us = now_us
         self._watched: dict[tuple[int, PartitionKey], _Watched] = {}
         self._told: dict[str, _ToldGroup] = {}
@@ -90,6 +90,7 @@ class GroupChecker:
         self.commits = self.fetches = 0
         self.generations = GenerationChecker(self._partition)
         self.written = UncleanedRecords()
+        self.expiries = ExpiryChecker(ghost, now_us, kept)
 
     # --- after a step -----------------------------------------------------------------------------
 
@@ -136,6 +137,8 @@ class GroupChecker:
         start = max(replay.end, hosted.log.log_start_offset)
         touched: dict[str, None] = {}
         for place, record in group_records(hosted.log, start, end):
+            if isinstance(record, OffsetForgotten) and not self._may_delete(record.group_id):
+                self.expiries.forgotten(hosted.key, place, replay, record)
             apply(replay, record, place.offset)
             check_record(watched.history, record)
             self.generations.saw(record, place.offset)
@@ -143,6 +146,11 @@ class GroupChecker:
             touched[record.group_id] = None
             self._saw(record, place)
         return touched
+
+    def _may_delete(self, group: str) -> bool:
+        """Whether its client may have asked for a tombstone, and not committed anew since."""
+        told = self._told.get(group)
+        return told is not None and told.least == NOTHING
 
     def _saw(self, record: GroupRecord, place: LogPlaceOfRecord) -> None:
         told = self._told.get(record.group_id)
@@ -225,7 +233,15 @@ class GroupChecker:
 
     def asks(self, group: str, host: str) -> AskedOffset:
         told = self._of(group)
-        return AskedOffset(told.least, told.dead, not self._leads(group, host))
+        gone = self._newest_place(group, NOTHING)
+        return AskedOffset(told.least, told.dead, gone, not self._leads(group, host))
+
+    def _newest_place(self, group: str, offset: int) -> int:
+        """Where the newest record of this offset stands that is committed; -1: there is none."""
+        ghost, places = self._partition(group), self._of(group).places.get(offset, {})
+        if ghost is None:
+            return NOTHING
+        return max((at for at, epoch in places if _is_committed(ghost, at, epoch)), default=NOTHING)
 
     def _leads(self, group: str, host: str) -> bool:
         ghost = self._partition(group)
@@ -248,8 +264,8 @@ class GroupChecker:
             self._check_place(group, offset, "told")
         elif not asked.deposed:
             self._check_nothing(group, ghost)
-        if NOTHING < offset <= asked.dead and not asked.deposed:
-            raise Violation("OffsetForward", f"{group}: {offset} is told, which was deleted")
+        if not asked.deposed:
+            self._check_not_gone(group, asked, offset)
         if offset == NOTHING and any(_is_committed(ghost, *place) for place in told.expired):
             told.least = NOTHING
             return
@@ -262,13 +278,17 @@ class GroupChecker:
         if not asked.deposed and told.least != NOTHING:
             told.least = max(told.least, offset)
 
+    def _check_not_gone(self, group: str, asked: AskedOffset, offset: int) -> None:
+        """What was deleted or has expired does not come back."""
+        if NOTHING < offset <= asked.dead:
+            raise Violation("OffsetForward", f"{group}: {offset} is told, which was deleted")
+        if NOTHING < self._newest_place(group, offset) < asked.gone and offset != NOTHING:
+            raise Violation("OffsetForward", f"{group}: {offset} is told, which had expired")
+
     def _check_nothing(self, group: str, ghost: PartitionGhost) -> None:
         """G7: that nothing is committed is told once the tombstone is."""
         newest = {NOTHING: NOTHING}
-        for offset, places in self._of(group).places.items():
-            for place, epoch in places:
-                if _is_committed(ghost, place, epoch):
-                    newest[offset] = max(newest.get(offset, NOTHING), place)
+        newest |= {each: self._newest_place(group, each) for each in self._of(group).places}
         gone = newest.pop(NOTHING)
         if max(newest.values(), default=NOTHING) > gone:
             raise Violation(

@@ -64,6 +64,9 @@ class RunOptions:
     nervous: float = 0.0
     at_once: int = 100
     faults: tuple[tuple[str, int], ...]
+    # For how long offsets are kept after the last commit; then committers rest for longer now and
+    # then, and delete nothing.  Drawn behind all others, by dice of its own.
+    offsets_kept_ms: int | None = field(default=None, repr=False)
     # Whether committers delete their groups, too.  Drawn behind all others, by dice of its own.
     deletes_groups: bool = field(default=False, repr=False)
     # Not drawn: seeds depend on what is shown of all others.
@@ -73,7 +76,7 @@ class RunOptions:
         return [
             f"  {one.name} = {getattr(self, one.name)!r}"
             for one in fields(self)
-            if one.repr or one.name == "deletes_groups"
+            if one.repr or one.name in ("deletes_groups", "offsets_kept_ms")
         ]
 
     @property

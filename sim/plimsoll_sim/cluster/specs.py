@@ -15,6 +15,7 @@ from plimsoll_operator.api.logcluster import (
 )
 from plimsoll_operator.api.meta import ClusterRef
 from plimsoll_operator.api.topic import TopicSpec, TopicUncleanRecovery
+from plimsoll_sim.checkers.expiries import OffsetsKept
 from plimsoll_sim.cluster.run_options import RunOptions
 
 
@@ -24,6 +25,8 @@ def cleaning_configs(options: RunOptions) -> dict[str, str | int | bool]:
     wanted: dict[str, str | int | bool] = dict(options.broker_configs)
     # No run takes so long that age would take a segment that was written in it.
     wanted.setdefault("log.retention.check.interval.ms", 1)
+    if options.offsets_kept_ms is not None:
+        wanted |= {"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 200}
     if not options.compacted and options.offsets_partitions is None:
         return wanted
     return wanted | {
@@ -34,9 +37,12 @@ def cleaning_configs(options: RunOptions) -> dict[str, str | int | bool]:
     }
 
 
-def kept_minutes(options: RunOptions) -> int:
-    """For how long brokers keep offsets that nobody commits again: a week, but for a scenario."""
-    return int(dict(options.broker_configs).get("offsets.retention.minutes", 10_080))
+def offsets_kept(options: RunOptions) -> OffsetsKept:
+    """A week, but where a run or a scenario is about their expiry."""
+    if options.offsets_kept_ms is not None:
+        return OffsetsKept(options.offsets_kept_ms, drawn=True)
+    minutes = int(dict(options.broker_configs).get("offsets.retention.minutes", 10_080))
+    return OffsetsKept(minutes * 60_000, drawn=False)
 
 
 def cluster_spec(options: RunOptions, cluster_id: UUID) -> LogClusterSpec:

@@ -32,7 +32,7 @@ from plimsoll_sim.checkers.replica_predicates import ReplicaChecker
 from plimsoll_sim.checkers.stale_serving import LeaseChecker
 from plimsoll_sim.cluster.record_text import short
 from plimsoll_sim.cluster.run_options import RunOptions
-from plimsoll_sim.cluster.specs import cleaning_configs, cluster_spec, kept_minutes, topic_spec
+from plimsoll_sim.cluster.specs import cleaning_configs, cluster_spec, offsets_kept, topic_spec
 from plimsoll_sim.desired import rebalances, revisions
 from plimsoll_sim.desired.approvals import Approvals
 from plimsoll_sim.desired.objects import AppliedObjects
@@ -96,7 +96,7 @@ class World:
         self.weather = Weather(latency_us=options.api_latency_us)
         self.ghost = MetadataGhost(CLUSTER_ID, options.metadata_version)
         ghost, now_us = self.ghost, lambda: self.loop.now_us
-        self.groups = GroupChecker(ghost, now_us, kept_minutes(options))
+        self.groups = GroupChecker(ghost, now_us, offsets_kept(options))
         self.replicas = ReplicaChecker(ghost, now_us, self._tempt, self.groups.written.check)
         self.leases = LeaseChecker(ghost, now_us)
         self.witness = ClientChecker(self.ghost)
@@ -226,7 +226,7 @@ class World:
             )  # fmt: skip
             self._start_client(Consumer(habits, self._stream(), self.witness))
         for number in range(options.committers):
-            habits = Habits(deletes_groups=options.deletes_groups,
+            habits = Habits(deletes_groups=options.deletes_groups, kept_ms=options.offsets_kept_ms,
                 name=f"committer-{number}", topic=TOPIC, partition=number % options.partitions,
                 hosts=hosts, think_ms=options.think_ms, stopped=lambda: self.stop_clients,
             )  # fmt: skip

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from weakref import WeakSet
 
 from plimsoll_broker.replication import periodic_chores
+from plimsoll_core.groups import settings
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import PROCESS
 
@@ -36,6 +37,18 @@ def faster(by: int) -> Iterator[None]:
     finally:
         for name, period_ms in before.items():
             setattr(periodic_chores, name, period_ms)
+
+
+@contextmanager
+def shorter_minutes(minute_ms: int | None) -> Iterator[None]:
+    """Brokers that are made meanwhile keep offsets for minutes of this length: a run is short.
+    None: of their true length."""
+    before = settings.MINUTE_MS
+    settings.MINUTE_MS = before if minute_ms is None else minute_ms
+    try:
+        yield
+    finally:
+        settings.MINUTE_MS = before
 
 
 @contextmanager

@@ -64,6 +64,8 @@ class Habits:
     records_max: int = 3
     keyed: bool = False
     deletes_groups: bool = False
+    kept_ms: int | None = None
+    """For how long its offsets are kept: now and then it rests for longer."""
 
 
 class Client(Caller):

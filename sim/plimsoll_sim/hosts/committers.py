@@ -8,6 +8,7 @@ knew as coordinators before.  What it was told goes to the `GroupWitness`.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -24,6 +25,8 @@ FORGET_SHARE = 0.1
 """How often what was committed is deleted, in place of another commit."""
 DELETE_SHARE = 0.5
 """How often that is by deleting the whole group, in runs where that is done at all."""
+REST_SHARE = 0.15
+"""How often it rests so long that its offset may expire, in runs where offsets do."""
 
 
 class GroupWitness(Protocol):
@@ -102,8 +105,15 @@ class OffsetCommitter(Client):
                 if self._rng.random() < FORMER_SHARE:
                     await self._ask_former()
                 await self.think()
+                await self._rest()
         finally:
             connection.close()
+
+    async def _rest(self) -> None:
+        kept_ms = self.habits.kept_ms
+        if kept_ms is None or self.habits.stopped() or self._rng.random() >= REST_SHARE:
+            return
+        await asyncio.sleep(kept_ms * self._rng.uniform(0.5, 2.0) / 1_000)
 
     async def _coordinator(self) -> str:
         """Its host, from any broker."""
@@ -122,7 +132,8 @@ class OffsetCommitter(Client):
         """The next offset, or again the one of which it is not known what became of it."""
         if self.idle:
             self._offset += self._rng.randint(1, 5)
-            self._wanted = None if self._rng.random() < FORGET_SHARE else self._offset
+            forgets = self._rng.random() < FORGET_SHARE and self.habits.kept_ms is None
+            self._wanted = None if forgets else self._offset
             self.idle = False
         wanted, at = self._wanted, self.at
         self._groups.committing(self.group, wanted)

@@ -19,7 +19,7 @@ MEMBERS = "core/plimsoll_core/groups/members.py"
 ROLES = "broker_image/plimsoll_broker/coordinator/roles.py"
 RECORD_SETS = "core/plimsoll_wire/record_sets.py"
 INTERNAL = "core/plimsoll_core/controller/topics/internal_replication.py"
-PROFILE = "groups"
+PROFILE, EXPIRY = "groups", "expiry"
 
 GROUPS: tuple[Mutant, ...] = (
     Mutant(
@@ -220,13 +220,41 @@ GROUPS: tuple[Mutant, ...] = (
         name="expire-what-members-use",
         rule="offsets that members may consume do not expire (5.8)",
         scenarios=("C08",),
-        profile=PROFILE,
-        by_chance=False,  # no run is as long as offsets are kept
+        profile=EXPIRY,
         edits=(
             Edit(
                 EXPIRE,
                 "subscribed = _in_use(members, group.stored)",
                 "subscribed: frozenset[str] | None = frozenset()",
+            ),
+        ),
+    ),
+    Mutant(
+        name="expire-in-half-the-time",
+        rule="an offset expires when it is as old as offsets are kept (5.8)",
+        scenarios=("C08",),
+        profile=EXPIRY,
+        edits=(
+            Edit(
+                EXPIRE,
+                "last_ms = now_ms - turn.settings.retention_ms",
+                "last_ms = now_ms - turn.settings.retention_ms // 2",
+            ),
+        ),
+    ),
+    Mutant(
+        name="forget-without-a-tombstone",
+        rule="an offset that expires has a tombstone, so that no load brings it back (5.8)",
+        scenarios=("C08",),
+        profile=EXPIRY,
+        edits=(
+            Edit(
+                EXPIRE,
+                "    return CoordinatorOutcome(key=op.group_id, records=tuple(records))\n",
+                "    for gone in records:\n"
+                "        if isinstance(gone, OffsetForgotten):\n"
+                "            group.offsets[gone.topic].pop(gone.partition)\n"
+                "    return CoordinatorOutcome(key=op.group_id)\n",
             ),
         ),
     ),
@@ -263,6 +291,6 @@ GROUPS: tuple[Mutant, ...] = (
         rule="a record's place is its own also when others of its batch are gone (5.8, 10.2)",
         scenarios=("C05",),
         profile=PROFILE,
-        edits=(Edit(RECORD_SETS, "ReadRecord(base + delta,", "ReadRecord(base + index,"),),
+        edits=(Edit(RECORD_SETS, "yield base + delta,", "yield base + index,"),),
     ),
 )

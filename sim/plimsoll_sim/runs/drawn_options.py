@@ -21,6 +21,9 @@ GROUPS_SHARE = 0.25
 """In how many runs that could have groups, which their profile does not ask for, there are some."""
 DELETES_SHARE = 0.3
 """In how many runs with committers these delete their groups now and then."""
+EXPIRY_SHARE = 0.2
+"""In how many of these runs they expire, if no clock steps."""
+OFFSETS_KEPT_MS = (1_000, 3_000)
 CLIENT_TOPIC_FAULT = ("change_client_topic", 15)
 LATENCIES_US = (
     LatencyUs(50, 500),
@@ -63,12 +66,16 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
 
 def _with_groups(options: RunOptions, dice: random.Random) -> RunOptions:
     """Groups beside all else that goes on; what is kept of them is cleaned all the time."""
-    return replace(
+    true = all(name != "step_wall_clock" for name, _ in options.faults)
+    options = replace(
         options,
         committers=dice.randint(1, 3),
         members=dice.choice(((), (("eager", "static"),), (("cooperative", "cooperative"),))),
         offsets_partitions=dice.randint(1, 3),
     )
+    if true and dice.random() < EXPIRY_SHARE:
+        return replace(options, offsets_kept_ms=dice.choice(OFFSETS_KEPT_MS))
+    return options
 
 
 def _of_profile(rng: random.Random, profile: str) -> RunOptions:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from plimsoll_sim.cluster.world import UP_US_MAX, Crash, NotAlive, World
-from plimsoll_sim.engine.determinism import faster, instead
+from plimsoll_sim.engine.determinism import faster, instead, shorter_minutes
 from plimsoll_sim.engine.loop import Livelock
 from plimsoll_sim.faults.schedule import FaultSchedule
 from plimsoll_sim.oracle.partition_ghost import Violation
@@ -107,7 +107,12 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
     # What is there already is not looked at when what the world leaves behind is collected.
     gc.freeze()
     try:
-        with instead(world.loop, world.entropy), faster(world.options.chores_faster):
+        options = world.options
+        with (
+            instead(world.loop, world.entropy),
+            faster(options.chores_faster),
+            shorter_minutes(options.offsets_kept_ms),
+        ):
             yield
     finally:
         if handler is not None:
@@ -158,6 +163,7 @@ def _live(world: World, steps: int, result: Result, only: frozenset[int] | None)
         "consumed": witness.consumed_batches,
         "commits": world.groups.commits,
         "offsets": world.groups.fetches,
+        "expired": world.groups.expiries.expired,
         "syncs": world.groups.generations.syncs,
     }
 

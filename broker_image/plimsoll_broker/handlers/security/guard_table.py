@@ -19,12 +19,20 @@ from plimsoll_broker.handlers.security.guards import (
     on_cluster,
     on_configs,
 )
+from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_core.errors import Code
 from plimsoll_core.security.acl import AclOperation
 from plimsoll_wire.api_versions import ApiKey
 
 IN_HANDLER = free
+_OF_ALL = (ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 _Op = AclOperation
+
+
+def asks_for_all(context: RequestContext, request: Any) -> bool:
+    """Whether it asks for all topics that there are, so that each is compared with the rules."""
+    return context.api_key in _OF_ALL and not request.topics
+
 
 # --- as a whole, on the cluster ------------------------------------------------------------------
 

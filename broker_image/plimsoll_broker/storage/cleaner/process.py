@@ -1,16 +1,14 @@
-"""`python -m plimsoll_broker.storage.cleaner.process`: the process in which a broker's logs are
-cleaned.
+"""The process in which a broker's logs are cleaned: `main` is its program.
 
-Started by `replication.cleaning_process`; a line of JSON in, a line out, one request at a time.  It
-reads sealed segments and writes `.cleaned` files, and ends with its broker: before another broker
-may open the volume, nothing writes there any more.  Its priority is the lowest, and what it reads
-and writes is limited by log.cleaner.io.max.bytes.per.second.
+Started by `replication.cleaning_process`, which gives it the lowest priority; a line of JSON in, a
+line out, one request at a time.  It reads sealed segments and writes `.cleaned` files, and ends
+with its broker: before another broker may open the volume, nothing writes there any more.  What it
+reads and writes is limited by log.cleaner.io.max.bytes.per.second.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 
@@ -21,7 +19,6 @@ from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_process.parent import die_with_parent
 from plimsoll_wire.batches import BatchError
 
-LOWEST_PRIORITY = 19
 _SLEPT_S_MIN = 0.01
 
 
@@ -106,14 +103,9 @@ def main() -> int:
     parser.add_argument("--bytes-per-second", type=int, required=True)
     arguments = parser.parse_args()
     die_with_parent(arguments.die_with_parent)
-    os.nice(LOWEST_PRIORITY)
     cleaner = RoundServer(Disk(), Pace(arguments.bytes_per_second))
     decode = msgspec.json.Decoder(Question).decode
     for line in sys.stdin.buffer:
         sys.stdout.buffer.write(msgspec.json.encode(cleaner.answer(decode(line))) + b"\n")
         sys.stdout.buffer.flush()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
