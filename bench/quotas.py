@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 from bench.before_after import make_lines, spread
-from tests.integration.local_cluster import LocalCluster
+from tests.integration.local_cluster import LocalCluster, wait_for
 
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import request_frame
@@ -50,7 +50,8 @@ def change(running: LocalCluster, *, limited: bool) -> None:
         {"entity": [{"entity_type": "user", "entity_name": name}], "ops": ops} for name in names
     ]
     told = _asked(running, {"entries": entries, "validate_only": False})
-    assert not any(one.error_code for one in told.entries)
+    refused = [one.error_message for one in told.entries if one.error_code]
+    assert not refused, refused[0]
 
 
 def _asked(running: LocalCluster, values: dict[str, Any]) -> Any:
@@ -119,6 +120,11 @@ def main() -> int:
         make_lines(lines, arguments.megabytes, arguments.record_bytes)
         with LocalCluster(Path(temporary) / "cluster", brokers=1) as running:
             running.create_topic(TOPIC, 6)
+            finalized = "MetadataVersionFinalized"
+            wait_for(
+                "the newest metadata version",
+                lambda: any(one["type"] == finalized for one in running.metadata_records()),
+            )
             measure(running, arguments, lines)
     return 0
 

@@ -89,7 +89,7 @@ def test_kafka_configs_says_of_quotas_what_it_says_of_kafkas(
 def test_kafka_producer_perf_test_is_held_to_its_rate(
     cluster: LocalCluster, tools: KafkaJars
 ) -> None:
-    named = ("--entity-type", "clients", "--entity-name", "perf")
+    named = (*EVERY_USER, "--entity-type", "clients", "--entity-name", "perf")
     run(
         tools,
         cluster.bootstrap,

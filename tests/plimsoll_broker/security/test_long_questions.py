@@ -183,11 +183,13 @@ async def test_every_guard_that_goes_through_a_list_is_tried_here() -> None:
     """The others ask for one right, whatever the request's length."""
     listed = {key for key, guard in GUARDS.items() if guard is not IN_HANDLER} - set(LONG)
     assert listed == {
+        ApiKey.ALTER_CLIENT_QUOTAS,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         ApiKey.CREATE_ACLS,
         ApiKey.DELETE_ACLS,
         ApiKey.DESCRIBE_ACLS,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
         ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         ApiKey.ELECT_LEADERS,
