@@ -27,6 +27,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
+from bench.marked import write
 from confluent_kafka.admin import NewTopic
 from tests.holding import nothing_holds_the_loop
 from tests.integration.local_cluster import WAIT_S, LocalCluster, a_producer
@@ -42,8 +43,8 @@ SHARE_MAX = 0.01
 HELD_MS_MAX = 50.0
 OPERATORS_PARTITIONS = 100_000
 ALONE, BESIDE = "alone", "scraped each second"
-DOCUMENT = Path(__file__).parents[1] / "docs" / "benchmarks.md"
-BEGIN, END = "<!-- begin scraping -->", "<!-- end scraping -->"
+MARK = "scraping"
+"""Of its figures in docs/benchmarks.md."""
 
 
 @dataclass(slots=True)
@@ -251,18 +252,10 @@ def main() -> int:
     if arguments.write:
         said = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, 2 cores, load {load:.0f}"
         command = " ".join(["python -m bench.scraping", *sys.argv[1:]])
-        _write([f"`{command}`, {said}:", "", *lines])
+        write(MARK, [f"`{command}`, {said}:", "", *lines])
     too_much = exceeded(found, operator)
     print("\n".join(too_much), file=sys.stderr)
     return 1 if too_much else 0
-
-
-def _write(lines: list[str]) -> None:
-    whole = DOCUMENT.read_text()
-    before, _, rest = whole.partition(BEGIN)
-    _, _, behind = rest.partition(END)
-    text = "\n".join(lines)
-    DOCUMENT.write_text(f"{before}{BEGIN}\n{text}\n{END}{behind}")
 
 
 if __name__ == "__main__":

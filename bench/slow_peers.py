@@ -26,6 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
+from bench.marked import write
 from bench.movement import LIVE, Phase, Probe, after
 from confluent_kafka.admin import NewTopic
 from tests.integration.local_cluster import WAIT_S, LocalCluster, produce
@@ -39,8 +40,8 @@ SETTLE_S = 8.0
 COME_S = 45.0
 """So long they may take to be there; then, and after they went, a while before it is measured."""
 OPEN_MIN = 3_500
-DOCUMENT = Path(__file__).parents[1] / "docs" / "benchmarks.md"
-BEGIN, END = "<!-- begin slow peers -->", "<!-- end slow peers -->"
+MARK = "slow peers"
+"""Of its figures in docs/benchmarks.md."""
 CLUSTER = """\
 apiVersion: plimsoll.dev/v1alpha1
 kind: LogCluster
@@ -224,18 +225,11 @@ def main() -> int:
     print("\n".join(lines))
     if arguments.write:
         said = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, 2 cores, load {load:.0f}"
-        _write(
-            [f"`{' '.join(['python -m bench.slow_peers', *sys.argv[1:]])}`, {said}:", "", *lines]
+        write(
+            MARK,
+            [f"`{' '.join(['python -m bench.slow_peers', *sys.argv[1:]])}`, {said}:", "", *lines],
         )
     return 0
-
-
-def _write(lines: list[str]) -> None:
-    whole = DOCUMENT.read_text()
-    before, _, rest = whole.partition(BEGIN)
-    _, _, behind = rest.partition(END)
-    text = "\n".join(lines)
-    DOCUMENT.write_text(f"{before}{BEGIN}\n{text}\n{END}{behind}")
 
 
 if __name__ == "__main__":

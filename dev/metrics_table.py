@@ -26,8 +26,10 @@ MARKS = ("<!-- begin metrics -->", "<!-- end metrics -->")
 
 SECTIONS: Mapping[str, tuple[MetricRow, ...]] = {
     "Operator: ISRs, leaders and brokers, counted": operator.COUNTER_ROWS,
-    "Operator: what is committed": operator.IMAGE_ROWS,
+    "Operator: what is committed": (*operator.IMAGE_ROWS, operator.ISR_SIZE),
     "Operator: controllers and the metadata log": operator.CONTROLLER_ROWS,
+    "Operator: the history's archive": operator.ARCHIVE_ROWS,
+    "Operator: certificates of listeners": operator.CERTIFICATE_ROWS,
     "Operator: objects and what waits": operator.OBJECT_ROWS,
     "Operator: reconcilers": operator.RECONCILE_ROWS,
     "Operator: the process": (*operator.PROCESS, *loop_rows(operator.PREFIX)),
@@ -39,6 +41,7 @@ SECTIONS: Mapping[str, tuple[MetricRow, ...]] = {
     "Broker: compaction": broker.CLEANER_ROWS,
     "Broker: groups that it coordinates": broker.GROUP_ROWS,
     "Broker: logins and rights": broker.SECURITY_ROWS,
+    "Broker: quotas": broker.QUOTA_ROWS,
     "Broker: lag of groups": broker.LAG_ROWS,
     "Both: the process, by the client library": PROCESS_ROWS,
 }

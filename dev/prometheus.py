@@ -28,7 +28,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 HOST = "127.0.0.1"
-INTERVAL = "1s"
+INTERVAL_S = 1
 START_S = 30.0
 POLL_S = 0.1
 ANSWER_S = 20.0
@@ -71,10 +71,14 @@ class Target:
 
 
 class Prometheus:
-    """`rules`: groups as in a rules file.  What is to be scraped, `watch` says."""
+    """`rules`: groups as in a rules file.  What is to be scraped, `watch` says; an answer that
+    takes longer than `interval_s` is none."""
 
-    def __init__(self, folder: Path, rules: Sequence[Mapping[str, Any]] = ()) -> None:
+    def __init__(
+        self, folder: Path, rules: Sequence[Mapping[str, Any]] = (), interval_s: int = INTERVAL_S
+    ) -> None:
         self.folder = folder
+        self._interval = f"{interval_s}s"
         self.notifications: list[Notification] = []
         self._rules = list(rules)
         self._running = ExitStack()
@@ -180,7 +184,7 @@ class Prometheus:
     def _alertmanager(self, begun: ExitStack, programs: Path, listener: str) -> str:
         route = {"receiver": "listener", "group_by": ["..."], "group_wait": "0s"}
         config = {
-            "route": {**route, "group_interval": INTERVAL, "repeat_interval": "1h"},
+            "route": {**route, "group_interval": f"{INTERVAL_S}s", "repeat_interval": "1h"},
             "receivers": [{"name": "listener", "webhook_configs": [{"url": listener}]}],
         }
         path, port = self.folder / "alertmanager.yaml", free_port()
@@ -207,7 +211,7 @@ class Prometheus:
             "file_sd_configs": [{"files": [str(self.folder / "targets.json")]}],
         }
         config = {
-            "global": {"scrape_interval": INTERVAL, "evaluation_interval": INTERVAL},
+            "global": {"scrape_interval": self._interval, "evaluation_interval": f"{INTERVAL_S}s"},
             "rule_files": [str(rules)],
             "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
             "scrape_configs": [own],

@@ -123,8 +123,8 @@ def told(outcomes: list[Outcome]) -> list[str]:
     return [line[:LINE_WIDTH] for line in ("failed:", *lines)]
 
 
-def summary(outcomes: list[Outcome], seconds: float) -> int:
-    """Prints it; the exit code."""
+def summary(outcomes: list[Outcome], seconds: float, where: str = "") -> int:
+    """Prints it; the exit code.  `where`: what the machine's processors did meanwhile."""
     slow = sorted(
         ((took, name, one.name) for one in outcomes for took, name in one.tests), reverse=True
     )
@@ -143,6 +143,8 @@ def summary(outcomes: list[Outcome], seconds: float) -> int:
         sum(getattr(one, what) for one in outcomes) for what in ("passed", "failed", "skipped")
     )
     print(f"{seconds:18.0f} s in all\n")
+    if where:
+        print(f"{where}\n")
     for line in told(outcomes):
         print(line)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from dev import processor_time
 from dev.tier_summary import Outcome, judge, progress, summary
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -305,14 +306,18 @@ def main(names: list[str]) -> int:
     running_before = node_was_running()
     LOGS.mkdir(parents=True, exist_ok=True)
     run = Run(live=len(names) == 1)
+    before = processor_time.read()
     try:
         beside(run, chosen, everything=not names)
     finally:
         run.processes.end()
+        after = processor_time.read()
         on_it = any(tier.lane in (Lane.NODE, Lane.BARE_NODE) for tier in chosen)
         if on_it and not running_before:
             subprocess.run([str(NODE), "down"], cwd=ROOT, timeout=120, check=False)
-    return summary(run.outcomes, time.monotonic() - run.began)
+    known_s = sum(outcome.processor_s or 0 for outcome in run.outcomes)
+    where = processor_time.told(before, after, known_s)
+    return summary(run.outcomes, time.monotonic() - run.began, where)
 
 
 if __name__ == "__main__":

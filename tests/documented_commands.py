@@ -153,6 +153,11 @@ RUN_BY: dict[str, tuple[str, ...]] = {
     "tests/helm/test_chart.py::test_crds_survive_an_uninstall": (
         "helm uninstall plimsoll -n plimsoll-system",
     ),
+    "tests/integration/test_local_secure.py": (
+        "plimsoll local --secure --data /tmp/secure",
+        "kcat -F /tmp/secure/users/admin/librdkafka.conf"
+        " -X ssl.ca.location=/tmp/secure/users/admin/ca.crt -L",
+    ),
     "tests/plimsoll_sim/test_command_line.py": (
         "make sim",
         ".venv/bin/python -m plimsoll_sim --seed 7",

@@ -116,6 +116,7 @@ class Reason(Enum):
     MetadataRegressed = (Code.NOT_CONTROLLER, "metadata-regressed")
     MetadataTooNew = (Code.UNSUPPORTED_VERSION, "metadata-too-new")
     MetadataTooOld = (Code.UNSUPPORTED_VERSION, "metadata-too-old")
+    InsideNotReady = (Code.INVALID_REQUEST, "inside-not-ready")
     InvalidTopicName = (Code.INVALID_TOPIC_EXCEPTION, "invalid-topic-name")
     TopicAlreadyExists = (Code.TOPIC_ALREADY_EXISTS, "topic-already-exists")
     InvalidPartitions = (Code.INVALID_PARTITIONS, "invalid-partitions")

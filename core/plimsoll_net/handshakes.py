@@ -15,9 +15,12 @@ import ssl
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+from plimsoll_core.security.inside import Peer
+from plimsoll_net.inside_identity import peer_of
 from plimsoll_net.tls_connection import NotTls, TlsConnection
-from plimsoll_net.tls_transport import ServedProtocol
+from plimsoll_net.tls_policy import asking_context
 
 logger = logging.getLogger("plimsoll.tls")
 
@@ -34,6 +37,7 @@ NOT_TLS = "not-tls"
 FAILED = "handshake-failed"
 TOO_SLOW = "handshake-timeout"
 TOO_MANY = "too-many-handshakes"
+_NOTHING_TO_SHOW = asking_context(lambda _: None)
 REASONS = (NOT_TLS, FAILED, TOO_SLOW, TOO_MANY)
 """Why a connection ends before it has a session."""
 
@@ -41,11 +45,18 @@ REASONS = (NOT_TLS, FAILED, TOO_SLOW, TOO_MANY)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepting:
     """`session`: makes one for a connection; `context`: what it is accepted with, as of now;
-    `ended`: counts connections that end before they have a session, by reason."""
+    `ended`: counts connections that end before they have a session, by reason.  `admits`: whether
+    an address may have one more connection, else it is closed there; `left`: one is over, by its
+    address.  `refuses`: why the peer of a handshake that is over is not let in, empty: it is;
+    None: peers are not asked.  `plain`: whether whoever speaks no TLS is served without."""
 
-    session: Callable[[], ServedProtocol]
-    context: Callable[[], ssl.SSLContext]
+    session: Callable[[], Any]
+    context: Callable[[], ssl.SSLContext | None]
     ended: Counter[str]
+    admits: Callable[[asyncio.Transport], bool] | None = None
+    left: Callable[[str], None] | None = None
+    refuses: Callable[[Peer | None, str], str] | None = None
+    plain: Callable[[], bool] = lambda: False
 
 
 class HandshakeQueue:
@@ -57,6 +68,8 @@ class HandshakeQueue:
         # Connections without a session: the address that each counts for, and its end.
         self._half_open: dict[TlsConnection, tuple[str, asyncio.TimerHandle]] = {}
         self._addresses: Counter[str] = Counter()
+        # Connections that were admitted and are not over: their addresses.
+        self._admitted: dict[TlsConnection, str] = {}
         # Those with bytes that were not looked at, the longest ago first.
         self._due: dict[TlsConnection, None] = {}
         self._scheduled = False
@@ -75,6 +88,12 @@ class HandshakeQueue:
     # --- what a connection says -------------------------------------------------------------------
 
     def arrived(self, connection: TlsConnection) -> bool:
+        admits = self._accepting.admits
+        if admits is not None:
+            assert connection.plain is not None, "it has just come"
+            if not admits(connection.plain):
+                return True  # it is closed when its time has come
+            self._admitted[connection] = connection.peer
         network = network_of(connection.peer)
         full = len(self._half_open) >= HALF_OPEN_MAX
         if full or self._addresses[network] >= HALF_OPEN_PER_ADDRESS_MAX:
@@ -95,6 +114,11 @@ class HandshakeQueue:
         if connection in self._half_open:
             self._drop(connection, FAILED)
 
+    def over(self, connection: TlsConnection) -> None:
+        host = self._admitted.pop(connection, None)
+        if host is not None and self._accepting.left is not None:
+            self._accepting.left(host)
+
     # --- steps ------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
@@ -110,17 +134,35 @@ class HandshakeQueue:
         self._schedule()
 
     def _step(self, connection: TlsConnection) -> None:
+        context = self._accepting.context()
         try:
-            over = connection.shake_hands(self._accepting.context(), HANDSHAKE_RECORD)
-        except NotTls:
-            self._drop(connection, NOT_TLS)
+            over = connection.shake_hands(context or _NOTHING_TO_SHOW, HANDSHAKE_RECORD)
+        except NotTls as other:
+            self._without_tls(connection, other.data)
         except (ssl.SSLError, ValueError) as error:
             logger.debug("the handshake of %s failed: %s", connection.peer, error)
             self._drop(connection, FAILED)
         else:
-            if over:
+            if over and self._lets_in(connection):
                 self._forget(connection)
                 connection.serve(self._accepting.session())
+
+    def _lets_in(self, connection: TlsConnection) -> bool:
+        refuses = self._accepting.refuses
+        if refuses is None:
+            return True
+        assert connection.tls is not None, "after the handshake"
+        connection.inside_peer = peer_of(connection.tls)
+        if reason := refuses(connection.inside_peer, connection.peer):
+            self._drop(connection, reason)
+        return not reason
+
+    def _without_tls(self, connection: TlsConnection, data: bytes) -> None:
+        if not self._accepting.plain():
+            self._drop(connection, NOT_TLS)
+            return
+        self._forget(connection)
+        connection.pass_on(self._accepting.session(), data)
 
     def _drop(self, connection: TlsConnection, reason: str | None) -> None:
         if reason is not None:

@@ -51,7 +51,7 @@ class ShownCertificate:
 
     def look(self) -> bool:
         """Whether another certificate is shown from now on."""
-        place = self._place()
+        place = place_of(self._directory)
         chain, key = place / f"{self._name}.crt", place / f"{self._name}.key"
         try:
             seen = (_seen(chain), _seen(key))
@@ -76,14 +76,15 @@ class ShownCertificate:
             logger.warning("listener %s has no new certificate: %s%s", self._name, why, kept)
         self._seen, self.error = seen, why
 
-    def _place(self) -> Path:
-        """Resolved once, so that both files are of one swap."""
-        try:
-            return (self._directory / _SWAPPED).resolve(strict=True)
-        except OSError:
-            return self._directory
-
 
 def _seen(path: Path) -> tuple[int, int, int]:
     stat = path.stat()
     return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def place_of(directory: Path) -> Path:
+    """Where the files of one swap are: resolved once, all are of the same."""
+    try:
+        return (directory / _SWAPPED).resolve(strict=True)
+    except OSError:
+        return directory

@@ -12,12 +12,17 @@ import contextlib
 import ssl
 from typing import Any, Protocol, cast
 
+from plimsoll_core.security.inside import Peer
 from plimsoll_net.tls_transport import BYTES_A_TURN, Buffer, ServedProtocol, TlsTransport
 
 AT_ONCE_BYTES = 64 * 1024
 """Through OpenSSL's buffers at a time: they keep the size that they once had."""
 _ARRIVED = memoryview(bytearray(AT_ONCE_BYTES))
 """Where the kernel writes what came; it is OpenSSL's before any other connection reads."""
+
+
+INSIDE_PEER = "inside_peer"
+"""What a transport's `get_extra_info` says of its peer: a `Peer`, or None."""
 
 
 class Admission(Protocol):
@@ -32,13 +37,23 @@ class Admission(Protocol):
     def left(self, connection: TlsConnection) -> None:
         """It is lost before its handshake was over."""
 
+    def over(self, connection: TlsConnection) -> None:
+        """It is lost, whenever that was."""
+
 
 class TlsConnection(asyncio.BufferedProtocol):
     """The protocol of a plain transport.  `engine`: makes OpenSSL's half of one connection."""
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, asks_for: str | None = None) -> None:
+        """`asks_for`: this end is the client, and names the server so, empty: it does not; None:
+        it is the server."""
         self._admission = admission
+        self._asks_for = asks_for
         self.plain: asyncio.Transport | None = None
+        # Who is at the other end, as far as it is asked.
+        self.inside_peer: Peer | None = None
+        # Bytes that the session was given.
+        self.heard_bytes = 0
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls: ssl.SSLObject | None = None
@@ -66,6 +81,7 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.plain = None
+        self._admission.over(self)
         session, self.session = self.session, None
         if session is None:
             self._admission.left(self)
@@ -125,7 +141,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._held = False
         self._adjust_reading()
         if self._tls is None:
-            if not self._incoming.pending:
+            if self._asks_for is None and not self._incoming.pending:
                 return None
             self._tls = self._begun(context, first)
         try:
@@ -137,11 +153,28 @@ class TlsConnection(asyncio.BufferedProtocol):
         return True
 
     def _begun(self, context: ssl.SSLContext, first: int) -> ssl.SSLObject:
+        if self._asks_for is not None:
+            name = self._asks_for or None
+            return context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
         data = self._incoming.read()
         if data[0] != first:
-            raise NotTls
+            raise NotTls(data)
         self._incoming.write(data)
         return context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+
+    def pass_on(self, session: asyncio.BufferedProtocol, data: bytes) -> None:
+        """Without TLS: the plain transport is the session's from now on, and so is what came."""
+        assert self.plain is not None, "a connection that is there"
+        plain, self.plain = self.plain, None
+        plain.set_protocol(session)
+        session.connection_made(plain)
+        feed(cast("ServedProtocol", session), data)
+        if not plain.is_closing():
+            plain.resume_reading()
+
+    @property
+    def tls(self) -> ssl.SSLObject | None:
+        return self._tls
 
     def serve(self, session: ServedProtocol) -> None:
         """The handshake is over."""
@@ -184,6 +217,7 @@ class TlsConnection(asyncio.BufferedProtocol):
                 count += _decrypt(tls, buffer[count:])
             except ssl.SSLError:
                 break  # it is met again when the session has taken what there is
+        self.heard_bytes += count
         session.buffer_updated(count)
         return count
 
@@ -245,6 +279,8 @@ class TlsConnection(asyncio.BufferedProtocol):
     def info(self, name: str, default: Any) -> Any:
         if name == "ssl_object":
             return self._tls
+        if name == INSIDE_PEER:
+            return self.inside_peer
         return default if self.plain is None else self.plain.get_extra_info(name, default)
 
 
@@ -258,5 +294,22 @@ def _decrypt(tls: ssl.SSLObject, buffer: memoryview) -> int:
     return count
 
 
+def feed(session: ServedProtocol, data: bytes) -> None:
+    """As if it had come from the kernel."""
+    view = memoryview(data)
+    while view:
+        buffer = session.get_buffer(len(view))
+        count = min(len(buffer), len(view))
+        if not count:
+            return  # it takes no more: it has ended the connection
+        buffer[:count] = view[:count]
+        session.buffer_updated(count)
+        view = view[count:]
+
+
 class NotTls(Exception):
-    """The peer speaks something else."""
+    """The peer speaks something else: what came of it."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__("not TLS")
+        self.data = data

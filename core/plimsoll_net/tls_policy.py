@@ -8,7 +8,11 @@ the file that SSLKEYLOGFILE names.  Source: RFC 9325 (BCP 195).
 
 from __future__ import annotations
 
+import os
 import ssl
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 SUITES_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -38,6 +42,74 @@ def server_context(chain: Path, key: Path, version_min: str) -> ssl.SSLContext:
     except (ssl.SSLError, OSError, ValueError) as error:
         raise BadCertificate(f"{chain.name} and {key.name} cannot be used: {error}") from error
     return context
+
+
+NO_CHECK_TIME = 0x200000
+"""X509_V_FLAG_NO_CHECK_TIME, which Python has no name for."""
+
+
+def mutual_context(pair: bytes, authorities: bytes, *, server: bool) -> ssl.SSLContext:
+    """For one end of a connection whose both ends show a certificate of these authorities (PEM).
+
+    `pair`: PEM of a certificate and its key.  Names and times are not looked at here: a peer is
+    believed by its identity and by what is committed, so a clock that is wrong or a renewal that
+    does not come cuts nobody off.  No tickets: each connection shows its certificate.  Raises
+    BadCertificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.options |= _OFF | ssl.OP_NO_TICKET
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags = ssl.VerifyFlags(int(context.verify_flags) | NO_CHECK_TIME)
+    if server:
+        context.num_tickets = 0
+    try:
+        context.load_verify_locations(cadata=authorities.decode("ascii"))
+        with _as_file(pair) as path:
+            context.load_cert_chain(path, password=_no_password)
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise BadCertificate(f"they cannot be used: {error}") from error
+    return context
+
+
+def asking_context(find: Callable[[str | None], ssl.SSLContext | None]) -> ssl.SSLContext:
+    """A server's before it knows for what it is asked: it shows nothing and believes nobody.
+    `find`: what takes its place, by the name that the client states; None: the handshake fails."""
+
+    def asked_for(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> int | None:
+        found = find(name)
+        if found is None:
+            return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+        # This one's `verify_mode` and flags stay in force, and the other's authorities count.
+        connection.context = found
+        return None
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.options |= _OFF | ssl.OP_NO_TICKET
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags = ssl.VerifyFlags(int(context.verify_flags) | NO_CHECK_TIME)
+    context.num_tickets = 0
+    context.sni_callback = asked_for
+    return context
+
+
+@contextmanager
+def _as_file(data: bytes) -> Iterator[str]:
+    """OpenSSL takes a key by a path alone: one in memory, where the system has such."""
+    if not hasattr(os, "memfd_create"):
+        with tempfile.NamedTemporaryFile() as file:  # readable by its owner alone
+            file.write(data)
+            file.flush()
+            yield file.name
+        return
+    descriptor = os.memfd_create("pair", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 def _no_password() -> str:

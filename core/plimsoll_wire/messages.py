@@ -7,6 +7,7 @@ fields that a version does not have are missing, so handlers ask with
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -63,6 +64,16 @@ def decode_request(key: int, version: int, body: bytes | bytearray | memoryview)
 def decode_response(key: int, version: int, body: bytes | bytearray | memoryview) -> Any:
     """kio's response value; raises MalformedMessage."""
     return _response_decoder(key, version)(body)
+
+
+@cache
+def throttle_time_at(key: int, version: int) -> int | None:
+    """Where a response's body has its throttle time, if that is at the beginning: first, or behind
+    an error code."""
+    names = [field.name for field in dataclasses.fields(load_response_schema(key, version))]
+    if names[:1] == ["throttle_time"]:
+        return 0
+    return 2 if names[:2] == ["error_code", "throttle_time"] else None
 
 
 def encode_request(key: int, version: int, values: Values) -> bytes:

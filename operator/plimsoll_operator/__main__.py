@@ -12,6 +12,7 @@ import signal
 import sys
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +20,7 @@ import uvloop
 
 from plimsoll_operator.control_failures import surface
 from plimsoll_operator.controller.controller_server import ControllerServer
+from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.history.archive import Archive
 from plimsoll_operator.history.kube_store import KubeStore
 from plimsoll_operator.history.segments import Budget
@@ -33,13 +35,14 @@ from plimsoll_operator.metalog.ring_log import KubernetesLog
 from plimsoll_operator.options import BadOption, OperatorOptions, from_environment
 from plimsoll_operator.process.http_server import Health
 from plimsoll_operator.process.kopf_watches import KopfWatches
+from plimsoll_operator.process.log_level import follow
 from plimsoll_operator.process.operator import Operator
 from plimsoll_operator.process.view_access import ViewAccess
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.status.operator_metrics import Metrics
 from plimsoll_operator.status.status_writer import WRITES_AT_ONCE
 from plimsoll_process.collector import tune
-from plimsoll_process.log_lines import JsonLines
+from plimsoll_process.log_lines import LineOutput
 from plimsoll_process.loop_watch import LoopWatch
 
 logger = logging.getLogger("plimsoll")
@@ -70,8 +73,8 @@ def main() -> None:
     except (BadOption, NoCluster) as error:
         sys.exit(str(error))
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines())
-    logging.basicConfig(level=options.log_level.upper(), handlers=[handler])
+    logging.basicConfig(handlers=[handler])
+    output = LineOutput(handler, options.log_level, "Json")
     logging.getLogger("kopf").setLevel(logging.WARNING)
     metrics = Metrics()
     counted = metrics.api_calls.around
@@ -89,7 +92,7 @@ def main() -> None:
         watch_kube=Kube(pools.watch),
         metadata_log=partial(_log, access, metrics),
         objects=Objects(),
-        server=ControllerServer("0.0.0.0", options.controller_port),
+        server=ControllerServer("0.0.0.0", options.controller_port, InsideServer()),
         metrics=metrics,
         pod_look=pod_look(Kube(pools.kube)),
         now_ms=wall_ms,
@@ -98,7 +101,7 @@ def main() -> None:
     )
     tune()
     try:
-        uvloop.run(run(parts, pools, access))
+        uvloop.run(run(parts, pools, access, output))
     except Exception:
         logger.critical("the operator ends by a bug of its own; please report it", exc_info=True)
         sys.exit(1)
@@ -114,7 +117,7 @@ def _log(access: Access, metrics: Metrics, key: Key, cluster_id: UUID) -> Kubern
     return KubernetesLog(metrics.api_calls.around(transport), *key, cluster_id)
 
 
-async def run(parts: Parts, pools: Pools, access: Access) -> None:
+async def run(parts: Parts, pools: Pools, access: Access, output: LineOutput) -> None:
     """Everything, until a signal."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -127,15 +130,16 @@ async def run(parts: Parts, pools: Pools, access: Access) -> None:
     await health.start(parts.options.metrics_port, parts.options.health_port)
     running = asyncio.ensure_future(operator.run())
     stopping = asyncio.ensure_future(stop.wait())
+    level = asyncio.ensure_future(_log_level(parts.options, output))
     failed: asyncio.Future[None] = loop.create_future()
     surface(loop, partial(_fail, failed))
     loop_watch = LoopWatch()
     parts.metrics.watch_loop(loop_watch.holds)
     loop_watch.start()
     try:
-        watched: list[asyncio.Future[Any]] = [running, failed, stopping]
+        watched: list[asyncio.Future[Any]] = [running, failed, stopping, level]
         await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-        for ended in (running, failed):
+        for ended in (running, failed, level):
             if ended.done():
                 ended.result()
     finally:
@@ -143,10 +147,18 @@ async def run(parts: Parts, pools: Pools, access: Access) -> None:
         loop_watch.stop()
         stopping.cancel()
         running.cancel()
-        await asyncio.wait([running])
+        level.cancel()
+        await asyncio.wait([running, level])
         await health.close()
         await pools.close()
         logger.info("stopped")
+
+
+async def _log_level(options: OperatorOptions, output: LineOutput) -> None:
+    """As the file says that the chart mounts; without one, as it was started."""
+    if options.log_level_file:
+        await follow(Path(options.log_level_file), output)
+    await asyncio.Event().wait()
 
 
 def _fail(failed: asyncio.Future[None], error: BaseException) -> None:

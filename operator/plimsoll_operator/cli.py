@@ -29,6 +29,7 @@ from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.local.cluster import LocalCluster, LocalOptions, LocalReady
 from plimsoll_operator.local.documents import Documents, gather
 from plimsoll_operator.local.layout import BadDirectory
+from plimsoll_operator.local.secured import secured
 from plimsoll_operator.local.start import CannotRun
 from plimsoll_operator.metalog.interface import MetadataLogError
 from plimsoll_operator.preflight import report
@@ -66,6 +67,14 @@ def local(
     no_restart: Annotated[
         bool, typer.Option("--no-restart", help="Leave a broker dead that dies.")
     ] = False,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="TLS and a password for clients (user admin: users/admin), rights enforced,"
+            " certificates between brokers. --port, or 9094, is the first broker's.",
+        ),
+    ] = False,
 ) -> None:
     """Run a cluster on this machine: a controller and broker processes on loopback.
 
@@ -79,6 +88,8 @@ def local(
         stream=sys.stderr,
     )
     documents = _documents(file or [], brokers)
+    if secure:
+        documents, port = secured(documents, port), None
     wishes = LocalOptions(
         root=data.absolute(), port=port, restart=not no_restart, documents=documents
     )
@@ -124,6 +135,8 @@ def _announce(ready: LocalReady) -> None:
         line |= {"listeners": ready.listeners}
     if ready.authority:
         line |= {"authority": ready.authority}
+    if ready.users:
+        line |= {"users": ready.users}
     typer.echo(json.dumps(line))
     sys.stdout.flush()
 

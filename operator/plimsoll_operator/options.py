@@ -60,6 +60,7 @@ class OperatorOptions:
     history_days: int = 30
     history_bytes: int = 4 * 1024 * 1024
     log_level: str = "info"
+    log_level_file: str = ""
 
     @property
     def images(self) -> dict[str, str]:
@@ -94,6 +95,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> OperatorOptions:
         history_days=_integer(env, "PLIMSOLL_HISTORY_DAYS", 30),
         history_bytes=_integer(env, "PLIMSOLL_HISTORY_MEBIBYTES", 4) * 1024 * 1024,
         log_level=env.get("PLIMSOLL_LOG_LEVEL", "info"),
+        log_level_file=env.get("PLIMSOLL_LOG_LEVEL_FILE", ""),
     )
 
 

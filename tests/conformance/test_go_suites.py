@@ -28,7 +28,6 @@ CLUSTER = log_cluster(
     },
 )
 TRANSACTIONS = "there are no transactions yet"
-QUOTAS = "there are no quotas yet"
 DOCKER = "it stops brokers of its own Docker Compose"
 NUMBERED = "it wants brokers 1 to 5; these are numbered from 0"
 # Not run with the others: they would end the whole run.  On Kafka each is run alone, and fails.
@@ -52,7 +51,6 @@ FAIL_ON_BOTH = {
 }
 # These fail here only; each stands in docs/compatibility.md.
 FAIL_HERE = {
-    "TestFuncAdminQuotas": QUOTAS,
     "TestFuncAdminIncrementalAlterConfigs": "configs of brokers are the LogCluster's",
     "TestFuncAdminUpdateFeatures": "UpdateFeatures is not served",
     "TestIntegration/TestAdminConfig": "compression.type has one value here, producer",

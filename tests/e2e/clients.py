@@ -73,12 +73,14 @@ def bootstrap(cluster: Cluster, namespace: str, name: str = "main") -> str:
     return str(found["status"]["bootstrapServers"]["internal"])
 
 
-def produce(cluster: Cluster, namespace: str, topic: str, values: list[str]) -> None:
-    """Write and wait until everything is acknowledged by all replicas."""
+def produce(
+    cluster: Cluster, namespace: str, topic: str, values: list[str], acks: int | str = "all"
+) -> None:
+    """Write and wait until everything is acknowledged, by all replicas or by leaders alone (1)."""
     with left_sockets(), cluster_names(cluster, namespace):
         producer = KafkaProducer(
             bootstrap_servers=bootstrap(cluster, namespace),
-            acks="all",
+            acks=acks,
             enable_idempotence=False,
             reconnect_backoff_max_ms=RECONNECT_MS_MAX,
         )

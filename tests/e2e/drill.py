@@ -116,6 +116,12 @@ class Drill:
     def pod(self, broker: int) -> dict[str, Any] | None:
         return self.cluster.get("pod", f"main-broker-{broker}-0", self.namespace)
 
+    def process(self, broker: int) -> int:
+        """The broker's process, on the local node."""
+        pod = self.pod(broker)
+        assert pod is not None, broker
+        return process_of(pod, "plimsoll_broker")
+
 
 class Watch:
     """Partitions seen below min ISR, from beginning to end of a step."""
@@ -214,19 +220,24 @@ def kill_operator(drill: Drill) -> None:
         arguments = ("-n", SYSTEM, "--grace-period=0", "--force")
         drill.cluster.kubectl("delete", "pod", holder, *arguments)
         return
-    os.kill(process_of(holder, "plimsoll_operator"), signal.SIGKILL)
+    pod = drill.cluster.get("pod", holder, SYSTEM)
+    assert pod is not None, holder
+    os.kill(process_of(pod, "plimsoll_operator"), signal.SIGKILL)
 
 
-def process_of(pod: str, module: str) -> int:
-    """The process in a pod of the local node that runs a module."""
+def process_of(pod: dict[str, Any], module: str) -> int:
+    """The process in a pod of the local node that runs a module.  By the pod's uid: pods of two
+    namespaces have the same name."""
+    uid = pod["metadata"]["uid"]
     for found in Path("/proc").iterdir():
         if not found.name.isdigit():
             continue
         try:
             runs = (found / "cmdline").read_bytes().split(b"\0")
-            host = (found / "environ").read_bytes().split(b"\0")
+            group = (found / "cgroup").read_text()
         except OSError:
             continue
-        if module.encode() in runs and f"HOSTNAME={pod}".encode() in host:
+        # With the cgroup driver of systemd, `_` stands for `-`.
+        if module.encode() in runs and uid in group.replace("_", "-"):
             return int(found.name)
-    raise AssertionError(f"no process of {pod} runs {module}")
+    raise AssertionError(f"no process of {pod['metadata']['name']} runs {module}")

@@ -22,7 +22,6 @@ from tests.e2e.drill import (
     Watch,
     assert_all_passed,
     kill_operator,
-    process_of,
     verified,
 )
 
@@ -230,7 +229,7 @@ def test_target_killed_in_the_middle_of_its_copy_comes_back_and_ends_it(drill: D
             return (now is not None and target in now[0]["replicas"]) or None
 
         wait_for("the copy to begin", adding, 30, every_s=0.2)
-        os.kill(process_of(f"main-broker-{target}-0", "plimsoll_broker"), signal.SIGKILL)
+        os.kill(drill.process(target), signal.SIGKILL)
         wait_for(
             "the move to be completed",
             lambda: is_true(drill.get("reassignment", "one"), "Complete") or None,

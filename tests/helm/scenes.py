@@ -15,6 +15,7 @@ CAUSES = (
 )  # fmt: skip
 SEEN = ("lag", "fenced", "restart", "unknown")
 STALE = "stale"
+MONTH_S = 30 * 86_400
 
 
 def minutes(number: float) -> int:
@@ -71,10 +72,14 @@ class Scene:
             "partitions_offline", "partitions_under_min_isr", "partitions_reduced_to_min_isr",
             "partitions_moving", "restart_grants", "moves_paused",
             "controller_commit_pending_seconds", "controller_commit_failures_total",
-            "reconcile_running_seconds", "reconcile_failing_seconds",
+            "reconcile_running_seconds", "reconcile_failing_seconds", "history_behind_seconds",
+            "history_rows_dropped_total",
         ):  # fmt: skip
             self.led(instance, name, always(0))
         self.led(instance, "brokers_ready", always(3))
+        for listener, kind in (("tls", "own"), ("", "authority")):
+            labels = f'{CLUSTER},instance="{instance}",listener="{listener}",kind="{kind}"'
+            self.set("plimsoll_certificate_expiry_time_seconds", labels, always(MONTH_S))
         for bound in ("0.025", "+Inf"):
             labels = f'{CLUSTER},instance="{instance}",le="{bound}"'
             self.set("plimsoll_controller_commit_seconds_bucket", labels, always("0+10"))

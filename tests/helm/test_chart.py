@@ -228,6 +228,26 @@ def test_operators_probes_ask_the_health_port_and_nothing_else_does():
     assert env["PLIMSOLL_HEALTH_PORT"] == "9105"
 
 
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        (("watch.namespaces={shop,bank}",), ["shop", "bank"]),
+        (("networkPolicy.brokerNamespaces={kafka}",), ["kafka"]),
+        (("watch.namespaces={shop,team}", "networkPolicy.brokerNamespaces={shop}"), ["shop"]),
+    ],
+)
+def test_network_policy_lets_brokers_of_the_named_namespaces_alone_reach_the_controllers(
+    settings: tuple[str, ...], names: list[str]
+):
+    """Who may create pods elsewhere may give them a broker's labels."""
+    (policy,) = of_kind("NetworkPolicy", *settings)
+    key = "kubernetes.io/metadata.name"
+    expected = {"matchExpressions": [{"key": key, "operator": "In", "values": names}]}
+    rules = [*policy["spec"]["ingress"], *policy["spec"]["egress"]]
+    peers = [peer for rule in rules for peer in rule.get("from") or rule.get("to") or ()]
+    assert [peer["namespaceSelector"] for peer in peers] == [expected, expected]
+
+
 def test_network_policy_names_both_directions():
     peer = "networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus"
     (policy,) = of_kind("NetworkPolicy", peer)
@@ -252,3 +272,19 @@ def test_network_policy_names_both_directions():
     assert options.metrics_from == ({"podSelector": {"matchLabels": {"app": "prometheus"}}},)
     assert options.api_server_ports == labels.API_SERVER_PORTS
     assert options.namespace == "there"
+
+
+def test_another_log_level_changes_a_config_map_that_is_mounted_and_restarts_no_operator():
+    def told(level: str) -> tuple[str, Any]:
+        (level_map,) = [
+            one for one in of_kind("ConfigMap", f"log.level={level}")
+            if one["metadata"]["name"].endswith("-log")
+        ]  # fmt: skip
+        (deployment,) = of_kind("Deployment", f"log.level={level}")
+        volumes = deployment["spec"]["template"]["spec"]["volumes"]
+        assert {"name": level_map["metadata"]["name"]} in [v.get("configMap") for v in volumes]
+        return level_map["data"]["level"], deployment["spec"]["template"]
+
+    (info, before), (debug, after) = told("info"), told("debug")
+    assert (info, debug) == ("info", "debug")
+    assert before == after

@@ -26,7 +26,8 @@ def test_dashboards_arrive_as_they_were_made():
     """Grafana's own templates, `{{broker}}`, are none of helm's."""
     made = {}
     for one in of_kind("ConfigMap", ON):
-        made.update({k.removeprefix("plimsoll-"): v for k, v in one["data"].items()})
+        if "-dashboard-" in one["metadata"]["name"]:
+            made.update({k.removeprefix("plimsoll-"): v for k, v in one["data"].items()})
     assert {name: json.loads(text) for name, text in made.items()} == {
         name: json.loads(text) for name, text in grafana.files().items()
     }
@@ -36,8 +37,12 @@ def test_sidecar_finds_them_by_its_label_or_another_one():
     assert all(found["grafana_dashboard"] == "1" for found in boards(ON).values())
     other = boards(ON, "metrics.dashboards.labels.dashboards=yes")
     assert all(found["dashboards"] == "yes" for found in other.values())
-    (annotated, *_) = of_kind("ConfigMap", ON, "metrics.dashboards.annotations.grafana_folder=Logs")
-    assert annotated["metadata"]["annotations"] == {"grafana_folder": "Logs"}
+    (annotated, *_) = [
+        one["metadata"]
+        for one in of_kind("ConfigMap", ON, "metrics.dashboards.annotations.grafana_folder=Logs")
+        if "-dashboard-" in one["metadata"]["name"]
+    ]
+    assert annotated["annotations"] == {"grafana_folder": "Logs"}
 
 
 def test_brokers_are_scraped_by_the_charts_monitor_or_by_those_of_logclusters_never_by_both():

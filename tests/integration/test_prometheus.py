@@ -58,8 +58,12 @@ VERIFICATION = {
     "spec": {"clusterRef": {"name": "main"}, "topic": "orders", "produce": {"records": 1}},
 }
 """One that cannot run, where no Spark is."""
-TROUBLE = {"plimsoll_stalled", "plimsoll_verification_violated"}
-"""Whose series only trouble has that there is none of here."""
+TROUBLE = {
+    "plimsoll_stalled",
+    "plimsoll_verification_violated",
+    "plimsoll_certificate_expiry_time_seconds",
+}
+"""Whose series only trouble has that there is none of here, or listeners with TLS."""
 TOPIC_SERIES = {"metric.topic.series.max": 100}
 MOVEMENT = {"bytesPerSecond": "1Mi", "autoRebalance": "Automatic"}
 

@@ -2,7 +2,9 @@
 
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
+from plimsoll_broker.inside import InsidePeers
 from plimsoll_broker.node.broker_metrics import PREFIX, BrokerCollector
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 
@@ -12,6 +14,7 @@ def a_node(**differs: Any) -> Any:
     idle = {
         "manager": None,
         "authority": None,
+        "quotas": None,
         "coordinators": None,
         "ready": True,
         "listeners": {},
@@ -19,6 +22,7 @@ def a_node(**differs: Any) -> Any:
         "unknown_metadata": "",
         "handler_failures": {},
         "holds": None,
+        "inside": InsidePeers(UUID(int=0)),
     }
     return SimpleNamespace(**{**idle, **differs})
 

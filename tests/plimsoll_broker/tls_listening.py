@@ -12,6 +12,7 @@ from tests.plimsoll_broker.listening import WAIT_S, Client, Handlers
 
 from plimsoll_broker.server.client_memory_pools import Budgets
 from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
@@ -52,8 +53,14 @@ class TlsHarness:
         listener = Listener(name="tls", port=9094, tls_version_min=version_min)
         budgets = Budgets(replies=64 * MIB, requests=64 * MIB, frame=32 * MIB)
         self.memory = ClientMemory(budgets)
+        self.quotas = Quotas()
         self.server = Server(
-            Dispatch(self.handlers.table()), limits, self.memory, listener, self.certificate
+            Dispatch(self.handlers.table()),
+            limits,
+            self.memory,
+            listener,
+            self.certificate,
+            self.quotas,
         )
         self.clients: list[Client] = []
 

@@ -21,6 +21,7 @@ from plimsoll_broker.node.assembly import assemble_data_path, replica_settings
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.peer_connection import PeerConnection
 from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
@@ -177,6 +178,7 @@ class Broker:
         self.clients_port = 0
         self.replication_first = False
         """In its list of endpoints."""
+        self.quotas = Quotas()
         self._image: ClusterImage | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -191,7 +193,7 @@ class Broker:
             ApiKey.INIT_PRODUCER_ID,
             ApiKey.DELETE_RECORDS,
         )
-        self.server = Server(Dispatch(late.table), self.limits, self.memory)
+        self.server = Server(Dispatch(late.table), self.limits, self.memory, quotas=self.quotas)
         own = await self.server.start("127.0.0.1", self.clients_port)
         endpoints = [Endpoint(name=CLIENTS, host="127.0.0.1", port=own)]
         followers = _Late(ApiKey.FETCH, ApiKey.LIST_OFFSETS)

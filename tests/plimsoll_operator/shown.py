@@ -5,6 +5,8 @@ from typing import Any
 from uuid import UUID
 
 from msgspec.structs import replace
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
 from tests.plimsoll_operator.builders import an_image
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
@@ -26,6 +28,8 @@ class Shows:
         self.waits: list[Any] = []
         self.passes: list[Any] = []
         self.bugs: dict[str, int] = {}
+        self.kept: list[Any] = []
+        self.ends: list[Any] = []
 
     def known(self) -> Any:
         return self.seen
@@ -36,17 +40,33 @@ class Shows:
     def blocked(self) -> list[Any]:
         return self.waits
 
+    def peers_refused(self) -> dict[str, int]:
+        return {}
+
     def reconciling(self) -> list[Any]:
         return self.passes
 
     def failures(self) -> dict[str, int]:
         return self.bugs
 
+    def histories(self) -> list[Any]:
+        return self.kept
+
+    def certificates(self) -> list[Any]:
+        return self.ends
+
 
 def metrics_of(shows: Shows) -> Metrics:
     metrics = Metrics()
     metrics.watch(shows)
     return metrics
+
+
+def families_of(metrics: Metrics) -> list[Metric]:
+    """All that it shows."""
+    metrics.render()
+    written = text_string_to_metric_families(metrics.isr_sizes().decode())
+    return [*metrics.registry.collect(), *written]
 
 
 def sample(metrics: Metrics, metric: str, /, **labels: str) -> float | None:

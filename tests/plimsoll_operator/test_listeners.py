@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from tests.plimsoll_operator.builders import an_image
 from tests.plimsoll_operator.terms import Deciding, Scene
@@ -126,6 +127,58 @@ async def test_certificate_is_renewed_when_two_thirds_of_its_life_are_over() -> 
     await made.look()
     assert made.pair(0).certificate != before.certificate
     assert signed_by(made.pair(0).certificate, made.trusted)
+
+
+def ends(made: Declared) -> dict[tuple[str, str], int]:
+    shown = listeners.certificate_times(made.scene.term).shown()
+    return {(one.listener, one.kind): one.not_after_ms for one in shown}
+
+
+async def test_end_of_every_certificate_is_known_for_metrics() -> None:
+    made, corp = Declared(PLAIN, TLS, GIVEN), new_authority("corp", NOW_MS)
+    made.give(issue(corp, ("kafka.corp",), NOW_MS, days=5))
+    await made.look()
+    day_ms = 24 * 3_600_000
+    assert ends(made) == {
+        ("", "authority"): NOW_MS + 1095 * day_ms,
+        ("tls", "own"): NOW_MS + 90 * day_ms,
+        ("given", "given"): NOW_MS + 5 * day_ms,
+    }
+    made.give(issue(corp, ("kafka.corp",), NOW_MS, days=50))
+    await made.look()
+    assert ends(made)["given", "given"] == NOW_MS + 50 * day_ms
+
+
+async def test_end_of_a_certificate_that_cannot_be_replaced_stays_known() -> None:
+    """By another process, too, which has never written it."""
+    made = Declared(TLS)
+    await made.look()
+    before = ends(made)
+    made.now_ms = NOW_MS + 100 * 24 * 3_600_000
+    made.scene.term._kept.clear()
+
+    async def refused(*_: Any) -> None:
+        raise Retry("the API server refuses every write")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listeners, "write_secret", refused)
+        with pytest.raises(Retry):
+            await made.look()
+    assert ends(made)["tls", "own"] == before["tls", "own"] < made.now_ms
+
+
+async def test_listener_that_goes_takes_the_end_of_its_certificate_along() -> None:
+    made = Declared(PLAIN, TLS)
+    await made.look()
+    assert ends(made)
+    cluster = made.scene.term.cluster
+    assert cluster is not None
+    assert made.scene.term.context is not None
+    assert cluster.spec.listeners is not None
+    spec = msgspec.structs.replace(cluster.spec, listeners=cluster.spec.listeners[:1])
+    plain = msgspec.structs.replace(cluster, spec=spec)
+    await listeners.reconcile(made.scene.term, plain, made.scene.term.context)
+    assert ends(made) == {}
 
 
 async def test_no_secret_is_listed_or_watched() -> None:

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import time
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from tests.plimsoll_operator.builders import (
@@ -14,7 +16,7 @@ from tests.plimsoll_operator.builders import (
     replay,
     with_topic,
 )
-from tests.plimsoll_operator.shown import Shows, leading, many, metrics_of, sample
+from tests.plimsoll_operator.shown import Shows, families_of, leading, many, metrics_of, sample
 from tests.plimsoll_operator.test_group_commit import MemoryLog, a_controller
 from tests.stated_metrics import unlike
 
@@ -25,8 +27,10 @@ from plimsoll_operator.controller.controller_stats import Backlog, Commit, Contr
 from plimsoll_operator.kube.api_calls import ApiCalls
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.port import HttpRequest, HttpResponse
+from plimsoll_operator.pki.expiry import ListenerCertificate
 from plimsoll_operator.reconcile.work_queue import ReconcileQueue, Retry
 from plimsoll_operator.reconcile_times import ReconcileCounters, ReconcileTimes
+from plimsoll_operator.status import isr_sizes
 from plimsoll_operator.status.metric_rows import ROWS
 from plimsoll_operator.status.partition_counts import CountedImage, count
 from plimsoll_process.loop_holds import LoopHolds
@@ -44,8 +48,7 @@ def shows_led(controller: Any) -> Shows:
 def test_operator_shows_what_it_states_and_nothing_else():
     metrics = metrics_of(shows_led(a_controller(MemoryLog())))
     metrics.watch_loop(LoopHolds())
-    metrics.render()
-    families = list(metrics.registry.collect())
+    families = families_of(metrics)
     assert unlike(families, {row.name: row for row in ROWS}) == []
     assert {row.name for row in ROWS} == {family.name for family in families}
 
@@ -54,10 +57,51 @@ def test_labels_of_what_is_led_are_those_that_are_stated():
     contact = Contact(broker_epoch=BrokerEpoch(1), last_ms=9_000, applied_offset=MetadataOffset(1))
     image = with_topic(an_image(), ROWS_OF_THREE)
     metrics = metrics_of(shows_led(leading(image, b1=contact)))
-    metrics.render()
-    assert unlike(metrics.registry.collect(), {row.name: row for row in ROWS}) == []
+    assert unlike(families_of(metrics), {row.name: row for row in ROWS}) == []
     assert sample(metrics, "plimsoll_heartbeat_age_seconds", **WHERE, broker="1") == 1
     assert sample(metrics, "plimsoll_controller_queued_decisions", **WHERE) == 3
+
+
+def test_isr_sizes_are_written_once_for_each_image():
+    image = with_topic(an_image(), ROWS_OF_THREE)
+    shows = shows_led(leading(image))
+    metrics = metrics_of(shows)
+    text = metrics.isr_sizes()
+    assert metrics.render().endswith(text)
+    line = 'plimsoll_partition_isr_size{namespace="kafka",cluster="main",topic="orders",'
+    assert f'{line}partition="2"}} 3.0\n'.encode() in text
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(isr_sizes, "_written", lambda *_: b"anew")
+        assert metrics.isr_sizes() == text
+        shows.led = [(("kafka", "main"), leading(replay(image, isr_changed(2, (0,)))))]
+        assert metrics.isr_sizes().endswith(b"anew")
+    shows.led = [(("kafka", "main"), leading(replay(image, isr_changed(2, (0,)))))]
+    metrics = metrics_of(shows)
+    assert f'{line}partition="2"}} 1.0\n'.encode() in metrics.isr_sizes()
+
+
+def test_isr_sizes_of_a_cluster_that_is_large_or_not_led_are_not_shown():
+    shows = shows_led(leading(with_topic(an_image(), ((0, 1, 2),) * 2_001)))
+    metrics = metrics_of(shows)
+    assert b"orders" not in metrics.isr_sizes()
+    shows.led = [(("kafka", "main"), leading(with_topic(an_image(), ROWS_OF_THREE)))]
+    assert metrics.isr_sizes().count(b"orders") == 3
+    shows.led = []
+    assert b"orders" not in metrics.isr_sizes()
+
+
+def test_certificates_and_the_history_show_how_they_do():
+    shows = shows_led(leading(an_image()))
+    key = ("kafka", "main")
+    shows.kept = [(key, SimpleNamespace(behind_ms=61_000, dropped_rows=7))]
+    shows.ends = [(key, [ListenerCertificate("tls", "own", 1_800_000_000_000)])]
+    metrics = metrics_of(shows)
+    assert sample(metrics, "plimsoll_history_behind_seconds", **WHERE) == 61
+    assert sample(metrics, "plimsoll_history_rows_dropped_total", **WHERE) == 7
+    labels = {**WHERE, "listener": "tls", "kind": "own"}
+    ends = sample(metrics, "plimsoll_certificate_expiry_time_seconds", **labels)
+    assert ends == 1_800_000_000
+    assert unlike(families_of(metrics), {row.name: row for row in ROWS}) == []
 
 
 def test_partitions_are_counted_by_health_and_margin():

@@ -25,7 +25,7 @@ from plimsoll_core.messages.requests import (
     Request,
     SetMembers,
 )
-from plimsoll_operator.controller.controller_server import FORWARDED_MAX
+from plimsoll_operator.controller.connection_bounds import FORWARDED_MAX
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_wire import control
 

@@ -32,6 +32,7 @@ from plimsoll_core.messages.requests import (
     RegisterBroker,
     Registered,
 )
+from plimsoll_operator.controller import connection_bounds as bounds
 from plimsoll_operator.controller import controller_server as servers
 from plimsoll_operator.controller import unidentified_connections
 from plimsoll_wire import control
@@ -98,7 +99,7 @@ async def test_heartbeat_of_a_registered_lifetime_shows_who_reconnects() -> None
 async def test_clients_request_over_a_strangers_connection_is_not_decided(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(servers, "SHOWN_MS_MAX", 20)
+    monkeypatch.setattr(bounds, "SHOWN_MS_MAX", 20)
     async with serving() as (server, controller):
         heard = listening(controller)
         peer = await Peer.to(server)
@@ -219,7 +220,7 @@ async def test_stranger_who_never_shows_who_it_is_is_sent_away(
         listener = await a_listener()
         known = await Peer.to(server)
         epoch = await unfenced(known, controller, listener.sockets[0].getsockname()[1])
-        monkeypatch.setattr(servers, "FIRST_FRAME_MS_MAX", 20)
+        monkeypatch.setattr(bounds, "FIRST_FRAME_MS_MAX", 20)
         monkeypatch.setattr(servers, "STRANGER_MS_MAX", 60)
         talker, silent = await Peer.to(server), await Peer.to(server)
         send(talker, 1, a_heartbeat(BrokerEpoch(epoch + 5)))

@@ -20,6 +20,7 @@ from uuid import UUID
 
 from plimsoll_broker.control.controller_connection import ControlConnection, connect
 from plimsoll_broker.control.rumoured_controller import RumouredController
+from plimsoll_broker.inside import InsidePeers
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.broker_figures import LogOutput
@@ -80,8 +81,10 @@ class HeartbeatResult:
 class ControllerClient:
     """Single owner: the broker's event loop."""
 
-    def __init__(self, peers: Peers) -> None:
+    def __init__(self, peers: Peers, inside: InsidePeers | None = None) -> None:
+        """`inside`: how controllers are called; None: in plaintext."""
         self.peers = peers
+        self.inside = InsidePeers(peers.cluster_id) if inside is None else inside
         self.highest_epoch = ControllerEpoch(0)
         self._rumour = RumouredController()
         self._connection: ControlConnection | None = None
@@ -232,7 +235,19 @@ class ControllerClient:
                         self._take(connection, address)
                         return connection
                 await asyncio.sleep(next(backoffs) / 1000)
+            await self._renew(self._connection)
             return self._connection
+
+    async def _renew(self, present: ControlConnection) -> None:
+        """Another connection to the same address, where this one is outdated: at first it is made,
+        then the one before ends when all that waits on it is answered."""
+        if self._address is None or not self.inside.is_outdated(present.link):
+            return
+        connection = await self._try(self._address)
+        if connection is None:
+            return  # it is tried again with the next request
+        self._connection = connection
+        present.close_when_idle("another connection is in its place")
 
     def _take(self, connection: ControlConnection, address: ControllerAddress) -> None:
         self._connection = connection
@@ -243,7 +258,7 @@ class ControllerClient:
 
     async def _try(self, address: ControllerAddress) -> ControlConnection | None:
         try:
-            return await connect(*address, self.peers.client_id, CONNECT_MS_MAX)
+            return await connect(*address, self.peers.client_id, CONNECT_MS_MAX, self.inside)
         except (OSError, TimeoutError):
             return None
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+from plimsoll_broker.inside import InsidePeers
 from plimsoll_core.messages.metadata_stream import FetchMetadata
+from plimsoll_net.dialling import Link, PeerAddress
 from plimsoll_wire import control
 from plimsoll_wire.framing import Framer, FrameTooLarge
 
@@ -25,6 +27,10 @@ class ControlConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._correlation_id = 0
+        # How it was made; None: nothing else makes another one due.
+        self.link: Link | None = None
+        # Whether it is closed once nothing waits on it.
+        self._leaving = ""
 
     @property
     def closed(self) -> bool:
@@ -54,6 +60,12 @@ class ControlConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def close_when_idle(self, why: str) -> None:
+        """Another connection is in its place; what waits here is still answered."""
+        self._leaving = why
+        if not self._waiting:
+            self.close(why)
+
     def _fail(self, why: str) -> None:
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
@@ -82,13 +94,17 @@ class ControlConnection(asyncio.Protocol):
                 return await future
         finally:
             self._waiting.pop(number, None)
+            if self._leaving and not self._waiting:
+                self.close(self._leaving)
 
 
-async def connect(host: str, port: int, client_id: str, timeout_ms: int) -> ControlConnection:
+async def connect(
+    host: str, port: int, client_id: str, timeout_ms: int, inside: InsidePeers
+) -> ControlConnection:
     """Raises OSError or TimeoutError."""
-    loop = asyncio.get_running_loop()
     async with asyncio.timeout(timeout_ms / 1000):
-        _, connection = await loop.create_connection(
-            lambda: ControlConnection(client_id), host, port
+        connection, link = await inside.controller(
+            lambda: ControlConnection(client_id), PeerAddress(host, port)
         )
+    connection.link = link
     return connection

@@ -95,7 +95,9 @@ class MetadataStream:
             address = await self._client.wait_address()
             applied = self.image.next_offset
             try:
-                connection = await connect(*address, self._client.peers.client_id, CONNECT_MS_MAX)
+                connection = await connect(
+                    *address, self._client.peers.client_id, CONNECT_MS_MAX, self._client.inside
+                )
                 self._connected = connection, address
                 try:
                     await self._follow(connection, address)
@@ -121,6 +123,8 @@ class MetadataStream:
                 nonce=self.replica.nonce,
                 wait_ms_max=WAIT_MS_MAX,
             )
+            if self._client.inside.is_outdated(connection.link):
+                raise ConnectionError("another connection is due in its place")
             reply = await connection.fetch_metadata(fetch, ANSWER_MS_MAX)
             if reply.refused is not None:
                 raise ConnectionError(f"{reply.refused.reason}: {reply.refused.message}")

@@ -14,9 +14,8 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 
 from plimsoll_broker.background.time_slices import in_slices
-from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost
+from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost, open_to
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
 from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.errors import Code
@@ -95,12 +94,10 @@ class LogEnds:
     # --- leaders elsewhere ----------------------------------------------------------------------
 
     async def _ask(self, leader: BrokerId, partitions: Sequence[Partition]) -> None:
-        image = self._manager.image
-        broker = None if image is None else image.brokers.get(leader)
-        endpoint = None if broker is None else listener_peers.for_followers(broker)
-        if endpoint is None or leader == self._manager.settings.broker_id:
+        manager = self._manager
+        if leader == manager.settings.broker_id:
             return
-        connection = await PeerConnection.open(endpoint.host, endpoint.port, CONNECT_S)
+        connection = await open_to(leader, manager.image, manager.peers, CONNECT_S)
         try:
             for first in range(0, len(partitions), ASKED_AT_ONCE):
                 await self._ask_some(connection, partitions[first : first + ASKED_AT_ONCE])

@@ -15,6 +15,7 @@ from plimsoll_broker.handlers.list_config_resources import list_config_resources
 from plimsoll_broker.handlers.metadata import metadata
 from plimsoll_broker.handlers.reassignments import alter_reassignments, list_reassignments
 from plimsoll_broker.handlers.security.acls import create_acls, delete_acls, describe_acls
+from plimsoll_broker.handlers.security.client_quotas import alter_quotas, describe_quotas
 from plimsoll_broker.handlers.security.scram_credentials import alter_scram, describe_scram
 from plimsoll_broker.server.dispatch import Handler
 from plimsoll_wire.api_versions import ApiKey
@@ -39,6 +40,8 @@ def admin_handlers(view: ClusterView) -> dict[ApiKey, Handler]:
         ApiKey.DESCRIBE_ACLS: describe_acls(view),
         ApiKey.CREATE_ACLS: create_acls(view),
         ApiKey.DELETE_ACLS: delete_acls(view),
+        ApiKey.DESCRIBE_CLIENT_QUOTAS: describe_quotas(view),
+        ApiKey.ALTER_CLIENT_QUOTAS: alter_quotas(view),
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe_scram(view),
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS: alter_scram(view),
     }

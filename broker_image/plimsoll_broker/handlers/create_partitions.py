@@ -11,10 +11,15 @@ from typing import Any
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import ask_for_changes, behalf_of, timeout_ms_of
 from plimsoll_broker.handlers.large_messages import things
+from plimsoll_broker.handlers.mutation_quota import OVER_QUOTA, OVER_QUOTA_TEXT, within_quota
 from plimsoll_broker.server.dispatch import Handler, RequestContext
+from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.messages.topic_changes import AddPartitions, TopicChanged, TopicGrowth
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
+
+_STRICT_VERSION = 3
+"""From here on a client understands that it made too many (KIP-599)."""
 
 
 def create_partitions(view: ClusterView) -> Handler:
@@ -26,14 +31,29 @@ def create_partitions(view: ClusterView) -> Handler:
         topics = await aside.some(many, partial(_growths, request))
         names = tuple(dict.fromkeys(one.topic for one in topics))
         told: dict[str, TopicChanged] = {}
+        if not request.validate_only:
+            counted = [(one, _added(view.image, one)) for one in topics]
+            taken = within_quota(context, counted, _STRICT_VERSION)
+            told = {
+                one.topic: TopicChanged(topic=one.topic, code=OVER_QUOTA, message=OVER_QUOTA_TEXT)
+                for one in topics[len(taken) :]
+            }
+            topics = tuple(taken)
         if topics:
             command = AddPartitions(
                 topics=topics, validate_only=request.validate_only, behalf=behalf_of(context)
             )
-            told = await ask_for_changes(view, command, names, timeout_ms_of(request))
+            asked = tuple(dict.fromkeys(one.topic for one in topics))
+            told |= await ask_for_changes(view, command, asked, timeout_ms_of(request))
         return await aside.some(many, partial(_reply, version, names, told))
 
     return handle
+
+
+def _added(image: ClusterImage, growth: TopicGrowth) -> int:
+    topic_id = image.topic_ids.get(growth.topic)
+    topic = None if topic_id is None else image.topics.get(topic_id)
+    return max(growth.partitions - (0 if topic is None else topic.partitions), 0)
 
 
 def _growths(request: Any) -> tuple[TopicGrowth, ...]:

@@ -13,6 +13,7 @@ from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.describe_configs import topic_configs
 from plimsoll_broker.handlers.forward import ask, behalf_of, timeout_ms_of
 from plimsoll_broker.handlers.large_messages import things
+from plimsoll_broker.handlers.mutation_quota import OVER_QUOTA, OVER_QUOTA_TEXT, within_quota
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.cluster.topic_configs import client_configs
@@ -25,6 +26,8 @@ from plimsoll_wire.messages import encode_response
 _DEFAULTS_VERSION = 4
 """From here on -1 stands for the cluster's default."""
 _CONFIGS_EACH = 25
+_STRICT_VERSION = 6
+"""From here on a client understands that it made too many (KIP-599)."""
 
 
 class _BadForm(Exception):
@@ -43,6 +46,9 @@ def create_topics(view: ClusterView) -> Handler:
         many = things(context)
         context.body.release()
         wanted, answers = await aside.some(many, partial(_checked, request))
+        if not request.validate_only:
+            wanted, over = topics_within_quota(context, wanted)
+            answers |= over
         if wanted:
             await _create(view, context, request, wanted, answers)
         # Of one that is made all configs are told.
@@ -51,6 +57,18 @@ def create_topics(view: ClusterView) -> Handler:
         return await aside.some(many + told, answered)
 
     return handle
+
+
+def topics_within_quota(
+    context: RequestContext, wanted: tuple[NewTopic, ...]
+) -> tuple[tuple[NewTopic, ...], dict[str, TopicAnswer]]:
+    """What may still be made by `controller_mutation_rate`, and answers for the rest."""
+    counted = [(topic, topic.partitions or len(topic.assignment or ()) or 1) for topic in wanted]
+    taken = within_quota(context, counted, _STRICT_VERSION)
+    return tuple(taken), {
+        topic.name: TopicAnswer(name=topic.name, code=OVER_QUOTA, message=OVER_QUOTA_TEXT)
+        for topic in wanted[len(taken) :]
+    }
 
 
 def _answered(

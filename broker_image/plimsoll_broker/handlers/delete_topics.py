@@ -10,6 +10,7 @@ from uuid import UUID
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import ask, behalf_of, timeout_ms_of
 from plimsoll_broker.handlers.large_messages import things
+from plimsoll_broker.handlers.mutation_quota import OVER_QUOTA, OVER_QUOTA_TEXT, within_quota
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.errors import Code
@@ -17,6 +18,8 @@ from plimsoll_core.messages.requests import DeleteTopics, TopicAnswer
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
 
+_STRICT_VERSION = 5
+"""From here on a client understands that it deleted too many (KIP-599)."""
 _IDS_VERSION = 6
 
 _Target = tuple[str | None, UUID | None]
@@ -30,6 +33,7 @@ def delete_topics(view: ClusterView) -> Handler:
         many = things(context)
         context.body.release()
         told = await aside.some(many, partial(_told, view.image, request, version))
+        told = _within_quota(view.image, context, told)
         if told.wanted:
             await _delete(view, context, told, timeout_ms_of(request))
         return await aside.some(many, partial(_answer, version, told))
@@ -76,6 +80,29 @@ def _told(image: ClusterImage, request: Any, version: int) -> _Told:
     names = tuple(name for name, _ in wanted if name is not None)
     ids = tuple(topic_id for name, topic_id in wanted if name is None and topic_id is not None)
     return _Told(answers, wanted, names, ids)
+
+
+def _within_quota(image: ClusterImage, context: RequestContext, told: _Told) -> _Told:
+    """What may still be deleted; the rest is answered."""
+
+    def partitions(target: _Target) -> int:
+        name, topic_id = target
+        if name is not None:
+            topic_id = image.topic_ids.get(name)
+        topic = None if topic_id is None else image.topics.get(topic_id)
+        return 0 if topic is None else topic.partitions
+
+    if context.charges is None:
+        return told
+    counted = [(target, partitions(target)) for target in told.wanted]
+    taken = within_quota(context, counted, _STRICT_VERSION)
+    for target in told.wanted[len(taken) :]:
+        told.answers[target] = TopicAnswer(
+            name=target[0] or "", code=OVER_QUOTA, message=OVER_QUOTA_TEXT
+        )
+    names = tuple(name for name, _ in taken if name is not None)
+    ids = tuple(topic_id for name, topic_id in taken if name is None and topic_id is not None)
+    return _Told(told.answers, taken, names, ids)
 
 
 def _answer(version: int, told: _Told) -> bytes:

@@ -77,6 +77,7 @@ class FetchHandler:
     ) -> Reply | Awaitable[Reply | None]:
         version = context.api_version
         may = may_ask(self._port, request.replica_id, self._manager.around.brokers)
+        may = may and context.connection.speaks_for(request.replica_id)
         if not (may and _may_follow(context, request)):
             return self._turned_away(version, request)
         if request.replica_id is not None:

@@ -71,6 +71,7 @@ class Poll:
 
     __slots__ = (
         "asked",
+        "charges",
         "connection",
         "future",
         "manager",
@@ -91,6 +92,7 @@ class Poll:
         self.version = context.api_version
         self.connection = context.connection
         self.rights = context.rights
+        self.charges = None if request.replica_id is not None else context.charges
         self.request = request
         self.asked = asked
         self.future: asyncio.Future[Reply | None] | None = None
@@ -103,15 +105,21 @@ class Poll:
     @property
     def min_bytes(self) -> int:
         """What it waits for; never more than an answer may have."""
-        most = max(1, min(self.request.max_bytes, RESPONSE_BYTES_MAX))
-        return min(self.request.min_bytes, most)
+        return min(self.request.min_bytes, self.max_bytes)
+
+    @property
+    def max_bytes(self) -> int:
+        """At least one: the first batch is told whatever the limit (KIP-74)."""
+        most = RESPONSE_BYTES_MAX
+        if self.charges is not None and (quota := self.charges.fetch_bytes_max) is not None:
+            most = min(most, quota)
+        return max(1, min(self.request.max_bytes, most))
 
     # --- reading --------------------------------------------------------------------------------
 
     def read(self) -> Read:
         """Within the memory that there is for its connection; `reply` or `drop` what it gives."""
-        # At least one: the first batch is told whatever the limit (KIP-74).
-        wanted = max(1, min(self.request.max_bytes, RESPONSE_BYTES_MAX))
+        wanted = self.max_bytes
         granted = self.connection.account.grant(wanted)
         try:
             return self._look(granted, wanted)
@@ -153,7 +161,16 @@ class Poll:
         return read(self.manager, one.hosted, one.partition, left, for_follower=self.for_follower)
 
     def reply(self, read: Read) -> Reply:
+        if self.is_too_much(read):
+            return self._encode([], None)
         return Granted(self._encode(read.topics, self._told(read)), read.size)
+
+    def is_too_much(self, read: Read) -> bool:
+        """Whether nothing of it is told, since the client's quota is used up; it asks again."""
+        if self.charges is None or not read.size or self.charges.fetched(read.size):
+            return False
+        self.connection.account.settle(read.granted, 0)
+        return True
 
     def _encode(self, topics: list[Topic], epoch: int | None) -> list[Buffer]:
         return encode_response(self.version, topics, controller_epoch=epoch)
@@ -256,6 +273,8 @@ class LongPoll(Poll):
                 await self._listen()
                 read = await self._look_slowly()
                 if read.is_enough(self.min_bytes) or loop.time() >= end_s:
+                    if self.is_too_much(read):
+                        return self._encode([], None)
                     encode = partial(self._encode, read.topics, self._told(read))
                     return Granted(await aside.do(encode), read.size)
                 self.drop(read)
@@ -276,8 +295,7 @@ class LongPoll(Poll):
                 one.hosted.replica.parked.park(self, for_commit=not self.for_follower)
 
     async def _look_slowly(self) -> Read:
-        # At least one: the first batch is told whatever the limit (KIP-74).
-        wanted = max(1, min(self.request.max_bytes, RESPONSE_BYTES_MAX))
+        wanted = self.max_bytes
         granted = self.connection.account.grant(wanted)
         size, urgent = 0, False
         found: list[FetchedPartition] = []

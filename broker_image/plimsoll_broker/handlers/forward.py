@@ -27,7 +27,13 @@ from plimsoll_core.messages.requests import (
     TopicAnswer,
     TopicsAnswer,
 )
-from plimsoll_core.messages.security import AclsChanged, OnBehalf, ScramAltered, SecurityChange
+from plimsoll_core.messages.security import (
+    AclsChanged,
+    OnBehalf,
+    QuotasAltered,
+    ScramAltered,
+    SecurityChange,
+)
 from plimsoll_core.messages.topic_changes import TopicChange, TopicChanged, TopicsChanged
 from plimsoll_wire import control
 
@@ -110,13 +116,13 @@ async def forward_security(
     """For a client; answered once this broker sees the change, or not."""
     if view.image.metadata_version < SECURITY_SINCE:
         message = (
-            f"Users and rights need metadata version #{SECURITY_SINCE}; the cluster is at"
+            f"Users, rights and quotas need metadata version #{SECURITY_SINCE}; the cluster is at"
             f" #{view.image.metadata_version}. Upgrade the operator and all brokers."
         )
         return Refused(reason="", code=Code.UNSUPPORTED_VERSION, message=message)
     asked = msgspec.structs.replace(request, behalf=behalf_of(context))
     answer = await forward(view, asked, SECURITY_TIMEOUT_MS)
-    if isinstance(answer, AclsChanged | ScramAltered):
+    if isinstance(answer, AclsChanged | ScramAltered | QuotasAltered):
         end_offset = answer.end_offset
         await view.watch.wait_for(
             lambda image: image.next_offset >= end_offset, SECURITY_TIMEOUT_MS

@@ -17,7 +17,7 @@ from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, Aside, is_short
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.server.dispatch import Reply, RequestContext
+from plimsoll_broker.server.dispatch import CloseConnection, Reply, RequestContext
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.offsets_by_time import Found, OpenedBytes
 from plimsoll_core.cluster.listener_peers import Port, may_ask
@@ -94,6 +94,12 @@ def epoch_of(value: int) -> int | None:
     return None if value < 0 else value
 
 
+def _check_name(context: RequestContext, request: Any) -> None:
+    """A broker's certificate names the broker that asks, or the connection ends."""
+    if not context.connection.speaks_for(epoch_of(request.replica_id)):
+        raise CloseConnection("other-peer")
+
+
 class ListOffsetsHandler:
     """`__call__` is the route's handler, on one port.
 
@@ -112,6 +118,7 @@ class ListOffsetsHandler:
         if not is_short(context):
             return self._long(context)
         request, asked = _decoded(context)
+        _check_name(context, request)
         searches = any(_needs_search(each.asked.timestamp) for each in asked)
         if not searches and len(asked) <= THINGS_AT_ONCE:
             return _reply(context, asked, [self._plain(request, each) for each in asked])
@@ -119,6 +126,7 @@ class ListOffsetsHandler:
 
     async def _long(self, context: RequestContext) -> Reply:
         request, asked = await self._aside.do(partial(_decoded, context))
+        _check_name(context, request)
         return await self._later(context, request, asked)
 
     async def _later(self, context: RequestContext, request: Any, asked: list[_Asked]) -> Reply:

@@ -68,6 +68,7 @@ class _Answer:
     """One request's answers, complete once `whole` was called and no partition's is pending."""
 
     __slots__ = (
+        "_charges",
         "_errors",
         "_future",
         "_remaining",
@@ -81,12 +82,18 @@ class _Answer:
     def __init__(self, context: RequestContext, request: ProduceRequest, traffic: Traffic) -> None:
         self.version = context.api_version
         self.rights = context.rights
+        self._charges = context.charges
         self._errors = traffic.errors
         self.request = request
         self.results: Results = [(topic.name, []) for topic in request.topics]
         self.failed = False
         self._remaining = 1  # until `whole`
         self._future: asyncio.Future[Reply | None] | None = None
+
+    @property
+    def throttle_ms(self) -> int:
+        """To be told."""
+        return 0 if self._charges is None else int(self._charges.throttle_ms)
 
     def add(self, topic: int, result: ProducedPartition) -> None:
         if result.code != Code.NONE:
@@ -108,7 +115,8 @@ class _Answer:
         # The client may have gone: its session cancelled the future then.
         if not self._remaining and self._future is not None and not self._future.done():
             with Answering(self._future):
-                self._future.set_result(encode_response(self.version, self.results))
+                reply = encode_response(self.version, self.results, (), self.throttle_ms)
+                self._future.set_result(reply)
 
     def whole(self) -> asyncio.Future[Reply | None] | None:
         """No partition is added any more; None: no answer is pending.  The reference to the request
@@ -152,6 +160,8 @@ class ProduceHandler:
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply | None] | None:
         request = decode_request(context.body, context.api_version)
         connection = context.connection
+        if context.charges is not None:
+            context.charges.produced(len(context.body))
         if self._serving.lines.idle(connection) and not self._manager.store.new_of(
             _places(request)
         ):
@@ -162,6 +172,8 @@ class ProduceHandler:
                     for at, sent in enumerate(topic.partitions):
                         result = checked.get((number, at), NOT_HERE)
                         self._partition(connection, answer, number, *sent, result)
+                if context.charges is not None:
+                    context.charges.took()
                 return self._finished(answer, context.connection.listener)
         return self._serving.lines.add(connection, partial(self._serve, context, request))
 
@@ -332,7 +344,7 @@ class ProduceHandler:
     def _reply(self, answer: _Answer, listener: Listener) -> bytes:
         version, results = answer.version, answer.results
         if not answer.failed or version < LEADER_HINTS_VERSION:
-            return encode_response(version, results)
+            return encode_response(version, results, (), answer.throttle_ms)
         endpoints: dict[int, NodeEndpoint] = {}
         for name, partitions in results:
             for at, partition in enumerate(partitions):
@@ -341,7 +353,7 @@ class ProduceHandler:
                     if leader is not None:
                         partitions[at] = partition._replace(leader=leader[:2])
                         endpoints[leader[0]] = NodeEndpoint(leader[0], leader[2], leader[3])
-        return encode_response(version, results, list(endpoints.values()))
+        return encode_response(version, results, list(endpoints.values()), answer.throttle_ms)
 
 
 def _required(hosted: Hosted, end: int, acks: int) -> int | None:

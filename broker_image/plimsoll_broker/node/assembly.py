@@ -22,7 +22,7 @@ from plimsoll_broker.handlers.routes import replication_routes, routes
 from plimsoll_broker.handlers.security.gate import guarded
 from plimsoll_broker.handlers.security.logins import login_handlers
 from plimsoll_broker.monotonic_clock import monotonic_ms
-from plimsoll_broker.node.client_limits import client_limits
+from plimsoll_broker.node.client_limits import address_limits, client_limits
 from plimsoll_broker.node.client_listeners import ClientListeners, Register
 from plimsoll_broker.node.data_path import DataPath
 from plimsoll_broker.node.serving import Serving
@@ -39,6 +39,7 @@ from plimsoll_broker.reporting.replica_logs import RecoveryReports
 from plimsoll_broker.security.audit_log import AuditLog
 from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import MIB, ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
@@ -87,6 +88,7 @@ def assemble(
     )
     data = assemble_data_path(broker, settings, store, client, lease)
     manager = data.manager
+    manager.peers = client.inside
     watch = ImageWatch(stream.image)
     port = Port.EVERYBODY if config.replication is None else Port.CLIENTS
     limits, budgets = client_limits(
@@ -95,11 +97,13 @@ def assemble(
     coordinators = Coordinators(
         manager, GroupSettings.of(config.kafka_configs), InternalTopics(client.command)
     )
+    quotas = Quotas(address_limits(config.kafka_configs))
     authority = Authority(stream.image, AuditLog(broker.broker_id))
     handlers = routes(broker, manager, client, watch, coordinators, port)
     handlers |= login_handlers(authority)
     clients = Dispatch(guarded(handlers, authority, Aside()))
-    followers = Dispatch(replication_routes(manager))
+    replication = Server(Dispatch(replication_routes(manager)), REPLICATION_LIMITS)
+    replication.inside = client.inside
     return Serving(
         config=config,
         stream=stream,
@@ -107,10 +111,11 @@ def assemble(
         watch=watch,
         coordinators=coordinators,
         authority=authority,
+        quotas=quotas,
         reports=RecoveryReports(manager, client, broker),
         copies=CopyReports(manager, client, broker),
-        clients=ClientListeners(config, clients, limits, ClientMemory(budgets)),
-        replication=Server(followers, REPLICATION_LIMITS),
+        clients=ClientListeners(config, clients, limits, ClientMemory(budgets), quotas),
+        replication=replication,
         register=register,
     )
 

@@ -24,6 +24,7 @@ from plimsoll_broker.control.controller_client import ControllerClient, NoContro
 from plimsoll_broker.control.metadata_store import MetadataCopy
 from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_broker.coordinator.roles import Coordinators
+from plimsoll_broker.inside import InsidePeers
 from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_broker.node.assembly import OwnLifetime, assemble
 from plimsoll_broker.node.client_listeners import implicit_endpoint
@@ -32,6 +33,7 @@ from plimsoll_broker.node.metrics_server import MetricsServer
 from plimsoll_broker.node.serving import Serving
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.security.authority import Authority
+from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.storage.cleaner.work import CleaningWork
 from plimsoll_broker.storage.disk import Disk, StorageError
@@ -109,7 +111,8 @@ class BrokerNode:
             broker_id=BrokerId(config.id),
             controllers=config.controllers,
         )
-        self._client = ControllerClient(peers)
+        self._inside = InsidePeers(config.cluster_id, config.certificates)
+        self._client = ControllerClient(peers, self._inside)
 
     @property
     def ready(self) -> bool:
@@ -140,6 +143,11 @@ class BrokerNode:
         return self._serving.authority if self._serving is not None else None
 
     @property
+    def quotas(self) -> Quotas | None:
+        """What clients may use; None until the logs are loaded."""
+        return self._serving.quotas if self._serving is not None else None
+
+    @property
     def listeners(self) -> Mapping[str, Server]:
         """By name; none until this lifetime serves."""
         return {} if self._serving is None else self._serving.listeners
@@ -148,6 +156,11 @@ class BrokerNode:
     def handler_failures(self) -> Mapping[str, int]:
         """Requests that met a bug, by API."""
         return {} if self._serving is None else self._serving.handler_failures
+
+    @property
+    def inside(self) -> InsidePeers:
+        """Whom it talks to inside, and how."""
+        return self._inside
 
     def _groups(self) -> int | None:
         """How many are coordinated here."""
@@ -163,6 +176,7 @@ class BrokerNode:
             disk_bytes=None if room is None else room[1],
             completed_offset=None if manager is None else manager.roles.applied,
             copied_offset=None if stream is None else stream.copied_offset,
+            inside=self._inside.figures,
         )
 
     def fail(self, error: BaseException) -> None:
@@ -210,6 +224,9 @@ class BrokerNode:
             self._stream = stream = MetadataStream(self._client, self._copy)
         except MetadataTooNew as error:
             raise CannotStart(f"MetadataTooNew: {error}; run a newer release") from error
+        self._inside.learn(stream.image)
+        stream.subscribe(self._inside.update)
+        self._spawn("certificates inside", self._inside.run())
         previous = self._store.take_clean_marker()
         registered = await self._register(
             stream, directory_id, previous, empty=meta_directory_id is None

@@ -14,21 +14,28 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from plimsoll_broker.coordinator.roles import Coordinators
+from plimsoll_broker.inside import InsidePeers
 from plimsoll_broker.node.group_metrics import group_metrics
 from plimsoll_broker.node.metric_rows import PREFIX, TABLE
 from plimsoll_broker.node.partition_measures import PartitionMeasures, measured
-from plimsoll_broker.node.security_metrics import security_metrics
+from plimsoll_broker.node.security_metrics import (
+    inside_metrics,
+    quota_metrics,
+    security_metrics,
+)
 from plimsoll_broker.replication.cleaning_stats import CleaningStats
 from plimsoll_broker.replication.full_disks import out_for_room
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.state_changes import StateChanges
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.security.authority import Authority
+from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.server.overdue_connections import REASONS
 from plimsoll_core.cluster.cluster_configs import own_integer
 from plimsoll_core.cluster.isr_shrinks import PLANNED, ShrinkCause
 from plimsoll_core.errors import Code
+from plimsoll_core.quotas.connections import REASONS as ADDRESS_REASONS
 from plimsoll_net.handshakes import REASONS as TLS_REASONS
 from plimsoll_process.durations import Durations
 from plimsoll_process.loop_holds import LoopHolds
@@ -84,8 +91,16 @@ class MeasuredNode(Protocol):
         """None until the logs are loaded."""
 
     @property
+    def quotas(self) -> Quotas | None:
+        """None until the logs are loaded."""
+
+    @property
     def listeners(self) -> Mapping[str, Server]:
         """By name; none until the logs are loaded."""
+
+    @property
+    def inside(self) -> InsidePeers:
+        """Whom it talks to inside, and how."""
 
     @property
     def holds(self) -> LoopHolds | None:
@@ -136,8 +151,11 @@ class BrokerCollector(Collector):
             yield from _movement(manager, measures)
             yield from _state_changes(manager.changes)
             yield from _topics(manager, measures)
+        yield from inside_metrics(PREFIX, node.inside)
         if node.authority is not None:
             yield from security_metrics(PREFIX, node.authority)
+        if node.quotas is not None:
+            yield from quota_metrics(PREFIX, node.quotas)
         if node.coordinators is not None:
             yield from group_metrics(PREFIX, node.coordinators)
 
@@ -162,7 +180,7 @@ def _connections(listeners: Mapping[str, Server]) -> Iterator[Metric]:
     closed = {
         (name, reason): float(server.stats.closed_for[reason])
         for name, server in servers
-        for reason in sorted({*REASONS, *_of_handshakes(server), *server.stats.closed_for})
+        for reason in sorted({*REASONS, *_before_sessions(server), *server.stats.closed_for})
     }
     yield TABLE.gauges(PREFIX + "listener_connections", open_now)
     yield TABLE.gauges(PREFIX + "listener_connections_limit", limits)
@@ -172,8 +190,10 @@ def _connections(listeners: Mapping[str, Server]) -> Iterator[Metric]:
     yield TABLE.counters(PREFIX + "connections_closed", closed)
 
 
-def _of_handshakes(server: Server) -> tuple[str, ...]:
-    return TLS_REASONS if server.certificate is not None else ()
+def _before_sessions(server: Server) -> tuple[str, ...]:
+    """Why a connection is closed that has no session yet."""
+    of_handshakes = TLS_REASONS if server.certificate is not None else ()
+    return of_handshakes + (ADDRESS_REASONS if server.limits_addresses else ())
 
 
 def _requests(listeners: Mapping[str, Server]) -> Iterator[Metric]:

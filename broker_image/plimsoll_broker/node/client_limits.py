@@ -11,8 +11,17 @@ from typing import NamedTuple
 from plimsoll_broker.server.client_memory_pools import Budgets, budgets_of
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_core.cluster.cluster_configs import OWN_DEFAULTS
+from plimsoll_core.quotas.connections import AddressConnections, per_ip_overrides
 
 CONNECTIONS_MIN = 64
+
+
+def address_limits(configs: Mapping[str, str]) -> AddressConnections:
+    """How many connections an address may have."""
+    name, of_some = "max.connections.per.ip", "max.connections.per.ip.overrides"
+    overrides = per_ip_overrides(configs.get(of_some, OWN_DEFAULTS[of_some]))
+    assert overrides is not None, f"{of_some} was not checked"
+    return AddressConnections(int(configs.get(name, OWN_DEFAULTS[name])), overrides)
 
 
 class ClientLimits(NamedTuple):

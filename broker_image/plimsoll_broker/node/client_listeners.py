@@ -17,6 +17,7 @@ from pathlib import Path
 
 from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
@@ -47,11 +48,13 @@ class ClientListeners:
         dispatch: Dispatch,
         limits: ListenerLimits,
         memory: ClientMemory,
+        quotas: Quotas | None = None,
     ) -> None:
         self._config = config
         self._dispatch = dispatch
         self._limits = limits
         self._memory = memory
+        self._quotas = quotas
         # Open now, by the name of the listener.
         self._open: dict[str, Server] = {}
         # What the newest image says.
@@ -165,7 +168,7 @@ class ClientListeners:
             if not certificate.look():
                 return certificate.error
         limits = self._limits_of(listener)
-        server = Server(self._dispatch, limits, self._memory, listener, certificate)
+        server = Server(self._dispatch, limits, self._memory, listener, certificate, self._quotas)
         try:
             await server.start(self._config.listen.host, self._port(listener))
         except OSError as error:

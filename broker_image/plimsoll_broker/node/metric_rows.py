@@ -179,6 +179,20 @@ SECURITY_ROWS = (
     _row("authorizations_denied", "counter", "Requests, by resource, that no rule allowed"),
     _row("authorizations_would_deny", "counter", "What Enforce would refuse, and Audit did"),
     _row("audit_events_dropped", "counter", "Events that the audit log has no line of"),
+    _row("inside_plaintext_connections", "gauge",
+         "Connections to brokers and controllers, of both directions, that are not encrypted"),
+    _row("inside_peers_refused", "counter",
+         "Brokers and controllers that were not believed, or could not be reached with TLS",
+         ("reason",), "1 per reason, at most 6"),
+)  # fmt: skip
+
+QUOTA_ROWS = (
+    _row("throttle_seconds", "histogram",
+         "For how long a client is not read because it used too much, by quota; each time",
+         ("quota",), "4, each 14 buckets"),
+    _row("quota_accounts", "gauge",
+         "Users, client ids and pairs of both whose use is counted, of all quotas together"),
+    _row("connected_addresses", "gauge", "Addresses (of IPv6: /64) with open connections"),
 )  # fmt: skip
 
 LAG_ROWS = (
@@ -199,6 +213,6 @@ LAG_ROWS = (
 
 ROWS = (
     *SERVING_ROWS, *TRAFFIC_ROWS, *PARTITION_ROWS, *STATE_CHANGE_ROWS, *TOPIC_ROWS, *CLEANER_ROWS,
-    *GROUP_ROWS, *LAG_ROWS, *SECURITY_ROWS, *loop_rows(PREFIX), *PROCESS_ROWS,
+    *GROUP_ROWS, *LAG_ROWS, *SECURITY_ROWS, *QUOTA_ROWS, *loop_rows(PREFIX), *PROCESS_ROWS,
 )  # fmt: skip
 TABLE = MetricTable(*ROWS)

@@ -1,4 +1,4 @@
-"""Metrics about logins and rights.  Called by `broker_metrics` at each scrape."""
+"""Metrics about logins, rights and quotas.  Called by `broker_metrics` at each scrape."""
 
 from __future__ import annotations
 
@@ -6,8 +6,20 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
+from plimsoll_broker.inside import InsidePeers
 from plimsoll_broker.node.metric_rows import TABLE
 from plimsoll_broker.security.authority import Authority
+from plimsoll_broker.server.client_quotas import Quotas
+from plimsoll_core.quotas.state import OF_CLIENTS
+from plimsoll_core.security.inside import REASONS
+from plimsoll_net.dialling import HANDSHAKE_FAILED
+
+
+def inside_metrics(prefix: str, peers: InsidePeers) -> Iterator[Metric]:
+    yield TABLE.gauge(prefix + "inside_plaintext_connections", peers.figures.plaintext)
+    counts = peers.refusals.counts
+    refused = {(reason,): float(counts[reason]) for reason in (*REASONS, HANDSHAKE_FAILED)}
+    yield TABLE.counters(prefix + "inside_peers_refused", refused)
 
 
 def security_metrics(prefix: str, authority: Authority) -> Iterator[Metric]:
@@ -22,3 +34,14 @@ def security_metrics(prefix: str, authority: Authority) -> Iterator[Metric]:
     }
     for name, value in counted.items():
         yield TABLE.counter(prefix + name, value)
+
+
+def quota_metrics(prefix: str, quotas: Quotas) -> Iterator[Metric]:
+    """Never by user or client id: there may be any number of them."""
+    family = TABLE.histograms(prefix + "throttle_seconds")
+    for quota in OF_CLIENTS:
+        throttled = quotas.stats.throttled[quota]
+        family.add_metric([quota.value], throttled.buckets(), throttled.sum_s)
+    yield family
+    yield TABLE.gauge(prefix + "quota_accounts", quotas.usage.accounts)
+    yield TABLE.gauge(prefix + "connected_addresses", quotas.addresses.addresses)

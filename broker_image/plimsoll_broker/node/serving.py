@@ -21,6 +21,7 @@ from plimsoll_broker.node.readiness import is_settled
 from plimsoll_broker.reporting.copy_progress import CopyReports
 from plimsoll_broker.reporting.replica_logs import RecoveryReports
 from plimsoll_broker.security.authority import Authority
+from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.storage.checkpoint_formats import Partition
 from plimsoll_core.ids import BrokerId
@@ -42,6 +43,9 @@ class Serving:
 
     authority: Authority
     """Decides what clients may do."""
+
+    quotas: Quotas
+    """What clients may use, and did."""
 
     reports: RecoveryReports
     copies: CopyReports
@@ -91,10 +95,15 @@ class Serving:
         self.stream.subscribe(self.coordinators.update)
         self.stream.subscribe(self.watch.update)
         self.stream.subscribe(self.authority.update)
+        self.stream.subscribe(self.quotas.update)
         self.stream.subscribe(self.reports.update)
         self.watch.update(self.watch.image, self.stream.image)
         self.authority.update(self.authority.image, self.stream.image)
+        self.quotas.update(self.stream.image, self.stream.image)
         if (own := self.config.replication) is not None:
+            if (peers := self.replication.inside) is not None:
+                peers.let_in_plaintext = lambda: self.replication.plaintext
+                peers.changed = self.replication.review
             await self.replication.start(own.host, own.port)
         await self.clients.settle(self.stream.image)
         self.stream.subscribe(self.clients.update)

@@ -23,10 +23,9 @@ from plimsoll_broker.replication.follower_session import (
     Question,
 )
 from plimsoll_broker.replication.hosted_partition import Hosted
-from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost
+from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost, open_to
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_core.cluster import listener_peers
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.replica import follower, truncation
@@ -214,13 +213,12 @@ class Fetcher:
         return encode_fetch(self._correlation_id, me, limits, topics, session, forgotten)
 
     async def _connected(self) -> PeerConnection:
+        connection, peers = self._connection, self._manager.peers
+        if connection is not None and peers.is_outdated(connection.link):
+            self._drop_connection()
         if self._connection is None:
             image = self._manager.image
-            broker = None if image is None else image.brokers.get(self._leader)
-            endpoint = None if broker is None else listener_peers.for_followers(broker)
-            if endpoint is None:
-                raise PeerLost("the leader has no address")
-            self._connection = await PeerConnection.open(endpoint.host, endpoint.port, CONNECT_S)
+            self._connection = await open_to(self._leader, image, peers, CONNECT_S)
         return self._connection
 
     # --- one partition's answer -----------------------------------------------------------------

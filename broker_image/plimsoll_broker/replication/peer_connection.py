@@ -11,6 +11,12 @@ import asyncio
 import struct
 from typing import cast
 
+from plimsoll_broker.inside import InsidePeers
+from plimsoll_core.cluster import listener_peers
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.ids import BrokerId
+from plimsoll_net.dialling import Link, PeerAddress
+
 _LENGTH = struct.Struct(">i")
 FRAME_BYTES_MAX = 128 * 1024 * 1024
 REPLY_S_MAX = 600.0
@@ -35,9 +41,11 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._heard_s = 0.0  # when the peer last sent anything
         self._silence_s = 0.0  # for how long it may send nothing
         self._timer: asyncio.TimerHandle | None = None
+        self.link: Link | None = None
 
     @classmethod
     async def open(cls, host: str, port: int, timeout_s: float) -> PeerConnection:
+        """In plaintext, to whoever is there."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
@@ -145,3 +153,21 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._fail(why)
         if self._transport is not None:
             self._transport.abort()
+
+
+async def open_to(
+    broker_id: BrokerId, image: ClusterImage | None, peers: InsidePeers, timeout_s: float
+) -> PeerConnection:
+    """A connection to this very broker, where the metadata say that it is.  Raises PeerLost."""
+    broker = None if image is None else image.brokers.get(broker_id)
+    endpoint = None if broker is None else listener_peers.for_followers(broker)
+    if endpoint is None:
+        raise PeerLost(f"broker {broker_id} has no address")
+    address = PeerAddress(endpoint.host, endpoint.port)
+    try:
+        async with asyncio.timeout(timeout_s):
+            connection, link = await peers.broker(PeerConnection, address, broker_id)
+    except (OSError, TimeoutError) as error:
+        raise PeerLost(f"{address}: {error or 'no answer'}") from error
+    connection.link = link
+    return connection

@@ -17,6 +17,7 @@ from uuid import UUID
 from immutables import Map
 
 from plimsoll_broker.background.time_slices import in_slices
+from plimsoll_broker.inside import InsidePeers
 from plimsoll_broker.replication.copy_buckets import CopyBuckets
 from plimsoll_broker.replication.flush_schedule import Flusher
 from plimsoll_broker.replication.hosted_partition import Hosted, log_config
@@ -127,6 +128,8 @@ class ReplicaManager:
         self._stepping = Stepping(self._step)
         self.touch = self._stepping.touch
         self._opens_all = False
+        # How other brokers are called; set before anything is followed, unless it is in plaintext.
+        self.peers = InsidePeers(UUID(int=0))
         # Told of each partition at the end of a turn in which something happened to it.
         self.watcher: PartitionWatcher | None = None
         self.fetchers = fetchers(self)

@@ -172,6 +172,11 @@ class Authority:
     def audits(self) -> bool:
         return self.security.authorization.mode is Mode.AUDIT
 
+    @property
+    def topics(self) -> int:
+        """How many there are."""
+        return len(self.image.topics)
+
     def rights_of(self, connection: ConnectionState) -> Rights | None:
         """None: nobody asks for rights here."""
         if self.security.authorization.mode is Mode.OFF:

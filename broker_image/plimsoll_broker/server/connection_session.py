@@ -17,19 +17,23 @@ from typing import cast
 
 from plimsoll_broker.handler_failures import CommitPathFailed
 from plimsoll_broker.server.client_memory_pools import Account
+from plimsoll_broker.server.client_quotas import Charges, measured
 from plimsoll_broker.server.dispatch import (
     CloseConnection,
     ConnectionState,
     Reply,
-    RequestContext,
-    Route,
+    Result,
 )
+from plimsoll_broker.server.muting import Muting
 from plimsoll_broker.server.overdue_connections import Conduct
 from plimsoll_broker.server.receiving import RequestReceiver
 from plimsoll_broker.server.reply_slot import AT_ONCE, SMALL_BYTES, ReplySlot
 from plimsoll_broker.server.session_owner import SessionOwner
+from plimsoll_broker.server.throttle_times import told
 from plimsoll_broker.server.unsent_replies import ReplySender
 from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.security.inside import Peer
+from plimsoll_net.tls_connection import INSIDE_PEER
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.framing import FrameTooLarge
 from plimsoll_wire.headers import RequestHeader, parse_request_header
@@ -46,9 +50,8 @@ class Session(asyncio.BufferedProtocol):
         self._slots: deque[ReplySlot] = deque()
         self._transport: asyncio.Transport | None = None
         self._reading = True
+        self._admitted = False
         self._output_full = False
-        self._peer = ""
-        self._listener = ("", 0)
         self._handling = -1
         self._loop = loop = asyncio.get_running_loop()
         account = Account(None if memory is None else memory.replies, limits.output_bytes_max)
@@ -63,6 +66,7 @@ class Session(asyncio.BufferedProtocol):
         self._half_closed: float | None = None
         # Whether what is here waits for a later turn of the loop.
         self._postponed = False
+        self._muting = Muting(loop)
 
     # --- the transport's calls --------------------------------------------------------------------
 
@@ -71,11 +75,12 @@ class Session(asyncio.BufferedProtocol):
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=self._limits.output_bytes_max, low=0)
         self._sender.connected(transport)
-        peer = transport.get_extra_info("peername") or ("", 0)
-        self._peer = f"{peer[0]}:{peer[1]}"
-        self._connection.opened(peer[0], self.close)
-        self._listener = (transport.get_extra_info("sockname") or ("", 0))[:2]
-        if not self._owner.opened(self):
+        self._connection.opened(transport, self.close)
+        self._connection.inside_peer = transport.get_extra_info(INSIDE_PEER)
+        self._admitted = self._owner.admits(transport)
+        if not self._admitted:
+            self._transport = None
+        elif not self._owner.opened(self):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -87,7 +92,10 @@ class Session(asyncio.BufferedProtocol):
             if slot.future is not None:
                 slot.future.cancel()
         self._slots.clear()
+        if self._admitted:
+            self._owner.left(self._connection.host)
         self._connection.lost()
+        self._muting.end()
         if self._memory is not None:
             self._memory.replies.forget(self)
         self._receiver.close(self)
@@ -123,6 +131,10 @@ class Session(asyncio.BufferedProtocol):
     def is_broker(self) -> bool:
         return self._connection.is_broker
 
+    @property
+    def inside_peer(self) -> Peer | None:
+        return self._connection.inside_peer
+
     def moved_to(self, listener: Listener) -> None:
         """Its listener goes by another name or has other limits from now on."""
         self._connection.listener = listener
@@ -131,7 +143,8 @@ class Session(asyncio.BufferedProtocol):
         """Its activity until now, by which the listener chooses what to close."""
         self._sender.settle()
         # Who does not log in has not said anything.
-        silent = now - (self._last_heard if self._connection.let_in else self._opened)
+        heard = max(self._last_heard, min(self._muting.until_s, now))
+        silent = now - (heard if self._connection.let_in else self._opened)
         if silent > self._limits.sweep_ms / 1000:
             self._receiver.rest()
         draining, taken = self._sender.draining(now)
@@ -198,6 +211,8 @@ class Session(asyncio.BufferedProtocol):
     def _may_serve(self) -> bool:
         if self._transport is None or self._output_full or self._connection.ending:
             return False
+        if self._muting.holds:
+            return False
         slots = len(self._slots)
         if slots and (slots >= self._limits.in_flight_max or not self._receiver.has_room):
             return False
@@ -242,7 +257,10 @@ class Session(asyncio.BufferedProtocol):
             if route is None or header.body_at is None:
                 self._refuse_version(header, began_s)
                 return
-            result = route.handler(self._context(header, route, frame))
+            context = self._owner.context(header, frame, self._connection)
+            result = route.handler(context)
+            if context.charges is not None:
+                result = self._charge(context.charges, header, result)
             if self._connection.let_in:
                 self._spoken = True
                 self._owner.heard(self)
@@ -253,6 +271,7 @@ class Session(asyncio.BufferedProtocol):
                 self._answer(header, result, began_s)
                 return
             slot = ReplySlot(header, began_s)
+            slot.charges = context.charges
             slot.kept = self._receiver.keeps(frame, charged, parsed=header.api_key == ApiKey.FETCH)
             charged = 0
         finally:
@@ -265,24 +284,20 @@ class Session(asyncio.BufferedProtocol):
             # The transport itself still has a view of it.
             self._loop.call_soon(self._free, slot, frame)
 
+    def _charge(self, charges: Charges, header: RequestHeader, result: Result) -> Result:
+        """What was used until now; a request that waits is charged for its steps, too."""
+        charges.took()
+        self._muting.mute(charges.throttle_ms, self.wake)
+        if result is None or isinstance(result, AT_ONCE):
+            return result and told(result, header.api_key, header.api_version, charges)
+        if isinstance(result, asyncio.Future):
+            return result
+        return measured(charges, result)  # type: ignore[arg-type]  # all but Sequence
+
     def _free(self, slot: ReplySlot, frame: bytearray) -> None:
         """What was read of a request that waits is kept; its bytes need not be."""
         if slot.kept:
             slot.kept -= self._receiver.freed(frame)
-
-    def _context(self, header: RequestHeader, route: Route, frame: bytearray) -> RequestContext:
-        assert header.body_at is not None
-        context = RequestContext(
-            ApiKey(header.api_key),
-            header.api_version,
-            header.correlation_id,
-            memoryview(frame)[header.body_at :],
-            self._connection,
-        )
-        context.client_id = header.client_id
-        context.client = self._peer
-        context.listener_host, context.listener_port = self._listener
-        return context
 
     def _refuse_version(self, header: RequestHeader, began_s: float) -> None:
         """ApiVersions is how a client finds out, so it alone gets an answer."""
@@ -321,6 +336,9 @@ class Session(asyncio.BufferedProtocol):
         """Hold its reply, if it has one, also when its turn comes before it was told so."""
         if slot.reply is None and not future.cancelled() and future.exception() is None:
             slot.reply = future.result()
+            if slot.charges is not None and self._transport is not None:
+                self._muting.mute(slot.charges.throttle_ms, self.wake)
+                slot.reply = slot.reply and told(slot.reply, *slot.address[:2], slot.charges)
             if slot.reply is not None:
                 slot.held = self._sender.hold(slot.reply)
 

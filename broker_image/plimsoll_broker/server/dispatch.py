@@ -17,6 +17,7 @@ from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.security.acl import ANONYMOUS
+from plimsoll_core.security.inside import Peer
 from plimsoll_core.security.sasl import LoginStage, SaslSession
 from plimsoll_core.security.scram import MECHANISMS, SPEC_NAMES
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey, Versions
@@ -58,22 +59,30 @@ class ConnectionState:
     that follower's fetches build on.  `refused`: batches that none sent later may overtake.
     `account`: what it holds of the memory for replies.  `is_broker`: a registered broker's.
     `line`: the last produce that those sent later wait for.  `listener`: the one that accepted it.
-    `sasl`: its login, None: none is asked for.  `principal` and `host`: who is at its other end.
+    `sasl`: its login, None: none is asked for.  `principal`, `host` and
+    `client`: who is at its other end; `local`: the address of this one.  `inside_peer`: whom its
+    certificate names, None: it showed none.
     `rights`: what is remembered of decisions about it.  `forget`: called when it is lost.
-    `ending`: why it is closed once its last reply is sent; empty: it is not.
+    `inside_peer`: whom its certificate names, None: it showed none.
+    `ending`: why it is closed once its last reply is sent; empty: it is not.  `limits`: the quotas
+    that hold for it, and what they were found in.
     """
 
     __slots__ = (
         "account",
+        "client",
         "cut_off",
         "ending",
         "fetch_replied_ms",
         "fetch_session",
         "forget",
         "host",
+        "inside_peer",
         "is_broker",
+        "limits",
         "line",
         "listener",
+        "local",
         "principal",
         "refused",
         "rights",
@@ -93,8 +102,11 @@ class ConnectionState:
         mechanisms = tuple(one for one in MECHANISMS if SPEC_NAMES[one] in listener.authentication)
         self.sasl = SaslSession(mechanisms) if listener.authentication else None
         self.principal = ANONYMOUS
-        self.host = ""
+        self.host = self.client = ""
+        self.local: tuple[str, int] = ("", 0)
+        self.inside_peer: Peer | None = None
         self.rights: object | None = None
+        self.limits: Any = None
         self.ending = ""
         # The session's own way to close it.
         self.cut_off: Callable[[str], None] = _nobody_to_cut_off
@@ -109,9 +121,16 @@ class ConnectionState:
         """Whether it has logged in, where that is asked for."""
         return self.sasl is None or self.sasl.stage is LoginStage.AUTHENTICATED
 
-    def opened(self, host: str, cut_off: Callable[[str], None]) -> None:
-        """The peer's address, and how its session closes it."""
-        self.host, self.cut_off = host, cut_off
+    def opened(self, transport: asyncio.BaseTransport, cut_off: Callable[[str], None]) -> None:
+        """Both ends' addresses, and how its session closes it."""
+        peer = transport.get_extra_info("peername") or ("", 0)
+        self.host, self.client, self.cut_off = peer[0], f"{peer[0]}:{peer[1]}", cut_off
+        self.local = (transport.get_extra_info("sockname") or ("", 0))[:2]
+
+    def speaks_for(self, replica_id: int | None) -> bool:
+        """Whether it may call itself this broker, as far as its certificate says."""
+        peer = self.inside_peer
+        return peer is None or peer.broker_id == replica_id
 
     def check(self, api_key: int) -> None:
         """Whether a request of it is answered now; raises CloseConnection."""
@@ -142,12 +161,14 @@ class ConnectionState:
 
 class RequestContext:
     """One request.  `body` is writable and belongs to the handler; `client` names the peer.
-    `rights`: what it may be answered; None: no rights are asked for."""
+    `rights`: what it may be answered; None: no rights are asked for.  `charges`: what it uses of
+    its client's quotas; None: none holds."""
 
     __slots__ = (
         "api_key",
         "api_version",
         "body",
+        "charges",
         "client",
         "client_id",
         "connection",
@@ -175,9 +196,11 @@ class RequestContext:
         self.listener_host = ""
         self.listener_port = 0
         self.rights: Any = None
+        self.charges: Any = None
 
 
-Handler = Callable[[RequestContext], Reply | Awaitable[Reply | None] | None]
+Result = Reply | Awaitable[Reply | None] | None
+Handler = Callable[[RequestContext], Result]
 """None (or an awaitable of it): no reply.  May raise MalformedMessage or CloseConnection."""
 
 

@@ -11,7 +11,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from plimsoll_broker.inside import InsidePeers
+from plimsoll_broker.server.address_admission import AddressAdmission
 from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits, RequestOrder
 from plimsoll_broker.server.connection_session import Session
 from plimsoll_broker.server.dispatch import Dispatch
@@ -21,6 +24,7 @@ from plimsoll_broker.server.session_owner import SessionOwner
 from plimsoll_broker.server.turn_budget import TurnBudget
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.security.inside import PLAINTEXT
 from plimsoll_net.handshakes import Accepting, HandshakeQueue
 from plimsoll_net.shown_certificate import ShownCertificate
 
@@ -42,13 +46,17 @@ class Server:
         memory: ClientMemory | None = None,
         listener: Listener = listener_peers.IMPLICIT,
         certificate: ShownCertificate | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         """`memory`: the budget of this listener's clients; None: they are not bounded together.
-        `listener`: what its connections carry; `certificate`: what it shows, with TLS."""
+        `listener`: what its connections carry; `certificate`: what it shows, with TLS.
+        `quotas`: of all clients of the broker; None: nobody is limited."""
         assert listener.tls == (certificate is not None), "TLS is with a certificate"
         self.stats = ServerStats()
         self.listener = listener
         self.certificate = certificate
+        # Of the followers' listener: whom it lets in; None: nobody is asked for a certificate.
+        self.inside: InsidePeers | None = None
         self.port = 0
         self.limits = limits or ListenerLimits()
         self.memory = memory
@@ -57,6 +65,9 @@ class Server:
         self._server: asyncio.Server | None = None
         # Connections that have no session yet, with TLS.
         self.handshakes: HandshakeQueue | None = None
+        self._admission = (
+            None if quotas is None else AddressAdmission(quotas.addresses, self.stats.closed_for)
+        )
         self._unswept: list[Session] = []
         self._portion = _SWEPT_MIN
         self._sweeper: asyncio.TimerHandle | None = None
@@ -68,6 +79,8 @@ class Server:
             memory=memory,
             stats=self.stats,
             turns=TurnBudget(),
+            quotas=quotas,
+            admission=self._admission if certificate is None else None,
             opened=self._opened,
             heard=self._open.requested,
             closed=self._open.closed,
@@ -78,12 +91,17 @@ class Server:
     def connections(self) -> int:
         return len(self._open)
 
+    @property
+    def limits_addresses(self) -> bool:
+        """Whether connections of an address may be refused."""
+        return self._admission is not None
+
     async def start(self, host: str, port: int) -> int:
         """Listen; port 0 lets the kernel choose.  Returns the port."""
         loop = asyncio.get_running_loop()
         self._failure = loop.create_future()
         factory: Callable[[], asyncio.BaseProtocol] = self._session
-        if self.certificate is not None:
+        if self.certificate is not None or self._asks_peers:
             self.handshakes = HandshakeQueue(self._accepting())
             factory = self.handshakes.connection
         self._server = await loop.create_server(
@@ -93,14 +111,49 @@ class Server:
         self._schedule_sweep()
         return self.port
 
+    @property
+    def _asks_peers(self) -> bool:
+        return self.inside is not None and self.inside.may_change
+
     def _accepting(self) -> Accepting:
-        return Accepting(session=self._session, context=self._context, ended=self.stats.closed_for)
+        admission, peers = self._admission, self.inside
+        if peers is not None:
+            return Accepting(
+                session=self._session,
+                context=lambda: None if peers.identity is None else peers.identity.server,
+                ended=self.stats.closed_for,
+                refuses=peers.refuses,
+                plain=lambda: peers.lets_plaintext_in,
+            )
+        return Accepting(
+            session=self._session,
+            context=self._context,
+            ended=self.stats.closed_for,
+            admits=None if admission is None else admission.arrived,
+            left=None if admission is None else admission.left,
+        )
 
     def _context(self) -> Any:
         """As of now: whoever connected before keeps the one that it began with."""
         assert self.certificate is not None, "a listener with TLS has one"
         assert self.certificate.context is not None, "it was opened with a certificate"
         return self.certificate.context
+
+    @property
+    def plaintext(self) -> int:
+        """Connections whose peer showed no certificate."""
+        return sum(session.inside_peer is None for session in self._open)
+
+    def review(self) -> None:
+        """Close whom `inside` would not let in any more."""
+        assert self.inside is not None, "the followers' listener"
+        for session in list(self._open):
+            if session.inside_peer is not None:
+                reason = self.inside.refuses(session.inside_peer)
+            else:
+                reason = "" if self.inside.lets_plaintext_in else PLAINTEXT
+            if reason:
+                session.close(reason)
 
     async def failure(self) -> None:
         """Returns never, or raises the bug that a request met on the commit path: the process ends
@@ -117,6 +170,8 @@ class Server:
             self._sweeper.cancel()
         if self.handshakes is not None:
             self.handshakes.close()
+        if self._admission is not None:
+            self._admission.close()
         for session in list(self._open):
             session.close("shutdown")
         await self._server.wait_closed()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from plimsoll_broker.server.client_quotas import Charges
 from plimsoll_broker.server.dispatch import Reply
 from plimsoll_wire.headers import RequestHeader
 
@@ -14,13 +15,14 @@ AT_ONCE = (bytes, bytearray, memoryview, list, tuple)  # replies; nothing else i
 
 class ReplySlot:
     """A request whose reply cannot be sent yet.  `kept`: bytes that it has of the intake; `held`:
-    bytes of its reply; `began_s`: when it was read."""
+    bytes of its reply; `began_s`: when it was read; `charges`: what it uses of quotas."""
 
-    __slots__ = ("address", "began_s", "future", "held", "kept", "reply")
+    __slots__ = ("address", "began_s", "charges", "future", "held", "kept", "reply")
 
     def __init__(self, header: RequestHeader, began_s: float) -> None:
         self.address = (header.api_key, header.api_version, header.correlation_id)
         self.began_s = began_s
+        self.charges: Charges | None = None
         self.reply: Reply | None = None
         self.held = 0
         self.kept = 0

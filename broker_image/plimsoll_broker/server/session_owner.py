@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from plimsoll_broker.server.address_admission import AddressAdmission
 from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits
-from plimsoll_broker.server.dispatch import ConnectionState, Dispatch
+from plimsoll_broker.server.dispatch import ConnectionState, Dispatch, RequestContext
 from plimsoll_broker.server.server_stats import ServerStats
 from plimsoll_broker.server.turn_budget import TurnBudget
 from plimsoll_core.cluster.listeners import Listener
+from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.headers import RequestHeader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOwner:
     """What the server gives each of its sessions.  `listener`: as it is now.
-    `opened`, `heard` and `closed` take a session."""
+    `opened`, `heard` and `closed` take a session.  `quotas` None: nobody is limited here;
+    `admission` None: nor are addresses, or they were looked at before the session was made."""
 
     dispatch: Dispatch
     listener: Callable[[], Listener]
@@ -25,10 +31,38 @@ class SessionOwner:
     memory: ClientMemory | None
     stats: ServerStats
     turns: TurnBudget
+    quotas: Quotas | None
+    admission: AddressAdmission | None
     opened: Callable[[Any], bool]
     heard: Callable[[Any], None]
     closed: Callable[[Any], None]
     failed: Callable[[BaseException], None]
+
+    def admits(self, transport: asyncio.Transport) -> bool:
+        return self.admission is None or self.admission.arrived(transport)
+
+    def left(self, host: str) -> None:
+        if self.admission is not None:
+            self.admission.left(host)
+
+    def context(
+        self, header: RequestHeader, frame: bytearray, connection: ConnectionState
+    ) -> RequestContext:
+        """Of a request that is served."""
+        assert header.body_at is not None, "a version that is served has a body"
+        context = RequestContext(
+            ApiKey(header.api_key),
+            header.api_version,
+            header.correlation_id,
+            memoryview(frame)[header.body_at :],
+            connection,
+        )
+        context.client_id = header.client_id
+        context.client = connection.client
+        context.listener_host, context.listener_port = connection.local
+        if self.quotas is not None:
+            context.charges = self.quotas.charges(connection, header.api_key, header.client_id)
+        return context
 
     def serves(self, connection: ConnectionState, api_key: int, version: int) -> bool:
         """Whoever has not logged in may send nothing that is large."""

@@ -1,9 +1,13 @@
-"""The records about users, credentials and rights: a part of `records`."""
+"""The records about users, credentials, rights, quotas and certificates inside: a part of
+`records`."""
 
 from __future__ import annotations
 
 from plimsoll_core.cluster.record_base import Record
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.quotas.state import QuotaEntity, QuotaRow
 from plimsoll_core.security.acl import Acl
+from plimsoll_core.security.inside import InsideMode
 from plimsoll_core.security.scram import ScramCredential, ScramMechanism
 from plimsoll_core.security.state import Authorization, DeclaredUser
 
@@ -49,3 +53,29 @@ class UserRemoved(Record, frozen=True, kw_only=True):
     """No object declares the user any more."""
 
     user_name: str
+
+
+class QuotasSet(Record, frozen=True, kw_only=True):
+    """What somebody may use, from now on: the whole row."""
+
+    row: QuotaRow
+
+
+class QuotasRemoved(Record, frozen=True, kw_only=True):
+    """No row says any more what somebody may use."""
+
+    entity: QuotaEntity
+
+
+class InsideModeSet(Record, frozen=True, kw_only=True):
+    """How brokers and controllers talk to each other from now on."""
+
+    mode: InsideMode
+
+
+class CertificatesAllowed(Record, frozen=True, kw_only=True):
+    """All certificates that a broker may show inside, by SHA-256, the newest first; none: it is
+    gone.  A connection under any other ends."""
+
+    broker_id: BrokerId
+    sha256: tuple[str, ...]

@@ -27,6 +27,7 @@ from plimsoll_core.cluster.topic_configs import (
     compacts,
 )
 from plimsoll_core.errors import Refusal
+from plimsoll_core.quotas.connections import per_ip_overrides
 
 BROKER_DEFAULTS = {
     "log.segment.bytes": "segment.bytes",
@@ -111,6 +112,20 @@ _OWN = {
             "What compaction reads and writes, at most.",
         ),
         integer("max.connections", 4_096, 1, INT32_MAX, "Clients' connections to a broker."),
+        integer(
+            "max.connections.per.ip",
+            INT32_MAX,
+            0,
+            INT32_MAX,
+            "Of one address to a broker, on all listeners; of IPv6: of a /64.",
+        ),
+        ConfigKey(
+            name="max.connections.per.ip.overrides",
+            default="",
+            parse=lambda text: None if per_ip_overrides(text) is None else text,
+            wants="addresses and numbers, such as 10.0.0.1:100,10.0.0.2:200",
+            doc="max.connections.per.ip of single addresses.",
+        ),
         integer(
             "connections.max.idle.ms", 600_000, 1, INT32_MAX, "A silent client is closed after it."
         ),

@@ -16,11 +16,13 @@ from immutables import Map
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from plimsoll_core.cluster import quota_records as quotas
 from plimsoll_core.cluster import rebalance_records as rebalances
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster import restart_records as restarts
 from plimsoll_core.cluster import security_records as security
 from plimsoll_core.cluster.image_indexes import count_behind, count_preferred, move_hosted
+from plimsoll_core.cluster.inside_records import certificates_allowed, inside_mode_set
 from plimsoll_core.cluster.listener_records import listeners_configured
 from plimsoll_core.cluster.model import (
     Broker,
@@ -375,9 +377,12 @@ _APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.ReassignmentForgotten: _reassignment_forgotten,
     r.MovementLimited: _movement_limited,
     r.ListenersConfigured: listeners_configured,
+    r.InsideModeSet: inside_mode_set,
+    r.CertificatesAllowed: certificates_allowed,
     r.RestartGranted: restarts.granted,
     r.RestartEnded: restarts.ended,
     r.SnapshotTaken: _snapshot_taken,
     **rebalances.APPLIERS,
     **security.APPLIERS,
+    **quotas.APPLIERS,
 }

@@ -32,6 +32,8 @@ from plimsoll_core.cluster.model import (
 from plimsoll_core.cluster.security_records import StoredSecurity, restored, stored
 from plimsoll_core.cluster.unknown_records import check_known
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
+from plimsoll_core.quotas.state import QuotaRow, quotas_of
+from plimsoll_core.security.inside import NOTHING_INSIDE, Inside
 from plimsoll_core.security.state import NOTHING
 
 
@@ -75,6 +77,8 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     # Not written while there is nothing: readers of older metadata versions know no such row.
     security: StoredSecurity | UnsetType = UNSET
     listeners: tuple[Listener, ...] | UnsetType = UNSET
+    quotas: tuple[QuotaRow, ...] | UnsetType = UNSET
+    inside: Inside | UnsetType = UNSET
 
 
 def encode_image(image: ClusterImage) -> bytes:
@@ -109,6 +113,8 @@ def encode_image(image: ClusterImage) -> bytes:
         ),
         security=UNSET if image.security == NOTHING else stored(image.security),
         listeners=image.listeners or UNSET,
+        quotas=_quota_rows(image) or UNSET,
+        inside=UNSET if image.inside == NOTHING_INSIDE else image.inside,
     )
     return msgspec.json.encode(snapshot, enc_hook=_plain, order="deterministic")
 
@@ -150,7 +156,14 @@ def decode_image(data: bytes) -> ClusterImage:
         rebalance_rests=Map({row.uid: _rest(row) for row in snapshot.rebalance_rests}),
         security=NOTHING if snapshot.security is UNSET else restored(snapshot.security),
         listeners=() if snapshot.listeners is UNSET else snapshot.listeners,
+        quotas=quotas_of(snapshot.quotas or ()),
+        inside=NOTHING_INSIDE if snapshot.inside is UNSET else snapshot.inside,
     )
+
+
+def _quota_rows(image: ClusterImage) -> tuple[QuotaRow, ...]:
+    """In one order."""
+    return tuple(sorted(image.quotas.rows.values(), key=lambda row: row.entity.order))
 
 
 def _rest(row: _Rest) -> RebalanceRest:

@@ -27,6 +27,8 @@ from plimsoll_core.ids import (
     PartitionEpoch,
     TopicId,
 )
+from plimsoll_core.quotas.state import NO_QUOTAS, ClientQuotas
+from plimsoll_core.security.inside import NOTHING_INSIDE, Inside
 from plimsoll_core.security.state import NOTHING, Security
 
 MOVEMENT_BYTES_PER_SECOND = 50 * 2**20
@@ -340,7 +342,9 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     added to those that there were, until they have joined.  `released`: volumes that may be
     deleted, by the uids of their claims, and whose they were.  `metadata_version`: what the log
     may hold (`record_versions`).  `listeners`: where clients connect; none: to the one that the
-    brokers' own configuration names.  `security`: credentials, users, rules.
+    brokers' own configuration names.  `security`: credentials, users, rules.  `quotas`: what
+    clients may use.  `inside`: whether brokers and controllers talk with TLS, and their
+    certificates.
     """
 
     cluster_id: UUID
@@ -368,7 +372,9 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     newcomers: tuple[BrokerId, ...] = ()
     released: Map[str, BrokerId] = Map()
     security: Security = NOTHING
+    quotas: ClientQuotas = NO_QUOTAS
     listeners: tuple[Listener, ...] = ()
+    inside: Inside = NOTHING_INSIDE
 
     def topic_of(self, holder: TopicObject) -> Topic | None:
         """The topic that this very object (by uid) declares."""

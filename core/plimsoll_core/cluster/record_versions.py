@@ -20,7 +20,8 @@ import msgspec
 from plimsoll_core.cluster import model as m
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster.listeners import Listener
-from plimsoll_core.security import acl, scram
+from plimsoll_core.quotas import state as quotas
+from plimsoll_core.security import acl, inside, scram
 from plimsoll_core.security import state as security
 
 OLDEST = 1
@@ -82,7 +83,11 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     r.AclsRemoved: {3: "cause acls owner"},
     r.UserDeclared: {3: "cause user"},
     r.UserRemoved: {3: "cause user_name"},
+    r.QuotasSet: {3: "cause row"},
+    r.QuotasRemoved: {3: "cause entity"},
     r.ListenersConfigured: {3: "cause listeners"},
+    r.InsideModeSet: {3: "cause mode"},
+    r.CertificatesAllowed: {3: "cause broker_id sha256"},
     r.RestartGranted: {1: "cause broker_id broker_epoch pod_uid revision"},
     r.RestartEnded: {1: "cause broker_id proven"},
     r.SnapshotTaken: {1: "cause end_offset name"},
@@ -96,7 +101,15 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     security.Authorization: {3: "mode super_users allow_everyone_if_no_acl disguise"},
     security.UserObject: {3: "namespace name uid"},
     security.DeclaredUser: {3: "object user_name disabled"},
+    quotas.QuotaEntity: {3: "user client_id ip"},
+    quotas.QuotaValues: {
+        3: "producer_byte_rate consumer_byte_rate request_percentage controller_mutation_rate"
+        " connection_creation_rate",
+    },
+    quotas.QuotaRow: {3: "entity values owner"},
     Listener: {3: "name port tls_version_min authentication connections_max"},
+    inside.BrokerCertificates: {3: "broker_id sha256"},
+    inside.Inside: {3: "mode certificates"},
     m.TopicObject: {1: "namespace name uid"},
     m.PendingDeletion: {1: "since_ms until_ms"},
     m.ReassignmentObject: {1: "namespace name uid"},

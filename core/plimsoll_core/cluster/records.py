@@ -19,6 +19,10 @@ from msgspec import UNSET, UnsetType
 from plimsoll_core.cluster.access_records import AclsAdded as AclsAdded
 from plimsoll_core.cluster.access_records import AclsRemoved as AclsRemoved
 from plimsoll_core.cluster.access_records import AuthorizationConfigured as AuthorizationConfigured
+from plimsoll_core.cluster.access_records import CertificatesAllowed as CertificatesAllowed
+from plimsoll_core.cluster.access_records import InsideModeSet as InsideModeSet
+from plimsoll_core.cluster.access_records import QuotasRemoved as QuotasRemoved
+from plimsoll_core.cluster.access_records import QuotasSet as QuotasSet
 from plimsoll_core.cluster.access_records import ScramCredentialRemoved as ScramCredentialRemoved
 from plimsoll_core.cluster.access_records import ScramCredentialSet as ScramCredentialSet
 from plimsoll_core.cluster.access_records import UserDeclared as UserDeclared
@@ -355,7 +359,11 @@ Record = (
     | AclsRemoved
     | UserDeclared
     | UserRemoved
+    | QuotasSet
+    | QuotasRemoved
     | ListenersConfigured
+    | InsideModeSet
+    | CertificatesAllowed
     | RestartGranted
     | RestartEnded
     | SnapshotTaken

@@ -42,6 +42,8 @@ from plimsoll_core.controller.security.declared_users import (
     declare_user,
     user_object_gone,
 )
+from plimsoll_core.controller.security.inside_modes import allow_certificates, set_inside_mode
+from plimsoll_core.controller.security.quota_changes import alter_quotas, declare_quotas
 from plimsoll_core.controller.security.reauthorization import refused_again
 from plimsoll_core.controller.security.scram_changes import alter_scram
 from plimsoll_core.controller.take_over import activate
@@ -57,6 +59,7 @@ from plimsoll_core.messages import reassignments as moves
 from plimsoll_core.messages import rebalances, security
 from plimsoll_core.messages import requests as m
 from plimsoll_core.messages.elections import ElectLeaders, NameLeaders
+from plimsoll_core.messages.inside import AllowCertificates, SetInsideMode
 from plimsoll_core.messages.internal_topics import EnsureInternalTopic
 from plimsoll_core.messages.listeners import DeclareListeners
 from plimsoll_core.messages.restarts import RequestRestart, WithdrawRestart
@@ -92,10 +95,14 @@ _RULES: dict[type, Callable[[DecisionContext, Any], m.Answer | Refusal]] = {
     security.CreateAcls: create_acls,
     security.DeleteAcls: delete_acls,
     security.AlterScramCredentials: alter_scram,
+    security.AlterQuotas: alter_quotas,
+    security.DeclareQuotas: declare_quotas,
     security.DeclareAuthorization: declare_authorization,
     security.DeclareUser: declare_user,
     security.UserObjectGone: user_object_gone,
     DeclareListeners: declare_listeners,
+    SetInsideMode: set_inside_mode,
+    AllowCertificates: allow_certificates,
     m.SetMembers: set_members,
     members.SetLeaving: set_leaving,
     members.UnregisterBroker: unregister,

@@ -1,6 +1,7 @@
 """What a broker says of itself with each heartbeat, for the LogBroker that people look at.
 
-Nothing is decided by it; a broker of an earlier release says nothing.
+Nothing is decided by it but whether the inside may be closed (`inside`); a broker of an earlier
+release says nothing.
 """
 
 from __future__ import annotations
@@ -10,16 +11,29 @@ import msgspec
 from plimsoll_core.ids import MetadataOffset
 
 
+class InsideFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a broker talks to its peers inside.  `sha256`: of the certificate that it shows, empty:
+    it has none; `authorities`: of the certificates of authorities that it trusts; `plaintext`: its
+    connections to brokers and controllers that are not encrypted, of both directions; `only_tls`:
+    it calls nobody in plaintext."""
+
+    sha256: str = ""
+    authorities: tuple[str, ...] = ()
+    plaintext: int = 0
+    only_tls: bool = False
+
+
 class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`disk_free_bytes`, `disk_bytes`: of the file system that holds the logs, None before it was
     looked at.  `completed_offset`: so many metadata records have had all their effects on this
     broker's replicas, None while it loads them.  `copied_offset`: so many are in its copy of the
-    log, on disk; None: the copy cannot be written."""
+    log, on disk; None: the copy cannot be written.  `inside`: None of an earlier release."""
 
     disk_free_bytes: int | None = None
     disk_bytes: int | None = None
     completed_offset: MetadataOffset | None = None
     copied_offset: MetadataOffset | None = None
+    inside: InsideFigures | None = None
 
 
 class LogOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -2,9 +2,9 @@
 
 The same values are `decide`'s input and, between processes, the body of a private request
 (`plimsoll_wire.control`).  No other module defines messages between broker and controller, but
-`declared_topics`, `elections`, `internal_topics`, `listeners`, `membership`, `reassignments`,
-`rebalances`, `restarts`, `security` and `topic_changes`, which are parts of this, and
-`metadata_stream`.
+`declared_topics`, `elections`, `inside`, `internal_topics`, `listeners`, `membership`,
+`reassignments`, `rebalances`, `restarts`, `security` and `topic_changes`, which are parts of this,
+and `metadata_stream`.
 Every answer carries the controller's epoch; a broker that has seen a higher one ignores it.
 """
 
@@ -30,6 +30,7 @@ from plimsoll_core.messages.declared_topics import DeclareTopic as DeclareTopic
 from plimsoll_core.messages.declared_topics import DetachTopic as DetachTopic
 from plimsoll_core.messages.declared_topics import TopicObjectGone as TopicObjectGone
 from plimsoll_core.messages.elections import ElectionsAnswer, ElectLeaders, NameLeaders
+from plimsoll_core.messages.inside import InsideRequest
 from plimsoll_core.messages.internal_topics import EnsureInternalTopic
 from plimsoll_core.messages.listeners import DeclareListeners
 from plimsoll_core.messages.membership import MembershipRequest
@@ -269,6 +270,7 @@ Request = (
     | SecurityChange
     | SecurityDeclaration
     | DeclareListeners
+    | InsideRequest
     | SetMembers
     | MembershipRequest
     | Activated

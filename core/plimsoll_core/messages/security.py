@@ -9,6 +9,7 @@ import msgspec
 
 from plimsoll_core.ids import MetadataOffset
 from plimsoll_core.messages.base import Message
+from plimsoll_core.quotas.state import QuotaEntity, QuotaRow, QuotaValues
 from plimsoll_core.security.acl import Acl, AclFilter
 from plimsoll_core.security.scram import ScramCredential, ScramMechanism
 from plimsoll_core.security.state import Authorization, UserObject
@@ -48,6 +49,27 @@ class AlterScramCredentials(Message, frozen=True, kw_only=True):
     behalf: OnBehalf | None = None
 
 
+class QuotaChange(msgspec.Struct, frozen=True, kw_only=True):
+    """By keys: the new value, or None: it is taken away."""
+
+    entity: QuotaEntity
+    values: dict[str, float | None]
+
+
+class AlterQuotas(Message, frozen=True, kw_only=True):
+    """Forwarded by a broker for a client.  Each entity for itself, whole or not at all."""
+
+    changes: tuple[QuotaChange, ...]
+    validate_only: bool = False
+    behalf: OnBehalf | None = None
+
+
+class DeclareQuotas(Message, frozen=True, kw_only=True):
+    """What a LogCluster states: all that it declares."""
+
+    rows: tuple[QuotaRow, ...]
+
+
 class DeclareAuthorization(Message, frozen=True, kw_only=True):
     """What a LogCluster states.  `disguise` is taken when none is committed yet."""
 
@@ -56,13 +78,14 @@ class DeclareAuthorization(Message, frozen=True, kw_only=True):
 
 class DeclareUser(Message, frozen=True, kw_only=True):
     """A User object as it should be.  `credentials`: what was made of its Secret; None: what is
-    committed stays."""
+    committed stays.  `quotas` None: the object declares none."""
 
     object: UserObject
     user_name: str
     disabled: bool = False
     acls: tuple[Acl, ...] = ()
     credentials: tuple[ScramCredential, ...] | None = None
+    quotas: QuotaValues | None = None
 
 
 class UserObjectGone(Message, frozen=True, kw_only=True):
@@ -71,9 +94,9 @@ class UserObjectGone(Message, frozen=True, kw_only=True):
     object: UserObject
 
 
-SecurityChange = CreateAcls | DeleteAcls | AlterScramCredentials
+SecurityChange = CreateAcls | DeleteAcls | AlterScramCredentials | AlterQuotas
 """What clients ask for."""
-SecurityDeclaration = DeclareAuthorization | DeclareUser | UserObjectGone
+SecurityDeclaration = DeclareAuthorization | DeclareUser | UserObjectGone | DeclareQuotas
 """What the operator asks for."""
 
 
@@ -103,4 +126,17 @@ class ScramAltered(Message, frozen=True, kw_only=True):
     end_offset: MetadataOffset = MetadataOffset(0)
 
 
-SecurityAnswer = AclsChanged | ScramAltered
+class QuotaChanged(msgspec.Struct, frozen=True, kw_only=True):
+    entity: QuotaEntity
+    code: int = 0
+    message: str = ""
+
+
+class QuotasAltered(Message, frozen=True, kw_only=True):
+    """In the order of the request."""
+
+    entities: tuple[QuotaChanged, ...]
+    end_offset: MetadataOffset = MetadataOffset(0)
+
+
+SecurityAnswer = AclsChanged | ScramAltered | QuotasAltered

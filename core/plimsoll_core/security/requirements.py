@@ -75,6 +75,8 @@ REQUIREMENTS: Mapping[int, tuple[Requirement, ...]] = {
     45: (_cluster(_Op.ALTER),),  # AlterPartitionReassignments
     46: (_cluster(_Op.DESCRIBE),),  # ListPartitionReassignments
     47: (_group(_Op.DELETE), _topic(_Op.READ)),  # OffsetDelete
+    48: (_cluster(_Op.DESCRIBE_CONFIGS),),  # DescribeClientQuotas
+    49: (_cluster(_Op.ALTER_CONFIGS),),  # AlterClientQuotas
     50: (_cluster(_Op.DESCRIBE),),  # DescribeUserScramCredentials
     51: (_cluster(_Op.ALTER),),  # AlterUserScramCredentials
     60: (),  # DescribeCluster

@@ -12,7 +12,7 @@ from immutables import Map
 
 from plimsoll_core.security.acl import Acl, AclOperation, ResourceType
 from plimsoll_core.security.acl_index import AclIndex, AclQuestion, AclVerdict, Ground
-from plimsoll_core.security.scram import ScramCredential, ScramMechanism
+from plimsoll_core.security.scram import MECHANISMS, ScramCredential, ScramMechanism
 
 BY_CLIENT = ""
 """The owner of what no object declares."""
@@ -78,6 +78,16 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     def object_named(self, user: str) -> UserObject | None:
         declared = self.users.get(user)
         return None if declared is None else declared.object
+
+    def object_with_password_of(self, user: str) -> UserObject | None:
+        """The object that states how the user logs in: a User may state rights alone."""
+        declared = self.users.get(user)
+        if declared is None:
+            return None
+        uid = declared.object.uid
+        keys = ((user, mechanism) for mechanism in MECHANISMS)
+        owned = any(one.owner == uid for key in keys if (one := self.credentials.get(key)))
+        return declared.object if owned else None
 
     def object_of(self, owner: str) -> UserObject | None:
         """By its uid."""

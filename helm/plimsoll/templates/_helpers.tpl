@@ -131,6 +131,16 @@ tolerations: {{- toYaml . | nindent 0 }}
 {{- end }}
 {{- end }}
 
+{{- /* Namespaces with brokers: those that are named, or watched; without any, all. */}}
+{{- define "plimsoll.brokerNamespaces" -}}
+{{- with (.Values.networkPolicy.brokerNamespaces | default .Values.watch.namespaces) -}}
+matchExpressions:
+- {key: kubernetes.io/metadata.name, operator: In, values: {{ toJson . }}}
+{{- else -}}
+{}
+{{- end }}
+{{- end }}
+
 {{- define "plimsoll.controllerAddress" -}}
 {{ include "plimsoll.name" . }}-controller.{{ .Release.Namespace }}.svc:{{ .Values.controller.port }}
 {{- end }}

@@ -17,8 +17,9 @@ from plimsoll_operator.api.cluster_topics import (
     TopicLimits,
     Topics,
 )
-from plimsoll_operator.api.logcluster import LogCluster, Logging
+from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.maintenance import Maintenance
+from plimsoll_operator.api.observed import Logging
 
 
 def broker_configs_of(cluster: LogCluster) -> dict[str, str] | Refusal:

@@ -20,6 +20,8 @@ WRITTEN_MS = "internal.plimsoll.dev/written-ms"
 """On a slot of a metadata log, an annotation: when its batch was written, by the writer's clock."""
 LOG_PART = "internal.plimsoll.dev/part"
 """On an object of a snapshot: whether it is an index or a chunk."""
+ROTATE_INSIDE = "plimsoll.dev/rotate-internal-ca"
+"""On a LogCluster, an annotation: with each other value the internal authority is replaced."""
 VERIFICATION = "plimsoll.dev/verification"
 PURPOSE = "plimsoll.dev/purpose"
 USER_LOGIN = "plimsoll.dev/user"
@@ -140,6 +142,12 @@ def broker_tls(cluster: str, broker_id: int) -> str:
 def listener_authority(cluster_id: UUID) -> str:
     """The Secret, in the operator's namespace, of the authority that signs listeners'."""
     return f"plimsoll-{short_id(cluster_id)}-listener-ca"
+
+
+def inside_authority(cluster_id: UUID) -> str:
+    """The Secret, in the operator's namespace, of the authority that signs brokers' and
+    controllers' certificates for each other."""
+    return f"plimsoll-{short_id(cluster_id)}-internal-ca"
 
 
 def listener_authority_map(cluster: str) -> str:

@@ -7,8 +7,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from plimsoll_core.security.inside import InsideMode
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.authorization import DeclaredAuthorization
+from plimsoll_operator.api.certificates import INSIDE_DEFAULT, Certificates
 from plimsoll_operator.api.cluster_topics import Topics
 from plimsoll_operator.api.listeners import DeclaredListener, Listeners
 from plimsoll_operator.api.maintenance import Maintenance
@@ -27,6 +29,8 @@ from plimsoll_operator.api.meta import (
     Short,
     UncleanRecovery,
 )
+from plimsoll_operator.api.observed import Logging, PodMonitor
+from plimsoll_operator.api.quotas import DefaultQuotas
 
 BROKER_COUNT_DEFAULT = 3
 MOVEMENT_DEFAULT = "50Mi"
@@ -193,53 +197,6 @@ class Movement(Api, frozen=True, kw_only=True):
     ) = None
 
 
-class Logging(Api, frozen=True, kw_only=True):
-    """How brokers write their own log lines, from their next heartbeat on: nothing restarts."""
-
-    level: (
-        Annotated[
-            Literal["Debug", "Info", "Warning", "Error"],
-            Meta(description="Default Info."),
-        ]
-        | None
-    ) = None
-    format: (
-        Annotated[
-            Literal["Text", "Json"],
-            Meta(
-                description=(
-                    "Json: one object a line, with fields of its own. A broker writes Text (the "
-                    "default) until its first heartbeat is answered."
-                )
-            ),
-        ]
-        | None
-    ) = None
-
-
-class PodMonitor(Api, frozen=True, kw_only=True):
-    """How Prometheus scrapes the brokers; its presence asks for it."""
-
-    labels: (
-        Annotated[
-            Labels,
-            Meta(description="Labels by which a Prometheus selects its PodMonitors."),
-        ]
-        | None
-    ) = None
-    interval: (
-        Annotated[
-            str,
-            Meta(
-                max_length=16,
-                pattern=r"^([1-9][0-9]*(ms|s|m|h))+$",
-                description="How often brokers are scraped; default 30s.",
-            ),
-        ]
-        | None
-    ) = None
-
-
 class LogClusterSpec(Api, frozen=True, kw_only=True):
     """What a cluster should be."""
 
@@ -286,7 +243,9 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
     storage: Storage
     racks: Racks | None = None
     listeners: Listeners | None = None
+    certificates: Certificates | None = None
     authorization: DeclaredAuthorization | None = None
+    quotas: DefaultQuotas | None = None
     topics: Topics | None = None
     config: Config | None = None
     movement: Movement | None = None
@@ -364,6 +323,12 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
     def listeners(self) -> tuple[DeclaredListener, ...]:
         """Those that are declared; none: the one plaintext listener."""
         return self.spec.listeners or ()
+
+    @property
+    def inside(self) -> InsideMode:
+        """How brokers and the operator talk to each other."""
+        stated = self.spec.certificates and self.spec.certificates.internal
+        return InsideMode((stated and stated.mode) or INSIDE_DEFAULT.value)
 
     @property
     def auto_rebalance(self) -> AutoRebalance:

@@ -24,6 +24,7 @@ from plimsoll_operator.api.meta import (
     ObjectName,
     Short,
 )
+from plimsoll_operator.api.quotas import DeclaredClientQuotas
 
 UserName = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9._:@-]+$")]
 Operation = Literal[
@@ -172,6 +173,7 @@ class UserSpec(Api, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    quotas: DeclaredClientQuotas | None = None
     secret_name: (
         Annotated[
             ObjectName,

@@ -5,9 +5,16 @@ Called by `controller_server` for each reply.
 
 from __future__ import annotations
 
+import asyncio
+from uuid import UUID
+
+from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
-from plimsoll_core.messages.requests import Answer
+from plimsoll_core.messages.metadata_stream import FetchMetadata
+from plimsoll_core.messages.requests import Answer, Refused, RegisterBroker
+from plimsoll_operator.controller.commit_queue import refused
 from plimsoll_operator.controller.controller_term import Controller
+from plimsoll_wire import control
 from plimsoll_wire.control import CommandReply
 
 
@@ -23,3 +30,31 @@ def command_reply(controller: Controller | None, answer: Answer) -> CommandReply
         session_timeout_ms=controller.settings.session_timeout_ms,
         log_output=controller.settings.log_output,
     )
+
+
+ONE_AT_A_TIME = (RegisterBroker.__name__, FetchMetadata.__name__)
+"""What a broker asks and waits for before it asks again."""
+
+
+def kind_of(body: control.Command | FetchMetadata) -> str:
+    request = body if isinstance(body, FetchMetadata) else body.request
+    return type(request).__name__
+
+
+def no_update(epoch: ControllerEpoch, refusal: Refused) -> control.MetadataReply:
+    return control.MetadataReply(controller_epoch=epoch, refused=refusal)
+
+
+def finished_future() -> asyncio.Future[None]:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.set_result(None)
+    return future
+
+
+def not_here(cluster_id: UUID) -> Refused:
+    return refused(Reason.NotController, f"No controller of cluster {cluster_id} runs here.")
+
+
+def too_many(most: int) -> Refused:
+    text = f"{most} requests of clients wait for the controller. Ask again later."
+    return refused(Reason.TooManyWaiting, text)

@@ -2,9 +2,9 @@
 
 The server asks before it passes a request on.  A connection speaks for one broker, the first that
 it names, for good: whatever names another broker or another lifetime there is refused.  It has
-*shown* who it is once the metadata log knows the lifetime that it names.  That is no proof, there
-are no certificates yet: it keeps strangers, mistakes and half-open connections within bounds
-(`unidentified_connections`).
+*shown* who it is once the metadata log knows the lifetime that it names.  With a certificate that
+is proven (`inside_server`); without, it keeps strangers, mistakes and half-open connections within
+bounds (`unidentified_connections`).
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ class Speaker:
     @property
     def shown(self) -> bool:
         return self.broker_epoch is not None or self.reads_metadata
+
+    def is_known(self, cluster_id: UUID, broker_id: BrokerId | None) -> None:
+        """Its certificate names the broker: it speaks for that one, and for no other."""
+        self.cluster_id, self.broker_id = cluster_id, broker_id
 
     def hear(self, cluster_id: UUID, request: BrokerRequest, image: ClusterImage) -> Refused | None:
         """Whether the request may be passed on; from now on the connection speaks for who it

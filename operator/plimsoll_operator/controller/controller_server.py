@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from functools import partial
 from itertools import count
 from typing import cast
 from uuid import UUID
@@ -25,11 +26,23 @@ from plimsoll_core.messages.requests import (
     RegisterBroker,
     Registered,
 )
+from plimsoll_core.security.inside import Peer
+from plimsoll_net.tls_connection import INSIDE_PEER
 from plimsoll_operator.control_failures import ControlFailures
-from plimsoll_operator.controller.command_replies import command_reply
+from plimsoll_operator.controller import connection_bounds as bounds
+from plimsoll_operator.controller.command_replies import (
+    ONE_AT_A_TIME,
+    command_reply,
+    finished_future,
+    kind_of,
+    no_update,
+    not_here,
+    too_many,
+)
 from plimsoll_operator.controller.commit_queue import refused
 from plimsoll_operator.controller.connection_identity import Speaker
 from plimsoll_operator.controller.controller_term import Controller
+from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.controller.proof_of_death import Enrich, Evidence, Lifetime, Sessions
 from plimsoll_operator.controller.unidentified_connections import STRANGER_MS_MAX, Strangers
 from plimsoll_wire import control
@@ -37,26 +50,14 @@ from plimsoll_wire.framing import Framer, FrameTooLarge
 
 logger = logging.getLogger("plimsoll.controller.server")
 
-CONNECTIONS_MAX = 2_000
-IN_FLIGHT_MAX = 256
-"""Beyond it nothing more is read, heartbeats neither: no broker that keeps to its own bounds, and
-to the next one, gets there."""
-FORWARDED_MAX = 64
-"""Clients' requests that one broker may have waiting here; further ones are refused."""
-FIRST_FRAME_MS_MAX = 10_000
-SHOWN_MS_MAX = 3_000
-"""So long a client's request waits for the heartbeat that shows whose connection it came over: a
-broker sends one every second."""
-REGISTRATION_BYTES_MAX = 64 * 1024
-"""It is committed as it comes."""
-WRITE_BUFFER_BYTES_MAX = 64 * 1024 * 1024
-
 
 class ControllerServer:
     """Owns the listener and its connections; controllers are added and removed by cluster."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, inside: InsideServer | None = None) -> None:
+        """`inside`: whom brokers are shown, and whom it lets in; None: they are not asked."""
         self._host = host
+        self.inside = inside
         self._port = port
         self._controllers: dict[UUID, tuple[Controller, Sessions]] = {}
         self.connections: dict[BrokerConnection, None] = {}
@@ -76,9 +77,10 @@ class ControllerServer:
         return next(self._accepted)
 
     async def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        host, port = self._host, self._port
-        self._server = await loop.create_server(lambda: BrokerConnection(self), host, port)
+        loop, host, port = asyncio.get_running_loop(), self._host, self._port
+        made = partial(BrokerConnection, self)
+        factory = made if self.inside is None else self.inside.asking_first(made)
+        self._server = await loop.create_server(factory, host, port)
 
     def add(
         self,
@@ -88,11 +90,15 @@ class ControllerServer:
     ) -> None:
         """Serve this controller's cluster from now on."""
         sessions = Sessions(controller, evidence, enrich)
+        if self.inside is not None:
+            self.inside.committed[controller.cluster_id] = lambda: controller.image.inside
         self._controllers[controller.cluster_id] = (controller, sessions)
 
     async def remove(self, cluster_id: UUID) -> None:
         """Brokers of the cluster hear NOT_CONTROLLER from now on."""
         found = self._controllers.pop(cluster_id, None)
+        if self.inside is not None:
+            self.inside.forget(cluster_id)
         if found is not None:
             await found[1].close()
 
@@ -108,6 +114,8 @@ class ControllerServer:
         """Stop the controllers before this: none must decide once its sockets are closed."""
         if self._server is not None:
             self._server.close()
+        if self.inside is not None:
+            self.inside.close()
         for cluster_id in list(self._controllers):
             await self.remove(cluster_id)
         for connection in list(self.connections):
@@ -129,6 +137,7 @@ class BrokerConnection(asyncio.Protocol):
         self._speaker = Speaker()
         self._lifetimes: set[Lifetime] = set()
         self._shown = asyncio.Event()
+        self._peer: Peer | None = None
         self._closed_by_us = False
         self._silent = True
         self._patience: asyncio.TimerHandle | None = None
@@ -143,12 +152,15 @@ class BrokerConnection(asyncio.Protocol):
         # uvloop's transports are not asyncio.Transport by inheritance, only by what they do.
         self._transport = cast("asyncio.Transport", transport)
         self._server.connections[self] = None
-        if len(self._server.connections) > CONNECTIONS_MAX:
+        self._peer = transport.get_extra_info(INSIDE_PEER)
+        if self._peer is not None:
+            self._speaker.is_known(self._peer.cluster_id, self._peer.broker_id)
+        if len(self._server.connections) > bounds.CONNECTIONS_MAX:
             self.close("too many connections")
             return
         self._server.strangers.came(self)
         loop = asyncio.get_running_loop()
-        self._patience = loop.call_later(FIRST_FRAME_MS_MAX / 1000, self._out_of_patience)
+        self._patience = loop.call_later(bounds.FIRST_FRAME_MS_MAX / 1000, self._out_of_patience)
 
     def _out_of_patience(self) -> None:
         """Its time to name a broker is over; its request may still wait to be committed."""
@@ -156,7 +168,9 @@ class BrokerConnection(asyncio.Protocol):
             self.close("no whole request came")
         elif self._tasks or asyncio.get_running_loop().time() < self._stranger_until:
             loop = asyncio.get_running_loop()
-            self._patience = loop.call_later(FIRST_FRAME_MS_MAX / 1000, self._out_of_patience)
+            self._patience = loop.call_later(
+                bounds.FIRST_FRAME_MS_MAX / 1000, self._out_of_patience
+            )
         else:
             self.close("it speaks for no registered broker")
 
@@ -207,13 +221,13 @@ class BrokerConnection(asyncio.Protocol):
     def _dispatch(self, request: control.ControlRequest, size: int) -> None:
         self._silent = False
         body = request.body
-        self._handling = kind = _kind(body)
+        self._handling = kind = kind_of(body)
         # What is answered may not be `_finished` yet when its asker asks again.
         waiting = (of for work, of in self._tasks.items() if not work.done())
-        if kind in _ONE_AT_A_TIME and kind in waiting:
+        if kind in ONE_AT_A_TIME and kind in waiting:
             self.close(f"a second {kind} while one waits")
             return
-        if kind == RegisterBroker.__name__ and size > REGISTRATION_BYTES_MAX:
+        if kind == RegisterBroker.__name__ and size > bounds.REGISTRATION_BYTES_MAX:
             self.close(f"a registration of {size} bytes")
             return
         work: asyncio.Future[None]
@@ -223,7 +237,11 @@ class BrokerConnection(asyncio.Protocol):
             work = self._command(request.correlation_id, body)
         self._tasks[work] = self._handling
         work.add_done_callback(self._finished)
-        if self._reading and len(self._tasks) >= IN_FLIGHT_MAX and self._transport is not None:
+        if (
+            self._reading
+            and len(self._tasks) >= bounds.IN_FLIGHT_MAX
+            and self._transport is not None
+        ):
             self._reading = False
             self._transport.pause_reading()
 
@@ -233,7 +251,7 @@ class BrokerConnection(asyncio.Protocol):
             return
         if (error := work.exception()) is not None:
             self._broke(kind, error)
-        elif not self._reading and len(self._tasks) < IN_FLIGHT_MAX // 2:
+        elif not self._reading and len(self._tasks) < bounds.IN_FLIGHT_MAX // 2:
             self._reading = True
             if self._transport is not None and not self._transport.is_closing():
                 self._transport.resume_reading()
@@ -241,25 +259,25 @@ class BrokerConnection(asyncio.Protocol):
     def _command(self, correlation_id: int, command: control.Command) -> asyncio.Future[None]:
         controller = self._server.controller(command.cluster_id)
         if controller is None:
-            text = f"No controller of cluster {command.cluster_id} runs here."
-            self._reply(correlation_id, None, refused(Reason.NotController, text))
-            return _finished_future()
+            self._reply(correlation_id, None, not_here(command.cluster_id))
+            return finished_future()
+        if self._turned_away(controller):
+            return finished_future()
         refusal = self._speaker.hear(command.cluster_id, command.request, controller.image)
         if refusal is not None:
             self._reply(correlation_id, controller, refusal)
-            return _finished_future()
+            return finished_future()
         sessions = self._server.sessions(command.cluster_id)
         if isinstance(command.request, RegisterBroker) and sessions and sessions.enrich:
             found = sessions.enrich(command.request)
             return asyncio.ensure_future(self._enriched(correlation_id, controller, command, found))
         if sessions is not None and not self._may_propose(sessions, command.request):
             self.close("its broker has a newer connection")
-            return _finished_future()
+            return finished_future()
         forwarded = isinstance(command.request, Forwarded)
-        if forwarded and self._forwarded >= FORWARDED_MAX:
-            text = f"{FORWARDED_MAX} requests of clients wait for the controller. Ask again later."
-            self._reply(correlation_id, controller, refused(Reason.TooManyWaiting, text))
-            return _finished_future()
+        if forwarded and self._forwarded >= bounds.FORWARDED_MAX:
+            self._reply(correlation_id, controller, too_many(bounds.FORWARDED_MAX))
+            return finished_future()
         if forwarded and not self._speaker.shown:
             work = asyncio.ensure_future(self._once_shown(correlation_id, controller, command))
         else:
@@ -287,10 +305,8 @@ class BrokerConnection(asyncio.Protocol):
         command: control.Command,
         found: Awaitable[RegisterBroker | Refused],
     ) -> None:
-        """A registration that the hook adds to first.  A broker sends nothing else meanwhile.
-
-        When its connection goes, this is cancelled: an earlier process never registers late.
-        """
+        """A registration that the hook adds to first.  A broker sends nothing else meanwhile.  When
+        its connection goes, this is cancelled: an earlier process never registers late."""
         request = await found
         if isinstance(request, Refused):
             self._reply(correlation_id, controller, request)
@@ -303,7 +319,7 @@ class BrokerConnection(asyncio.Protocol):
     ) -> None:
         """A client's request came before anything that names the connection's broker."""
         try:
-            async with asyncio.timeout(SHOWN_MS_MAX / 1000):
+            async with asyncio.timeout(bounds.SHOWN_MS_MAX / 1000):
                 await self._shown.wait()
         except TimeoutError:
             text = "Only registered brokers pass clients' requests on. Register the broker first."
@@ -345,21 +361,30 @@ class BrokerConnection(asyncio.Protocol):
     async def _stream(self, correlation_id: int, fetch: FetchMetadata) -> None:
         controller = self._server.controller(fetch.cluster_id)
         if controller is None:
-            text = f"No controller of cluster {fetch.cluster_id} runs here."
-            refusal = refused(Reason.NotController, text)
-            self._send(correlation_id, _no_update(ControllerEpoch(0), refusal))
+            refusal = not_here(fetch.cluster_id)
+            self._send(correlation_id, no_update(ControllerEpoch(0), refusal))
+            return
+        if self._turned_away(controller):
             return
         unknown = self._speaker.hear_stream(fetch, controller.image)
         if unknown is not None:
-            self._send(correlation_id, _no_update(controller.epoch, unknown))
+            self._send(correlation_id, no_update(controller.epoch, unknown))
             return
         self._no_stranger()
         update = await controller.fetch_metadata(fetch)
         if isinstance(update, Refused):
-            self._send(correlation_id, _no_update(controller.epoch, update))
+            self._send(correlation_id, no_update(controller.epoch, update))
         else:
             reply = control.MetadataReply(controller_epoch=controller.epoch, update=update)
             self._send(correlation_id, reply)
+
+    def _turned_away(self, controller: Controller) -> bool:
+        """Closed, because of its certificate or for want of one."""
+        inside = self._server.inside
+        reason = "" if inside is None else inside.refuses_now(controller.cluster_id, self._peer)
+        if reason:
+            self.close(f"its peer is refused: {reason}")
+        return bool(reason)
 
     def _reply(self, correlation_id: int, controller: Controller | None, answer: Answer) -> None:
         self._send(correlation_id, command_reply(controller, answer))
@@ -369,26 +394,7 @@ class BrokerConnection(asyncio.Protocol):
     ) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        if self._transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX:
+        if self._transport.get_write_buffer_size() > bounds.WRITE_BUFFER_BYTES_MAX:
             self.close("the broker does not read its replies")
             return
         self._transport.write(control.encode_reply(correlation_id, body))
-
-
-_ONE_AT_A_TIME = (RegisterBroker.__name__, FetchMetadata.__name__)
-"""What a broker asks and waits for before it asks again."""
-
-
-def _kind(body: control.Command | FetchMetadata) -> str:
-    request = body if isinstance(body, FetchMetadata) else body.request
-    return type(request).__name__
-
-
-def _no_update(epoch: ControllerEpoch, refusal: Refused) -> control.MetadataReply:
-    return control.MetadataReply(controller_epoch=epoch, refused=refusal)
-
-
-def _finished_future() -> asyncio.Future[None]:
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    future.set_result(None)
-    return future

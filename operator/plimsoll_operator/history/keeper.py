@@ -63,6 +63,8 @@ class HistoryKeeper:
         self._now_ms = now_ms
         # Who waits until what is committed by now is stored.
         self._settling: list[asyncio.Future[None]] = []
+        # Rows that had to be dropped, because the archive did not take them in time.
+        self.dropped_rows = 0
         self.begin()
 
     def begin(self) -> None:
@@ -81,6 +83,14 @@ class HistoryKeeper:
         self._committed = 0
         self._ready = False
         self._wanted = asyncio.Event()
+        # Since when something that was committed waits for the archive; None: nothing does.
+        self._behind_since_ms: int | None = None
+
+    @property
+    def behind_ms(self) -> int:
+        """For how long something that was committed has waited for the archive; 0: nothing does."""
+        since_ms = self._behind_since_ms
+        return 0 if since_ms is None else max(0, self._now_ms() - since_ms)
 
     # --- on the commit path ---------------------------------------------------------------------
 
@@ -88,6 +98,8 @@ class HistoryKeeper:
         """The log as it was read before the term's first commit."""
         self._opened = log
         self._committed = log.tip.next_offset
+        # Until the archive could be read, its end may be missing.
+        self._behind()
 
     def committed(self, old: ClusterImage, new: ClusterImage, records: tuple[Record, ...]) -> None:
         """After a commit: remembers it, and nothing else."""
@@ -95,8 +107,14 @@ class HistoryKeeper:
         if not relevant(records):
             return
         self._commits.append(_Commit(old=old, new=new, records=records, ms=self._now_ms()))
+        self._behind()
         if len(self._commits) > COMMITS_MAX:
             self._dropped_to = self._commits.popleft().new.next_offset
+            self.dropped_rows += 1
+
+    def _behind(self) -> None:
+        if self._behind_since_ms is None:
+            self._behind_since_ms = self._now_ms()
 
     # --- beside it ------------------------------------------------------------------------------
 
@@ -142,6 +160,7 @@ class HistoryKeeper:
             self._end = max(self._end, self._archive.end_offset)
         await self._make_rows()
         await self._store(forced=bool(settling))
+        self._behind_since_ms = self._commits[0].ms if self._commits else None
         for waiter in settling:
             if not waiter.done():
                 waiter.set_result(None)
@@ -189,6 +208,7 @@ class HistoryKeeper:
     def _add(self, row: ChangeRow) -> None:
         line = _WaitingRow(row.offset, segments.line(row))
         self._lines.append(line)
+        self._behind()
         self._waiting_bytes += len(line.text)
         if self._waiting_bytes <= WAITING_BYTES_MAX:
             return
@@ -197,6 +217,7 @@ class HistoryKeeper:
             gone = self._lines.popleft()
             self._waiting_bytes -= len(gone.text)
             dropped = gone.offset
+            self.dropped_rows += 1
         told = _unknown(dropped + 1, row.ms, "the archive could not be written for long")
         self._lines.appendleft(_WaitingRow(told.offset, segments.line(told)))
         self._waiting_bytes += len(self._lines[0].text)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from rich.console import RenderableType
 
 from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.kube.port import Object
-from plimsoll_operator.kube.resources import USER_KINDS, Kind
+from plimsoll_operator.kube.resources import LOG_BROKERS, USER_KINDS, Kind
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
 from plimsoll_operator.kubectl_plugin.session import PluginSession
 from plimsoll_operator.kubectl_plugin.shown import Findings, heading, line, table, warned
@@ -79,7 +81,7 @@ def _counts(view: Any, status: Object) -> list[RenderableType]:
     if view:
         rows += [
             ["led by", view["operator"]],
-            ["topics", f"{view['topics']}, {view['clientMade']} of them made by clients"],
+            ["topics", f"{view['topics']}, {view['clientMade']} of them without an object"],
         ]
     return [heading("Now" if view else "As shown last"), table(("what", "value"), rows)]
 
@@ -115,19 +117,35 @@ def _now(view: Any) -> list[RenderableType]:
 
 
 async def brokers(session: PluginSession) -> Findings:
-    """Each broker: state, rack, load, and what cannot do without it."""
-    rows = (await session.see("/brokers"))["brokers"]
+    """Each broker: state, rack, load, disk, and what cannot do without it; why it is fenced."""
+    told = await _log_brokers(session)
+    rows = [
+        row | {"disk": told[row["broker"]].get("disk"), "fenced": told[row["broker"]].get("fenced")}
+        for row in (await session.see("/brokers"))["brokers"]
+    ]
     titles = (
         "broker", "state", "rack", "release", "leaders", "replicas", "in isr", "needed",
-        "heard", "behind", "note",
+        "heard", "behind", "disk free", "note",
     )  # fmt: skip
     shown = table(titles, [_broker(row) for row in rows])
     return Findings(data={"brokers": rows}, parts=[shown])
 
 
+async def _log_brokers(session: PluginSession) -> defaultdict[int, Object]:
+    """The statuses of the LogBrokers of the cluster, by broker; those that may be read."""
+    found: defaultdict[int, Object] = defaultdict(dict)
+    with suppress(Problem):
+        for body in await session.objects(LOG_BROKERS):
+            if body["spec"]["clusterRef"]["name"] == session.cluster.metadata.name:
+                found[body["spec"]["brokerId"]] = body.get("status") or {}
+    return found
+
+
 def _broker(row: Any) -> list[Any]:
     notes = [word for word in ("leaving", "restarting") if row[word]]
-    heard = row["heardMsAgo"]
+    heard, disk, fenced = row["heardMsAgo"], row["disk"], row["fenced"]
+    if fenced:
+        notes.append(f"fenced since {fenced['since']}: {fenced['why']}")
     return [
         row["broker"],
         warned(row["state"], row["state"] != "Active"),
@@ -139,6 +157,7 @@ def _broker(row: Any) -> list[Any]:
         row["indispensable"],
         None if heard is None else f"{heard / 1000:.1f}s ago",
         row["metadataBehind"],
+        None if disk is None else disk["free"],
         ", ".join(notes),
     ]
 

@@ -19,6 +19,7 @@ from plimsoll_core.cluster.records import (
     Record,
     TopicRemoved,
 )
+from plimsoll_net.inside_identity import InsideIdentity
 from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logcluster import LogCluster
@@ -70,7 +71,8 @@ class LedCluster:
         self, parts: Parts, found: LogCluster, cluster_id: UUID, log: MetadataLog, lease_name: str
     ) -> None:
         self._parts = parts
-        self._history = _history_of(parts, found.key, cluster_id)
+        # What keeps the history of its leaders and ISRs; None: none is kept.
+        self.history = _history_of(parts, found.key, cluster_id)
         self.controller = Controller(
             cluster_id=cluster_id,
             name=found.metadata.name,
@@ -79,7 +81,7 @@ class LedCluster:
             identity=parts.options.identity,
             options=ControllerOptions(
                 always_confirmed=parts.alone,
-                on_open=None if self._history is None else self._history.opened,
+                on_open=None if self.history is None else self.history.opened,
             ),
         )
         # How its reconcilers do, for the metrics.
@@ -106,6 +108,7 @@ class LedCluster:
             add_later=self._queue.add_later,
             mark=partial(self._mark, urgent=True),
             tell=self._tell,
+            show_inside=partial(_show_inside, parts, cluster_id),
             now_ms=parts.now_ms,
             monotonic_ms=parts.monotonic_ms,
             seen_uids={},
@@ -113,9 +116,9 @@ class LedCluster:
         self.term = self._new_term()
         self._writer = self._new_writer()
         self._racks = RackFinder(self.term)
-        if self._history is not None:
-            self.controller.subscribe(self._history.committed)
-            self.controller.snapshotter.before_release = self._history.settle
+        if self.history is not None:
+            self.controller.subscribe(self.history.committed)
+            self.controller.snapshotter.before_release = self.history.settle
         self.controller.subscribe(self._committed)
 
     async def run(self, vacant_ms: int = 0) -> Outcome:
@@ -136,8 +139,8 @@ class LedCluster:
                     group.create_task(look_at_brokers(term, self._mark)),
                     group.create_task(self._departures.run()),
                 ]
-                if self._history is not None:
-                    helpers.append(group.create_task(self._history.run()))
+                if self.history is not None:
+                    helpers.append(group.create_task(self.history.run()))
                 outcome = await group.create_task(self.controller.run())
                 await self._say_last(outcome)
                 for helper in helpers:
@@ -156,8 +159,8 @@ class LedCluster:
         """Nothing is known from the term before: another replica may have led meanwhile."""
         self.term = self._new_term()
         self._writer = self._new_writer()
-        if self._history is not None:
-            self._history.begin()
+        if self.history is not None:
+            self.history.begin()
         self._racks = RackFinder(self.term)
 
     def _new_writer(self) -> StatusWriter:
@@ -190,7 +193,7 @@ class LedCluster:
 
     async def settle_history(self) -> bool:
         """See `process_parts.Led`."""
-        return self._history is not None and await self._history.settle()
+        return self.history is not None and await self.history.settle()
 
     def offer(self, work: Work) -> None:
         """Something was seen that may matter."""
@@ -299,3 +302,8 @@ def _history_of(parts: Parts, key: Key, cluster_id: UUID) -> HistoryKeeper | Non
     if parts.history is None:
         return None
     return HistoryKeeper(parts.history(key, cluster_id), cluster_id, parts.now_ms)
+
+
+def _show_inside(parts: Parts, cluster_id: UUID, identity: InsideIdentity) -> None:
+    if parts.server.inside is not None:
+        parts.server.inside.show(cluster_id, identity)

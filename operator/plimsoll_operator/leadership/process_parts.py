@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
@@ -13,11 +13,14 @@ from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.history.archive import Archive
+from plimsoll_operator.history.keeper import HistoryKeeper
 from plimsoll_operator.kube.port import KubeApi
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.leadership.isr_departures import PodLook
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.options import OperatorOptions
+from plimsoll_operator.pki.expiry import ListenerCertificate
+from plimsoll_operator.reconcile.cluster.listeners import certificate_times
 from plimsoll_operator.reconcile.reconcile_term import Term, Work
 from plimsoll_operator.reconcile_times import ReconcileTimes
 from plimsoll_operator.status.image_gauges import members_of
@@ -39,6 +42,10 @@ class Led(Protocol):
     async def settle_history(self) -> bool:
         """What is committed by now is in the archive of the history; False: it could not be, or
         none is kept."""
+
+    @property
+    def history(self) -> HistoryKeeper | None:
+        """None: none is kept."""
 
     def offer(self, work: Work) -> None: ...
 
@@ -91,9 +98,25 @@ class Parts:
         """The controllers that run here."""
         return [(key, leader.controller) for key, leader in sorted(self.leaders.items())]
 
+    def certificates(self) -> list[tuple[Key, Iterable[ListenerCertificate]]]:
+        """When those of the listeners end, of the clusters that are led here."""
+        return [
+            (key, certificate_times(leader.term).shown())
+            for key, leader in sorted(self.leaders.items())
+        ]
+
+    def histories(self) -> list[tuple[Key, HistoryKeeper]]:
+        """Of the clusters that are led here."""
+        led = sorted(self.leaders.items())
+        return [(key, leader.history) for key, leader in led if leader.history is not None]
+
     def failures(self) -> Mapping[str, int]:
         """Bugs of ours that were met, by where."""
         return self.server.failures.counts
+
+    def peers_refused(self) -> Mapping[str, int]:
+        """Connections to the controllers' port that were not let in, by reason."""
+        return {} if self.server.inside is None else self.server.inside.refusals.counts
 
     def blocked(self) -> list[tuple[Key, list[BlockedAction]]]:
         """What waits in the clusters that are led here."""

@@ -20,6 +20,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.release import RELEASE
 from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
 from plimsoll_operator.controller.controller_server import ControllerServer
+from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.history.archive import Archive
 from plimsoll_operator.history.directory_store import DirectoryStore
 from plimsoll_operator.history.segments import Budget
@@ -83,6 +84,8 @@ class LocalReady:
     """Addresses by declared listener; none: clients have `bootstrap` alone."""
     authority: str
     """The file of what clients of listeners with TLS trust; empty: none was made."""
+    users: str
+    """The directory of users' logins, one directory each; empty: there is none."""
 
 
 class OtherCluster(DirectoryLog):
@@ -219,7 +222,7 @@ class LocalCluster:
             watch_kube=kube,
             metadata_log=self._log,
             objects=Objects(),
-            server=ControllerServer(LOOPBACK, port),
+            server=ControllerServer(LOOPBACK, port, InsideServer()),
             metrics=Metrics(),
             now_ms=wall_ms,
             monotonic_ms=monotonic_ms,
@@ -283,6 +286,7 @@ class LocalCluster:
                 for listener in self._listeners(parts)
             },
             authority=shown_listeners.show_authority(brokers.server, key, self._layout),
+            users=str(self._layout.users) if self._layout.users.exists() else "",
         )
 
     # --- tasks ------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ class Documents:
 def gather(resources: Sequence[Resource], brokers: int | None) -> Documents | Refusal:
     """`brokers` on the command line wins over the LogCluster's count."""
     clusters = [resource for resource in resources if isinstance(resource, LogCluster)]
-    others = [_with_uid(found) for found in resources if not isinstance(found, LogCluster)]
+    others = [with_uid(found) for found in resources if not isinstance(found, LogCluster)]
     if len(clusters) > 1:
         names = ", ".join(cluster.metadata.name for cluster in clusters)
         return Refusal(
@@ -125,7 +125,7 @@ def _adopted(found: Other, cluster: LogCluster) -> Other:
     return replace(found, metadata=meta, spec=spec)
 
 
-def _with_uid(
+def with_uid(
     found: Other,
 ) -> Other:
     """A file has no uid: an object is told from another by its name, and one that asks for

@@ -114,6 +114,7 @@ class Start:
                 await self._members(controller)
                 await self._all_unfenced()
                 await self._listeners_open()
+                await self._inside_closed()
                 await self._settled()
                 await self._apply()
                 return controller.image.members
@@ -188,6 +189,15 @@ class Start:
             opened = (endpoint(broker, one.name) for broker in brokers for one in wanted)
             if image.listeners == wanted and None not in set(opened):
                 return
+            await self._look_again()
+
+    async def _inside_closed(self) -> None:
+        """Brokers and the controller talk in the mode that is declared."""
+        wanted = self._documents.cluster.inside
+        while (leader := await self._led()).controller.image.inside.mode is not wanted:
+            cause = leader.term.stall_causes.get(StallSource.INSIDE)
+            if cause is not None:
+                raise CannotRun(cause.message)
             await self._look_again()
 
     async def _look_again(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 
+from plimsoll_net.inside_identity import FILES as INSIDE_FILES
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.manifests.manifest_context import Context
@@ -22,9 +23,15 @@ AUTHORITY = "listener-ca"
 """The component, in labels; ConfigMaps of component broker are swept with their templates."""
 
 
-def broker_secret(context: Context, broker_id: int, pairs: Mapping[str, KeyPair]) -> Manifest:
-    """`pairs`: by the name of the listener."""
-    data = {f"{name}.crt": pair.certificate for name, pair in pairs.items()}
+def broker_secret(
+    context: Context,
+    broker_id: int,
+    pairs: Mapping[str, KeyPair],
+    inside: Mapping[str, bytes],
+) -> Manifest:
+    """`pairs`: by the name of the listener; `inside`: what it shows other brokers, as it is."""
+    data = dict(inside)
+    data |= {f"{name}.crt": pair.certificate for name, pair in pairs.items()}
     data |= {f"{name}.key": pair.key for name, pair in pairs.items()}
     metadata = context.metadata(labels.broker_tls(context.name, broker_id))
     metadata["labels"] |= {labels.BROKER_ID: str(broker_id)}
@@ -40,7 +47,9 @@ def pair_of(secret: Manifest, name: str) -> KeyPair | None:
     return KeyPair(certificate=certificate, key=key)
 
 
-def authority_secret(context: Context, authorities: Authorities) -> Manifest:
+def authority_secret(
+    context: Context, authorities: Authorities, name: str, component: str = AUTHORITY
+) -> Manifest:
     """It outlives the LogCluster, which may be made again with the same id and its volumes."""
     announced = authorities.announced
     data = {
@@ -48,14 +57,16 @@ def authority_secret(context: Context, authorities: Authorities) -> Manifest:
         "ca.key": authorities.current.key,
         "since": str(authorities.since_ms).encode(),
     }
+    if authorities.served:
+        data["served"] = authorities.served.encode()
     if announced is not None:
         data |= {"announced.crt": announced.certificate, "announced.key": announced.key}
     if authorities.former:
         data["former.crt"] = authorities.former
     metadata = {
-        "name": labels.listener_authority(context.cluster_id),
+        "name": name,
         "namespace": context.operator_namespace or context.namespace,
-        "labels": labels.labels(context.name, context.cluster_id, AUTHORITY),
+        "labels": labels.labels(context.name, context.cluster_id, component),
     }
     return _secret(metadata, data)
 
@@ -74,6 +85,7 @@ def authorities_of(secret: Manifest) -> Authorities | None:
         announced=announced,
         former=data.get("former.crt", b""),
         since_ms=int(since),
+        served=data.get("served", b"").decode(errors="replace"),
     )
 
 
@@ -101,6 +113,24 @@ def server_names(context: Context, broker_id: int) -> tuple[str, ...]:
 def _forms(host: str, namespace: str) -> tuple[str, ...]:
     within = f"{host}.{namespace}"
     return f"{within}.svc", f"{within}.svc.cluster.local", within, host
+
+
+def inside_of(secret: Manifest | None) -> dict[str, bytes]:
+    """What a broker's Secret holds for its peers inside."""
+    if secret is None:
+        return {}
+    return {name: data for name, data in data_of(secret).items() if name in INSIDE_FILES}
+
+
+def with_inside(
+    context: Context, broker_id: int, secret: Manifest | None, inside: Mapping[str, bytes]
+) -> Manifest:
+    """The broker's Secret with these in place of what it holds for its peers inside."""
+    held = {} if secret is None else data_of(secret)
+    data = {name: value for name, value in held.items() if name not in INSIDE_FILES}
+    metadata = context.metadata(labels.broker_tls(context.name, broker_id))
+    metadata["labels"] |= {labels.BROKER_ID: str(broker_id)}
+    return _secret(metadata, {**data, **inside})
 
 
 def data_of(secret: Manifest) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""A certificate authority, and the certificates of brokers' listeners that it signs.
+"""A certificate authority, and the certificates that it signs: of listeners, and inside.
 
 All of X.509 is the library `cryptography`'s; here stands what is asked of it.  Keys are ECDSA on
 P-256.  A certificate begins an hour before it is made, since clocks differ.  Nothing here reads a
@@ -8,7 +8,7 @@ clock: whoever calls says what time it is.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -20,6 +20,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 EARLIER = timedelta(hours=1)
 LISTENER_CA_DAYS = 1095
 LISTENER_DAYS = 90
+INSIDE_CA_DAYS = 365
+INSIDE_DAYS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +58,33 @@ def issue(
 ) -> KeyPair:
     """A server's certificate for DNS names and IP addresses, with a new key; it never outlives its
     authority.  Raises Unreadable."""
+    alternatives = [_alternative(name) for name in dict.fromkeys(names)]
+    assert alternatives, "a server has a name"
+    return _issued(authority, alternatives, [ExtendedKeyUsageOID.SERVER_AUTH], now_ms, days)
+
+
+def issue_inside(
+    authority: KeyPair, identity: str, now_ms: int, days: int = INSIDE_DAYS
+) -> KeyPair:
+    """A certificate of a broker or a controller for both ends of a connection, with a new key.
+    `identity`: a URI (`plimsoll_core.security.inside`).  Raises Unreadable."""
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    return _issued(authority, [x509.UniformResourceIdentifier(identity)], usages, now_ms, days)
+
+
+_Name = x509.DNSName | x509.IPAddress | x509.UniformResourceIdentifier
+
+
+def _issued(
+    authority: KeyPair,
+    alternatives: Sequence[_Name],
+    usages: Sequence[x509.ObjectIdentifier],
+    now_ms: int,
+    days: int,
+) -> KeyPair:
     signer = _certificate(authority.certificate)
     signing = _private_key(authority.key)
     key = ec.generate_private_key(ec.SECP256R1())
-    alternatives = [_alternative(name) for name in dict.fromkeys(names)]
-    assert alternatives, "a server has a name"
     first = str(alternatives[0].value)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, first[:64])])
     until = min(_time(now_ms) + timedelta(days=days), signer.not_valid_after_utc)
@@ -70,9 +94,7 @@ def issue(
         x509.BasicConstraints(ca=False, path_length=None), critical=True
     )
     builder = builder.add_extension(_usage(signs=False), critical=True)
-    builder = builder.add_extension(
-        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
-    )
+    builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
     builder = builder.add_extension(
         x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
     )

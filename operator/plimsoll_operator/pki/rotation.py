@@ -27,6 +27,8 @@ class Authorities:
     announced: KeyPair | None = None
     former: bytes = b""
     since_ms: int
+    # The last request of a user for another authority that was served.
+    served: str = ""
 
     @property
     def trusted(self) -> bytes:

@@ -18,6 +18,7 @@ from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, Refused, Request
 from plimsoll_core.release import RELEASE
+from plimsoll_net.inside_identity import InsideIdentity
 from plimsoll_operator.api import topic as api
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.labels import Manifest
@@ -98,6 +99,8 @@ class Term:
     monotonic_ms: Callable[[], int]
     # An Event at the LogCluster.
     tell: Callable[[Occurrence], None] = lambda _: None
+    # What the controller shows the cluster's brokers from now on.
+    show_inside: Callable[[InsideIdentity], None] = lambda _: None
     # Why a Topic is not as its owner wants it, by the Topic's key.
     refusals: dict[Key, Condition] = field(default_factory=dict)
     # The generation of a LogCluster's or Topic's spec that was reconciled last.

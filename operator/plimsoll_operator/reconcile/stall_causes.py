@@ -34,9 +34,11 @@ class StallSource(Enum):
     VERSION = "Children are not reconciled, and the brokers run another release."
     CHILDREN = "An object that the brokers need is not as it should be."
     LISTENERS = "A listener is not open, or shows an earlier certificate; the others serve."
+    INSIDE = "Brokers talk to each other in another mode than the spec asks for."
     RESTARTS = "Brokers run another revision of their template than the spec asks for."
     VOLUME_GROWTH = "Volumes are smaller than the spec asks for; what they hold is safe."
     AUTHORIZATION = "Who may do what is not what the spec says; it is as it was before."
+    QUOTAS = "What clients may use is not what the spec says; it is as it was before."
     METADATA_VERSION = "The metadata version is another one; the cluster works as before."
 
 

@@ -17,8 +17,6 @@ from plimsoll_operator.status.copy_meter import copied
 from plimsoll_operator.status.metric_rows import IMAGE_ROWS, TABLE
 from plimsoll_operator.status.partition_counts import MARGINS, PartitionCounts
 
-PARTITIONS_SHOWN_MAX = 2_000
-
 
 class ImageGauges:
     """One family for all clusters: `add` each, then `families`."""
@@ -41,7 +39,6 @@ class ImageGauges:
             self._family("partitions_by_margin").add_metric(labels, counts.by_margin[margin])
         for broker_id in members_of(image):
             self._add_broker(key, broker_id, controller, counts)
-        self._add_isr_sizes(key, image)
 
     def _family(self, name: str) -> GaugeMetricFamily:
         return self._families[f"plimsoll_{name}"]
@@ -66,17 +63,6 @@ class ImageGauges:
         if (backlog := backlog_of(controller, broker_id)) is not None:
             self._family("metadata_backlog_records").add_metric(labels, backlog.records)
             self._family("metadata_backlog_seconds").add_metric(labels, backlog.age_ms / 1000)
-
-    def _add_isr_sizes(self, key: Key, image: ClusterImage) -> None:
-        """Per partition, for clusters small enough to show them all."""
-        if len(image.partitions) > PARTITIONS_SHOWN_MAX:
-            return
-        family = self._family("partition_isr_size")
-        for partition in image.partitions.values():
-            topic = image.topics.get(partition.topic_id)
-            if topic is not None:
-                labels = (*key, topic.name, str(partition.index))
-                family.add_metric(labels, len(partition.isr))
 
 
 def members_of(image: ClusterImage) -> list[BrokerId]:

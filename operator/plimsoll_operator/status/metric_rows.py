@@ -43,9 +43,6 @@ IMAGE_ROWS = (
               "Partitions by how many members of the ISR may leave before min ISR is not met;"
               " -1: it is not met now; 2: or more", (*CLUSTER, "margin"),
               "4 per cluster that is led here"),
-    MetricRow("plimsoll_partition_isr_size", "gauge",
-              "Members of the ISR; only of clusters of at most 2,000 partitions",
-              (*CLUSTER, "topic", "partition"), "1 per partition, at most 2,000 per cluster"),
     MetricRow("plimsoll_member_leaderships", "gauge", "Partitions that a broker leads", BROKER,
               _EACH_BROKER),
     MetricRow("plimsoll_member_replicas", "gauge", "Replicas that a broker has", BROKER,
@@ -61,6 +58,13 @@ IMAGE_ROWS = (
     MetricRow("plimsoll_heartbeat_age_seconds", "gauge", "Since when a broker is silent", BROKER,
               _EACH_BROKER),
 )  # fmt: skip
+
+ISR_SIZE = MetricRow(
+    "plimsoll_partition_isr_size", "gauge",
+    "Members of the ISR; only of clusters of at most 2,000 partitions",
+    (*CLUSTER, "topic", "partition"), "1 per partition, at most 2,000 per cluster",
+)  # fmt: skip
+"""Of all that are shown by far the most series: `isr_sizes` writes them."""
 
 CONTROLLER_ROWS = (
     MetricRow("plimsoll_controller_commits", "counter",
@@ -113,6 +117,23 @@ COUNTER_ROWS = (
               (*BROKER, "reason"), "5 per broker"),
 )  # fmt: skip
 
+ARCHIVE_ROWS = (
+    MetricRow("plimsoll_history_behind_seconds", "gauge",
+              "For how long something that was committed has waited for the history's archive; 0:"
+              " nothing does", CLUSTER, _EACH_LED),
+    MetricRow("plimsoll_history_rows_dropped", "counter",
+              "Changes of which the history's archive says only that they are not known, because"
+              " it could not be written for too long", CLUSTER, _EACH_LED),
+)  # fmt: skip
+
+CERTIFICATE_ROWS = (
+    MetricRow("plimsoll_certificate_expiry_time_seconds", "gauge",
+              "When the certificate that a listener shows ends, as a Unix time, of the broker whose"
+              " ends first; own: signed by the cluster's authority; given: a user's; authority"
+              " (without listener): the authority itself", (*CLUSTER, "listener", "kind"),
+              "1 per listener with TLS, and 1, per cluster that is led here"),
+)  # fmt: skip
+
 OBJECT_ROWS = (
     MetricRow("plimsoll_cluster_known", "gauge", "1 for every LogCluster that was seen", CLUSTER,
               _EACH),
@@ -157,6 +178,9 @@ PROCESS = (
     MetricRow("plimsoll_operator_handler_failures", "counter",
               "Bugs of the operator that were met, by the request (or Leading: a cluster's own"
               " tasks)", ("request",), "8"),
+    MetricRow("plimsoll_controller_peers_refused", "counter",
+              "Connections to the controllers' port that were refused or ended in their handshake",
+              ("reason",), "9"),
     MetricRow("plimsoll_operator_api_requests", "counter",
               "Requests to the API server, by the class of its answer (none: none came)",
               ("method", "answer"), "25"),
@@ -166,7 +190,8 @@ PROCESS = (
 )  # fmt: skip
 
 ROWS = (
-    *IMAGE_ROWS, *COUNTER_ROWS, *CONTROLLER_ROWS, *OBJECT_ROWS, *RECONCILE_ROWS, *PROCESS,
+    *IMAGE_ROWS, ISR_SIZE, *COUNTER_ROWS, *CONTROLLER_ROWS, *ARCHIVE_ROWS, *CERTIFICATE_ROWS,
+    *OBJECT_ROWS, *RECONCILE_ROWS, *PROCESS,
     *loop_rows(PREFIX), *PROCESS_ROWS,
 )  # fmt: skip
 TABLE = MetricTable(*ROWS)

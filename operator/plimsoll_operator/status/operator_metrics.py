@@ -21,21 +21,38 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.security import inside
+from plimsoll_net import handshakes
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.conditions import milliseconds
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.kube.api_calls import ApiCalls
 from plimsoll_operator.kube.seen_objects import Key, Objects
+from plimsoll_operator.pki.expiry import ListenerCertificate
 from plimsoll_operator.reconcile_times import ReconcileCounters, ReconcileTimes
 from plimsoll_operator.status.commit_counters import CommitCounters
 from plimsoll_operator.status.image_gauges import ImageGauges
+from plimsoll_operator.status.isr_sizes import IsrSizes
 from plimsoll_operator.status.metric_rows import PREFIX, TABLE
 from plimsoll_operator.status.object_gauges import object_gauges
 from plimsoll_operator.status.partition_counts import CountedImage
 from plimsoll_process.loop_holds import LoopHolds
 from plimsoll_process.loop_watch import loop_metrics
 
+PEER_REASONS = (*inside.REASONS, *handshakes.REASONS)
+"""Why a broker, or whoever calls itself one, is not let in."""
+
 Controllers = list[tuple[Key, Controller]]
+
+
+class ShownHistory(Protocol):
+    """Of one cluster."""
+
+    @property
+    def behind_ms(self) -> int: ...
+
+    @property
+    def dropped_rows(self) -> int: ...
 
 
 class Shown(Protocol):
@@ -55,6 +72,12 @@ class Shown(Protocol):
 
     def failures(self) -> Mapping[str, int]: ...
 
+    def histories(self) -> Iterable[tuple[Key, ShownHistory]]: ...
+
+    def certificates(self) -> Iterable[tuple[Key, Iterable[ListenerCertificate]]]: ...
+
+    def peers_refused(self) -> Mapping[str, int]: ...
+
 
 class Metrics:
     """One registry for the process."""
@@ -66,6 +89,7 @@ class Metrics:
         self.reconciles = ReconcileCounters(self.registry)
         self._shown: Shown | None = None
         self._counted: dict[Key, CountedImage] = {}
+        self._isr_sizes = IsrSizes()
         for of_library in (ProcessCollector, PlatformCollector, GCCollector):
             of_library(registry=self.registry)
         up = TABLE.rows["plimsoll_operator_up"]
@@ -94,7 +118,13 @@ class Metrics:
             led = {key for key, _ in self._shown.controllers()}
             for key in self._counted.keys() - led:
                 del self._counted[key]
-        return generate_latest(self.registry)
+        return generate_latest(self.registry) + self.isr_sizes()
+
+    def isr_sizes(self) -> bytes:
+        """The part of it that is in no registry."""
+        led = [] if self._shown is None else self._shown.controllers()
+        active = ((key, controller.image) for key, controller in led if controller.active)
+        return self._isr_sizes.text(active)
 
 
 class _Loop(Collector):
@@ -133,8 +163,11 @@ class _Led(Collector):
         yield from gauges.families()
         yield from object_gauges(shown.objects)
         yield _failures(shown.failures())
+        yield _refused(shown.peers_refused())
         yield from _blocked(shown.blocked())
         yield from _reconciling(shown.reconciling())
+        yield from _histories(shown.histories())
+        yield _certificates(shown.certificates())
         yield from _controllers(led)
 
 
@@ -149,6 +182,12 @@ FAILING = (
     "RegisterBroker",
 )
 """Told from the start: an increase from nothing is no increase."""
+
+
+def _refused(counts: Mapping[str, int]) -> Metric:
+    """Every reason is told from the start."""
+    values = {(reason,): float(counts.get(reason, 0)) for reason in PEER_REASONS}
+    return TABLE.counters("plimsoll_controller_peers_refused", values)
 
 
 def _failures(counts: Mapping[str, int]) -> Metric:
@@ -168,6 +207,23 @@ def _blocked(found: Iterable[tuple[Key, Iterable[BlockedAction]]]) -> Iterator[M
     yield TABLE.gauges("plimsoll_blocked_actions", counts)
     since = {labels: min(times) / 1000 for labels, times in sorted(rows.items())}
     yield TABLE.gauges("plimsoll_blocked_action_start_time_seconds", since)
+
+
+def _histories(found: Iterable[tuple[Key, ShownHistory]]) -> Iterator[Metric]:
+    behind = TABLE.gauges("plimsoll_history_behind_seconds")
+    dropped = TABLE.counters("plimsoll_history_rows_dropped")
+    for key, history in found:
+        behind.add_metric(key, history.behind_ms / 1000)
+        dropped.add_metric(key, history.dropped_rows)
+    yield from (behind, dropped)
+
+
+def _certificates(found: Iterable[tuple[Key, Iterable[ListenerCertificate]]]) -> Metric:
+    ends = TABLE.gauges("plimsoll_certificate_expiry_time_seconds")
+    for key, certificates in found:
+        for one in certificates:
+            ends.add_metric((*key, one.listener, one.kind), one.not_after_ms / 1000)
+    return ends
 
 
 def _reconciling(found: Iterable[tuple[Key, ReconcileTimes]]) -> Iterator[Metric]:

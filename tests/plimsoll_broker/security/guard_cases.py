@@ -239,6 +239,26 @@ CASES: list[tuple[ApiKey, dict[str, Any], Code, list[dict[str, Any]]]] = [
         [{"operation": Op.ALTER, **ON_CLUSTER}],
     ),
     (
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        {"components": [], "strict": False},
+        CLUSTER,
+        [{"operation": Op.DESCRIBE_CONFIGS, **ON_CLUSTER}],
+    ),
+    (
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        {
+            "entries": [
+                {
+                    "entity": [{"entity_type": "user", "entity_name": "bob"}],
+                    "ops": [{"key": "producer_byte_rate", "value": 1024.0, "remove": False}],
+                }
+            ],
+            "validate_only": False,
+        },
+        CLUSTER,
+        [{"operation": Op.ALTER_CONFIGS, **ON_CLUSTER}],
+    ),
+    (
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         {"users": None},
         CLUSTER,

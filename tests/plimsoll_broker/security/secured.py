@@ -19,6 +19,7 @@ from plimsoll_broker.handlers.security.gate import guarded
 from plimsoll_broker.handlers.security.logins import login_handlers
 from plimsoll_broker.security.audit_log import AuditLog
 from plimsoll_broker.security.authority import Authority
+from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.dispatch import Dispatch, Handler
 from plimsoll_broker.server.listener import Server
 from plimsoll_core.cluster import records as r
@@ -62,6 +63,7 @@ class Secured:
         image = replace(an_image(), metadata_version=3)
         self.watch = ImageWatch(image)
         self.authority = Authority(image, AuditLog(1))
+        self.quotas = Quotas()
         self.commands: list[Any] = []
         self.answer: Answer | None = None
         self.change(
@@ -88,6 +90,7 @@ class Secured:
             new = apply(old, record)
             self.watch.update(old, new)
             self.authority.update(old, new)
+            self.quotas.update(old, new)
 
     def allow(self, *acls: Acl) -> None:
         self.change(r.AclsAdded(cause="t", acls=acls))
@@ -98,7 +101,7 @@ class Secured:
     @asynccontextmanager
     async def served(self, listener: Listener = SECURED):
         dispatch = Dispatch(guarded(self.handlers, self.authority, Aside()))
-        server = Server(dispatch, listener=listener)
+        server = Server(dispatch, listener=listener, quotas=self.quotas)
         await server.start("127.0.0.1", 0)
         try:
             yield server

@@ -11,9 +11,11 @@ from tests.plimsoll_broker.described import versions
 from tests.plimsoll_broker.group_harness import GROUP, NOBODY, Harness, join_of
 from tests.plimsoll_broker.security.secured import Secured, a_rule, codes_in
 
+from plimsoll_broker.background.time_slices import AT_ONCE
 from plimsoll_broker.handlers.groups.asking import BYTES_AT_ONCE
 from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.handlers.security.gate import guarded
+from plimsoll_broker.security.authority import Rights
 from plimsoll_core.errors import Code
 from plimsoll_core.security.acl import Acl, AclOperation, ResourceType
 from plimsoll_wire.api_versions import ApiKey
@@ -162,3 +164,29 @@ async def test_parked_join_is_decided_again_when_it_is_answered() -> None:
     harness.secured.forbid(on_group(Op.READ))
     harness.coordinators.advance(3_000)
     assert (await parked.told()).error_code == DENIED
+
+
+async def test_many_groups_that_are_refused_are_refused_a_few_in_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before they are asked for, and again when they are answered."""
+    harness, turns = GroupsOfAlice(), [0]
+    decide = Rights._decide
+
+    def counted(self: Rights, *question: Any) -> bool:
+        turns[-1] += 1
+        return decide(self, *question)
+
+    async def ticks() -> None:
+        while True:
+            turns.append(0)
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(Rights, "_decide", counted)
+    ticking = asyncio.ensure_future(ticks())
+    names = [f"g-{number:04}" for number in range(5_000)]
+    answer = await harness.ask(ApiKey.DELETE_GROUPS, 2, {"groups_names": names})
+    ticking.cancel()
+    assert {one.error_code for one in answer.results} == {DENIED}
+    assert sum(turns) == 2 * len(names) == 2 * len(answer.results)
+    assert max(turns) <= AT_ONCE

@@ -20,7 +20,7 @@ SNAPSHOT_FIELDS = {
         1: "format cluster_id name controller_epoch next_offset members brokers topics partitions"
         " next_producer_id removals_ms reassignments movement_bytes_per_second grants"
         " proven_revision leaving newcomers released rebalances rebalance_rests",
-        3: "listeners security",
+        3: "inside listeners quotas security",
     },
     "StoredSecurity": {3: "authorization credentials users acls"},
     "_Rest": {1: "uid moves active"},

@@ -218,6 +218,24 @@ def test_password_of_a_user_that_an_object_declares_is_changed_through_it() -> N
     assert "User kafka/alice" in answer.users[0].message
 
 
+def test_user_of_an_object_that_states_no_login_gets_a_password_by_kafkas_tools() -> None:
+    """Until the object states one: then it is the object's, and what the tools made goes."""
+    controller = Controller()
+    controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", acls=(a_rule("a"),)))
+    by_tool = a_credential(password="x")
+    answer = controller.ask(m.AlterScramCredentials(upsertions=(by_tool,)))
+    assert codes(answer) == {"alice": 0}
+    controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", acls=(a_rule("b"),)))
+    assert list(controller.image.security.credentials.values()) == [by_tool]
+    declared = a_credential(password="y")
+    controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", credentials=(declared,)))
+    (held,) = controller.image.security.credentials.values()
+    assert (held.stored_key, held.owner) == (declared.stored_key, OBJECT.uid)
+    gone = m.ScramDeletion(user="alice", mechanism=by_tool.mechanism)
+    answer = controller.ask(m.AlterScramCredentials(deletions=(gone,)))
+    assert codes(answer) == {"alice": Code.POLICY_VIOLATION}
+
+
 # --- users ---------------------------------------------------------------------------------------
 
 

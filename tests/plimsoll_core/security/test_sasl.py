@@ -115,6 +115,23 @@ def test_unknown_user_has_the_same_salt_each_time_and_users_differ() -> None:
     assert salt("mallory") == salt("mallory") != salt("trudy")
 
 
+@given(st.binary(min_size=32, max_size=32))
+def test_salts_of_nobody_and_of_objects_look_like_those_of_kafkas_tools(random: bytes) -> None:
+    """`new BigInteger(130, random).toString(Character.MAX_RADIX)`: the number, in base 36."""
+    salt = scram.salt_of(random)
+    assert re.fullmatch(rb"0|[1-9a-z][0-9a-z]{0,25}", salt)
+    assert int(salt, 36) == int.from_bytes(random, "big") & ((1 << 130) - 1)
+
+
+def test_salt_of_an_unknown_user_is_such_a_one() -> None:
+    told = Login()
+    told.session.handshake(1, "SCRAM-SHA-256")
+    payload = told.sends(ScramClient("nobody", "x", "SCRAM-SHA-256").first()).payload
+    found = re.search(rb"s=([^,]+),i=4096", payload)
+    assert found is not None
+    assert re.fullmatch(rb"[0-9a-z]{20,26}", base64.b64decode(found[1]))
+
+
 def test_previous_password_is_good_until_its_time_and_not_after() -> None:
     old, new = a_credential(password="old"), a_credential(password="new")
     previous = PreviousKeys(

@@ -209,9 +209,13 @@ async def test_store_that_refuses_costs_no_commit_and_gets_everything_later(
         await process.keeper.settle()  # returns all the same
         await store.tried.wait()
         await process.commit(isr_changed(0, (0, 1)))
+        process.ms += 60_000
+        assert process.keeper.behind_ms >= 60_000, "the metrics tell of it"
         store.broken = False
         monkeypatch.setattr(keeping, "SETTLE_S", WAIT_S)
         await process.keeper.settle()
+        assert process.keeper.behind_ms == 0
+    assert process.keeper.dropped_rows == 0
     assert isrs(await archived(store)) == [(0, 1, 2), (0, 1)]
 
 
@@ -233,6 +237,7 @@ async def test_rows_that_wait_too_long_are_dropped_and_that_is_said(
         monkeypatch.setattr(keeping, "SETTLE_S", WAIT_S)
         await process.keeper.settle()
     rows = await archived(store)
+    assert process.keeper.dropped_rows > 10
     assert rows[0].kind == "unknown"
     assert rows[0].cause == "the archive could not be written for long"
     assert rows[0].offset <= rows[1].offset
@@ -254,6 +259,8 @@ async def test_bug_in_the_history_ends_the_history_and_not_the_term(
         await process.make_topic()
         await process.keeper.settle()
         await process.commit(isr_changed(0, (0, 1)))
+    process.ms += 600_000
+    assert process.keeper.behind_ms >= 600_000, "and that stays to be seen"
     assert "a bug ends this term's history" in caplog.text
 
 

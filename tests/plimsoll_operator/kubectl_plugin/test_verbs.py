@@ -98,6 +98,22 @@ async def test_status_shows_the_view_and_the_worst_partitions() -> None:
     assert "BrokerFenced" in text
 
 
+async def test_brokers_say_why_one_is_fenced_and_how_much_room_is_left() -> None:
+    view = {"/brokers": {"brokers": as_json(cluster_views.broker_views(shown(an_image())))}}
+    body = {
+        "spec": {"clusterRef": {"name": "main"}, "brokerId": 1},
+        "status": {
+            "disk": {"used": "9Gi", "free": "0"},
+            "fenced": {"since": "2026-11-24T10:00:00Z", "why": "It was silent for 6 s."},
+        },
+    }
+    other = {"spec": {"clusterRef": {"name": "other"}, "brokerId": 2}, "status": {"disk": None}}
+    found = await verbs_cluster.brokers(scene(views=view, bodies={"logbrokers": [body, other]}))
+    assert "fenced since 2026-11-24T10:00:00Z: It was silent for 6 s." in said(found)
+    assert [row["disk"] for row in found.data["brokers"]] == [None, body["status"]["disk"], None]
+    assert [bool(row["fenced"]) for row in found.data["brokers"]] == [False, True, False]
+
+
 async def test_what_if_names_what_would_be_hurt_and_refuses_brokers_that_are_none() -> None:
     image = with_topic(an_image(), ((0, 1, 2),))
     hurt = scene(views={"/what-if": as_json(what_if(image, (0, 1)))})

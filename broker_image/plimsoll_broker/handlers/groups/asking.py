@@ -151,35 +151,31 @@ class GroupHandler:
         self, request: GroupRequest, asked: list[_Question]
     ) -> Reply | asyncio.Future[Reply | None]:
         """Now, if all answers are there and few."""
-        answers = [one.asker.answer_value for one in asked]
-        if None not in answers and sum(map(_rows, answers)) <= ROWS_AT_ONCE:
-            self._count(asked, answers)
-            return self._reply(request, answers)
-        # Each is listened to from now on: the answers may come in any order.
-        futures = [one.asker.future() for one in asked]
-        reply = asyncio.ensure_future(self._when_answered(request, asked, futures))
+        if len(asked) <= ROWS_AT_ONCE:
+            answers = [one.asker.answer_value for one in asked]
+            if None not in answers and sum(map(_rows, answers)) <= ROWS_AT_ONCE:
+                for (op, _), answer in zip(asked, answers, strict=True):
+                    self._coordinators.stats.answered(op, answer)
+                return self._reply(request, answers)
+        reply = asyncio.ensure_future(self._when_answered(request, asked))
         # Not in the task itself: one that is cancelled before its first turn never begins.
         reply.add_done_callback(partial(self._close, asked))
         return reply
 
-    async def _when_answered(
-        self, request: GroupRequest, asked: list[_Question], futures: list[asyncio.Future[object]]
-    ) -> Reply | None:
-        answers = []
-        for one, future in zip(asked, futures, strict=True):
-            answer = await future
+    async def _when_answered(self, request: GroupRequest, asked: list[_Question]) -> Reply | None:
+        answers: list[object] = []
+        rows = 0
+        async for one in in_slices(asked):
+            answer = await _heard(one.asker)
             while isinstance(answer, GroupShrunk):
                 (again,) = self._ask(request, (one.op,))
-                answer = await again.asker.future()
+                answer = await _heard(again.asker)
             # Rights that were taken away meanwhile are not there any more.
             answers.append(_NOT_AUTHORIZED if self._api.refuses(request, one.op) else answer)
-        self._count(asked, answers)
+            self._coordinators.stats.answered(one.op, answers[-1])
+            rows += _rows(answers[-1])
         reply = partial(self._reply, request, answers)
-        return reply() if sum(map(_rows, answers)) <= ROWS_AT_ONCE else await self._aside.do(reply)
-
-    def _count(self, asked: list[_Question], answers: list[object]) -> None:
-        for (op, _), answer in zip(asked, answers, strict=True):
-            self._coordinators.stats.answered(op, answer)
+        return reply() if rows <= ROWS_AT_ONCE else await self._aside.do(reply)
 
     def _reply(self, request: GroupRequest, answers: list[object]) -> Reply:
         values = self._api.tells(request, answers)
@@ -191,6 +187,11 @@ class GroupHandler:
             if isinstance(op, JoinGroup) and not asker.answered:
                 gone = CloseRequest(group_id=op.group_id, token=asker)
                 self._coordinators.order(op.group_id, gone)
+
+
+async def _heard(asker: Asker) -> object:
+    """Its answer.  They come in any order: one that is there already waits for nobody."""
+    return await asker.future() if asker.answer_value is None else asker.answer_value
 
 
 _NOT_AUTHORIZED = RefusedAsWhole(Code.GROUP_AUTHORIZATION_FAILED)

@@ -1,24 +1,21 @@
 """One request whose rights are decided: read, changed, passed on, and what is told of the rest.
 
 What guards are written with.  A guard passes a request on as it came wherever all of it may be
-answered; else it takes out what may not, and puts refusals into the answer.
+answered; else it takes out what may not, and puts refusals into the answer.  It says so in a
+`Guarded`, which `gate` carries out.
 """
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.security.authority import Rights
-from plimsoll_broker.server.dispatch import Handler, Reply, RequestContext
+from plimsoll_broker.server.dispatch import Buffer, RequestContext
 from plimsoll_wire.messages import decode_response, encode_request, encode_response
 
-Result = Reply | Awaitable[Reply | None] | None
-"""What a handler gives."""
 Values = dict[str, Any]
 Change = Callable[[Values], None]
 
@@ -41,52 +38,56 @@ def plain(value: Any) -> Any:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Guarded:
+    """What a guard decided.  `told`: the whole answer; else the request goes on to its handler,
+    with `body` if that is not what came, and each of `changes` is made to the handler's answer."""
+
+    told: bytes | None = None
+    body: memoryview | None = None
+    changes: tuple[Change, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Asking:
-    """`value`: the request, as kio's."""
+    """`value`: the request, as kio's.  Asks for rights and reads values, and nothing else: guards
+    of long requests run in a thread."""
 
     context: RequestContext
     value: Any
     rights: Rights
-    handler: Handler
-    aside: Aside
 
     @property
     def version(self) -> int:
         return self.context.api_version
 
-    def pass_on(self) -> Result:
+    def pass_on(self) -> Guarded:
         """As it came."""
-        return self.handler(self.context)
+        return Guarded()
 
-    def pass_on_with(self, **changed: Any) -> Result:
+    def pass_on_with(self, **changed: Any) -> Guarded:
         """With other fields."""
         values = {**plain(self.value), **changed}
         body = encode_request(self.context.api_key, self.version, values)
-        self.context.body = memoryview(bytearray(body))
-        return self.handler(self.context)
+        return Guarded(body=memoryview(bytearray(body)))
 
-    def tell(self, values: Values) -> bytes:
+    def tell(self, values: Values) -> Guarded:
         """The whole answer."""
-        return encode_response(self.context.api_key, self.version, values)
+        return Guarded(told=encode_response(self.context.api_key, self.version, values))
 
-    def change(self, result: Result, change: Change) -> Result:
-        """Change an answer before it is sent."""
-        if result is None:
-            return None
-        if isinstance(result, Awaitable):
-            return asyncio.ensure_future(self._changed_later(result, change))
-        return self._changed(result, change)
+    def change(self, verdict: Guarded, change: Change) -> Guarded:
+        """Change the answer before it is sent, whoever gives it."""
+        if verdict.told is not None:
+            return Guarded(told=changed(self.context, verdict.told, (change,)))
+        return dataclasses.replace(verdict, changes=(*verdict.changes, change))
 
-    async def _changed_later(self, result: Awaitable[Reply | None], change: Change) -> Reply | None:
-        reply = await result
-        return None if reply is None else self._changed(reply, change)
 
-    def _changed(self, reply: Reply, change: Change) -> bytes:
-        pieces = (reply,) if isinstance(reply, bytes | bytearray | memoryview) else reply
-        body = b"".join(pieces)
-        values: Values = plain(decode_response(self.context.api_key, self.version, body))
+def changed(context: RequestContext, reply: Buffer, changes: Iterable[Change]) -> bytes:
+    """An answer, read, changed and written anew."""
+    key, version = context.api_key, context.api_version
+    values: Values = plain(decode_response(key, version, reply))
+    for change in changes:
         change(values)
-        return self.tell(values)
+    return encode_response(key, version, values)
 
 
 def added(field: str, entries: Iterable[Values]) -> Change:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from plimsoll_broker.handlers.security import guards
-from plimsoll_broker.handlers.security.asking import Values
+from plimsoll_broker.handlers.security.asking import Values, plain
 from plimsoll_broker.handlers.security.guards import (
     NOT_AUTHORIZED,
     EachTopic,
@@ -19,12 +19,20 @@ from plimsoll_broker.handlers.security.guards import (
     on_cluster,
     on_configs,
 )
+from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_core.errors import Code
 from plimsoll_core.security.acl import AclOperation
 from plimsoll_wire.api_versions import ApiKey
 
 IN_HANDLER = free
+_OF_ALL = (ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 _Op = AclOperation
+
+
+def asks_for_all(context: RequestContext, request: Any) -> bool:
+    """Whether it asks for all topics that there are, so that each is compared with the rules."""
+    return context.api_key in _OF_ALL and not request.topics
+
 
 # --- as a whole, on the cluster ------------------------------------------------------------------
 
@@ -78,6 +86,14 @@ def _each_refused(asked: str, told: str, **more: Any) -> Callable[[Any], Values]
     return refused
 
 
+def _no_quotas(request: Any) -> Values:
+    entries = [
+        {"error_code": _CLUSTER, "error_message": NOT_AUTHORIZED, "entity": plain(entry.entity)}
+        for entry in request.entries
+    ]
+    return {"entries": entries}
+
+
 def _no_credentials(request: Any) -> Values:
     users = dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions))
     results = [
@@ -122,6 +138,8 @@ GUARDS: Mapping[ApiKey, Guard] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: on_cluster(_Op.ALTER, _no_moves),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: on_cluster(_Op.DESCRIBE, _nothing_in("topics")),
     ApiKey.OFFSET_DELETE: IN_HANDLER,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: on_cluster(_Op.DESCRIBE_CONFIGS, _nothing_in("entries")),
+    ApiKey.ALTER_CLIENT_QUOTAS: on_cluster(_Op.ALTER_CONFIGS, _no_quotas),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: on_cluster(_Op.DESCRIBE, _nothing_in("results")),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: on_cluster(_Op.ALTER, _no_credentials),
     ApiKey.DESCRIBE_CLUSTER: free,

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from plimsoll_broker.handlers.security.asking import Asking, Result, Values, added, plain
+from plimsoll_broker.handlers.security.asking import Asking, Guarded, Values, added, plain
 from plimsoll_core.errors import Code
 from plimsoll_core.security.acl import AclOperation
 
-Guard = Callable[[Asking], Result]
+Guard = Callable[[Asking], Guarded]
 _Op = AclOperation
 NOT_AUTHORIZED = "Authorization failed."
 _NOBODY = {"node_id": -1, "host": "", "port": -1}
@@ -23,7 +23,7 @@ _TOPIC_CONFIGS, _GROUP_CONFIGS = 2, 32
 _IDS_VERSION = 6
 
 
-def free(asking: Asking) -> Result:
+def free(asking: Asking) -> Guarded:
     """No right is needed, or the handler decides."""
     return asking.pass_on()
 
@@ -31,7 +31,7 @@ def free(asking: Asking) -> Result:
 def on_cluster(operation: AclOperation, refused: Callable[[Any], Values]) -> Guard:
     """As a whole.  `refused`: the answer to who may not."""
 
-    def guard(asking: Asking) -> Result:
+    def guard(asking: Asking) -> Guarded:
         if asking.rights.cluster(operation):
             return asking.pass_on()
         return asking.tell(refused(asking.value))
@@ -53,7 +53,7 @@ class EachTopic:
     told: str = "topics"
     name: str = "name"
 
-    def __call__(self, asking: Asking) -> Result:
+    def __call__(self, asking: Asking) -> Guarded:
         may = asking.rights.topic
         topics = getattr(asking.value, self.asked)
         denied = [one for one in topics if not may(self.operation, getattr(one, self.name))]
@@ -62,7 +62,7 @@ class EachTopic:
         return left_out(asking, self, denied)
 
 
-def left_out(asking: Asking, each: EachTopic, denied: list[Any]) -> Result:
+def left_out(asking: Asking, each: EachTopic, denied: list[Any]) -> Guarded:
     """Pass the others on."""
     code = Code.TOPIC_AUTHORIZATION_FAILED
     entries = [each.refused(one, code) for one in denied]
@@ -123,7 +123,7 @@ def _created(topic: Any, code: int) -> Values:
 _CREATE = EachTopic(_Op.CREATE, _created)
 
 
-def create_topics(asking: Asking) -> Result:
+def create_topics(asking: Asking) -> Guarded:
     """Create on the cluster, or on each topic; configs are shown with DescribeConfigs."""
     rights = asking.rights
     result = asking.pass_on() if rights.cluster_quietly(_Op.CREATE) else _CREATE(asking)
@@ -140,7 +140,7 @@ def create_topics(asking: Asking) -> Result:
     return asking.change(result, hide)
 
 
-def delete_topics(asking: Asking) -> Result:
+def delete_topics(asking: Asking) -> Guarded:
     """Delete on the cluster, or on each topic; what may not be described is hidden."""
     rights = asking.rights
     if rights.cluster_quietly(_Op.DELETE):
@@ -173,7 +173,7 @@ def delete_topics(asking: Asking) -> Result:
     return asking.change(asking.pass_on_with(**{field: left}), added("responses", entries))
 
 
-def describe_topic_partitions(asking: Asking) -> Result:
+def describe_topic_partitions(asking: Asking) -> Guarded:
     """All: what may be described; named: the others are refused."""
     rights = asking.rights
     code = Code.TOPIC_AUTHORIZATION_FAILED
@@ -200,7 +200,7 @@ def describe_topic_partitions(asking: Asking) -> Result:
 # --- Metadata ------------------------------------------------------------------------------------
 
 
-def metadata(asking: Asking) -> Result:
+def metadata(asking: Asking) -> Guarded:
     """What a client may not describe it is not told of: asked for all, it is as if it had named
     those that it sees, so that no remembered answer is another one's."""
     topics = asking.value.topics
@@ -209,7 +209,7 @@ def metadata(asking: Asking) -> Result:
     return _named_metadata(asking)
 
 
-def _all_metadata(asking: Asking) -> Result:
+def _all_metadata(asking: Asking) -> Guarded:
     names = asking.rights.visible_topics()
     if names is None:
         return asking.pass_on()
@@ -221,7 +221,7 @@ def _all_metadata(asking: Asking) -> Result:
     return asking.change(result, lambda values: values.update(topics=[]))
 
 
-def _named_metadata(asking: Asking) -> Result:
+def _named_metadata(asking: Asking) -> Guarded:
     rights = asking.rights
     code = Code.TOPIC_AUTHORIZATION_FAILED
     makes = getattr(asking.value, "allow_auto_topic_creation", True)
@@ -252,7 +252,7 @@ def _named_metadata(asking: Asking) -> Result:
 def on_configs(operation: AclOperation, told: str, *, shows_configs: bool = False) -> Guard:
     """Of topics, groups, and of brokers by the cluster."""
 
-    def guard(asking: Asking) -> Result:
+    def guard(asking: Asking) -> Guarded:
         denied: list[tuple[Any, Code]] = []
         left: list[Any] = []
         for one in asking.value.resources:
@@ -293,7 +293,7 @@ def _refused_configs(asking: Asking, operation: AclOperation, one: Any) -> Code 
     return None if allowed else code
 
 
-def find_coordinator(asking: Asking) -> Result:
+def find_coordinator(asking: Asking) -> Guarded:
     """Describe of the group, or of the transactional id."""
     many = asking.version >= 4
     keys = list(asking.value.coordinator_keys) if many else [asking.value.key]
@@ -319,7 +319,7 @@ def find_coordinator(asking: Asking) -> Result:
     return asking.change(asking.pass_on_with(coordinator_keys=left), added("coordinators", entries))
 
 
-def init_producer_id(asking: Asking) -> Result:
+def init_producer_id(asking: Asking) -> Guarded:
     """For a transactional id Write of it; else IdempotentWrite, or Write of any topic (KIP-679)."""
     rights, transactional_id = asking.rights, asking.value.transactional_id
     code = Code.CLUSTER_AUTHORIZATION_FAILED

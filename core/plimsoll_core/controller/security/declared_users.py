@@ -18,11 +18,14 @@ from plimsoll_core.cluster.records import (
 )
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.security.acl_changes import CHANGES_MAX, add_wanted
+from plimsoll_core.controller.security.quota_changes import settle_user
 from plimsoll_core.controller.security.scram_changes import unacceptable
 from plimsoll_core.controller.security.security_version import too_old
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, Done
 from plimsoll_core.messages.security import DeclareAuthorization, DeclareUser, UserObjectGone
+from plimsoll_core.quotas.form import malformed_values
+from plimsoll_core.quotas.state import QuotaEntity, QuotaValues
 from plimsoll_core.security.scram import illegal_user_name
 from plimsoll_core.security.state import Authorization, DeclaredUser, UserObject
 
@@ -61,6 +64,7 @@ def declare_user(turn: DecisionContext, request: DeclareUser) -> Answer | Refusa
         turn.image, turn.records = before, records
         return refusal
     _declare_credentials(turn, request)
+    settle_user(turn, request.user_name, request.quotas, request.object.uid)
     return Done()
 
 
@@ -83,6 +87,9 @@ def _refused(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
         return Refusal(reason=Reason.InvalidRequest, message=text)
     if holder is None and len(security.users) >= USERS_MAX:
         text = f"A cluster has {USERS_MAX} declared users at most."
+        return Refusal(reason=Reason.InvalidRequest, message=text)
+    quotas = request.quotas or QuotaValues()
+    if text := malformed_values(QuotaEntity(user=name), quotas):
         return Refusal(reason=Reason.InvalidRequest, message=text)
     for credential in request.credentials or ():
         if credential.user != name or (refusal := unacceptable(credential)):
@@ -129,6 +136,7 @@ def user_object_gone(turn: DecisionContext, request: UserObjectGone) -> Answer |
     for key in sorted(key for key in turn.image.security.credentials if key[0] == name):
         turn.add(ScramCredentialRemoved(cause="its object is gone", user=name, mechanism=key[1]))
     _give_up(turn, request.object.uid)
+    settle_user(turn, name, None, request.object.uid)
     turn.add(UserRemoved(cause="its object is gone", user_name=name))
     return Done()
 

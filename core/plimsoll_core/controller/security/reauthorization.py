@@ -16,6 +16,7 @@ from plimsoll_core.messages.elections import ElectLeaders
 from plimsoll_core.messages.reassignments import AlterReassignments
 from plimsoll_core.messages.requests import CreateTopics, DeleteTopics
 from plimsoll_core.messages.security import (
+    AlterQuotas,
     AlterScramCredentials,
     CreateAcls,
     DeleteAcls,
@@ -103,4 +104,5 @@ _NEEDED: dict[type, Callable[[ClusterImage, Any], _Rows]] = {
     CreateAcls: _cluster(_Op.ALTER),
     DeleteAcls: _cluster(_Op.ALTER),
     AlterScramCredentials: _cluster(_Op.ALTER),
+    AlterQuotas: _cluster(_Op.ALTER_CONFIGS),
 }

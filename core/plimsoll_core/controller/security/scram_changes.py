@@ -1,4 +1,4 @@
-"""Changes the passwords of users that no object declares.  Called for AlterScramCredentials.
+"""Changes the passwords of users that no object gives one.  Called for AlterScramCredentials.
 
 Each user for itself: one that is named twice for a mechanism is refused, the others go on.  What
 is stored was computed by the broker, which alone saw the salted password.
@@ -59,7 +59,7 @@ def alter_scram(turn: DecisionContext, request: AlterScramCredentials) -> Answer
 def _refused(turn: DecisionContext, one: _Change, times: int) -> Refusal | None:
     if times > 1:
         return _no(Reason.DuplicateCredential, "The request names this user's credential twice.")
-    holder = turn.image.security.object_named(one.user)
+    holder = turn.image.security.object_with_password_of(one.user)
     if holder is not None:
         text = f"The user is declared by the object {holder}; its Secret holds the password."
         return _no(Reason.PolicyViolation, text)

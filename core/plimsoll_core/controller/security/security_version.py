@@ -1,4 +1,4 @@
-"""The metadata version from which on the log may hold credentials, users and rules.
+"""The metadata version from which on the log may hold credentials, users, rules and quotas.
 
 Called by every decision that writes them.
 """
@@ -20,7 +20,7 @@ def too_old(turn: DecisionContext) -> Refusal | None:
     return Refusal(
         reason=Reason.MetadataTooOld,
         message=(
-            f"Users and rights need metadata version {release_of(SINCE)} (#{SINCE}), and"
+            f"Users, rights and quotas need metadata version {release_of(SINCE)} (#{SINCE}), and"
             f" {release_of(finalised)} (#{finalised}) is finalised; it follows by itself when every"
             " broker runs that release, unless spec.metadataVersion holds it back."
         ),

@@ -10,6 +10,7 @@ import secrets
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.messages.security import DeclareAuthorization
+from plimsoll_core.security.inside import InsideMode
 from plimsoll_core.security.state import Authorization, Mode
 from plimsoll_operator.api.authorization import committed
 from plimsoll_operator.api.conditions import condition
@@ -42,22 +43,36 @@ async def declare(term: Term, cluster: LogCluster) -> None:
     term.unstall(StallSource.AUTHORIZATION)
 
 
-def secure_condition(image: ClusterImage) -> Condition | None:
-    """What is open, the widest first; None: nobody asked for anything to be closed."""
-    mode = image.security.authorization.mode
+def secure_condition(image: ClusterImage, waits: str = "") -> Condition | None:
+    """What is open, the widest first; None: nobody asked for anything to be closed.  `waits`: why
+    brokers and controllers are not in the mode that is declared."""
+    access = image.security.authorization
     asks = [one.name for one in image.listeners if one.authentication]
-    if mode is Mode.OFF and not asks:
+    closed_inside = image.inside.mode is InsideMode.REQUIRED
+    if access.mode is Mode.OFF and not asks and image.inside.mode is InsideMode.OFF and not waits:
         return None
     open_to_all = [one.name for one in image.listeners if not one.authentication]
     if open_to_all or not image.listeners:
         names = ", ".join(open_to_all) or "the only one"
         text = f"Whoever reaches a listener that asks nobody for a name ({names}) is anonymous."
         return condition("Secure", False, "AnonymousListener", text)
-    if mode is not Mode.ENFORCE:
-        text = f"spec.authorization.mode is {mode.value}: whoever logs in may do all."
+    if access.mode is not Mode.ENFORCE:
+        text = f"spec.authorization.mode is {access.mode.value}: whoever logs in may do all."
         return condition("Secure", False, "AuthorizationOff", text)
+    if not closed_inside:
+        text = (
+            "Clients log in and need rights; whoever reaches the ports of brokers and the operator"
+            f" needs none (spec.certificates.internal.mode is {image.inside.mode.value} so far)."
+        )
+        return condition("Secure", False, "PlaintextInside", f"{text} {waits}".rstrip())
+    if plaintext := [one.name for one in image.listeners if not one.tls]:
+        text = f"What clients of a listener without tls ({', '.join(plaintext)}) send can be read."
+        return condition("Secure", False, "PlaintextListener", text)
+    if access.allow_everyone_if_no_acl:
+        text = "Whoever logs in may do all with what no rule names (allowEveryoneIfNoAcl)."
+        return condition("Secure", False, "AllowEveryone", text)
     text = (
-        "Clients log in and need rights; what brokers and the operator say to each other is not"
-        " encrypted, and proves no identity."
+        "Clients log in over TLS and need rights; brokers and the operator prove to each other who"
+        " they are."
     )
-    return condition("Secure", False, "PlaintextInside", text)
+    return condition("Secure", True, "Closed", text)

@@ -30,6 +30,7 @@ from plimsoll_operator.pki.authority import (
     signed_by,
     why_unusable,
 )
+from plimsoll_operator.pki.expiry import CertificateKind, CertificateTimes
 from plimsoll_operator.reconcile.cluster.child_repair import apply_child
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
@@ -54,6 +55,10 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
     """Raises Retry, and what the API server answers."""
     with_tls = [one for one in cluster.listeners if one.tls is not None]
     problems = await _certificates(term, context, with_tls) if with_tls else []
+    own = any(_is_own(one) for one in with_tls)
+    brokers = {*term.image.members, *term.image.brokers}
+    names = [one.name for one in with_tls]
+    certificate_times(term).keep(brokers, names, authority=own)
     wanted = committed(cluster.listeners)
     answer: Answer = Done()
     if wanted != term.image.listeners:
@@ -68,6 +73,16 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
         term.unstall(StallSource.LISTENERS)
     if with_tls:
         term.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
+
+
+def certificate_times(term: Term) -> CertificateTimes:
+    """When they end, as this term saw them last."""
+    return term.kept(CertificateTimes, CertificateTimes)
+
+
+def _is_own(listener: DeclaredListener) -> bool:
+    """The cluster's own authority signs what it shows."""
+    return listener.tls is not None and not listener.tls.certificate_secret
 
 
 def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
@@ -88,7 +103,7 @@ async def _certificates(
             given[listener.name] = found
         elif found is not None:
             problems.append(found)
-    own = any(one.tls is not None and not one.tls.certificate_secret for one in listeners)
+    own = any(_is_own(one) for one in listeners)
     authorities = await _authorities(term, context) if own else None
     sources = _Sources(authorities=authorities, given=given)
     for broker_id in sorted({*term.image.members, *term.image.brokers}):
@@ -127,6 +142,8 @@ async def _authorities(term: Term, context: Context) -> rotation.Authorities:
     except NotFound:
         secret = None
     known = None if secret is None else manifests.authorities_of(secret)
+    if known is not None:
+        certificate_times(term).saw(None, "", "authority", known.current.certificate)
     if secret is not None and known is None:
         raise Retry(f"Secret {namespace}/{name} is not what this operator keeps there")
     try:
@@ -136,8 +153,9 @@ async def _authorities(term: Term, context: Context) -> rotation.Authorities:
     # Clients trust it before it is kept, and it is kept before it signs.
     await apply_child(term, manifests.authority_config_map(context, now.trusted))
     if now != known:
-        await _write(term, secret, manifests.authority_secret(context, now))
+        await write_secret(term, secret, manifests.authority_secret(context, now, name))
         logger.info("Secret %s/%s: the authority of listeners was changed", namespace, name)
+        certificate_times(term).saw(None, "", "authority", now.current.certificate)
     return now
 
 
@@ -157,20 +175,32 @@ async def _broker(
     except NotFound:
         secret = None
     names = manifests.server_names(context, broker_id)
-    pairs = {}
+    pairs, times = {}, certificate_times(term)
     for listener in listeners:
         held = None if secret is None else manifests.pair_of(secret, listener.name)
-        if listener.tls is not None and listener.tls.certificate_secret:
-            pair = sources.given.get(listener.name, held)
-        else:
+        if held is not None:
+            times.saw(broker_id, listener.name, _kind(listener), held.certificate)
+        if _is_own(listener):
             assert sources.authorities is not None, "read where one is needed"
             pair = _own(held, names, sources.authorities, term.now_ms())
-        if pair is not None:
-            pairs[listener.name] = pair
-    wanted = manifests.broker_secret(context, broker_id, pairs)
+        else:
+            given = sources.given.get(listener.name, held)
+            if given is None:
+                continue
+            pair = given
+        pairs[listener.name] = pair
+    wanted = manifests.broker_secret(context, broker_id, pairs, manifests.inside_of(secret))
     if secret is None or secret.get("data") != wanted["data"]:
-        await _write(term, secret, wanted)
+        await write_secret(term, secret, wanted)
         logger.info("Secret %s: certificates were written", name)
+    for listener in listeners:
+        if listener.name in pairs:
+            chain = pairs[listener.name].certificate
+            times.saw(broker_id, listener.name, _kind(listener), chain)
+
+
+def _kind(listener: DeclaredListener) -> CertificateKind:
+    return "own" if _is_own(listener) else "given"
 
 
 def _own(
@@ -185,7 +215,7 @@ def _own(
     return issue(authorities.current, names, now_ms)
 
 
-async def _write(term: Term, secret: Object | None, wanted: Object) -> None:
+async def write_secret(term: Term, secret: Object | None, wanted: Object) -> None:
     """Create it, or replace what was read, by its resourceVersion."""
     try:
         if secret is None:

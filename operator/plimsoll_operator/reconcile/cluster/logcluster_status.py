@@ -20,6 +20,7 @@ from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.blocked_actions import blocked_condition, that_wait, worst_first
 from plimsoll_operator.reconcile.cluster.authorization import secure_condition
 from plimsoll_operator.reconcile.cluster.edit_settling import unsettled
+from plimsoll_operator.reconcile.cluster.inside import waits_of
 from plimsoll_operator.reconcile.cluster.release_versions import versions
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.restarts.pod_state import troubles_text
@@ -121,7 +122,7 @@ def _notes(term: Term) -> list[Condition]:
         "Stalled": condition("Stalled", False, "NothingToDo", NOTHING_TO_DO),
         UNCLEAN: unclean_recovery_of(term).condition(term.now_ms()),
     } | term.notes
-    if (secure := secure_condition(term.image)) is not None:
+    if (secure := secure_condition(term.image, waits_of(term))) is not None:
         notes[secure.type] = secure
     if rows := that_wait(_blocked(term)):
         notes["Blocked"] = blocked_condition(rows)

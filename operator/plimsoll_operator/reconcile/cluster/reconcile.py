@@ -30,9 +30,11 @@ from plimsoll_operator.kube.seen_objects import INVALID_SPEC
 from plimsoll_operator.manifests.configmap import config_map
 from plimsoll_operator.reconcile.cluster import (
     authorization,
+    inside,
     listeners,
     members,
     pod_monitors,
+    quotas,
     release_versions,
     volume_growth,
 )
@@ -74,7 +76,9 @@ async def reconcile(term: Term) -> None:
     rows = await members.settle(term, cluster)
     await _limit_movement(term, cluster)
     await authorization.declare(term, cluster)
+    await quotas.declare(term, cluster)
     try:
+        await inside.reconcile(term, cluster, context)
         await listeners.reconcile(term, cluster, context)
         for manifest in children(context, term.image.listeners):
             await apply_child(term, manifest)

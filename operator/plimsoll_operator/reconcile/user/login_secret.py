@@ -19,6 +19,7 @@ from plimsoll_core.security.scram import (
     ScramCredential,
     ScramMechanism,
     keys_of,
+    salt_of,
     salted_password,
 )
 from plimsoll_operator.api import API_VERSION
@@ -144,7 +145,7 @@ def _kept(
 ) -> ScramCredential:
     """A new password has the salt of the one before: the same challenge fits both, so that either
     is good while they overlap."""
-    salt = secrets.token_bytes(16) if known is None else known.salt
+    salt = salt_of(secrets.token_bytes(32)) if known is None else known.salt
     iterations = ITERATIONS_MIN if known is None else known.iterations
     salted = salted_password(mechanism, password, salt, iterations)
     stored_key, server_key = keys_of(mechanism, salted)

@@ -15,6 +15,7 @@ from plimsoll_core.security.state import DeclaredUser, UserObject
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.labels import listener_authority_map
 from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.quotas import values_of
 from plimsoll_operator.api.user import SecretStatus, User, UserStatus
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import Object
@@ -93,6 +94,7 @@ async def _follow(term: Term, user: User) -> Condition:
             disabled=user.spec.disabled or False,
             acls=tuple(dict.fromkeys(user.acls)),
             credentials=credentials,
+            quotas=values_of(user.spec.quotas),
         )
     )
     if isinstance(answer, Refused):

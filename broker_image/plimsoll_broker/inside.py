@@ -1,0 +1,141 @@
+"""This broker's peers inside: whom it calls and how, and whom it lets in on the followers' port.
+
+What it shows comes from the files of its Secret, whom it believes from what is committed
+(`plimsoll_core.security.inside`).  Both may change at any time: owners of connections ask
+`is_outdated` between requests and connect anew, so that no reply is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+from uuid import UUID
+
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.broker_figures import InsideFigures
+from plimsoll_core.security.inside import (
+    NOTHING_INSIDE,
+    InsideMode,
+    Peer,
+    controller_name,
+    refuses_broker,
+    refuses_controller,
+)
+from plimsoll_net.dialling import Dialler, Link, PeerAddress, Refusals
+from plimsoll_net.inside_identity import InsideFiles, InsideIdentity
+
+LOOK_S = 1.0
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+
+class InsidePeers:
+    """`directory`: of the files; None: everything is in plaintext, for good."""
+
+    def __init__(self, cluster_id: UUID, directory: str | None = None) -> None:
+        self._cluster_id = cluster_id
+        self._files = None if directory is None else InsideFiles(Path(directory))
+        self._committed = NOTHING_INSIDE
+        self.refusals = Refusals()
+        self._dialler = Dialler(lambda: self.identity, lambda: self.only_tls, self.refusals)
+        # How many peers are connected here in plaintext.
+        self.let_in_plaintext: Callable[[], int] = lambda: 0
+        # Told when other peers are to be let in.
+        self.changed: Callable[[], None] = lambda: None
+        if self._files is not None:
+            self._files.look()
+
+    @property
+    def may_change(self) -> bool:
+        """Whether there may be certificates, now or later."""
+        return self._files is not None
+
+    @property
+    def identity(self) -> InsideIdentity | None:
+        return None if self._files is None else self._files.identity
+
+    @property
+    def only_tls(self) -> bool:
+        """Whether nobody is called in plaintext: by what is committed, or by the files, which a
+        broker has before it knows what is committed."""
+        if self._files is None:
+            return False
+        return self._files.required or self._committed.mode is InsideMode.REQUIRED
+
+    @property
+    def lets_plaintext_in(self) -> bool:
+        return self._committed.mode is not InsideMode.REQUIRED
+
+    @property
+    def figures(self) -> InsideFigures:
+        """What heartbeats tell of it."""
+        identity = self.identity
+        plaintext = self._dialler.plaintext + self.let_in_plaintext()
+        return InsideFigures(
+            sha256="" if identity is None else identity.sha256,
+            authorities=() if identity is None else identity.authorities,
+            plaintext=plaintext,
+            only_tls=self.only_tls,
+        )
+
+    @property
+    def error(self) -> str:
+        """Why the newest files cannot be used; empty: they are, or there are none."""
+        return "" if self._files is None else self._files.error
+
+    def update(self, old: ClusterImage, new: ClusterImage) -> None:
+        """The metadata stream's callback."""
+        self.learn(new)
+
+    def learn(self, image: ClusterImage) -> None:
+        """What is committed."""
+        if image.inside != self._committed:
+            self._committed = image.inside
+            self.changed()
+
+    async def run(self) -> None:
+        """Until cancelled: look for files that were renewed."""
+        while self._files is not None:
+            self._files.look()
+            await asyncio.sleep(LOOK_S)
+        await asyncio.Event().wait()
+
+    # --- whom it lets in --------------------------------------------------------------------------
+
+    def refuses(self, peer: Peer | None, address: str = "") -> str:
+        """Why a peer that shows a certificate is not let in; counted where an address is given."""
+        reason = refuses_broker(self._committed, self._cluster_id, peer)
+        if reason and address:
+            self.refusals.met(reason, address)
+        return reason
+
+    # --- whom it calls ----------------------------------------------------------------------------
+
+    async def broker(
+        self, protocol: Callable[[], P], address: PeerAddress, broker_id: BrokerId
+    ) -> tuple[P, Link]:
+        """A connection to this very broker.  Raises OSError."""
+        refuses = partial(self._is_not_broker, broker_id)
+        return await self._dialler.dial(protocol, address, "", refuses)
+
+    async def controller(self, protocol: Callable[[], P], address: PeerAddress) -> tuple[P, Link]:
+        """Raises OSError."""
+        name = controller_name(self._cluster_id)
+        refuses = partial(refuses_controller, self._cluster_id)
+        return await self._dialler.dial(protocol, address, name, refuses)
+
+    def is_outdated(self, link: Link | None) -> bool:
+        """Whether its owner should connect anew: with TLS, with another certificate of ours, or
+        because the peer's is not believed any more."""
+        if link is None:
+            return False
+        if self._dialler.is_outdated(link):
+            return True
+        peer = link.peer
+        return peer is not None and peer.broker_id is not None and bool(self.refuses(peer))
+
+    def _is_not_broker(self, broker_id: BrokerId, peer: Peer | None) -> str:
+        return refuses_broker(self._committed, self._cluster_id, peer, broker_id)

@@ -1,0 +1,173 @@
+"""Clients' quotas on one broker: which hold for a request, what is charged, who is not read.
+
+One for each lifetime, told of every image; the listeners of all clients share it, and no follower's
+has one.  `plimsoll_core.quotas` says how much is too much; the session tells its client
+(`throttle_time_ms`) and does not read it for that time.  While nothing is committed a request costs
+one look.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Generator
+from types import coroutine
+from typing import Any, TypeVar
+
+from plimsoll_broker.server.dispatch import ConnectionState
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.quotas.connections import AddressConnections
+from plimsoll_core.quotas.state import ClientQuotas, Quota, QuotaLimit
+from plimsoll_core.quotas.usage import ClientUsage
+from plimsoll_process.durations import Durations
+from plimsoll_wire.api_versions import ApiKey
+
+_Q = Quota
+_T = TypeVar("_T")
+EXEMPT = frozenset({ApiKey.HEARTBEAT, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+"""A member stays in its group, and a user logs in, whatever else they used."""
+
+
+class HeldLimits:
+    """What holds for the requests of one connection with one client id."""
+
+    __slots__ = ("client_id", "consumer", "mutations", "none", "principal", "producer", "time")
+
+    def __init__(self, quotas: ClientQuotas, principal: str, client_id: str) -> None:
+        user = principal.partition(":")[2]
+        self.principal = principal
+        self.client_id = client_id
+        self.producer = quotas.limit(_Q.PRODUCER_BYTE_RATE, user, client_id)
+        self.consumer = quotas.limit(_Q.CONSUMER_BYTE_RATE, user, client_id)
+        self.time = quotas.limit(_Q.REQUEST_PERCENTAGE, user, client_id)
+        self.mutations = quotas.limit(_Q.CONTROLLER_MUTATION_RATE, user, client_id)
+        found = (self.producer, self.consumer, self.time, self.mutations)
+        self.none = found == (None, None, None, None)
+
+
+class QuotaStats:
+    """By quota; they only grow."""
+
+    def __init__(self) -> None:
+        self.throttled: dict[Quota, Durations] = {quota: Durations() for quota in Quota}
+
+
+class Quotas:
+    """`charges` of a request; `addresses` of connections."""
+
+    def __init__(self, addresses: AddressConnections | None = None) -> None:
+        self.addresses = AddressConnections() if addresses is None else addresses
+        self.usage = ClientUsage()
+        self.stats = QuotaStats()
+        self._committed = ClientQuotas()
+
+    def update(self, old: ClusterImage, new: ClusterImage) -> None:
+        """The metadata stream's callback."""
+        self._committed = self.addresses.quotas = new.quotas
+
+    def charges(
+        self, connection: ConnectionState, api_key: int, client_id: str | None
+    ) -> Charges | None:
+        """None: nothing holds for the request."""
+        committed = self._committed
+        if not committed.limits_clients or api_key in EXEMPT:
+            return None
+        if connection.is_broker or not connection.let_in:
+            return None
+        name, known = client_id or "", connection.limits
+        if known is None or known[0] is not committed:
+            limits = HeldLimits(committed, connection.principal, name)
+        else:
+            limits = known[1]
+            if limits.client_id != name or limits.principal != connection.principal:
+                limits = HeldLimits(committed, connection.principal, name)
+        connection.limits = (committed, limits)
+        return None if limits.none else Charges(self, limits)
+
+
+class Charges:
+    """Of one request.  `throttle_ms`: the longest that its client has to wait, to be told and
+    kept to.  Times are of the clock that `now_ms` reads."""
+
+    __slots__ = ("_from_ns", "_limits", "_quotas", "throttle_ms")
+
+    def __init__(self, quotas: Quotas, limits: HeldLimits) -> None:
+        self._quotas = quotas
+        self._limits = limits
+        # None: it is waiting, or answered.
+        self._from_ns: int | None = time.monotonic_ns()
+        self.throttle_ms = 0
+
+    @property
+    def fetch_bytes_max(self) -> int | None:
+        """What one fetch may bring: the quota of a whole window, as in Kafka."""
+        limit = self._limits.consumer
+        return None if limit is None else max(int(limit.bound * 10), 1)
+
+    def produced(self, size: int) -> None:
+        limit = self._limits.producer
+        if limit is not None:
+            self._throttle(limit, self._quotas.usage.produced(limit, size, _now_ms()))
+
+    def fetched(self, size: int) -> bool:
+        """Whether so many bytes are sent now; else none are."""
+        limit = self._limits.consumer
+        if limit is None:
+            return True
+        throttle_ms, goes = self._quotas.usage.fetched(limit, size, _now_ms())
+        self._throttle(limit, throttle_ms)
+        return goes
+
+    def may_mutate(self) -> bool:
+        """Whether a strict request may make or delete anything."""
+        limit = self._limits.mutations
+        return limit is None or self._quotas.usage.may_mutate(limit, _now_ms())
+
+    def mutated(self, partitions: int) -> None:
+        """Made or deleted; 0: something was refused, and its client is told how long to wait."""
+        limit = self._limits.mutations
+        if limit is not None:
+            self._throttle(limit, self._quotas.usage.mutated(limit, partitions, _now_ms()))
+
+    def resumes(self) -> None:
+        """From now on the request holds the event loop again."""
+        self._from_ns = time.monotonic_ns()
+
+    def took(self) -> None:
+        """It held the event loop from when it came, or from `resumes`, until now."""
+        limit, from_ns = self._limits.time, self._from_ns
+        if limit is None or from_ns is None:
+            return
+        self._from_ns = None
+        now_ns = time.monotonic_ns()
+        spent_ns = now_ns - from_ns
+        self._throttle(limit, self._quotas.usage.took(limit, spent_ns, now_ns // 1_000_000))
+
+    def _throttle(self, limit: QuotaLimit, throttle_ms: int) -> None:
+        if throttle_ms:
+            self._quotas.stats.throttled[limit.quota].observe(throttle_ms / 1000)
+            self.throttle_ms = max(self.throttle_ms, throttle_ms)
+
+
+@coroutine
+def measured(charges: Charges, awaitable: Awaitable[_T]) -> Generator[Any, None, _T]:
+    """The awaitable, each of whose steps is charged for the time for which it holds the loop."""
+    steps = awaitable.__await__()
+    error: BaseException | None = None
+    while True:
+        charges.resumes()
+        try:
+            waiting = steps.send(None) if error is None else steps.throw(error)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+        finally:
+            charges.took()
+        error = None
+        try:
+            yield waiting
+        except BaseException as raised:  # noqa: BLE001 - handed on to whom it is for
+            error = raised
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,44 @@
+"""For how long a connection is not read, because its client used too much.
+
+Owned by a `Session`.  What is in the kernel stays there; what waits for its reply gets it.
+Source: KIP-219.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+
+class Muting:
+    """It refers to its session only while that is muted."""
+
+    __slots__ = ("_loop", "_timer", "until_s")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+        # By the loop's clock; 0: it was never muted.
+        self.until_s = 0.0
+
+    @property
+    def holds(self) -> bool:
+        return self._timer is not None
+
+    def mute(self, throttle_ms: int, resume: Callable[[], None]) -> None:
+        """From now on for so long, then `resume`; what was said before is not shortened."""
+        until_s = self._loop.time() + throttle_ms / 1000
+        if throttle_ms and until_s > self.until_s:
+            self.until_s = until_s
+            self.end()
+            self._timer = self._loop.call_at(until_s, self._over, resume)
+
+    def _over(self, resume: Callable[[], None]) -> None:
+        self._timer = None
+        resume()
+
+    def end(self) -> None:
+        """The connection is lost."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

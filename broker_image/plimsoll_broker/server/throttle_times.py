@@ -1,0 +1,37 @@
+"""Puts a throttle time into a reply that was encoded before anybody knew of it.
+
+Called by the sessions for replies of clients that used too much.  Produce's own encoder is told,
+since it does not have the field at its beginning.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from plimsoll_broker.server.client_quotas import Charges
+from plimsoll_broker.server.dispatch import Buffer, Reply
+from plimsoll_wire.messages import throttle_time_at
+
+_I32 = struct.Struct(">i")
+
+
+def told(reply: Reply, key: int, version: int, charges: Charges) -> Reply:
+    """With the throttle time of its request, where this version has the field."""
+    if not charges.throttle_ms:
+        return reply
+    at = throttle_time_at(key, version)
+    if at is None:
+        return reply
+    if isinstance(reply, list):
+        reply[0] = _patched(reply[0], at, charges.throttle_ms)
+        return reply
+    if isinstance(reply, tuple):
+        return (_patched(reply[0], at, charges.throttle_ms), *reply[1:])
+    assert isinstance(reply, bytes | bytearray | memoryview), "in one piece or several"
+    return _patched(reply, at, charges.throttle_ms)
+
+
+def _patched(piece: Buffer, at: int, throttle_ms: int) -> bytes:
+    changed = bytearray(piece)
+    _I32.pack_into(changed, at, throttle_ms)
+    return bytes(changed)

@@ -1,0 +1,95 @@
+"""Commits how brokers and controllers talk to each other, and which certificates they may show.
+
+Called for SetInsideMode and AllowCertificates.  The mode goes one step at a time, and to Required
+only when that cuts nobody off: every broker that takes part has told that it shows a certificate
+which stands in the log, and has no connection in plaintext left.  From Required the way back is
+open at any time; from Permissive to Off once no broker insists on TLS any more.
+docs/design/20261124-inside.md.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.cluster.model import Broker
+from plimsoll_core.cluster.record_versions import release_of
+from plimsoll_core.cluster.records import CertificatesAllowed, InsideModeSet
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.messages.inside import AllowCertificates, SetInsideMode
+from plimsoll_core.messages.requests import Answer, Done
+from plimsoll_core.security.inside import CERTIFICATES_MAX, ORDER, InsideMode
+
+SINCE = 3
+"""The metadata version that introduced these records."""
+
+
+def set_inside_mode(turn: DecisionContext, request: SetInsideMode) -> Answer | Refusal:
+    mode = turn.image.inside.mode
+    if request.mode is mode:
+        return Done()
+    refusal = _too_old(turn) or _a_leap(mode, request.mode)
+    if refusal is None and request.mode is not InsideMode.PERMISSIVE:
+        refusal = _cuts_off(turn, request.mode)
+    if refusal is not None:
+        return refusal
+    turn.add(InsideModeSet(cause="declared", mode=request.mode))
+    return Done()
+
+
+def allow_certificates(turn: DecisionContext, request: AllowCertificates) -> Answer | Refusal:
+    if turn.image.inside.of(request.broker_id) == request.sha256:
+        return Done()
+    if refusal := _too_old(turn):
+        return refusal
+    if len(request.sha256) > CERTIFICATES_MAX:
+        text = f"A broker has {CERTIFICATES_MAX} certificates at most, not {len(request.sha256)}."
+        return Refusal(reason=Reason.InvalidRequest, message=text)
+    turn.add(
+        CertificatesAllowed(cause="declared", broker_id=request.broker_id, sha256=request.sha256)
+    )
+    return Done()
+
+
+def _too_old(turn: DecisionContext) -> Refusal | None:
+    finalised = turn.image.metadata_version
+    if finalised >= SINCE:
+        return None
+    return Refusal(
+        reason=Reason.MetadataTooOld,
+        message=(
+            f"spec.certificates needs metadata version {release_of(SINCE)} (#{SINCE}), and"
+            f" {release_of(finalised)} (#{finalised}) is finalised; it follows by itself when every"
+            " broker runs that release, unless spec.metadataVersion holds it back."
+        ),
+    )
+
+
+def _a_leap(now: InsideMode, wanted: InsideMode) -> Refusal | None:
+    if abs(ORDER.index(now) - ORDER.index(wanted)) == 1:
+        return None
+    text = f"From {now.value} to {wanted.value} the way is by Permissive."
+    return Refusal(reason=Reason.InvalidRequest, message=text)
+
+
+def _cuts_off(turn: DecisionContext, wanted: InsideMode) -> Refusal | None:
+    """Why a broker that takes part would lose its peers."""
+    for _, broker in sorted(turn.image.brokers.items()):
+        if not broker.fenced and (why := _not_ready(turn, broker, wanted)):
+            text = f"{wanted.value} waits: broker {broker.id} {why}."
+            return Refusal(reason=Reason.InsideNotReady, message=text)
+    return None
+
+
+def _not_ready(turn: DecisionContext, broker: Broker, wanted: InsideMode) -> str:
+    contact = turn.soft.contacts.get(broker.id)
+    if contact is None or contact.broker_epoch != broker.broker_epoch:
+        return "has not been heard of by this controller"
+    told = None if contact.figures is None else contact.figures.inside
+    if wanted is InsideMode.OFF:
+        return "still insists on TLS" if told is not None and told.only_tls else ""
+    if told is None or not told.sha256:
+        return "shows no certificate yet"
+    if told.sha256 not in turn.image.inside.of(broker.id):
+        return "shows a certificate that is not in the metadata log"
+    if told.plaintext:
+        return f"has {told.plaintext} connections in plaintext to other brokers or the controller"
+    return ""

@@ -1,0 +1,107 @@
+"""Connections of each address: how many are open, how many came lately, and which are refused.
+
+Pure; one for each broker, whatever the listener.  Counts are of open connections, and so bounded
+by their number; rates are in a bounded table, where whoever came the longest ago is forgotten.
+What an address is limited to, its own row or the default's says; an IPv6 address counts with its
+/64, which is one customer's.
+Source: `max.connections.per.ip` and its overrides, KIP-612; `ConnectionQuotas` of Kafka.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from plimsoll_core.quotas.form import address, network
+from plimsoll_core.quotas.rates import SAMPLE_MS, WindowedRate
+from plimsoll_core.quotas.state import NO_QUOTAS, ClientQuotas
+
+RATES_MAX = 10_000
+"""Addresses whose rates are known."""
+TOO_MANY = "max-connections-per-ip"
+TOO_FAST = "connection-creation-rate"
+REASONS = (TOO_MANY, TOO_FAST)
+CLOSED_AFTER_MS_MAX = SAMPLE_MS
+"""A connection that came too soon is closed after its time, so that its client waits; so long at
+most, as in Kafka."""
+
+
+class ConnectionVerdict(NamedTuple):
+    """`reason`: why a connection is not let in; empty: it is, and counts until it `left`.
+    `closed_after_ms`: when one that is not is closed."""
+
+    reason: str = ""
+    closed_after_ms: int = 0
+
+
+ADMITTED = ConnectionVerdict()
+
+
+class AddressConnections:
+    """`per_ip_max` None: as many as the listener takes; `overrides`: by address."""
+
+    def __init__(
+        self, per_ip_max: int | None = None, overrides: Mapping[str, int] | None = None
+    ) -> None:
+        self._per_ip_max = per_ip_max
+        self._overrides = overrides or {}
+        self._open: Counter[str] = Counter()
+        self._rates: OrderedDict[str, WindowedRate] = OrderedDict()
+        self.quotas: ClientQuotas = NO_QUOTAS
+
+    @property
+    def addresses(self) -> int:
+        """With open connections."""
+        return len(self._open)
+
+    @property
+    def rates(self) -> int:
+        """Addresses whose rates are known."""
+        return len(self._rates)
+
+    def arrived(self, host: str, now_ms: int) -> ConnectionVerdict:
+        """A connection came; if it is admitted, it `left` later, once."""
+        ip, counted = address(host) or host, network(host)
+        most = self._overrides.get(ip, self._per_ip_max)
+        if most is not None and self._open[counted] >= most:
+            return ConnectionVerdict(TOO_MANY)
+        bound = self.quotas.connections_a_second(ip) if self.quotas.limits_addresses else None
+        if bound is not None:
+            rate = self._rate(counted)
+            rate.record(1, now_ms)
+            throttle_ms = rate.throttle_ms(bound, now_ms)
+            if throttle_ms:
+                rate.record(-1, now_ms)
+                return ConnectionVerdict(TOO_FAST, min(throttle_ms, CLOSED_AFTER_MS_MAX))
+        self._open[counted] += 1
+        return ADMITTED
+
+    def left(self, host: str) -> None:
+        counted = network(host)
+        self._open[counted] -= 1
+        if self._open[counted] <= 0:
+            del self._open[counted]
+
+    def _rate(self, counted: str) -> WindowedRate:
+        found = self._rates.get(counted)
+        if found is None:
+            if len(self._rates) >= RATES_MAX:
+                self._rates.popitem(last=False)
+            found = self._rates[counted] = WindowedRate()
+        else:
+            self._rates.move_to_end(counted)
+        return found
+
+
+def per_ip_overrides(text: str) -> dict[str, int] | None:
+    """Of `max.connections.per.ip.overrides`: "10.0.0.1:100,10.0.0.2:200"; None: it is none."""
+    found: dict[str, int] = {}
+    for each in text.split(",") if text else ():
+        host, colon, number = each.strip().rpartition(":")
+        ip = address(host.strip("[]"))
+        digits = number.isascii() and number.isdigit() and len(number) <= 9
+        if not colon or ip is None or not digits:
+            return None
+        found[ip] = int(number)
+    return found

@@ -1,0 +1,84 @@
+"""Which quotas there can be: of whom, by which keys, how much.
+
+Called by the controller for what clients and objects ask.  Source: KIP-546, KIP-612;
+`ClientQuotaControlManager` of Kafka.  Beyond Kafka, names have a length, values are finite, and an
+address is one: no name is looked up.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+
+from plimsoll_core.quotas.state import DEFAULT, OF_CLIENTS, Quota, QuotaEntity, QuotaValues
+
+NAME_MAX = 255
+"""Characters of a user's name or a client id."""
+_WHOLE_MAX = {
+    Quota.PRODUCER_BYTE_RATE: 2**63 - 1,
+    Quota.CONSUMER_BYTE_RATE: 2**63 - 1,
+    Quota.CONNECTION_CREATION_RATE: 2**31 - 1,
+}
+"""Those that Kafka keeps as whole numbers."""
+_FRACTION = 1e-6
+
+
+def malformed_entity(entity: QuotaEntity) -> str:
+    """Why nothing can be limited by it, in a sentence; empty: it can."""
+    of_client = entity.user is not None or entity.client_id is not None
+    if entity.ip is None:
+        if not of_client:
+            return "Invalid empty client quota entity."
+        names = (entity.user, entity.client_id)
+        if any(name is not None and len(name) > NAME_MAX for name in names):
+            return f"A name has {NAME_MAX} characters at most."
+        return ""
+    if of_client:
+        return "An IP entity cannot be combined with a user or a client id."
+    if entity.ip != DEFAULT and address(entity.ip) is None:
+        return f"{entity.ip[:100]!r} is not an IP address."
+    return ""
+
+
+def malformed_value(entity: QuotaEntity, key: str, value: float | None) -> str:
+    """Why it is no value of the key, in a sentence; None: it is taken away."""
+    known = {Quota.CONNECTION_CREATION_RATE} if entity.ip is not None else set(OF_CLIENTS)
+    quota = next((one for one in known if one.value == key), None)
+    if quota is None:
+        names = ", ".join(sorted(one.value for one in known))
+        return f"Invalid configuration key {key[:100]!r}; known here are {names}."
+    if value is None:
+        return ""
+    if not math.isfinite(value) or value <= 0:
+        return f"Quota {key} must be greater than 0."
+    most = _WHOLE_MAX.get(quota)
+    if most is not None and value > most:
+        return f"Quota {key} is {most} at most."
+    if most is not None and abs(value % 1.0) > _FRACTION:
+        return f"{key} cannot be a fractional value."
+    return ""
+
+
+def malformed_values(entity: QuotaEntity, values: QuotaValues) -> str:
+    """The first that is none."""
+    found = (malformed_value(entity, key, value) for key, value in values.items())
+    return next((text for text in found if text), "")
+
+
+def address(text: str) -> str | None:
+    """In the one form by which connections are known; None: it is none."""
+    try:
+        found = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(found)
+
+
+def network(host: str) -> str:
+    """What connections of an address are counted for: it, or the /64 of an IPv6 address."""
+    found = address(host)
+    if found is None or ":" not in found:
+        return found or host
+    return str(ipaddress.ip_network((found, 64), strict=False))

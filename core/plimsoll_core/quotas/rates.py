@@ -1,0 +1,107 @@
+"""How much was used, and how long whoever used too much has to wait: Kafka's two measures.
+
+Pure; times are of one clock that never goes back, in milliseconds.  Source: `Rate`, `SampledStat`,
+`TokenBucket` and `QuotaUtils` of Kafka, with its defaults `quota.window.num` and
+`quota.window.size.seconds`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+SAMPLES = 11
+SAMPLE_MS = 1000
+_LENT_S = (SAMPLES - 1) * SAMPLE_MS // 1000
+"""The shortest window: who used less than its worth is not above any bound."""
+EXPIRED_MS = SAMPLES * SAMPLE_MS
+"""So long after its last use a sample counts no more."""
+
+
+class WindowedRate:
+    """Amounts of the last seconds, in samples of one second.  `amount` in whatever unit."""
+
+    __slots__ = ("_samples", "_total")
+
+    def __init__(self) -> None:
+        # Each with its start, its last use, and its amount; the oldest first.
+        self._samples: deque[list[int]] = deque()
+        self._total = 0
+
+    def record(self, amount: int, now_ms: int) -> None:
+        """Negative: it was not used after all."""
+        samples = self._samples
+        if not samples or now_ms - samples[-1][0] >= SAMPLE_MS:
+            self._expire(now_ms)
+            samples.append([now_ms, now_ms, 0])
+        newest = samples[-1]
+        newest[1] = now_ms
+        newest[2] += amount
+        self._total += amount
+
+    def use(self, amount: int, bound: float, now_ms: int) -> int:
+        """`record`, then `throttle_ms`: on the path of every request."""
+        self.record(amount, now_ms)
+        if now_ms - self._samples[0][1] >= EXPIRED_MS or self._total > bound * _LENT_S:
+            return self.throttle_ms(bound, now_ms)
+        return 0
+
+    def window_ms(self, now_ms: int) -> int:
+        """What the rate is over: at least ten samples, else a single request would be a rate of
+        its own."""
+        self._expire(now_ms)
+        elapsed_ms = now_ms - self._samples[0][0] if self._samples else 0
+        return max(elapsed_ms + max(SAMPLES - 1 - elapsed_ms // SAMPLE_MS, 0) * SAMPLE_MS, 1)
+
+    def amount(self, now_ms: int) -> int:
+        """Of the window."""
+        self._expire(now_ms)
+        return self._total
+
+    def throttle_ms(self, bound: float, now_ms: int) -> int:
+        """How long nothing may be used until the rate is `bound` a second; 0: it is not above."""
+        amount, window_ms = self.amount(now_ms), self.window_ms(now_ms)
+        if amount * 1000 <= bound * window_ms:
+            return 0
+        # X = (observed - bound) / bound * window, observed = amount / window
+        return max(round(amount * 1000 / bound - window_ms), 1)
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Whether it is as if nothing had ever been used."""
+        self._expire(now_ms)
+        return not self._samples
+
+    def _expire(self, now_ms: int) -> None:
+        samples = self._samples
+        while samples and now_ms - samples[0][1] >= EXPIRED_MS:
+            self._total -= samples.popleft()[2]
+
+
+class TokenBucket:
+    """`bound` tokens a second come, up to eleven seconds' worth; more may be taken than there are,
+    and nobody may take any until what is missing has come."""
+
+    __slots__ = ("_tokens", "_updated_ms")
+
+    def __init__(self) -> None:
+        # None: full.
+        self._tokens: float | None = None
+        self._updated_ms = 0
+
+    def record(self, amount: float, bound: float, now_ms: int) -> None:
+        self._tokens = self._refilled(bound, now_ms) - amount
+        self._updated_ms = now_ms
+
+    def throttle_ms(self, bound: float, now_ms: int) -> int:
+        """0: there are tokens, or none is missing."""
+        tokens = self._refilled(bound, now_ms)
+        return 0 if tokens >= 0 else max(round(-tokens / bound * 1000), 1)
+
+    def is_idle(self, bound: float, now_ms: int) -> bool:
+        """Whether it is full."""
+        return self._refilled(bound, now_ms) >= bound * SAMPLES
+
+    def _refilled(self, bound: float, now_ms: int) -> float:
+        burst = bound * SAMPLES * SAMPLE_MS / 1000
+        if self._tokens is None:
+            return burst
+        return min(burst, self._tokens + bound * (now_ms - self._updated_ms) / 1000)

@@ -1,0 +1,177 @@
+"""What is committed of quotas, and which of them holds for a client.
+
+A part of a cluster's image, changed by `cluster.quota_records` alone.  Source: KIP-13, KIP-55,
+KIP-124, KIP-599, KIP-612; `ClientQuotaManager` of Kafka for the order in which quotas are looked
+for and for who shares one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import NamedTuple
+
+import msgspec
+from immutables import Map
+
+DEFAULT = ""
+"""In the place of a name: everybody who has no row of his own."""
+BY_CLIENT = ""
+"""The owner of what no object declares."""
+BY_CLUSTER = "LogCluster"
+"""The owner of what a LogCluster declares; a User object's is its uid."""
+
+
+class Quota(Enum):
+    """What is limited, by Kafka's keys."""
+
+    PRODUCER_BYTE_RATE = "producer_byte_rate"
+    CONSUMER_BYTE_RATE = "consumer_byte_rate"
+    REQUEST_PERCENTAGE = "request_percentage"
+    CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
+    CONNECTION_CREATION_RATE = "connection_creation_rate"
+
+
+OF_CLIENTS = tuple(quota for quota in Quota if quota is not Quota.CONNECTION_CREATION_RATE)
+"""What users and client ids have; addresses have the other one."""
+
+
+class QuotaEntity(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Whom a row is about: a user, a client id, both, or an address.  None: not about that;
+    `DEFAULT`: everybody who has no row of his own."""
+
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
+
+    @property
+    def order(self) -> tuple[tuple[bool, str], ...]:
+        names = (self.user, self.client_id, self.ip)
+        return tuple((name is not None, name or "") for name in names)
+
+    @property
+    def parts(self) -> dict[str, str | None]:
+        """By Kafka's types of entities; None: the default."""
+        found = {"user": self.user, "client-id": self.client_id, "ip": self.ip}
+        return {kind: name or None for kind, name in found.items() if name is not None}
+
+    def __str__(self) -> str:
+        said = [f"{kind} {name or '<default>'}" for kind, name in self.parts.items()]
+        return ", ".join(said)
+
+
+class QuotaValues(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """Bytes a second; percent of the time of a broker's event loop; partitions made or deleted a
+    second; connections a second.  None: not limited by this row."""
+
+    producer_byte_rate: float | None = None
+    consumer_byte_rate: float | None = None
+    request_percentage: float | None = None
+    controller_mutation_rate: float | None = None
+    connection_creation_rate: float | None = None
+
+    def of(self, quota: Quota) -> float | None:
+        value: float | None = getattr(self, quota.value)
+        return value
+
+    def items(self) -> Iterator[tuple[str, float]]:
+        for quota in Quota:
+            if (value := self.of(quota)) is not None:
+                yield quota.value, value
+
+
+class QuotaRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`owner`: the uid of a User object, `BY_CLUSTER`, or `BY_CLIENT`."""
+
+    entity: QuotaEntity
+    values: QuotaValues
+    owner: str = BY_CLIENT
+
+
+class QuotaAccount(NamedTuple):
+    """All who share what they use: of a user, of a client id, or of both together."""
+
+    user: str | None
+    client_id: str | None
+
+
+class QuotaLimit(NamedTuple):
+    """What holds for one client."""
+
+    quota: Quota
+    bound: float
+    account: QuotaAccount
+
+
+class ClientQuotas(msgspec.Struct, frozen=True, kw_only=True):
+    """All rows; `addresses` of them are about addresses."""
+
+    rows: Map[QuotaEntity, QuotaRow] = Map()
+    addresses: int = 0
+
+    @property
+    def limits_clients(self) -> bool:
+        """Whether any row is about users or client ids."""
+        return len(self.rows) > self.addresses
+
+    @property
+    def limits_addresses(self) -> bool:
+        return self.addresses > 0
+
+    def with_row(self, row: QuotaRow) -> ClientQuotas:
+        """In the place of what there was for its entity."""
+        is_new = row.entity not in self.rows
+        addresses = self.addresses + (is_new and row.entity.ip is not None)
+        return ClientQuotas(rows=self.rows.set(row.entity, row), addresses=addresses)
+
+    def without(self, entity: QuotaEntity) -> ClientQuotas:
+        addresses = self.addresses - (entity.ip is not None)
+        return ClientQuotas(rows=self.rows.delete(entity), addresses=addresses)
+
+    def limit(self, quota: Quota, user: str, client_id: str) -> QuotaLimit | None:
+        """The first row in Kafka's order that states the quota.
+
+        A row of a user and of a client id, default or not, is kept by each pair for itself; one of
+        a user alone by all that the user runs; one of a client id alone by all who use it."""
+        for named_user in (user, DEFAULT):
+            for named_client in (client_id, DEFAULT, None):
+                bound = self._bound(quota, named_user, named_client)
+                if bound is not None:
+                    shared = None if named_client is None else client_id
+                    return QuotaLimit(quota, bound, QuotaAccount(user, shared))
+        for named_client in (client_id, DEFAULT):
+            bound = self._bound(quota, None, named_client)
+            if bound is not None:
+                return QuotaLimit(quota, bound, QuotaAccount(None, client_id))
+        return None
+
+    def _bound(self, quota: Quota, user: str | None, client_id: str | None) -> float | None:
+        row = self.rows.get(QuotaEntity(user=user, client_id=client_id))
+        return None if row is None else row.values.of(quota)
+
+    def connections_a_second(self, ip: str) -> float | None:
+        """That may come from an address."""
+        for name in (ip, DEFAULT):
+            row = self.rows.get(QuotaEntity(ip=name))
+            if row is not None and row.values.connection_creation_rate is not None:
+                return row.values.connection_creation_rate
+        return None
+
+    def of_owner(self, owner: str) -> Iterator[QuotaRow]:
+        """What an object declares, in one order."""
+        mine = (row for row in self.rows.values() if row.owner == owner)
+        return iter(sorted(mine, key=lambda row: row.entity.order))
+
+
+def quotas_of(rows: Iterable[QuotaRow]) -> ClientQuotas:
+    """Of a snapshot."""
+    found = Map({row.entity: row for row in rows})
+    return ClientQuotas(rows=found, addresses=sum(entity.ip is not None for entity in found))
+
+
+NO_QUOTAS = ClientQuotas()
+"""Of a cluster that limits nobody."""

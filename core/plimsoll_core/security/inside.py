@@ -1,0 +1,143 @@
+"""Who is inside: brokers and controllers, by what their certificates say and the log allows.
+
+A certificate of the cluster's internal authority names one identity, `plimsoll://<cluster
+id>/broker/<id>` or `…/controller`.  Whether it is still believed is committed: of each broker the
+fingerprints of the certificates that it may show, the newest first, so that one that was replaced
+is refused from the record on, whoever has its key.  A controller's certificate is made by each
+operator process for itself, and stands in no record.
+
+The functions say what is wrong with a peer, as a reason for metrics; empty: nothing.  They read
+values; TLS itself is done elsewhere (`plimsoll_net`).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from uuid import UUID
+
+import msgspec
+
+from plimsoll_core.ids import BrokerId
+
+SCHEME = "plimsoll"
+NO_IDENTITY = "no-identity"
+OTHER_CLUSTER = "other-cluster"
+OTHER_PEER = "other-peer"
+RETIRED = "retired-certificate"
+PLAINTEXT = "plaintext"
+REASONS = (NO_IDENTITY, OTHER_CLUSTER, OTHER_PEER, RETIRED, PLAINTEXT)
+"""Why a peer with a certificate of the right authority is refused; `PLAINTEXT`: it has none."""
+CERTIFICATES_MAX = 2
+"""That a broker may have at a time: the one in use, and its successor."""
+
+
+class InsideMode(Enum):
+    """Off: plaintext.  Permissive: with TLS wherever both ends can, in plaintext otherwise.
+    Required: with TLS alone."""
+
+    OFF = "Off"
+    PERMISSIVE = "Permissive"
+    REQUIRED = "Required"
+
+
+ORDER = (InsideMode.OFF, InsideMode.PERMISSIVE, InsideMode.REQUIRED)
+"""Each is one step from its neighbours."""
+
+
+class BrokerCertificates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a broker may show: SHA-256 of DER, in hex, the newest first."""
+
+    broker_id: BrokerId
+    sha256: tuple[str, ...]
+
+
+class Inside(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is committed of it.  `certificates`: by ascending broker id."""
+
+    mode: InsideMode = InsideMode.OFF
+    certificates: tuple[BrokerCertificates, ...] = ()
+
+    def of(self, broker_id: int | None) -> tuple[str, ...]:
+        """What the broker may show, the newest first."""
+        return next((one.sha256 for one in self.certificates if one.broker_id == broker_id), ())
+
+
+NOTHING_INSIDE = Inside()
+"""Of a cluster that never heard of it."""
+
+
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a certificate says: of which cluster; `broker_id` None: a controller.  `sha256`: its
+    own fingerprint."""
+
+    cluster_id: UUID
+    broker_id: BrokerId | None
+    sha256: str
+
+
+def broker_identity(cluster_id: UUID, broker_id: int) -> str:
+    return f"{SCHEME}://{cluster_id}/broker/{broker_id}"
+
+
+def controller_identity(cluster_id: UUID) -> str:
+    return f"{SCHEME}://{cluster_id}/controller"
+
+
+def controller_name(cluster_id: UUID) -> str:
+    """By which a broker asks for a controller's certificate: one port serves many clusters."""
+    return f"{cluster_id}.controller.{SCHEME}"
+
+
+def cluster_asked_for(name: str | None) -> UUID | None:
+    """Of whose controller the certificate is asked for by this name."""
+    try:
+        return UUID((name or "").removesuffix(f".controller.{SCHEME}"))
+    except ValueError:
+        return None
+
+
+def peer_named(identities: tuple[str, ...], sha256: str) -> Peer | None:
+    """The one identity that a certificate states; None: it states none, or several."""
+    if len(identities) != 1:
+        return None
+    scheme, _, rest = identities[0].partition("://")
+    cluster, _, role = rest.partition("/")
+    kind, _, number = role.partition("/")
+    try:
+        cluster_id = UUID(cluster)
+    except ValueError:
+        return None
+    broker_id: BrokerId | None = None
+    if kind == "broker" and number.isascii() and number.isdigit() and len(number) <= 10:
+        broker_id = BrokerId(int(number))
+        whole = broker_identity(cluster_id, broker_id)
+    else:
+        whole = controller_identity(cluster_id)
+    if identities[0] != whole or scheme != SCHEME:
+        return None
+    return Peer(cluster_id=cluster_id, broker_id=broker_id, sha256=sha256)
+
+
+def refuses_broker(
+    inside: Inside, cluster_id: UUID, peer: Peer | None, broker_id: int | None = None
+) -> str:
+    """Why a peer is not believed to be a broker of the cluster.  `broker_id`: this very one."""
+    if peer is None:
+        return NO_IDENTITY
+    if peer.cluster_id != cluster_id:
+        return OTHER_CLUSTER
+    if peer.broker_id is None or broker_id not in (None, peer.broker_id):
+        return OTHER_PEER
+    # Without the mode nothing is promised, and certificates on their way out stand in no record.
+    if inside.mode is not InsideMode.OFF and peer.sha256 not in inside.of(peer.broker_id):
+        return RETIRED
+    return ""
+
+
+def refuses_controller(cluster_id: UUID, peer: Peer | None) -> str:
+    """Why a peer is not believed to be a controller of the cluster."""
+    if peer is None:
+        return NO_IDENTITY
+    if peer.cluster_id != cluster_id:
+        return OTHER_CLUSTER
+    return "" if peer.broker_id is None else OTHER_PEER

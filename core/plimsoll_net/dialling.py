@@ -1,0 +1,247 @@
+"""Connections to peers inside, with TLS where both ends can.
+
+With a certificate TLS is tried first.  Where plaintext is allowed, a peer that does not answer so
+is called again in plaintext at once, and for a while; where it is not, the call has failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar, cast
+
+from plimsoll_core.security.inside import Peer
+from plimsoll_net.inside_identity import InsideIdentity, peer_of
+from plimsoll_net.tls_connection import TlsConnection
+from plimsoll_net.tls_transport import ServedProtocol
+
+logger = logging.getLogger("plimsoll.inside")
+
+PLAINTEXT_S = 10.0
+"""For so long a peer that does not answer with TLS is called in plaintext, if that is allowed."""
+SAID_S = 60.0
+"""One line about refused peers, and no more, in so long."""
+ADDRESSES_MAX = 1024
+HANDSHAKE_FAILED = "handshake-failed"
+_BUFFER_BYTES = 16 * 1024
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+
+class PeerAddress(NamedTuple):
+    """Where a peer is called."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class PeerRefused(ConnectionError):
+    """The peer is not who was called."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False, weakref_slot=True)
+class Link:
+    """A connection that was made.  `identity`: ours, under which it was made; None: it is in
+    plaintext.  `peer`: who is at the other end, None: that was not asked."""
+
+    transport: asyncio.Transport
+    address: PeerAddress
+    identity: InsideIdentity | None = None
+    peer: Peer | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return not self.transport.is_closing()
+
+
+@dataclass(slots=True, kw_only=True)
+class Refusals:
+    """Peers that were refused, by reason; a line of the log about them now and then."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    _said_s: float = -SAID_S
+
+    def met(self, reason: str, who: str) -> None:
+        self.counts[reason] += 1
+        self.say(reason, who)
+
+    def say(self, reason: str, who: str) -> None:
+        """It is counted elsewhere."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._said_s >= SAID_S:
+            self._said_s = now_s
+            total = self.counts.total()
+            logger.warning("%s is refused inside: %s (%d peers so far)", who, reason, total)
+
+
+class Dialler:
+    """Of one process.  `identity`: what it shows now; `only_tls`: whether plaintext is refused."""
+
+    def __init__(
+        self,
+        identity: Callable[[], InsideIdentity | None],
+        only_tls: Callable[[], bool],
+        refusals: Refusals,
+    ) -> None:
+        self._identity = identity
+        self._only_tls = only_tls
+        self._refusals = refusals
+        # Until when a peer is called in plaintext.
+        self._plaintext_until_s: dict[PeerAddress, float] = {}
+        self._links: weakref.WeakSet[Link] = weakref.WeakSet()
+
+    @property
+    def plaintext(self) -> int:
+        """Open connections that are not encrypted."""
+        return sum(link.identity is None and link.is_open for link in list(self._links))
+
+    async def dial(
+        self,
+        protocol: Callable[[], P],
+        address: PeerAddress,
+        name: str,
+        refuses: Callable[[Peer | None], str],
+    ) -> tuple[P, Link]:
+        """`name`: by which the server is asked, empty: none; `refuses`: why a peer is not the one
+        that is called.  Raises OSError; bounded by the caller."""
+        identity = self._identity()
+        only_tls = self._only_tls()
+        if identity is not None and (only_tls or not self._plain_by_now(address)):
+            try:
+                return await self._with_tls(protocol, address, name, identity, refuses)
+            except ssl.SSLError as error:
+                self._refusals.met(HANDSHAKE_FAILED, str(address))
+                if only_tls:
+                    raise
+                logger.debug("%s does not speak TLS: %s", address, error)
+            except (ConnectionResetError, PeerRefused):
+                if only_tls:
+                    raise
+            self._call_in_plaintext(address)
+        elif only_tls:
+            raise ConnectionError("there is no certificate, and plaintext is refused inside")
+        loop = asyncio.get_running_loop()
+        transport, session = await loop.create_connection(protocol, *address)
+        link = Link(transport=transport, address=address)
+        self._links.add(link)
+        return session, link
+
+    def is_outdated(self, link: Link) -> bool:
+        """Whether another connection is due in place of this one."""
+        identity = self._identity()
+        if link.identity is None:
+            due = identity is not None and not self._plain_by_now(link.address)
+            return due or self._only_tls()
+        return link.identity is not identity
+
+    def _plain_by_now(self, address: PeerAddress) -> bool:
+        return self._plaintext_until_s.get(address, 0.0) > asyncio.get_running_loop().time()
+
+    def _call_in_plaintext(self, address: PeerAddress) -> None:
+        if len(self._plaintext_until_s) >= ADDRESSES_MAX:
+            self._plaintext_until_s.clear()
+        self._plaintext_until_s[address] = asyncio.get_running_loop().time() + PLAINTEXT_S
+
+    async def _with_tls(
+        self,
+        protocol: Callable[[], P],
+        address: PeerAddress,
+        name: str,
+        identity: InsideIdentity,
+        refuses: Callable[[Peer | None], str],
+    ) -> tuple[P, Link]:
+        loop = asyncio.get_running_loop()
+        call = _Call(identity.client, loop.create_future())
+        connection = TlsConnection(call, name)
+        transport, _ = await loop.create_connection(lambda: connection, *address)
+        try:
+            call.has_input(connection)
+            await call.shaken
+            assert connection.tls is not None, "after the handshake"
+            peer = peer_of(connection.tls)
+            if reason := refuses(peer):
+                who = str(address)
+                self._refusals.met(reason, who)
+                raise PeerRefused(f"{who} is not who was called: {reason}")
+        except BaseException:
+            transport.abort()
+            call.forget()
+            raise
+        connection.inside_peer = peer
+        session = protocol()
+        served = session if isinstance(session, asyncio.BufferedProtocol) else Buffered(session)
+        call.lost = lambda: self._ended_unheard(connection, address)
+        connection.serve(cast("ServedProtocol", served))
+        link = Link(transport=transport, address=address, identity=identity, peer=peer)
+        self._links.add(link)
+        return session, link
+
+    def _ended_unheard(self, connection: TlsConnection, address: PeerAddress) -> None:
+        """With TLS 1.3 a client hears only afterwards that its certificate was refused: as the end
+        of a connection on which nothing ever came."""
+        if not connection.heard_bytes and not self._only_tls():
+            self._call_in_plaintext(address)
+
+
+class _Call:
+    """`tls_connection.Admission` of a connection that is made here: one, at once."""
+
+    def __init__(self, context: ssl.SSLContext, shaken: asyncio.Future[None]) -> None:
+        self._context = context
+        self.shaken = shaken
+        # Called when the connection is lost.
+        self.lost: Callable[[], None] = lambda: None
+
+    def arrived(self, connection: TlsConnection) -> bool:
+        return True
+
+    def has_input(self, connection: TlsConnection) -> None:
+        if self.shaken.done():
+            return
+        try:
+            if connection.shake_hands(self._context, 0):
+                self.shaken.set_result(None)
+        except (ssl.SSLError, ValueError) as error:
+            wrong = error if isinstance(error, ssl.SSLError) else ssl.SSLError(str(error))
+            self.shaken.set_exception(wrong)
+
+    def forget(self) -> None:
+        """Nobody waits for it any more."""
+        if not self.shaken.done():
+            self.shaken.cancel()
+        elif not self.shaken.cancelled():
+            self.shaken.exception()
+
+    def left(self, connection: TlsConnection) -> None:
+        if not self.shaken.done():
+            self.shaken.set_exception(ConnectionResetError("closed during the handshake"))
+
+    def over(self, connection: TlsConnection) -> None:
+        self.lost()
+
+
+class Buffered(asyncio.BufferedProtocol):
+    """An asyncio.Protocol where a BufferedProtocol is served."""
+
+    def __init__(self, protocol: Any) -> None:
+        self._protocol = protocol
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self.connection_made = protocol.connection_made  # type: ignore[method-assign]
+        self.connection_lost = protocol.connection_lost  # type: ignore[method-assign]
+        self.pause_writing = protocol.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = protocol.resume_writing  # type: ignore[method-assign]
+        self.eof_received = protocol.eof_received  # type: ignore[method-assign]
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._protocol.data_received(bytes(self._buffer[:nbytes]))

@@ -1,0 +1,125 @@
+"""What a process shows inside, whom it believes there, and what a peer's certificate says.
+
+A broker's comes from the files of its Secret (`InsideFiles`), a controller's from memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from plimsoll_core.security.inside import InsideMode, Peer, peer_named
+from plimsoll_net.shown_certificate import place_of
+from plimsoll_net.tls_policy import BadCertificate, mutual_context
+
+logger = logging.getLogger("plimsoll.inside")
+
+CERTIFICATE, KEY = "broker-inside.crt", "broker-inside.key"
+AUTHORITIES = "broker-inside-ca.crt"
+MODE = "broker-inside.mode"
+FILES = (CERTIFICATE, KEY, AUTHORITIES, MODE)
+"""Of a broker's Secret, beside those of its listeners, whose names have no hyphen."""
+FILE_BYTES_MAX = 64 * 1024
+_BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InsideIdentity:
+    """Made of one certificate and the authorities that are trusted with it.  `sha256`: of the
+    certificate; `authorities`: of theirs."""
+
+    sha256: str
+    authorities: tuple[str, ...]
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+def identity_of(certificate: bytes, key: bytes, authorities: bytes) -> InsideIdentity:
+    """All are PEM.  Raises BadCertificate."""
+    pair = certificate + b"\n" + key
+    return InsideIdentity(
+        sha256=fingerprints(certificate)[0],
+        authorities=fingerprints(authorities),
+        server=mutual_context(pair, authorities, server=True),
+        client=mutual_context(pair, authorities, server=False),
+    )
+
+
+def fingerprints(pem: bytes) -> tuple[str, ...]:
+    """Of each certificate, in order.  Raises BadCertificate."""
+    found = []
+    try:
+        for part in pem.decode("ascii").split(_BEGIN)[1:]:
+            one = _BEGIN + part.partition(_END)[0] + _END
+            found.append(hashlib.sha256(ssl.PEM_cert_to_DER_cert(one)).hexdigest())
+    except ValueError as error:
+        raise BadCertificate(f"it is no certificate in PEM form: {error}") from error
+    if not found:
+        raise BadCertificate("it is no certificate in PEM form")
+    return tuple(found)
+
+
+def peer_of(tls: ssl.SSLObject) -> Peer | None:
+    """Whom the certificate at the other end names, after a handshake that has verified it."""
+    der = tls.getpeercert(binary_form=True)
+    shown = tls.getpeercert()
+    if der is None or not shown:
+        return None
+    found = cast("tuple[tuple[str, str], ...]", shown.get("subjectAltName", ()))
+    names = tuple(value for kind, value in found if kind == "URI")
+    return peer_named(names, hashlib.sha256(der).hexdigest())
+
+
+class InsideFiles:
+    """Of a broker.  `look` reads them again where they have changed: what cannot be used leaves the
+    identity before in place, files that are gone leave none."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        # The files' contents that were tried last, usable or not.
+        self._tried: tuple[bytes, ...] | None = None
+        self.identity: InsideIdentity | None = None
+        # Whether the files say that nobody is talked to in plaintext.
+        self.required = False
+        # Why the files that are there cannot be used; empty: they are, or there are none.
+        self.error = ""
+
+    def look(self) -> bool:
+        """Whether the identity is another one now."""
+        read = self._read()
+        if read is None:
+            gone, self.identity = self.identity is not None, None
+            self._tried, self.required, self.error = None, False, ""
+            return gone
+        certificate, key, authorities, mode = read
+        self.required = mode.strip() == InsideMode.REQUIRED.value.encode()
+        tried = (certificate, key, authorities)
+        if tried == self._tried:
+            return False
+        self._tried = tried
+        try:
+            self.identity = identity_of(*tried)
+        except BadCertificate as error:
+            self.error = str(error)
+            logger.warning("the certificate for inside has not changed: %s", error)
+            return False
+        self.error = ""
+        trusted = len(self.identity.authorities)
+        shown = self.identity.sha256[:16]
+        logger.info("inside, certificate %s is shown, and %d authorities trusted", shown, trusted)
+        return True
+
+    def _read(self) -> tuple[bytes, bytes, bytes, bytes] | None:
+        place = place_of(self._directory)
+        found = []
+        for name in FILES:
+            try:
+                with (place / name).open("rb") as file:
+                    found.append(file.read(FILE_BYTES_MAX))
+            except OSError:
+                return None
+        return found[0], found[1], found[2], found[3]

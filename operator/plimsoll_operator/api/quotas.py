@@ -1,0 +1,103 @@
+"""What clients may use, as User objects and LogClusters state it: `spec.quotas` of both.
+
+`values_of` and `rows_of` say what the metadata log holds of it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from plimsoll_core.quotas.state import BY_CLUSTER, DEFAULT, QuotaEntity, QuotaRow, QuotaValues
+from plimsoll_operator.api.meta import Api, Quantity
+from plimsoll_operator.api.quantities import amount, bytes_per_second
+
+
+class DeclaredClientQuotas(Api, frozen=True, kw_only=True):
+    """What may be used of each broker; what is not stated is not limited."""
+
+    producer_bytes_per_second: (
+        Annotated[Quantity, Meta(description="Kafka's producer_byte_rate.")] | None
+    ) = None
+    consumer_bytes_per_second: (
+        Annotated[Quantity, Meta(description="Kafka's consumer_byte_rate.")] | None
+    ) = None
+    request_percentage: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=100,
+                description="Of the time of a broker's event loop; Kafka's request_percentage.",
+            ),
+        ]
+        | None
+    ) = None
+    mutations_per_second: (
+        Annotated[
+            Quantity,
+            Meta(
+                description=(
+                    "Partitions that are made or deleted; Kafka's controller_mutation_rate."
+                )
+            ),
+        ]
+        | None
+    ) = None
+
+
+class AddressQuotas(Api, frozen=True, kw_only=True):
+    """What an address may do at each broker."""
+
+    connections_per_second: Annotated[
+        int,
+        Meta(ge=1, le=1_000_000, description="New ones; Kafka's connection_creation_rate."),
+    ]
+
+
+class DefaultQuotas(Api, frozen=True, kw_only=True):
+    """What holds for everybody who has no quotas of his own."""
+
+    default_user: Annotated[DeclaredClientQuotas, Meta(description="Of each user.")] | None = None
+    default_client_id: (
+        Annotated[
+            DeclaredClientQuotas,
+            Meta(description="Of each client id, where no quota of a user holds."),
+        ]
+        | None
+    ) = None
+    default_ip: Annotated[AddressQuotas, Meta(description="Of each address.")] | None = None
+
+
+def values_of(declared: DeclaredClientQuotas | None) -> QuotaValues:
+    """What a broker keeps to."""
+    if declared is None:
+        return QuotaValues()
+    produced, fetched = declared.producer_bytes_per_second, declared.consumer_bytes_per_second
+    percentage, mutations = declared.request_percentage, declared.mutations_per_second
+    return QuotaValues(
+        producer_byte_rate=None if produced is None else float(bytes_per_second(produced)),
+        consumer_byte_rate=None if fetched is None else float(bytes_per_second(fetched)),
+        request_percentage=None if percentage is None else float(percentage),
+        controller_mutation_rate=None if mutations is None else float(amount(mutations)),
+    )
+
+
+def rows_of(declared: DefaultQuotas | None) -> tuple[QuotaRow, ...]:
+    """Of a LogCluster."""
+    if declared is None:
+        return ()
+    address = declared.default_ip
+    found = {
+        QuotaEntity(user=DEFAULT): values_of(declared.default_user),
+        QuotaEntity(client_id=DEFAULT): values_of(declared.default_client_id),
+    }
+    if address is not None:
+        rate = float(address.connections_per_second)
+        found[QuotaEntity(ip=DEFAULT)] = QuotaValues(connection_creation_rate=rate)
+    return tuple(
+        QuotaRow(entity=entity, values=values, owner=BY_CLUSTER)
+        for entity, values in sorted(found.items(), key=lambda item: item[0].order)
+        if values != QuotaValues()
+    )

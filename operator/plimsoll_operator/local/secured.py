@@ -1,0 +1,49 @@
+"""`plimsoll local --secure`: what is added to the files so that nobody gets in who does not belong.
+
+A TLS listener of the cluster's own CA that asks for a password, rights that are enforced,
+certificates inside, and a super user `admin` whose login is in DIR/users/admin.  What the
+LogCluster states itself stays as it is stated.  Pure.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from plimsoll_operator.api.authorization import DeclaredAuthorization
+from plimsoll_operator.api.certificates import Certificates, InternalCertificates
+from plimsoll_operator.api.listeners import DeclaredListener, ListenerTls
+from plimsoll_operator.api.meta import LocalClusterRef, ObjectMeta
+from plimsoll_operator.api.user import Authentication, Scram, User, UserSpec
+from plimsoll_operator.local.documents import Documents, with_uid
+
+LISTENER = "secure"
+PORT_DEFAULT = 9094
+"""Of broker 0; each broker adds its number."""
+ADMIN = "admin"
+
+
+def secured(documents: Documents, port: int | None) -> Documents:
+    """`port`: of the first broker."""
+    cluster, spec = documents.cluster, documents.cluster.spec
+    listener = DeclaredListener(
+        name=LISTENER,
+        port=port or PORT_DEFAULT,
+        tls=ListenerTls(),
+        authentication=("ScramSha256", "ScramSha512"),
+    )
+    spec = replace(
+        spec,
+        listeners=spec.listeners or (listener,),
+        authorization=spec.authorization
+        or DeclaredAuthorization(mode="Enforce", super_users=(f"User:{ADMIN}",)),
+        certificates=spec.certificates
+        or Certificates(internal=InternalCertificates(mode="Required")),
+    )
+    others = list(documents.others)
+    if not any(isinstance(one, User) and one.metadata.name == ADMIN for one in others):
+        metadata = ObjectMeta(name=ADMIN, namespace=cluster.metadata.namespace)
+        ref = LocalClusterRef(name=cluster.metadata.name)
+        login = Authentication(scram=Scram())
+        admin = User(metadata=metadata, spec=UserSpec(cluster_ref=ref, authentication=login))
+        others.append(with_uid(admin))
+    return Documents(cluster=replace(cluster, spec=spec), others=tuple(others))

@@ -1,0 +1,322 @@
+"""Certificates that brokers and the operator show each other, and the way to the declared mode.
+
+Called with each pass over the cluster, and every second or two while something is under way.  A
+broker's certificate is committed before it is in the Secret, and the one before is refused only
+after the broker has told that it shows the new one; so no step needs a restart, and none cuts a
+broker off.  The authority's key is in the operator's namespace; the controller's own certificate is
+made in memory by each term.  docs/design/20261124-inside.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from plimsoll_core.errors import Reason
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.broker_figures import InsideFigures
+from plimsoll_core.messages.inside import AllowCertificates, SetInsideMode
+from plimsoll_core.messages.requests import Refused
+from plimsoll_core.security.inside import (
+    ORDER,
+    InsideMode,
+    broker_identity,
+    controller_identity,
+)
+from plimsoll_net.inside_identity import AUTHORITIES, CERTIFICATE, KEY, MODE, identity_of
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.labels import ROTATE_INSIDE
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.kube.errors import NotFound
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.resources import SECRETS
+from plimsoll_operator.manifests import listener_secrets as manifests
+from plimsoll_operator.manifests.manifest_context import Context
+from plimsoll_operator.pki import inside_rotation
+from plimsoll_operator.pki.authority import (
+    KeyPair,
+    Unreadable,
+    describe,
+    issue_inside,
+    signed_by,
+    why_unusable,
+)
+from plimsoll_operator.pki.rotation import Authorities
+from plimsoll_operator.reconcile.cluster.listeners import LOOK_MS, write_secret
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
+from plimsoll_operator.reconcile.work_queue import Retry
+
+logger = logging.getLogger("plimsoll.inside")
+
+UNDER_WAY_MS = 1_000
+AUTHORITY = "internal-ca"
+"""The component, in labels."""
+
+
+@dataclass(slots=True)
+class InsideProgress:
+    """What a term remembers.  `waits`: why the declared mode is not reached yet."""
+
+    waits: str = ""
+    # The controller's own certificate, and the authorities under which it was made.
+    own: KeyPair | None = None
+    authorities: Authorities | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """A broker, its Secret, and what it told with its last heartbeat."""
+
+    broker_id: BrokerId
+    secret: Object | None
+    files: dict[str, bytes]
+    told: InsideFigures | None
+    takes_part: bool
+
+    @property
+    def pair(self) -> KeyPair | None:
+        """None: there is none that could be used."""
+        pair = KeyPair(certificate=self.files.get(CERTIFICATE, b""), key=self.files.get(KEY, b""))
+        return None if why_unusable(pair) else pair
+
+
+def waits_of(term: Term) -> str:
+    """Why the mode that is declared is not reached; empty: it is, or is about to be."""
+    return term.kept(InsideProgress, InsideProgress).waits
+
+
+async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
+    """Raises Retry, and what the API server answers."""
+    progress = term.kept(InsideProgress, InsideProgress)
+    wanted = cluster.inside
+    untouched = term.image.inside.mode is InsideMode.OFF and not term.image.inside.certificates
+    if wanted is InsideMode.OFF and untouched:
+        progress.waits = ""
+        term.unstall(StallSource.INSIDE)
+        return
+    begins = wanted is not InsideMode.OFF and term.image.inside.mode is InsideMode.OFF
+    if begins and not await _step(term, cluster, progress):
+        return
+    busy = False
+    if term.image.inside.mode is not InsideMode.OFF:
+        busy = await _certificates(term, cluster, context, progress)
+    await _step(term, cluster, progress)
+    if term.image.inside.mode is InsideMode.OFF:
+        await _remove(term, context)
+    reached = term.image.inside.mode is wanted
+    soon = busy or not reached
+    term.add_later(Work(Task.CLUSTER, term.key), UNDER_WAY_MS if soon else LOOK_MS)
+
+
+async def _step(term: Term, cluster: LogCluster, progress: InsideProgress) -> bool:
+    """One step towards the mode that is declared; whether there is nothing in its way."""
+    mode, wanted = term.image.inside.mode, cluster.inside
+    before, progress.waits = progress.waits, ""
+    if mode is not wanted:
+        at, to = ORDER.index(mode), ORDER.index(wanted)
+        answer = await term.ask(SetInsideMode(mode=ORDER[at + (1 if to > at else -1)]))
+        if isinstance(answer, Refused):
+            return _refused(term, cluster, answer, progress, before)
+    term.unstall(StallSource.INSIDE)
+    if before:
+        term.mark_cluster()
+    return True
+
+
+def _refused(
+    term: Term, cluster: LogCluster, answer: Refused, progress: InsideProgress, before: str
+) -> bool:
+    progress.waits = answer.message
+    by_itself = answer.known_reason is Reason.InsideNotReady or (
+        answer.known_reason is Reason.MetadataTooOld and cluster.spec.metadata_version is None
+    )
+    if by_itself:
+        term.unstall(StallSource.INSIDE)
+    else:
+        term.stall(StallSource.INSIDE, Cause(reason=answer.reason, message=answer.message))
+    if before != answer.message:
+        term.mark_cluster()
+    return False
+
+
+# --- certificates -------------------------------------------------------------------------------
+
+
+async def _certificates(
+    term: Term, cluster: LogCluster, context: Context, progress: InsideProgress
+) -> bool:
+    """Have everybody show one that is right; whether more is to be done soon."""
+    held = [await _held(term, context, broker_id) for broker_id in _brokers(term)]
+    authorities = await _authorities(term, cluster, context, held)
+    _show(term, progress, authorities)
+    busy = inside_rotation.is_under_way(authorities)
+    renewing = False
+    for one in held:
+        allowed = term.image.inside.of(one.broker_id)
+        waits = one.takes_part and len(allowed) > 1
+        # One broker after the other; one that has none gets it at once.
+        if await _broker(term, context, one, authorities, may_renew=not renewing or not allowed):
+            renewing = busy = True
+        renewing, busy = renewing or waits, busy or waits
+    await _forget_removed(term)
+    return busy
+
+
+def _brokers(term: Term) -> list[BrokerId]:
+    return sorted({*term.image.members, *term.image.brokers})
+
+
+async def _held(term: Term, context: Context, broker_id: BrokerId) -> _Held:
+    try:
+        name = labels.broker_tls(context.name, broker_id)
+        secret: Object | None = await term.kube.get(SECRETS, context.namespace, name)
+    except NotFound:
+        secret = None
+    broker = term.image.brokers.get(broker_id)
+    contact = term.controller.soft.contacts.get(broker_id)
+    if broker is None or contact is None or contact.broker_epoch != broker.broker_epoch:
+        told = None
+    else:
+        told = None if contact.figures is None else contact.figures.inside
+    return _Held(
+        broker_id=broker_id,
+        secret=secret,
+        files=manifests.inside_of(secret),
+        told=told,
+        takes_part=broker is not None and not broker.fenced,
+    )
+
+
+async def _authorities(
+    term: Term, cluster: LogCluster, context: Context, held: list[_Held]
+) -> Authorities:
+    """What signs now; made, announced, replaced and retired when that is proven to be safe."""
+    name = labels.inside_authority(term.cluster_id)
+    namespace = context.operator_namespace or context.namespace
+    try:
+        secret: Object | None = await term.kube.get(SECRETS, namespace, name)
+    except NotFound:
+        secret = None
+    known = None if secret is None else manifests.authorities_of(secret)
+    if secret is not None and known is None:
+        raise Retry(f"Secret {namespace}/{name} is not what this operator keeps there")
+    asked = (cluster.metadata.annotations or {}).get(ROTATE_INSIDE, "")
+    try:
+        proofs = _proofs(term, known, held, asked)
+        now = inside_rotation.step(known, f"{context.name} internal", term.now_ms(), proofs)
+    except Unreadable as error:
+        raise Retry(f"Secret {namespace}/{name}: {error}") from error
+    if now != known:
+        # It is kept before it is trusted, and trusted before it signs.
+        wanted = manifests.authority_secret(context, now, name, AUTHORITY)
+        await write_secret(term, secret, wanted)
+        logger.info("Secret %s/%s: the internal authority was changed", namespace, name)
+    return now
+
+
+def _proofs(
+    term: Term, known: Authorities | None, held: list[_Held], asked: str
+) -> inside_rotation.Proofs:
+    if known is None:
+        return inside_rotation.Proofs(trusted=frozenset(), renewed=False, asked=asked)
+    trusted: set[str] = set()
+    if known.announced is not None:
+        announced = describe(known.announced.certificate).sha256
+        shown = all(one.files.get(AUTHORITIES) == known.trusted for one in held)
+        told = all(
+            one.told is not None and announced in one.told.authorities
+            for one in held
+            if one.takes_part
+        )
+        trusted = {announced} if shown and told else set()
+    renewed = all(_is_renewed(term, one, known.current) for one in held)
+    return inside_rotation.Proofs(trusted=frozenset(trusted), renewed=renewed, asked=asked)
+
+
+def _is_renewed(term: Term, one: _Held, current: KeyPair) -> bool:
+    pair = one.pair
+    if pair is None or not signed_by(pair.certificate, current.certificate):
+        return False
+    if not one.takes_part:
+        return True
+    newest = describe(pair.certificate).sha256
+    shown = one.told is not None and one.told.sha256 == newest
+    return shown and term.image.inside.of(one.broker_id) == (newest,)
+
+
+def _show(term: Term, progress: InsideProgress, authorities: Authorities) -> None:
+    """The controller's own certificate, made anew with other authorities and before it ends."""
+    own = progress.own
+    due = own is None or describe(own.certificate).validity.due_ms() <= term.now_ms()
+    if not due and progress.authorities == authorities:
+        return
+    identity = controller_identity(term.cluster_id)
+    own = progress.own = issue_inside(authorities.current, identity, term.now_ms())
+    progress.authorities = authorities
+    term.show_inside(identity_of(own.certificate, own.key, authorities.trusted))
+
+
+async def _broker(
+    term: Term, context: Context, one: _Held, authorities: Authorities, *, may_renew: bool
+) -> bool:
+    """Whether the broker was given another certificate."""
+    pair, allowed = one.pair, term.image.inside.of(one.broker_id)
+    told = one.told.sha256 if one.told is not None else ""
+    # What it shows now, as far as is known: that one stays allowed.
+    in_use = told if told in allowed else None
+    renewed = False
+    if pair is None or (may_renew and not _is_right(term, one, pair, authorities)):
+        identity = broker_identity(term.cluster_id, one.broker_id)
+        if pair is not None and in_use is None:
+            in_use = describe(pair.certificate).sha256
+        pair, renewed = issue_inside(authorities.current, identity, term.now_ms()), True
+        in_use = in_use or next(iter(allowed), None)
+    newest = describe(pair.certificate).sha256
+    others = tuple(sha256 for sha256 in (in_use, *allowed) if sha256 not in (None, newest))
+    keep = () if told == newest else others[:1]
+    await _allow(term, one.broker_id, (newest, *keep))
+    mode = term.image.inside.mode.value.encode()
+    files = {
+        CERTIFICATE: pair.certificate,
+        KEY: pair.key,
+        AUTHORITIES: authorities.trusted,
+        MODE: mode,
+    }
+    if files != one.files:
+        wanted = manifests.with_inside(context, one.broker_id, one.secret, files)
+        await write_secret(term, one.secret, wanted)
+        logger.info("broker %d was given files for inside (%s)", one.broker_id, mode.decode())
+    return renewed
+
+
+def _is_right(term: Term, one: _Held, pair: KeyPair, authorities: Authorities) -> bool:
+    found = describe(pair.certificate)
+    named = found.names == {broker_identity(term.cluster_id, one.broker_id)}
+    signed = signed_by(pair.certificate, authorities.current.certificate)
+    return named and signed and term.now_ms() < found.validity.due_ms()
+
+
+async def _allow(term: Term, broker_id: BrokerId, sha256: tuple[str, ...]) -> None:
+    if term.image.inside.of(broker_id) != sha256:
+        answer = await term.ask(AllowCertificates(broker_id=broker_id, sha256=sha256))
+        if isinstance(answer, Refused):
+            raise Retry(answer.message)
+
+
+async def _forget_removed(term: Term) -> None:
+    known = set(_brokers(term))
+    for row in term.image.inside.certificates:
+        if row.broker_id not in known:
+            await _allow(term, row.broker_id, ())
+
+
+async def _remove(term: Term, context: Context) -> None:
+    """Nothing is shown inside any more; the authority stays for the next time."""
+    for broker_id in _brokers(term):
+        one = await _held(term, context, broker_id)
+        if one.files:
+            wanted = manifests.with_inside(context, broker_id, one.secret, {})
+            await write_secret(term, one.secret, wanted)
+    for row in term.image.inside.certificates:
+        await _allow(term, row.broker_id, ())

@@ -1,0 +1,56 @@
+"""What a run of the tiers cost the machine, beyond what its own processes know of."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from dev import processor_time
+from dev.processor_time import Reading, read, told
+
+
+def test_reading_counts_what_a_process_computes() -> None:
+    before, until = read(), time.process_time() + 0.3
+    while time.process_time() < until:
+        pass
+    after = read()
+    # The kernel counts in hundredths of a second.
+    assert after.busy - before.busy > 0.2
+    assert after.idle >= before.idle
+
+
+def test_program_of_the_node_counts_while_its_file_names_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processor_time, "NODE_RUN", tmp_path)
+    stat = Path(f"/proc/{os.getpid()}/stat").read_text().rpartition(")")[2].split()
+    (tmp_path / "etcd.pid").write_text(f"{os.getpid()} {stat[19]}\n")
+    (tmp_path / "proxy.pid").write_text(f"{os.getpid()} 1\n")
+    (tmp_path / "kubelet.pid").write_text("")
+    (tmp_path / "gone.pid").write_text("999999999 7\n")
+    node = read().node
+    assert set(node) == {("etcd", str(os.getpid()))}
+    assert node["etcd", str(os.getpid())] > 0
+
+
+@pytest.mark.parametrize("word", ["", "usage_usec "])
+def test_pods_count_by_either_version_of_cgroups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    usage = tmp_path / "usage"
+    usage.write_text(f"{word}2500000\nuser_usec 1\n")
+    monkeypatch.setattr(processor_time, "PODS", ((tmp_path / "none", "", 1.0), (usage, word, 1e6)))
+    assert read().pods == 2.5
+
+
+def test_line_tells_everything_apart_and_a_restarted_program_by_itself() -> None:
+    before = Reading(
+        busy=100, idle=50, stolen=1, pods=10, node={("etcd", "7"): 5.0, ("kubelet", "8"): 90.0}
+    )
+    after = Reading(
+        busy=200, idle=60, stolen=3, pods=30, node={("etcd", "7"): 15.0, ("kubelet", "9"): 2.0}
+    )
+    assert told(before, after, 40.4) == (
+        "processors, in seconds: busy 100 (tiers 40, pods 20, the node 12: etcd 10, kubelet 2;"
+        " others 28), idle 10, stolen 2"
+    )

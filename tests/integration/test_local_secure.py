@@ -1,0 +1,81 @@
+"""`plimsoll local --secure`: closed when it is ready, usable with the files that it writes."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+from tests.integration.listening import asked, free_ports, tls_client
+from tests.integration.local_cluster import LocalCluster, consume_all, produce, wait_for
+
+LOCAL = "/apis/plimsoll.dev/v1alpha1/namespaces/default/logclusters/local"
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    place = tmp_path_factory.mktemp("secure")
+    (port,) = free_ports(1)
+    arguments = ("--secure", "--port", str(port))
+    with LocalCluster(place / "cluster", arguments=arguments) as running:
+        yield running
+
+
+def admin_login(cluster: LocalCluster) -> dict[str, Any]:
+    """The file that is written for librdkafka."""
+    lines = (Path(cluster.ready["users"]) / "admin" / "librdkafka.conf").read_text().splitlines()
+    config = dict(line.partition("=")[::2] for line in lines)
+    del config["bootstrap.servers"]
+    return {**config, "ssl.ca.location": cluster.ready["authority"]}
+
+
+def test_secure_local_cluster_is_closed_when_it_is_ready(secure: LocalCluster) -> None:
+    assert all(secure.metric(broker, "inside_plaintext_connections") == 0 for broker in range(3))
+
+    def shown() -> bool:
+        """A status is written once a second at most."""
+        conditions = asked(secure, "GET", LOCAL)["status"]["conditions"]
+        found = {one["type"]: (one["status"], one["reason"]) for one in conditions}
+        return found["Secure"] == ("True", "Closed")
+
+    wait_for("the condition Secure", shown)
+
+
+def test_admin_writes_and_reads_with_the_files_that_are_there(secure: LocalCluster) -> None:
+    login = admin_login(secure)
+    values = [b"value %d" % number for number in range(200)]
+    admin = AdminClient({"bootstrap.servers": secure.bootstrap, **login})
+    admin.create_topics([confluent_kafka.admin.NewTopic("t", 1, 3)])["t"].result(30)
+    assert not produce(secure.bootstrap, "t", values, **login).errors
+    found = consume_all(secure.bootstrap, "t", 1, **login)
+    assert sum(map(len, found.values())) == 200
+
+
+def test_kcat_lists_the_cluster_as_the_page_says(secure: LocalCluster) -> None:
+    users = Path(secure.ready["users"]) / "admin"
+    command = ["kcat", "-F", str(users / "librdkafka.conf"), "-L"]
+    command += ["-X", f"ssl.ca.location={users / 'ca.crt'}"]
+    told = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    assert b"3 brokers" in told.stdout
+
+
+def test_clients_without_a_login_or_without_tls_get_nothing(secure: LocalCluster) -> None:
+    wrong = {**admin_login(secure), "sasl.password": "wrong"}
+    for config in ({}, tls_client(secure), wrong):
+        admin = AdminClient({"bootstrap.servers": secure.bootstrap, **config})
+        with pytest.raises(confluent_kafka.KafkaException):
+            admin.list_topics(timeout=3)
+
+
+def test_secure_local_cluster_goes_on_with_its_directory(secure: LocalCluster) -> None:
+    password = (Path(secure.ready["users"]) / "admin" / "password").read_text()
+    secure.stop()
+    secure.start()
+    assert (Path(secure.ready["users"]) / "admin" / "password").read_text() == password
+    found = consume_all(secure.bootstrap, "t", 1, **admin_login(secure))
+    assert sum(map(len, found.values())) == 200
+    test_secure_local_cluster_is_closed_when_it_is_ready(secure)

@@ -1,0 +1,281 @@
+"""Quotas on a broker's sessions: what a client that uses too much is told, for how long it is not
+read, and who is never kept waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import weakref
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.plimsoll_broker.security.secured import OPEN, Secured, connected
+from tests.plimsoll_broker.tls_listening import until
+from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
+
+from plimsoll_broker.server.client_quotas import Quotas
+from plimsoll_broker.server.dispatch import ConnectionState
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.errors import Code
+from plimsoll_core.messages.requests import Refused
+from plimsoll_core.quotas.state import (
+    DEFAULT,
+    Quota,
+    QuotaEntity,
+    QuotaRow,
+    QuotaValues,
+    quotas_of,
+)
+from plimsoll_core.security.state import Mode
+from plimsoll_wire.api_versions import SUPPORTED, ApiKey
+from plimsoll_wire.messages import throttle_time_at
+
+EVERYBODY = QuotaEntity(user=DEFAULT)
+LENT_S = 10
+"""Seconds' worth that a window lends."""
+MUTED_S = 0.3
+A_BATCH = a_batch(1, filler=1_000)
+
+
+def limiting(entity: QuotaEntity = EVERYBODY, **values: float) -> QuotaRow:
+    return QuotaRow(entity=entity, values=QuotaValues(**values))
+
+
+def commit(quotas: Quotas, image: ClusterImage, *rows: QuotaRow) -> None:
+    new = replace(image, quotas=quotas_of(rows))
+    quotas.update(image, new)
+
+
+def rate_for(size: int) -> float:
+    """By which so many bytes at once are not followed by more for `MUTED_S`."""
+    return size / (LENT_S + MUTED_S)
+
+
+class Alone:
+    """A broker that alone holds topic `t`."""
+
+    def __init__(self, broker: Broker, controller: Controller) -> None:
+        self.broker, self.controller = broker, controller
+
+    def limit(self, *rows: QuotaRow) -> None:
+        commit(self.broker.quotas, self.controller.image, *rows)
+
+    @property
+    def throttled(self) -> dict[Quota, int]:
+        stats = self.broker.quotas.stats.throttled
+        return {quota: sum(times.counts) for quota, times in stats.items() if sum(times.counts)}
+
+
+@pytest.fixture
+async def alone(broker: Callable[[int], Broker], controller: Controller) -> Alone:
+    one = await broker(0).start()
+    controller.create("t", (0,))
+    return Alone(one, controller)
+
+
+async def produced(client: Client, size: int = 1_000, acks: int = -1, version: int = 9) -> int:
+    """Throttle time, in milliseconds."""
+    partition = {"index": 0, "records": a_batch(1, filler=size)}
+    values = {
+        "transactional_id": None,
+        "acks": acks,
+        "timeout": 5_000,
+        "topic_data": [{"name": "t", "partition_data": [partition]}],
+    }
+    reply: Any = await client.ask(ApiKey.PRODUCE, version, values)
+    assert reply.responses[0].partition_responses[0].error_code == 0
+    return int(reply.throttle_time / timedelta(milliseconds=1))
+
+
+async def fetched(client: Client, offset: int = 0, version: int = 12) -> tuple[int, int]:
+    """Throttle time, and how many bytes of records."""
+    partition = {
+        "partition": 0,
+        "current_leader_epoch": -1,
+        "fetch_offset": offset,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+        "partition_max_bytes": 2**20,
+    }
+    values = {
+        "replica_id": -1,
+        "max_wait": 0,
+        "min_bytes": 1,
+        "max_bytes": 2**20,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": "t", "partitions": [partition]}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    reply: Any = await client.ask(ApiKey.FETCH, version, values)
+    records = [one.records or b"" for topic in reply.responses for one in topic.partitions]
+    return int(reply.throttle_time / timedelta(milliseconds=1)), sum(map(len, records))
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+@pytest.mark.parametrize("version", [3, 8, 9, 10])
+async def test_producer_over_its_rate_is_told_for_how_long_and_is_not_read_meanwhile(
+    alone: Alone, acks: int, version: int
+) -> None:
+    alone.limit(limiting(producer_byte_rate=rate_for(10_000)))
+    client = await alone.broker.client()
+    began = time.monotonic()
+    told_ms = await produced(client, 10_000, acks, version)
+    assert 0.5 * MUTED_S * 1000 < told_ms < 2 * MUTED_S * 1000
+    await fetched(client)
+    assert time.monotonic() - began >= told_ms / 1000 * 0.9
+    assert alone.throttled == {Quota.PRODUCER_BYTE_RATE: 1}
+
+
+async def test_quota_of_a_user_is_shared_by_its_connections_and_other_quotas_are_not_touched(
+    alone: Alone,
+) -> None:
+    alone.limit(limiting(producer_byte_rate=rate_for(10_000)))
+    first, second = await alone.broker.client(), await alone.broker.client()
+    assert await produced(first, 10_000)
+    assert await fetched(second) == (0, len(a_batch(1, filler=10_000)))
+    assert await produced(second, 1)
+
+
+async def test_quota_that_is_taken_away_holds_no_more(alone: Alone) -> None:
+    alone.limit(limiting(producer_byte_rate=rate_for(10_000)))
+    client = await alone.broker.client()
+    assert await produced(client, 10_000)
+    alone.limit()
+    assert await produced(client, 10_000) == 0
+
+
+async def test_first_fetch_is_told_whatever_the_rate_and_the_next_one_nothing(
+    alone: Alone,
+) -> None:
+    client = await alone.broker.client()
+    for _ in range(3):
+        await produced(client, 1_000)
+    alone.limit(limiting(consumer_byte_rate=rate_for(len(A_BATCH))))
+    told_ms, size = await fetched(client)
+    assert size == len(A_BATCH), "one batch: no more is read than the quota of a window"
+    assert told_ms
+    told_ms, size = await fetched(client, 1)
+    assert (bool(told_ms), size) == (True, 0)
+    assert alone.throttled == {Quota.CONSUMER_BYTE_RATE: 2}
+
+
+async def test_fetch_that_is_held_back_gives_its_memory_back(alone: Alone) -> None:
+    client = await alone.broker.client()
+    await produced(client, 1_000)
+    alone.limit(limiting(consumer_byte_rate=rate_for(len(A_BATCH))))
+    await fetched(client)
+    await fetched(client)
+    memory = alone.broker.memory
+    if memory is not None:
+        await until(lambda: memory.replies.used == 0)
+
+
+async def test_time_of_the_event_loop_is_limited_too(alone: Alone) -> None:
+    alone.limit(limiting(request_percentage=0.0001))
+    client = await alone.broker.client()
+    assert await produced(client)
+    assert (await fetched(client))[0]
+    assert set(alone.throttled) == {Quota.REQUEST_PERCENTAGE}
+
+
+async def test_followers_are_never_throttled(
+    controller: Controller, three: tuple[Broker, Broker, Broker]
+) -> None:
+    everything = limiting(producer_byte_rate=1.0, consumer_byte_rate=1.0, request_percentage=0.0001)
+    for one in three:
+        commit(one.quotas, controller.image, everything)
+    controller.create("t", (0, 1, 2))
+    for _ in range(3):
+        client = await three[0].client()  # each is muted after its request
+        assert (await client.produce("t", a_batch(1)))[0] == Code.NONE
+    for one in three:
+        assert one.hosted("t").log.log_end_offset == 3
+    stats = three[1].quotas.stats.throttled.values()
+    assert not any(sum(times.counts) for times in stats)
+
+
+async def test_connection_that_is_lost_while_it_is_muted_is_freed(alone: Alone) -> None:
+    alone.limit(limiting(producer_byte_rate=1.0))
+    client = await alone.broker.client()
+    assert await produced(client)
+    (session,) = alone.broker.server._open
+    lost = weakref.ref(session)
+    session.close("test")
+    del session
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gc.collect()
+    assert lost() is None
+
+
+# --- what is answered by coroutines ---------------------------------------------------------------
+
+
+def topics(*names: str, partitions: int = 1) -> dict[str, Any]:
+    made = [
+        {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": [],
+        }
+        for name in names
+    ]
+    return {"topics": made, "timeout": 100, "validate_only": False}
+
+
+async def test_topics_beyond_the_mutation_rate_are_refused_by_a_code_that_clients_repeat() -> None:
+    secured = Secured(Mode.OFF)
+    secured.answer = Refused(reason="PolicyViolation", code=Code.POLICY_VIOLATION, message="no")
+    mutations = limiting(controller_mutation_rate=1.0)
+    commit(secured.quotas, secured.watch.image, mutations)
+    async with secured.served(OPEN) as server, connected(server) as client:
+        found = await client.ask(ApiKey.CREATE_TOPICS, 6, topics("a", "b", partitions=11))
+        assert [int(topic.error_code) for topic in found.topics] == [Code.POLICY_VIOLATION] * 2
+        assert found.throttle_time > timedelta(seconds=10)
+    async with secured.served(OPEN) as server, connected(server) as client:
+        found = await client.ask(ApiKey.CREATE_TOPICS, 6, topics("c"))
+        assert int(found.topics[0].error_code) == Code.THROTTLING_QUOTA_EXCEEDED
+        assert found.throttle_time > timedelta(seconds=9)
+    async with secured.served(OPEN) as server, connected(server) as client:
+        found = await client.ask(ApiKey.CREATE_TOPICS, 5, topics("c"))
+        assert int(found.topics[0].error_code) == Code.POLICY_VIOLATION, "older clients wait"
+    assert len(secured.commands) == 2
+
+
+async def test_coroutines_are_charged_for_the_steps_in_which_they_hold_the_loop() -> None:
+    secured = Secured(Mode.OFF)
+    commit(secured.quotas, secured.watch.image, limiting(request_percentage=0.001))
+    async with secured.served(OPEN) as server, connected(server) as client:
+        found = await client.ask(
+            ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, {"components": [], "strict": False}
+        )
+        assert timedelta(0) < found.throttle_time <= timedelta(seconds=1)
+
+
+async def test_heartbeats_and_logins_are_charged_nothing(alone: Alone) -> None:
+    alone.limit(limiting(request_percentage=0.0001))
+    quotas = alone.broker.quotas
+    state = ConnectionState()
+    assert quotas.charges(state, ApiKey.HEARTBEAT, "c") is None
+    assert quotas.charges(state, ApiKey.SASL_AUTHENTICATE, "c") is None
+    assert quotas.charges(state, ApiKey.METADATA, "c") is not None
+    state.belongs_to_broker()
+    assert quotas.charges(state, ApiKey.FETCH, "c") is None
+
+
+@pytest.mark.parametrize("key", list(ApiKey), ids=lambda key: key.name)
+def test_throttle_time_is_found_in_every_response_that_has_one_at_its_beginning(
+    key: ApiKey,
+) -> None:
+    without = {ApiKey.PRODUCE, ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+    found = throttle_time_at(key, SUPPORTED[key].last)
+    assert found == (None if key in without else 2 if key is ApiKey.OFFSET_DELETE else 0)
