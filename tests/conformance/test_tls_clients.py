@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conformance.kafka_jars import KafkaJars
 from tests.integration.listening import declared, free_ports, tls_client
 from tests.integration.local_cluster import LocalCluster, consume_all, produce
@@ -27,6 +28,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     (port,) = free_ports(1)
     file = declared(place / "c.yaml", [{"name": "tls", "port": port, "tls": {}}], brokers=2)
     with LocalCluster(place / "cluster", brokers=None, files=(file,)) as running:
+        servers = {"bootstrap.servers": running.ready["bootstrap"], **tls_client(running)}
+        admin = AdminClient(servers)
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(TIMEOUT_S)
         produce(running.ready["bootstrap"], TOPIC, [b"first"], **tls_client(running))
         yield running
 
@@ -61,9 +65,12 @@ def test_kafkas_own_console_tools_write_and_read_over_tls(
     producer = jars.command(jars.console_producer, *servers, "--producer.config", str(java_config))
     lines = "".join(f"{line}\n" for line in sent).encode()
     subprocess.run(producer, input=lines, capture_output=True, timeout=TIMEOUT_S, check=True)
+    found = consume_all(secured.ready["bootstrap"], TOPIC, PARTITIONS, **tls_client(secured))
+    there = len(found)
     consumer = jars.command(
         jars.console_consumer,
-        *(*servers, "--from-beginning", "--timeout-ms", "15000"),
+        # It ends with the last one; the time is for a machine that has much else to do.
+        *(*servers, "--from-beginning", "--max-messages", str(there), "--timeout-ms", "90000"),
         *("--consumer.config", str(java_config)),
     )
     done = subprocess.run(consumer, capture_output=True, timeout=TIMEOUT_S, check=False)
