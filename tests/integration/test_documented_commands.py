@@ -65,7 +65,9 @@ class Terminal:
 
 
 def test_commands_about_a_local_cluster_do_what_the_page_shows(tmp_path: Path) -> None:
-    setup, start, metadata, write, read, share, *kubectl = commands(ROOT / "docs/local.md")
+    page = commands(ROOT / "docs/local.md")
+    # `--secure` and its client: tests/integration/test_local_secure.py.
+    setup, start, metadata, write, read, share, _, _, *kubectl = page
     terminal = Terminal(kubeconfig=os.devnull)
     terminal.type(setup)
     file = ROOT / "examples/topic-orders.yaml"
