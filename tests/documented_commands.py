@@ -155,8 +155,7 @@ RUN_BY: dict[str, tuple[str, ...]] = {
     ),
     "tests/integration/test_local_secure.py": (
         "plimsoll local --secure --data /tmp/secure",
-        "kcat -F /tmp/secure/users/admin/librdkafka.conf"
-        " -X ssl.ca.location=/tmp/secure/users/admin/ca.crt -L",
+        "kcat -F /tmp/secure/users/admin/librdkafka.conf -L",
     ),
     "tests/plimsoll_sim/test_command_line.py": (
         "make sim",

@@ -18,7 +18,9 @@ from plimsoll_operator.metalog.directory_files import write_whole
 
 logger = logging.getLogger("plimsoll.local")
 
-FILES = ("password", "java.properties", "librdkafka.conf", "ca.crt")
+LIBRDKAFKA = "librdkafka.conf"
+CA = "ca.crt"
+FILES = ("password", "java.properties", LIBRDKAFKA, CA)
 
 
 class UserFiles:
@@ -36,8 +38,12 @@ class UserFiles:
         # It becomes a path: the API server's rules for names are looked at once more.
         if not name or name.startswith(".") or "/" in name:
             return
+        directory = self._directory / name
+        if LIBRDKAFKA in values and CA in values:
+            # In a pod only the user knows where the Secret is mounted.
+            values[LIBRDKAFKA] += f"ssl.ca.location={directory.absolute() / CA}\n"
         try:
-            self._settle(self._directory / name, {} if change.type == "DELETED" else values)
+            self._settle(directory, {} if change.type == "DELETED" else values)
         except OSError as error:
             logger.warning("the login of user %s cannot be written: %s", name, error)
 
