@@ -178,7 +178,7 @@ async def test_fetch_that_is_held_back_gives_its_memory_back(alone: Alone) -> No
 
 
 async def test_time_of_the_event_loop_is_limited_too(alone: Alone) -> None:
-    alone.limit(limiting(request_percentage=0.0001))
+    alone.limit(limiting(request_percentage=1e-7))
     client = await alone.broker.client()
     assert await produced(client)
     assert (await fetched(client))[0]
@@ -188,7 +188,7 @@ async def test_time_of_the_event_loop_is_limited_too(alone: Alone) -> None:
 async def test_followers_are_never_throttled(
     controller: Controller, three: tuple[Broker, Broker, Broker]
 ) -> None:
-    everything = limiting(producer_byte_rate=1.0, consumer_byte_rate=1.0, request_percentage=0.0001)
+    everything = limiting(producer_byte_rate=1.0, consumer_byte_rate=1.0, request_percentage=1e-7)
     for one in three:
         commit(one.quotas, controller.image, everything)
     controller.create("t", (0, 1, 2))
@@ -253,7 +253,7 @@ async def test_topics_beyond_the_mutation_rate_are_refused_by_a_code_that_client
 
 async def test_coroutines_are_charged_for_the_steps_in_which_they_hold_the_loop() -> None:
     secured = Secured(Mode.OFF)
-    commit(secured.quotas, secured.watch.image, limiting(request_percentage=0.001))
+    commit(secured.quotas, secured.watch.image, limiting(request_percentage=1e-7))
     async with secured.served(OPEN) as server, connected(server) as client:
         found = await client.ask(
             ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, {"components": [], "strict": False}
@@ -262,7 +262,7 @@ async def test_coroutines_are_charged_for_the_steps_in_which_they_hold_the_loop(
 
 
 async def test_heartbeats_and_logins_are_charged_nothing(alone: Alone) -> None:
-    alone.limit(limiting(request_percentage=0.0001))
+    alone.limit(limiting(request_percentage=1e-7))
     quotas = alone.broker.quotas
     state = ConnectionState()
     assert quotas.charges(state, ApiKey.HEARTBEAT, "c") is None
