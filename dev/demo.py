@@ -277,7 +277,7 @@ def what_next(demo: LocalDemo, report: Path, *, keep: bool) -> list[str]:
         f"  export KUBECONFIG={directory}/kubeconfig",
         f"  kubectl patch logcluster {CLUSTER} --type merge "
         """-p '{"spec": {"brokers": {"count": 5}}}'""",
-        "  kubectl get rebalances -w",
+        "  kubectl get rebalances -w    # until AwaitingApproval, some 15 s later; then Ctrl-C",
         "  hash=$(kubectl get rebalance main-fill-3-4 -o jsonpath='{.status.plan.hash}')",
         "  kubectl patch rebalance main-fill-3-4 --type merge "
         """-p "{\\"spec\\": {\\"approvedPlan\\": \\"$hash\\"}}" """.rstrip(),

@@ -81,7 +81,7 @@ def _counts(view: Any, status: Object) -> list[RenderableType]:
     if view:
         rows += [
             ["led by", view["operator"]],
-            ["topics", f"{view['topics']}, {view['clientMade']} of them made by clients"],
+            ["topics", f"{view['topics']}, {view['clientMade']} of them without an object"],
         ]
     return [heading("Now" if view else "As shown last"), table(("what", "value"), rows)]
 
