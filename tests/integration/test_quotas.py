@@ -22,9 +22,10 @@ from plimsoll_wire.messages import decode_response, encode_request
 RATE = 300_000
 """Bytes a second."""
 RECORD = b"x" * 1000
-LENT_S = 11.0
-"""Kafka's window: what a client may use at once before it is held to its rate."""
-MEASURED_S = 12.0
+LENT_S = 6.0
+MEASURED_S = 24.0
+"""A client uses at once what a window of eleven seconds lends, and again when that is over, eleven
+to fourteen seconds later: two of these times are measured, from one wait to another."""
 DECLARED_PERCENTAGE = 90
 A_USER = {
     "apiVersion": "plimsoll.dev/v1alpha1",
@@ -45,6 +46,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         running.brokers = 1
         for topic in ("written", "read"):
             running.create_topic(topic, 1)
+        # Once the metadata version is finalised.
+        wait_for("what the LogCluster declares", lambda: "user=None" in quotas(running))
         yield running
 
 
@@ -97,7 +100,7 @@ def writer(cluster: LocalCluster, told: list[float], name: str) -> confluent_kaf
 
 
 def rate_of(step: Callable[[], int]) -> float:
-    """Bytes a second, once the window has lent what it lends; `step`: bytes since the last one."""
+    """Bytes a second; `step`: bytes since the last one."""
 
     def moved(seconds: float) -> float:
         began, size = time.monotonic(), 0
@@ -131,7 +134,7 @@ def test_producer_is_held_to_its_rate_and_told_so(cluster: LocalCluster) -> None
     rate = rate_of(step)
     producer.purge()
     producer.flush(10)
-    assert 0.8 * RATE < rate < 1.2 * RATE
+    assert 0.75 * RATE < rate < 1.2 * RATE
     assert any(told)
     count = 'throttle_seconds_count{quota="producer_byte_rate"}'
     assert cluster.metric(0, count) >= len([each for each in told if each])
@@ -168,7 +171,7 @@ def test_consumer_is_held_to_its_rate(cluster: LocalCluster) -> None:
         rate = rate_of(step)
     finally:
         consumer.close()
-    assert 0.8 * RATE < rate < 1.2 * RATE
+    assert 0.75 * RATE < rate < 1.2 * RATE
 
 
 def test_what_objects_declare_is_committed_and_changed_through_them_alone(
