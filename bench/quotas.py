@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 from bench.before_after import make_lines, spread
-from tests.integration.local_cluster import LocalCluster, wait_for
+from tests.integration.local_cluster import LocalCluster
 
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import request_frame
@@ -120,11 +120,7 @@ def main() -> int:
         make_lines(lines, arguments.megabytes, arguments.record_bytes)
         with LocalCluster(Path(temporary) / "cluster", brokers=1) as running:
             running.create_topic(TOPIC, 6)
-            finalized = "MetadataVersionFinalized"
-            wait_for(
-                "the newest metadata version",
-                lambda: any(one["type"] == finalized for one in running.metadata_records()),
-            )
+            running.wait_finalised()
             measure(running, arguments, lines)
     return 0
 

@@ -40,7 +40,7 @@ def sample(kind: Any) -> Any:
         return kind(**{name: sample(hint) for name, hint in get_type_hints(kind).items()})
     if isinstance(kind, type) and issubclass(kind, Enum):
         return next(iter(kind))
-    return {bool: True, int: 7, str: "s", bytes: b"b", UUID: UUID(int=9)}[kind]
+    return {bool: True, int: 7, float: 1.5, str: "s", bytes: b"b", UUID: UUID(int=9)}[kind]
 
 
 def written() -> dict[str, str]:

@@ -46,8 +46,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         running.brokers = 1
         for topic in ("written", "read"):
             running.create_topic(topic, 1)
-        # Once the metadata version is finalised.
-        wait_for("what the LogCluster declares", lambda: "user=None" in quotas(running))
+        running.wait_finalised()
         yield running
 
 

@@ -24,6 +24,7 @@ NEW_MESSAGES = {
     *("request AlterTopicConfigs", "request AddPartitions", "request EnsureInternalTopic"),
     *("request CreateAcls", "request DeleteAcls", "request AlterScramCredentials"),
     *("answer TopicsChanged", "answer AclsChanged", "answer ScramAltered"),
+    *("request AlterQuotas", "answer QuotasAltered"),
 }
 """What the release before does not know.  Who sends one of these first knows that it is understood,
 by the finalised metadata version or by what the other side said of itself."""

@@ -59,6 +59,7 @@ def _primitive(kind, nullable):
         "int32": st.integers(-(2**31), 2**31 - 1),
         "int64": st.integers(-(2**63), 2**63 - 1),
         "uint16": st.integers(0, 2**16 - 1),
+        "float64": st.floats(allow_nan=False),
         "timedelta_i32": st.integers(0, 10**6),
         "timedelta_i64": st.integers(0, 10**6),
         "datetime_i64": st.integers(0, 10**12),
