@@ -22,10 +22,10 @@ from plimsoll_wire.messages import decode_response, encode_request
 RATE = 300_000
 """Bytes a second."""
 RECORD = b"x" * 1000
-LENT_S = 5.0
-MEASURED_S = 22.0
-"""A client uses at once what a window of eleven seconds lends, waits, and so again: two windows are
-measured, from the middle of a wait to the middle of another."""
+LENT_S = 6.0
+MEASURED_S = 24.0
+"""A client uses at once what a window of eleven seconds lends, and again when that is over, eleven
+to fourteen seconds later: two of these times are measured, from one wait to another."""
 DECLARED_PERCENTAGE = 90
 A_USER = {
     "apiVersion": "plimsoll.dev/v1alpha1",

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from plimsoll_broker.server.dispatch import ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.quotas.connections import AddressConnections
-from plimsoll_core.quotas.state import ClientQuotas, Quota, QuotaLimit
-from plimsoll_core.quotas.usage import ClientUsage
+from plimsoll_core.quotas.state import ClientQuotas, Quota
+from plimsoll_core.quotas.usage import ClientUsage, HeldBucket, HeldRate
 from plimsoll_process.durations import Durations
 from plimsoll_wire.api_versions import ApiKey
 
@@ -30,16 +30,29 @@ EXEMPT = frozenset({ApiKey.HEARTBEAT, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENT
 class HeldLimits:
     """What holds for the requests of one connection with one client id."""
 
-    __slots__ = ("client_id", "consumer", "mutations", "none", "principal", "producer", "time")
+    __slots__ = (
+        "client_id",
+        "committed",
+        "consumer",
+        "mutations",
+        "none",
+        "principal",
+        "producer",
+        "time",
+    )
 
-    def __init__(self, quotas: ClientQuotas, principal: str, client_id: str) -> None:
+    def __init__(
+        self, quotas: ClientQuotas, usage: ClientUsage, principal: str, client_id: str
+    ) -> None:
         user = principal.partition(":")[2]
+        self.committed = quotas
         self.principal = principal
         self.client_id = client_id
-        self.producer = quotas.limit(_Q.PRODUCER_BYTE_RATE, user, client_id)
-        self.consumer = quotas.limit(_Q.CONSUMER_BYTE_RATE, user, client_id)
-        self.time = quotas.limit(_Q.REQUEST_PERCENTAGE, user, client_id)
-        self.mutations = quotas.limit(_Q.CONTROLLER_MUTATION_RATE, user, client_id)
+        limit = quotas.limit
+        self.producer = usage.rate(limit(_Q.PRODUCER_BYTE_RATE, user, client_id))
+        self.consumer = usage.rate(limit(_Q.CONSUMER_BYTE_RATE, user, client_id))
+        self.time = usage.rate(limit(_Q.REQUEST_PERCENTAGE, user, client_id))
+        self.mutations = usage.bucket(limit(_Q.CONTROLLER_MUTATION_RATE, user, client_id))
         found = (self.producer, self.consumer, self.time, self.mutations)
         self.none = found == (None, None, None, None)
 
@@ -73,15 +86,16 @@ class Quotas:
             return None
         if connection.is_broker or not connection.let_in:
             return None
-        name, known = client_id or "", connection.limits
-        if known is None or known[0] is not committed:
-            limits = HeldLimits(committed, connection.principal, name)
-        else:
-            limits = known[1]
-            if limits.client_id != name or limits.principal != connection.principal:
-                limits = HeldLimits(committed, connection.principal, name)
-        connection.limits = (committed, limits)
-        return None if limits.none else Charges(self, limits)
+        name, held = client_id or "", connection.limits
+        if (
+            held is None
+            or held.committed is not committed
+            or held.client_id != name
+            or held.principal != connection.principal
+        ):
+            held = HeldLimits(committed, self.usage, connection.principal, name)
+            connection.limits = held
+        return None if held.none else Charges(self, held)
 
 
 class Charges:
@@ -105,28 +119,28 @@ class Charges:
 
     def produced(self, size: int) -> None:
         limit = self._limits.producer
-        if limit is not None:
-            self._throttle(limit, self._quotas.usage.produced(limit, size, _now_ms()))
+        if limit is not None and (throttle_ms := limit.produced(size, _now_ms())):
+            self._throttle(limit, throttle_ms)
 
     def fetched(self, size: int) -> bool:
         """Whether so many bytes are sent now; else none are."""
         limit = self._limits.consumer
         if limit is None:
             return True
-        throttle_ms, goes = self._quotas.usage.fetched(limit, size, _now_ms())
+        throttle_ms, goes = limit.fetched(size, _now_ms())
         self._throttle(limit, throttle_ms)
         return goes
 
     def may_mutate(self) -> bool:
         """Whether a strict request may make or delete anything."""
         limit = self._limits.mutations
-        return limit is None or self._quotas.usage.may_mutate(limit, _now_ms())
+        return limit is None or limit.may_mutate(_now_ms())
 
     def mutated(self, partitions: int) -> None:
         """Made or deleted; 0: something was refused, and its client is told how long to wait."""
         limit = self._limits.mutations
         if limit is not None:
-            self._throttle(limit, self._quotas.usage.mutated(limit, partitions, _now_ms()))
+            self._throttle(limit, limit.mutated(partitions, _now_ms()))
 
     def resumes(self) -> None:
         """From now on the request holds the event loop again."""
@@ -139,10 +153,10 @@ class Charges:
             return
         self._from_ns = None
         now_ns = time.monotonic_ns()
-        spent_ns = now_ns - from_ns
-        self._throttle(limit, self._quotas.usage.took(limit, spent_ns, now_ns // 1_000_000))
+        if throttle_ms := limit.took(now_ns - from_ns, now_ns // 1_000_000):
+            self._throttle(limit, throttle_ms)
 
-    def _throttle(self, limit: QuotaLimit, throttle_ms: int) -> None:
+    def _throttle(self, limit: HeldRate | HeldBucket, throttle_ms: int) -> None:
         if throttle_ms:
             self._quotas.stats.throttled[limit.quota].observe(throttle_ms / 1000)
             self.throttle_ms = max(self.throttle_ms, throttle_ms)

@@ -65,7 +65,7 @@ class ConnectionState:
     `rights`: what is remembered of decisions about it.  `forget`: called when it is lost.
     `inside_peer`: whom its certificate names, None: it showed none.
     `ending`: why it is closed once its last reply is sent; empty: it is not.  `limits`: the quotas
-    that hold for it, and what they were found in.
+    that hold for it, with what was used of them.
     """
 
     __slots__ = (

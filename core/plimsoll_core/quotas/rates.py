@@ -20,7 +20,7 @@ EXPIRED_MS = SAMPLES * SAMPLE_MS
 class WindowedRate:
     """Amounts of the last seconds, in samples of one second.  `amount` in whatever unit."""
 
-    __slots__ = ("_samples", "_total")
+    __slots__ = ("__weakref__", "_samples", "_total")
 
     def __init__(self) -> None:
         # Each with its start, its last use, and its amount; the oldest first.
@@ -80,7 +80,7 @@ class TokenBucket:
     """`bound` tokens a second come, up to eleven seconds' worth; more may be taken than there are,
     and nobody may take any until what is missing has come."""
 
-    __slots__ = ("_tokens", "_updated_ms")
+    __slots__ = ("__weakref__", "_tokens", "_updated_ms")
 
     def __init__(self) -> None:
         # None: full.

@@ -1,8 +1,9 @@
 """What each client used of its quotas on one broker, and for how long it is not read.
 
 Pure: times are handed in, in milliseconds of a clock that never goes back.  Tables are bounded:
-when one is full, whoever used nothing for longest is forgotten.  Users, client ids and pairs have
-tables of their own, so that who makes up client ids crowds out no user.
+when one is full, whoever came the longest ago is forgotten, unless a connection of his is open.
+Users, client ids and pairs have tables of their own, so that who makes up client ids crowds out no
+user.
 Source: `ClientQuotaManager`, `ClientRequestQuotaManager`, `ControllerMutationQuotaManager`.
 """
 
@@ -11,9 +12,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from plimsoll_core.quotas.rates import SAMPLE_MS, TokenBucket, WindowedRate
-from plimsoll_core.quotas.state import QuotaAccount, QuotaLimit
+from plimsoll_core.quotas.state import Quota, QuotaAccount, QuotaLimit
 
 ACCOUNTS_MAX = 10_000
 """Of one quota: of users, of client ids, and of pairs of both."""
@@ -32,16 +34,18 @@ M = TypeVar("M", WindowedRate, TokenBucket)
 class Accounts(Generic[M]):
     """By user and client id, of which one may be None: whoever shares it."""
 
-    __slots__ = ("_make", "_tables")
+    __slots__ = ("_known", "_make", "_tables")
 
     def __init__(self, make: Callable[[], M]) -> None:
         self._make: Callable[[], M] = make
-        # Of users, of client ids, of both; each with its last use the longest ago first.
+        # Of users, of client ids, of both; each looked for the longest ago first.
         self._tables: tuple[OrderedDict[QuotaAccount, M], ...] = (
             OrderedDict(),
             OrderedDict(),
             OrderedDict(),
         )
+        # Also what a table forgot and some connection still uses: there is one of each.
+        self._known: WeakValueDictionary[QuotaAccount, M] = WeakValueDictionary()
 
     def __len__(self) -> int:
         return sum(map(len, self._tables))
@@ -51,62 +55,91 @@ class Accounts(Generic[M]):
         if client_id is not None and len(client_id) > NAME_MAX:
             account = QuotaAccount(user, client_id[:NAME_MAX])
         table = self._tables[0 if client_id is None else 1 if user is None else 2]
-        found = table.get(account)
+        found = self._known.get(account)
         if found is None:
-            if len(table) >= ACCOUNTS_MAX:
-                table.popitem(last=False)
-            found = table[account] = self._make()
-        else:
-            table.move_to_end(account)
+            found = self._known[account] = self._make()
+        table[account] = found
+        table.move_to_end(account)
+        if len(table) > ACCOUNTS_MAX:
+            table.popitem(last=False)
         return found
 
 
+class HeldRate:
+    """One limit with the rate of whoever shares it; for as long as a connection keeps it."""
+
+    __slots__ = ("bound", "quota", "rate")
+
+    def __init__(self, limit: QuotaLimit, rate: WindowedRate) -> None:
+        self.quota = limit.quota
+        self.bound = limit.bound
+        self.rate = rate
+
+    def produced(self, size: int, now_ms: int) -> int:
+        """Bytes came; they are counted whatever is told."""
+        throttle_ms = self.rate.use(size, self.bound, now_ms)
+        return throttle_ms and min(throttle_ms, THROTTLE_MS_MAX)
+
+    def fetched(self, size: int, now_ms: int) -> tuple[int, bool]:
+        """Bytes are to go out; for how long the client is not read, and whether they go.
+
+        What is too much is not counted and not sent, as in Kafka, unless nothing else was sent
+        lately: else a batch that is larger than the quota of a whole window would never go."""
+        first = self.rate.amount(now_ms) <= 0
+        throttle_ms = min(self.rate.use(size, self.bound, now_ms), THROTTLE_MS_MAX)
+        goes = throttle_ms == 0 or first
+        if not goes:
+            self.rate.record(-size, now_ms)
+        return throttle_ms, goes
+
+    def took(self, nanoseconds: int, now_ms: int) -> int:
+        """A request held the event loop for so long."""
+        throttle_ms = self.rate.use(nanoseconds, self.bound * NANOSECONDS_A_PERCENT, now_ms)
+        return throttle_ms and min(throttle_ms, REQUEST_THROTTLE_MS_MAX)
+
+
+class HeldBucket:
+    """`controller_mutation_rate` with the tokens of whoever shares it."""
+
+    __slots__ = ("bound", "bucket", "quota")
+
+    def __init__(self, limit: QuotaLimit, bucket: TokenBucket) -> None:
+        self.quota = limit.quota
+        self.bound = limit.bound
+        self.bucket = bucket
+
+    def may_mutate(self, now_ms: int) -> bool:
+        """Whether a strict request may go on: tokens are there, or none is missing."""
+        return not self.bucket.throttle_ms(self.bound, now_ms)
+
+    def mutated(self, partitions: int, now_ms: int) -> int:
+        """Partitions are made or deleted; 0 partitions: only asked."""
+        self.bucket.record(partitions, self.bound, now_ms)
+        return min(self.bucket.throttle_ms(self.bound, now_ms), THROTTLE_MS_MAX)
+
+
 class ClientUsage:
-    """Of one broker.  Every `throttle_ms` is 0 where nothing is exceeded."""
+    """Of one broker.  Every throttle is 0 where nothing is exceeded."""
 
     def __init__(self) -> None:
         # In bytes, bytes and nanoseconds.
-        self._produced = Accounts(WindowedRate)
-        self._fetched = Accounts(WindowedRate)
-        self._took = Accounts(WindowedRate)
+        self._rates = {
+            Quota.PRODUCER_BYTE_RATE: Accounts(WindowedRate),
+            Quota.CONSUMER_BYTE_RATE: Accounts(WindowedRate),
+            Quota.REQUEST_PERCENTAGE: Accounts(WindowedRate),
+        }
         self._mutations = Accounts(TokenBucket)
 
     @property
     def accounts(self) -> int:
         """How many are kept."""
-        rates = (self._produced, self._fetched, self._took)
-        return sum(map(len, rates)) + len(self._mutations)
+        return sum(map(len, self._rates.values())) + len(self._mutations)
 
-    def produced(self, limit: QuotaLimit, size: int, now_ms: int) -> int:
-        """Bytes came; they are counted whatever is told."""
-        rate = self._produced.of(limit.account)
-        return min(rate.use(size, limit.bound, now_ms), THROTTLE_MS_MAX)
+    def rate(self, limit: QuotaLimit | None) -> HeldRate | None:
+        """Of a limit, if there is one."""
+        if limit is None:
+            return None
+        return HeldRate(limit, self._rates[limit.quota].of(limit.account))
 
-    def fetched(self, limit: QuotaLimit, size: int, now_ms: int) -> tuple[int, bool]:
-        """Bytes are to go out; for how long the client is not read, and whether they go.
-
-        What is too much is not counted and not sent, as in Kafka, unless nothing else was sent
-        lately: else a batch that is larger than the quota of a whole window would never go."""
-        rate = self._fetched.of(limit.account)
-        first = rate.amount(now_ms) <= 0
-        throttle_ms = min(rate.use(size, limit.bound, now_ms), THROTTLE_MS_MAX)
-        goes = throttle_ms == 0 or first
-        if not goes:
-            rate.record(-size, now_ms)
-        return throttle_ms, goes
-
-    def took(self, limit: QuotaLimit, nanoseconds: int, now_ms: int) -> int:
-        """A request held the event loop for so long."""
-        rate = self._took.of(limit.account)
-        throttle_ms = rate.use(nanoseconds, limit.bound * NANOSECONDS_A_PERCENT, now_ms)
-        return min(throttle_ms, REQUEST_THROTTLE_MS_MAX)
-
-    def may_mutate(self, limit: QuotaLimit, now_ms: int) -> bool:
-        """Whether a strict request may go on: tokens are there, or none is missing."""
-        return not self._mutations.of(limit.account).throttle_ms(limit.bound, now_ms)
-
-    def mutated(self, limit: QuotaLimit, partitions: int, now_ms: int) -> int:
-        """Partitions are made or deleted; 0 partitions: only asked."""
-        bucket = self._mutations.of(limit.account)
-        bucket.record(partitions, limit.bound, now_ms)
-        return min(bucket.throttle_ms(limit.bound, now_ms), THROTTLE_MS_MAX)
+    def bucket(self, limit: QuotaLimit | None) -> HeldBucket | None:
+        return None if limit is None else HeldBucket(limit, self._mutations.of(limit.account))

@@ -23,7 +23,13 @@ from plimsoll_core.quotas.state import (
     QuotaValues,
     quotas_of,
 )
-from plimsoll_core.quotas.usage import REQUEST_THROTTLE_MS_MAX, THROTTLE_MS_MAX, ClientUsage
+from plimsoll_core.quotas.usage import (
+    REQUEST_THROTTLE_MS_MAX,
+    THROTTLE_MS_MAX,
+    ClientUsage,
+    HeldBucket,
+    HeldRate,
+)
 
 ALICE = QuotaAccount("alice", None)
 WINDOW_S = 10
@@ -31,6 +37,22 @@ WINDOW_S = 10
 
 def limit(quota: Quota, bound: float, account: QuotaAccount = ALICE) -> QuotaLimit:
     return QuotaLimit(quota, bound, account)
+
+
+def rate_of(used: ClientUsage, stated: QuotaLimit) -> HeldRate:
+    found = used.rate(stated)
+    assert found is not None
+    return found
+
+
+def a_rate(quota: Quota, bound: float) -> HeldRate:
+    return rate_of(ClientUsage(), limit(quota, bound))
+
+
+def a_bucket(quota: Quota, bound: float) -> HeldBucket:
+    found = ClientUsage().bucket(limit(quota, bound))
+    assert found is not None
+    return found
 
 
 @settings(deadline=None)
@@ -44,14 +66,14 @@ def test_connections_that_are_muted_for_the_throttle_keep_to_the_rate_together(
 ) -> None:
     """Each window lends ten seconds' worth anew, as Kafka's does: twice the bound at worst, where
     single requests are worth about that much, and one request of each connection."""
-    used, held = ClientUsage(), limit(Quota.PRODUCER_BYTE_RATE, bound)
+    held = a_rate(Quota.PRODUCER_BYTE_RATE, bound)
     free_at_ms = [0] * connections_open
     shortened = False
     sent: list[tuple[int, int]] = []
     for size in sizes:
         number = min(range(connections_open), key=lambda one: free_at_ms[one])
         now_ms = free_at_ms[number]
-        throttle_ms = used.produced(held, size, now_ms)
+        throttle_ms = held.produced(size, now_ms)
         assert 0 <= throttle_ms <= THROTTLE_MS_MAX
         shortened = shortened or throttle_ms == THROTTLE_MS_MAX
         sent.append((now_ms, size))
@@ -68,59 +90,58 @@ def test_requests_worth_a_fraction_of_a_second_are_held_to_the_rate(
 ) -> None:
     """As a producer's are, once what the window lends is used up; each connection of the account
     has one request more."""
-    used, held, size = ClientUsage(), limit(Quota.PRODUCER_BYTE_RATE, 1_000.0), 100
+    held, size = a_rate(Quota.PRODUCER_BYTE_RATE, 1_000.0), 100
     free_at_ms = [0] * connections_open
     sent = 0
     while (now_ms := min(free_at_ms)) < 131_000:
-        free_at_ms[free_at_ms.index(now_ms)] = now_ms + 1 + used.produced(held, size, now_ms)
+        free_at_ms[free_at_ms.index(now_ms)] = now_ms + 1 + held.produced(size, now_ms)
         sent += size if now_ms >= 11_000 else 0
     assert 0.9 * 1_000 < sent / 120 < (1 + above) * 1_000
 
 
 def test_throttle_is_kafkas_formula() -> None:
     """20 kB at once against 1 kB/s: observed 2 kB/s over ten seconds, so ten seconds more."""
-    held = limit(Quota.PRODUCER_BYTE_RATE, 1_000.0)
-    assert ClientUsage().produced(held, 20_000, 0) == 10_000
+    held = a_rate(Quota.PRODUCER_BYTE_RATE, 1_000.0)
+    assert held.produced(20_000, 0) == 10_000
 
 
 def test_throttle_has_a_bound_however_much_was_used() -> None:
-    used = ClientUsage()
-    assert used.produced(limit(Quota.PRODUCER_BYTE_RATE, 1.0), 10**9, 0) == THROTTLE_MS_MAX
-    slow = limit(Quota.REQUEST_PERCENTAGE, 0.001)
-    assert used.took(slow, 10**12, 0) == REQUEST_THROTTLE_MS_MAX
+    assert a_rate(Quota.PRODUCER_BYTE_RATE, 1.0).produced(10**9, 0) == THROTTLE_MS_MAX
+    slow = a_rate(Quota.REQUEST_PERCENTAGE, 0.001)
+    assert slow.took(10**12, 0) == REQUEST_THROTTLE_MS_MAX
 
 
 def test_time_is_counted_in_percent_of_an_event_loop() -> None:
-    used, held = ClientUsage(), limit(Quota.REQUEST_PERCENTAGE, 10.0)
-    assert used.took(held, 999_000_000, 0) == 0
-    assert used.took(held, 2_000_000, 1) > 0
+    held = a_rate(Quota.REQUEST_PERCENTAGE, 10.0)
+    assert held.took(999_000_000, 0) == 0
+    assert held.took(2_000_000, 1) > 0
 
 
 def test_fetch_over_quota_is_not_counted_and_goes_when_its_time_has_come() -> None:
-    used, held = ClientUsage(), limit(Quota.CONSUMER_BYTE_RATE, 1_000.0)
-    assert used.fetched(held, 9_000, 0) == (0, True)
-    throttle_ms, goes = used.fetched(held, 3_000, 10)
+    held = a_rate(Quota.CONSUMER_BYTE_RATE, 1_000.0)
+    assert held.fetched(9_000, 0) == (0, True)
+    throttle_ms, goes = held.fetched(3_000, 10)
     assert throttle_ms > 0
     assert not goes
-    assert used.fetched(held, 3_000, 11_010) == (0, True), "the first is out of the window"
+    assert held.fetched(3_000, 11_010) == (0, True), "the first is out of the window"
 
 
 def test_batch_that_is_larger_than_a_window_goes_when_nothing_else_went() -> None:
-    used, held = ClientUsage(), limit(Quota.CONSUMER_BYTE_RATE, 10.0)
-    throttle_ms, goes = used.fetched(held, 1_000_000, 0)
+    held = a_rate(Quota.CONSUMER_BYTE_RATE, 10.0)
+    throttle_ms, goes = held.fetched(1_000_000, 0)
     assert throttle_ms == THROTTLE_MS_MAX
     assert goes
-    assert used.fetched(held, 1_000_000, 1)[1] is False
+    assert held.fetched(1_000_000, 1)[1] is False
 
 
 def test_strict_mutations_are_refused_until_the_missing_tokens_have_come() -> None:
-    used, held = ClientUsage(), limit(Quota.CONTROLLER_MUTATION_RATE, 1.0)
-    assert used.may_mutate(held, 0)
-    throttle_ms = used.mutated(held, 21, 0)
+    held = a_bucket(Quota.CONTROLLER_MUTATION_RATE, 1.0)
+    assert held.may_mutate(0)
+    throttle_ms = held.mutated(21, 0)
     assert throttle_ms == 10_000
-    assert not used.may_mutate(held, 0)
-    assert used.mutated(held, 0, 5_000) == 5_000
-    assert used.may_mutate(held, 10_001)
+    assert not held.may_mutate(0)
+    assert held.mutated(0, 5_000) == 5_000
+    assert held.may_mutate(10_001)
 
 
 def test_who_makes_up_client_ids_fills_a_bounded_table_and_crowds_out_no_user(
@@ -129,15 +150,27 @@ def test_who_makes_up_client_ids_fills_a_bounded_table_and_crowds_out_no_user(
     monkeypatch.setattr(usage, "ACCOUNTS_MAX", 100)
     used = ClientUsage()
     of_user = limit(Quota.PRODUCER_BYTE_RATE, 1_000.0)
-    used.produced(of_user, 20_000, 0)
+    rate_of(used, of_user).produced(20_000, 0)
     for number in range(1_000):
         made_up = QuotaAccount("mallory", f"{number}" + "x" * 10_000)
-        used.produced(limit(Quota.PRODUCER_BYTE_RATE, 1_000.0, made_up), 1, 1)
-    assert used.accounts <= 200
-    assert used.produced(of_user, 1, 2) > 0
-    tables = used._produced._tables
-    longest = max(len(account.client_id or "") for table in tables for account in table)
+        rate_of(used, limit(Quota.PRODUCER_BYTE_RATE, 1_000.0, made_up)).produced(1, 1)
+    accounts = used._rates[Quota.PRODUCER_BYTE_RATE]
+    assert used.accounts == len(accounts._known) == 101
+    assert rate_of(used, of_user).produced(1, 2) > 0
+    longest = max(len(account.client_id or "") for account in accounts._known)
     assert longest <= usage.NAME_MAX
+
+
+def test_account_that_a_connection_uses_is_the_same_after_its_table_forgot_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(usage, "ACCOUNTS_MAX", 1)
+    used = ClientUsage()
+    mine = limit(Quota.PRODUCER_BYTE_RATE, 1_000.0, QuotaAccount("alice", "app"))
+    held = rate_of(used, mine)
+    held.produced(20_000, 0)
+    rate_of(used, limit(Quota.PRODUCER_BYTE_RATE, 1_000.0, QuotaAccount("alice", "other")))
+    assert rate_of(used, mine).rate is held.rate
 
 
 def by_address(rate: float, ip: str = DEFAULT) -> AddressConnections:
