@@ -27,8 +27,10 @@ class Muting:
 
     def mute(self, throttle_ms: int, resume: Callable[[], None]) -> None:
         """From now on for so long, then `resume`; what was said before is not shortened."""
+        if not throttle_ms:
+            return
         until_s = self._loop.time() + throttle_ms / 1000
-        if throttle_ms and until_s > self.until_s:
+        if until_s > self.until_s:
             self.until_s = until_s
             self.end()
             self._timer = self._loop.call_at(until_s, self._over, resume)
