@@ -95,10 +95,12 @@ class HandshakeQueue:
                 return True  # it is closed when its time has come
             self._admitted[connection] = connection.peer
         network = network_of(connection.peer)
-        full = len(self._half_open) >= HALF_OPEN_MAX
-        if full or self._addresses[network] >= HALF_OPEN_PER_ADDRESS_MAX:
-            self._accepting.ended[TOO_MANY] += 1
-            return False
+        # Strangers that say nothing keep nobody out: the oldest makes room.
+        if self._addresses[network] >= HALF_OPEN_PER_ADDRESS_MAX:
+            fellows = (one for one, (other, _) in self._half_open.items() if other == network)
+            self._drop(next(fellows), TOO_MANY)
+        elif len(self._half_open) >= HALF_OPEN_MAX:
+            self._drop(next(iter(self._half_open)), TOO_MANY)
         timer = self._loop.call_later(HANDSHAKE_S_MAX, self._drop, connection, TOO_SLOW)
         self._half_open[connection] = (network, timer)
         self._addresses[network] += 1

@@ -25,6 +25,10 @@ INSIDE_PEER = "inside_peer"
 """What a transport's `get_extra_info` says of its peer: a `Peer`, or None."""
 
 
+FIRST_BYTES = 4096
+"""Less than the first buffer of any session: what it cannot take now would be lost."""
+
+
 class Admission(Protocol):
     """Who decides about a connection before it has a session."""
 
@@ -89,6 +93,9 @@ class TlsConnection(asyncio.BufferedProtocol):
             session.connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        if self.session is None and self._tls is None and self._asks_for is None:
+            # Whether there is TLS is not known yet: a session without takes so much at once.
+            return _ARRIVED[:FIRST_BYTES]
         return _ARRIVED
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -167,10 +174,10 @@ class TlsConnection(asyncio.BufferedProtocol):
         assert self.plain is not None, "a connection that is there"
         plain, self.plain = self.plain, None
         plain.set_protocol(session)
+        # Before the session, which may have reading paused.
+        plain.resume_reading()
         session.connection_made(plain)
         feed(cast("ServedProtocol", session), data)
-        if not plain.is_closing():
-            plain.resume_reading()
 
     @property
     def tls(self) -> ssl.SSLObject | None:

@@ -251,6 +251,22 @@ async def test_topics_beyond_the_mutation_rate_are_refused_by_a_code_that_client
     assert len(secured.commands) == 2
 
 
+async def test_counts_that_no_topic_can_have_neither_give_partitions_back_nor_lock_out() -> None:
+    secured = Secured(Mode.OFF)
+    secured.answer = Refused(reason="PolicyViolation", code=Code.POLICY_VIOLATION, message="no")
+    commit(secured.quotas, secured.watch.image, limiting(controller_mutation_rate=1000.0))
+    async with secured.served(OPEN) as server, connected(server) as client:
+        found = await client.ask(ApiKey.CREATE_TOPICS, 6, topics("a", partitions=2**31 - 1))
+        assert found.throttle_time == timedelta(0), "10,000 of eleven seconds' worth"
+        found = await client.ask(ApiKey.CREATE_TOPICS, 6, topics("b", partitions=2_000))
+        assert found.throttle_time > timedelta(0)
+    async with secured.served(OPEN) as server, connected(server) as client:
+        await client.ask(ApiKey.CREATE_TOPICS, 5, topics("c", partitions=-5_000))
+    async with secured.served(OPEN) as server, connected(server) as client:
+        found = await client.ask(ApiKey.CREATE_TOPICS, 6, topics("d", partitions=1))
+        assert int(found.topics[0].error_code) == Code.THROTTLING_QUOTA_EXCEEDED
+
+
 async def test_coroutines_are_charged_for_the_steps_in_which_they_hold_the_loop() -> None:
     secured = Secured(Mode.OFF)
     commit(secured.quotas, secured.watch.image, limiting(request_percentage=1e-7))

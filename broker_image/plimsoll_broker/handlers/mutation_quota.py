@@ -13,6 +13,9 @@ from typing import TypeVar
 from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_core.errors import Code
 
+CHARGED_MAX = 10_000
+"""Partitions of one topic: a request for more is refused by the controller, and must not be waited
+for as if it had been made."""
 OVER_QUOTA = Code.THROTTLING_QUOTA_EXCEEDED
 OVER_QUOTA_TEXT = "The throttling quota has been exceeded."
 _T = TypeVar("_T")
@@ -25,6 +28,8 @@ def within_quota(
     charges = context.charges
     if charges is None:
         return [one for one, _ in wanted]
+    # Clients send any number, negative ones too.
+    wanted = [(one, min(max(partitions, 0), CHARGED_MAX)) for one, partitions in wanted]
     if context.api_version < strict_version:
         charges.mutated(sum(partitions for _, partitions in wanted))
         return [one for one, _ in wanted]

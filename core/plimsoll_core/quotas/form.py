@@ -20,6 +20,8 @@ _WHOLE_MAX = {
     Quota.CONNECTION_CREATION_RATE: 2**31 - 1,
 }
 """Those that Kafka keeps as whole numbers."""
+_LEAST = 1e-9
+"""So that what is waited for is a number."""
 _FRACTION = 1e-6
 
 
@@ -49,7 +51,7 @@ def malformed_value(entity: QuotaEntity, key: str, value: float | None) -> str:
         return f"Invalid configuration key {key[:100]!r}; known here are {names}."
     if value is None:
         return ""
-    if not math.isfinite(value) or value <= 0:
+    if not math.isfinite(value) or value < _LEAST:
         return f"Quota {key} must be greater than 0."
     most = _WHOLE_MAX.get(quota)
     if most is not None and value > most:

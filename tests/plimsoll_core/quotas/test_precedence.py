@@ -124,6 +124,8 @@ def test_entity_that_is_none_is_told_why(entity: QuotaEntity) -> None:
         ("producer_byte_rate", math.nan),
         ("consumer_byte_rate", math.inf),
         ("consumer_byte_rate", 2.0**64),
+        ("producer_byte_rate", 1e-320),
+        ("request_percentage", 1e-310),
         ("connection_creation_rate", 1.0),
         ("no_such_rate", 1.0),
     ],
