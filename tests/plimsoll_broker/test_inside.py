@@ -37,11 +37,9 @@ from plimsoll_core.security.inside import (
 from plimsoll_net.dialling import PeerAddress
 from plimsoll_net.handshakes import FAILED, NOT_TLS
 from plimsoll_net.inside_identity import AUTHORITIES, CERTIFICATE, KEY, MODE, identity_of
-from plimsoll_net.tls_connection import FIRST_BYTES, TlsConnection
 from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.pki.authority import KeyPair, describe, issue, issue_inside, new_authority
 from plimsoll_wire.api_versions import ApiKey
-from plimsoll_wire.framing import Framer
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import encode_request
 
@@ -289,13 +287,6 @@ async def test_stranger_with_tls_is_refused_and_counted(two: Two, what: str) -> 
         writer.transport.abort()
     await until(lambda: two.ended.total() == 1)
     assert two.server.connections == 0
-
-
-def test_bytes_that_tell_whether_there_is_tls_fit_the_first_buffer_of_any_session() -> None:
-    """What a session cannot take in the turn in which it gets the connection would be lost."""
-    assert len(Framer(1024).get_buffer()) >= FIRST_BYTES
-    unknown = TlsConnection(None)  # type: ignore[arg-type]
-    assert len(unknown.get_buffer(65_536)) == FIRST_BYTES
 
 
 async def test_bytes_that_are_no_handshake_end_as_counted_closes(two: Two) -> None:

@@ -258,8 +258,6 @@ async def test_half_handshakes_from_one_address_are_few(harness, monkeypatch):
     held[0].settimeout(10)
     assert await asyncio.to_thread(held[0].recv, 1) == b"", "the oldest makes room"
     assert harness.server.stats.closed_for[handshakes.TOO_MANY] == 1
-    assert queue.half_open == 4
-    assert await answered(await harness.connect()) == (1, b"at once hello")
     for one in (*held, over):
         one.close()
     await until(lambda: queue.half_open == 0)
