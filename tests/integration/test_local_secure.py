@@ -38,9 +38,9 @@ def test_secure_local_cluster_is_closed_when_it_is_ready(secure: LocalCluster) -
 
     def shown() -> bool:
         """A status is written once a second at most."""
-        conditions = asked(secure, "GET", LOCAL)["status"]["conditions"]
+        conditions = asked(secure, "GET", LOCAL)["status"].get("conditions", ())
         found = {one["type"]: (one["status"], one["reason"]) for one in conditions}
-        return found["Secure"] == ("True", "Closed")
+        return found.get("Secure") == ("True", "Closed")
 
     wait_for("the condition Secure", shown)
 
