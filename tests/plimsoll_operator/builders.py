@@ -3,13 +3,14 @@
 from typing import Any
 from uuid import UUID
 
-from plimsoll_core.cluster.image import apply
+from plimsoll_core.cluster.image import append, apply
 from plimsoll_core.cluster.model import ClusterImage, Endpoint, TopicObject
 from plimsoll_core.cluster.records import (
     BrokerRegistered,
     BrokerUnfenced,
     ControllerChanged,
     MembersChanged,
+    MetadataVersionFinalized,
     PartitionsChanged,
     PartitionsCreated,
     Record,
@@ -71,6 +72,13 @@ def an_image(brokers: tuple[int, ...] = (0, 1, 2)) -> ClusterImage:
             ),
         )
     return image
+
+
+def finalised(image: ClusterImage, version: int) -> ClusterImage:
+    """The cluster once this metadata version is finalised; as it is where that is no later one."""
+    if version <= image.metadata_version:
+        return image
+    return append(image, MetadataVersionFinalized(cause="test", metadata_version=version))
 
 
 def with_topic(

@@ -2,12 +2,10 @@
 
 from typing import Any
 
-from tests.plimsoll_operator.builders import an_image
+from tests.plimsoll_operator.builders import an_image, finalised
 from tests.plimsoll_operator.terms import Deciding, Scene
 
-from plimsoll_core.cluster.image import append
 from plimsoll_core.cluster.record_versions import NEWEST
-from plimsoll_core.cluster.records import MembersChanged, MetadataVersionFinalized
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.broker_figures import BrokerFigures, InsideFigures
@@ -35,13 +33,7 @@ class Inside:
     """A LogCluster of two brokers that run, in a term whose controller decides."""
 
     def __init__(self, mode: str | None = "Required", version: int = NEWEST) -> None:
-        image = an_image((0, 1))
-        if not image.members:
-            members = (BrokerId(0), BrokerId(1))
-            image = append(image, MembersChanged(cause="test", broker_ids=members))
-        if version > image.metadata_version:
-            finalized = MetadataVersionFinalized(cause="test", metadata_version=version)
-            image = append(image, finalized)
+        image = finalised(an_image((0, 1)), version)
         self.deciding = Deciding(image)
         self.now_ms = NOW_MS
         self.scene = Scene(image, self.deciding)

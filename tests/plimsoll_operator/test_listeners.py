@@ -5,14 +5,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.plimsoll_operator.builders import an_image
+from tests.plimsoll_operator.builders import an_image, finalised
 from tests.plimsoll_operator.terms import Deciding, Scene
 
-from plimsoll_core.cluster.image import append
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.record_versions import NEWEST
-from plimsoll_core.cluster.records import MembersChanged, MetadataVersionFinalized
-from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.listeners import DeclaredListener, ListenerTls, committed
 from plimsoll_operator.kube.resources import CONFIG_MAPS, NAMESPACES, SECRETS
@@ -34,13 +31,7 @@ class Declared:
     """A LogCluster with listeners, in a term whose controller decides."""
 
     def __init__(self, *declared: dict[str, Any], version: int = NEWEST, **spec: Any) -> None:
-        image = an_image((0, 1))
-        if not image.members:
-            members = (BrokerId(0), BrokerId(1))
-            image = append(image, MembersChanged(cause="test", broker_ids=members))
-        if version > image.metadata_version:
-            finalized = MetadataVersionFinalized(cause="test", metadata_version=version)
-            image = append(image, finalized)
+        image = finalised(an_image((0, 1)), version)
         self.deciding = Deciding(image)
         if declared:
             spec["listeners"] = list(declared)

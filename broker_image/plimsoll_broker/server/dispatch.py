@@ -63,7 +63,6 @@ class ConnectionState:
     `client`: who is at its other end; `local`: the address of this one.  `inside_peer`: whom its
     certificate names, None: it showed none.
     `rights`: what is remembered of decisions about it.  `forget`: called when it is lost.
-    `inside_peer`: whom its certificate names, None: it showed none.
     `ending`: why it is closed once its last reply is sent; empty: it is not.  `limits`: the quotas
     that hold for it, with what was used of them.
     """

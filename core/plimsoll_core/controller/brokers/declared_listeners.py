@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from plimsoll_core.cluster.listeners import Listener
-from plimsoll_core.cluster.record_versions import release_of
 from plimsoll_core.cluster.records import ListenersConfigured
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.metadata_version import too_old
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.listeners import DeclareListeners
 from plimsoll_core.messages.requests import Answer, Done
@@ -41,17 +41,7 @@ def declare_listeners(turn: DecisionContext, request: DeclareListeners) -> Answe
 
 
 def version_allows_them(turn: DecisionContext, listeners: tuple[Listener, ...]) -> Refusal | None:
-    finalised = turn.image.metadata_version
-    if finalised >= SINCE:
-        return None
-    return Refusal(
-        reason=Reason.MetadataTooOld,
-        message=(
-            f"spec.listeners needs metadata version {release_of(SINCE)} (#{SINCE}), and"
-            f" {release_of(finalised)} (#{finalised}) is finalised; it follows by itself when every"
-            " broker runs that release, unless spec.metadataVersion holds it back."
-        ),
-    )
+    return too_old(turn, SINCE, "spec.listeners needs")
 
 
 def names_and_ports_are_used_once(

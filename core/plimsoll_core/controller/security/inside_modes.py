@@ -10,9 +10,9 @@ docs/design/20261124-inside.md.
 from __future__ import annotations
 
 from plimsoll_core.cluster.model import Broker
-from plimsoll_core.cluster.record_versions import release_of
 from plimsoll_core.cluster.records import CertificatesAllowed, InsideModeSet
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.metadata_version import too_old
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.inside import AllowCertificates, SetInsideMode
 from plimsoll_core.messages.requests import Answer, Done
@@ -50,17 +50,7 @@ def allow_certificates(turn: DecisionContext, request: AllowCertificates) -> Ans
 
 
 def _too_old(turn: DecisionContext) -> Refusal | None:
-    finalised = turn.image.metadata_version
-    if finalised >= SINCE:
-        return None
-    return Refusal(
-        reason=Reason.MetadataTooOld,
-        message=(
-            f"spec.certificates needs metadata version {release_of(SINCE)} (#{SINCE}), and"
-            f" {release_of(finalised)} (#{finalised}) is finalised; it follows by itself when every"
-            " broker runs that release, unless spec.metadataVersion holds it back."
-        ),
-    )
+    return too_old(turn, SINCE, "spec.certificates needs")
 
 
 def _a_leap(now: InsideMode, wanted: InsideMode) -> Refusal | None:

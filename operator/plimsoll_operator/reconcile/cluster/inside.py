@@ -42,7 +42,11 @@ from plimsoll_operator.pki.authority import (
     why_unusable,
 )
 from plimsoll_operator.pki.rotation import Authorities
-from plimsoll_operator.reconcile.cluster.listeners import LOOK_MS, write_secret
+from plimsoll_operator.reconcile.cluster.listeners import (
+    LOOK_MS,
+    read_authorities,
+    write_secret,
+)
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -194,13 +198,7 @@ async def _authorities(
     """What signs now; made, announced, replaced and retired when that is proven to be safe."""
     name = labels.inside_authority(term.cluster_id)
     namespace = context.operator_namespace or context.namespace
-    try:
-        secret: Object | None = await term.kube.get(SECRETS, namespace, name)
-    except NotFound:
-        secret = None
-    known = None if secret is None else manifests.authorities_of(secret)
-    if secret is not None and known is None:
-        raise Retry(f"Secret {namespace}/{name} is not what this operator keeps there")
+    secret, known = await read_authorities(term, namespace, name)
     asked = (cluster.metadata.annotations or {}).get(ROTATE_INSIDE, "")
     try:
         proofs = _proofs(term, known, held, asked)

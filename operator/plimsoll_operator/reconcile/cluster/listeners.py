@@ -137,15 +137,9 @@ async def _authorities(term: Term, context: Context) -> rotation.Authorities:
     """What signs now; made, announced and replaced when it is due, and shown to clients."""
     name = labels.listener_authority(term.cluster_id)
     namespace = context.operator_namespace or context.namespace
-    try:
-        secret: Object | None = await term.kube.get(SECRETS, namespace, name)
-    except NotFound:
-        secret = None
-    known = None if secret is None else manifests.authorities_of(secret)
+    secret, known = await read_authorities(term, namespace, name)
     if known is not None:
         certificate_times(term).saw(None, "", "authority", known.current.certificate)
-    if secret is not None and known is None:
-        raise Retry(f"Secret {namespace}/{name} is not what this operator keeps there")
     try:
         now = rotation.step(known, f"{context.name} listeners", term.now_ms())
     except Unreadable as error:
@@ -213,6 +207,20 @@ def _own(
         if signed and found.names == frozenset(names) and now_ms < found.validity.due_ms():
             return held
     return issue(authorities.current, names, now_ms)
+
+
+async def read_authorities(
+    term: Term, namespace: str, name: str
+) -> tuple[Object | None, rotation.Authorities | None]:
+    """A Secret that holds authorities, and those; None and None: there is none yet."""
+    try:
+        secret = await term.kube.get(SECRETS, namespace, name)
+    except NotFound:
+        return None, None
+    known = manifests.authorities_of(secret)
+    if known is None:
+        raise Retry(f"Secret {namespace}/{name} is not what this operator keeps there")
+    return secret, known
 
 
 async def write_secret(term: Term, secret: Object | None, wanted: Object) -> None:
