@@ -33,8 +33,7 @@ pytestmark = pytest.mark.timeout(TIMEOUT_S + 60)  # whichever comes first waits 
 
 @cache
 def noticed() -> tuple[dict[str, Any], str]:
-    """All in one process, which has not imported the code that its children mutate; and what it
-    says meanwhile."""
+    """All in one process, whose children are the mutants; and what it says meanwhile."""
     command = [sys.executable, "-W", "ignore", "-m", "plimsoll_sim.mutants", "--check", "--json"]
     jobs = str(os.cpu_count() or 1)
     done = subprocess.run([*command, "--jobs", jobs], capture_output=True, timeout=TIMEOUT_S)

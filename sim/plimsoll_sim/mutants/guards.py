@@ -97,7 +97,13 @@ GUARDS: tuple[Mutant, ...] = (
         rule="a proposal is made against the present partition epoch (3.7.5)",
         scenarios=("S24", "S30"),
         profile="overtaken",
-        edits=(Edit(JUDGE, "    partition_epoch_is_current,\n    members", "    members"),),
+        edits=(
+            Edit(
+                JUDGE,
+                "if case.proposal.partition_epoch == case.partition.partition_epoch:",
+                "if True:",
+            ),
+        ),
     ),
     Mutant(
         name="stale-member",

@@ -1,7 +1,7 @@
 """Looks for the seeds and scenarios that notice a mutant, each mutant in a process of its own.
 
-The process that calls `hunt` must not have imported the code that mutants change: its children are
-forks of it, and import the mutated text.  A run counts only when it holds without the mutation.
+All are forks of one process that imported the whole simulator once: see `mutant`.  A run counts
+only when it holds without the mutation.
 """
 
 from __future__ import annotations
@@ -17,19 +17,8 @@ from plimsoll_sim.mutants.mutant import ROOT, Mutant, become
 
 SCENARIOS = ROOT / "tests" / "scenarios"
 STEPS = 2_500
-WARM = (
-    "aiohttp",
-    "crc32c",
-    "immutables",
-    "kio.index",
-    "kio.serial",
-    "kio.static.primitive",
-    "msgspec",
-    "prometheus_client",
-    "rich",
-    "yaml",
-)
-"""What every child would import for itself otherwise; nothing of the project is among it."""
+WARM = ("plimsoll_sim.runs.run", "plimsoll_sim.scenario.runner")
+"""What every child would import for itself otherwise: half of what a mutant costs."""
 NONSENSE = ("AttributeError", "NameError", "TypeError", "UnboundLocalError")
 """A mutant that makes these takes no guard out, but Python's ground."""
 
