@@ -2,7 +2,7 @@
 
 Entry points start one in the loop.  A timer says by how much it ran late, and how much CPU time the
 loop's thread used meanwhile; a thread looks at what the loop runs when the timer does not come.  It
-costs 50 timers and 40 looks at a clock a second.  What is counted is `loop_holds`' to say.
+costs 50 timers and 25 looks at a clock a second.  What is counted is `loop_holds`' to say.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class LoopWatch:
     # --- the thread -----------------------------------------------------------------------------
 
     def _look(self) -> None:
-        while not self._stopped.wait(LOOK_S):
+        while not self._stopped.wait(max(self._due_s + LOOK_S - time.monotonic(), LOOK_S)):
             if time.monotonic() - self._due_s >= LOOK_S:
                 self._look_once()
 
