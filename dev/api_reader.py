@@ -14,6 +14,7 @@ from urllib3.exceptions import HTTPError
 
 ALL_GROUPS = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 NOT_FOUND = 404
+DENIED = (401, 403)
 DISCOVERY_S = 20.0
 VIEW_AUDIENCE = "plimsoll.dev/view"
 VIEW_HEADER = "X-Plimsoll-Authorization"
@@ -22,7 +23,12 @@ TOKEN_SPARE_S = 100
 
 
 class ReadFailed(RuntimeError):
-    """The API server did not answer as it should; the message is what it said."""
+    """The API server did not answer as it should; the message is what it said.  `status`: of HTTP,
+    0 without an answer."""
+
+    def __init__(self, said: str, status: int = 0) -> None:
+        super().__init__(said)
+        self.status = status
 
 
 class ApiReader:
@@ -53,13 +59,15 @@ class ApiReader:
         if until < time.monotonic():
             token = self._view_token(namespace, timeout_s)
             known = {} if token is None else {VIEW_HEADER: f"Bearer {token}"}
-            until = time.monotonic() + (0 if token is None else TOKEN_S - TOKEN_SPARE_S)
+            # Without an account too: a release that wants a token says so.
+            until = time.monotonic() + TOKEN_S - TOKEN_SPARE_S
             self._view_headers[namespace] = known, until
         try:
             return self.get(path, timeout_s, headers=known)
-        except ReadFailed:
+        except ReadFailed as failed:
             # Its account may have been made anew since, with another release.
-            self._view_headers.pop(namespace, None)
+            if failed.status in DENIED:
+                self._view_headers.pop(namespace, None)
             raise
 
     def _view_token(self, namespace: str, timeout_s: float) -> str | None:
@@ -90,7 +98,7 @@ class ApiReader:
         if reply.status == NOT_FOUND:
             return None
         if reply.status >= 300:
-            raise ReadFailed(f"{path}: {reply.status} {said}")
+            raise ReadFailed(f"{path}: {reply.status} {said}", reply.status)
         return said
 
     def path_of(self, kind: str, namespace: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from dev.api_reader import ApiReader
+from dev.api_reader import ApiReader, ReadFailed
 
 VIEW = "/api/v1/namespaces/sys/pods/p:9100/proxy/v1/clusters"
 TOKENS = "/api/v1/namespaces/sys/serviceaccounts/plimsoll-view/token"
@@ -23,6 +23,7 @@ class ApiServer(http.server.ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
         self.has_account = True
+        self.view_status = 200
         self.asked: list[tuple[str, Any]] = []
 
 
@@ -37,7 +38,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.asked.append((self.path, self.headers.get("X-Plimsoll-Authorization")))
-        self.answer(200, {"clusters": []})
+        self.answer(self.server.view_status, {"clusters": []})
 
     def answer(self, status: int, body: Any) -> None:
         self.send_response(status)
@@ -88,3 +89,18 @@ def test_release_without_an_account_for_the_view_is_asked_without_a_token(
     server.has_account = False
     assert reader.view(VIEW, "sys", 5) == '{"clusters": []}'
     assert server.asked[-1] == (VIEW, None)
+    assert [path for path, _ in server.asked].count(TOKENS) == 1
+    assert reader.view(VIEW, "sys", 5)
+    assert [path for path, _ in server.asked].count(TOKENS) == 1
+
+
+@pytest.mark.parametrize(("status", "tokens"), [(401, 2), (403, 2), (503, 1)])
+def test_another_token_is_asked_for_where_the_one_was_denied_alone(
+    server: ApiServer, reader: ApiReader, status: int, tokens: int
+) -> None:
+    server.view_status = status
+    with pytest.raises(ReadFailed):
+        reader.view(VIEW, "sys", 5)
+    server.view_status = 200
+    assert reader.view(VIEW, "sys", 5)
+    assert [path for path, _ in server.asked].count(TOKENS) == tokens

@@ -4,14 +4,27 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
+from dev.demo_kubernetes import NAMESPACE
 from dev.kubectl import ROOT, Cluster
 
 TIMEOUT_S = 900
 NOTHING = ("acked records lost", "duplicated", "out of order")
 
 
+@pytest.fixture
+def cleared(cluster: Cluster) -> Iterator[None]:
+    """The demo leaves its cluster up: three brokers that all later tests would run beside.  One
+    that somebody had before stays."""
+    was_there = cluster.get("namespace", NAMESPACE, NAMESPACE) is not None
+    yield
+    if not was_there:
+        cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+
+
+@pytest.mark.usefixtures("cleared")
 @pytest.mark.timeout(TIMEOUT_S + 60)
 def test_demo_kills_a_broker_in_mid_write_and_loses_duplicates_and_reorders_nothing(
     cluster: Cluster,
