@@ -63,11 +63,11 @@ class Tier:
 
 
 # They have namespaces and kinds of their own.
-BARE = ("tests/e2e/test_node.py", "tests/e2e/test_metalog.py")
+BARE = tuple(f"tests/e2e/test_{name}.py" for name in ("node", "metalog", "api_contract"))
 TIERS = (
     Tier(name="e2e", about="a real Kubernetes: helm, pods, volumes, the demo", lane=Lane.NODE,
          marker="e2e", limit_s=4500, paths=("tests/e2e",), quiet_s=900, ignored=BARE),
-    Tier(name="node", about="the Kubernetes itself, and the metadata log in it",
+    Tier(name="node", about="the Kubernetes itself, its API, and the metadata log in it",
          lane=Lane.BARE_NODE, marker="e2e", limit_s=1800, paths=BARE, quiet_s=900),
     Tier(name="integration", about="local clusters of real processes, kill -9",
          lane=Lane.PROCESSES, marker="integration", limit_s=2400, paths=("tests/integration",)),

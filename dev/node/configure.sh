@@ -79,6 +79,7 @@ containerRuntimeEndpoint: unix://$SOCKET
 evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}
 imageGCHighThresholdPercent: 100 # an image that is collected here cannot be pulled again
 maxPods: 200
+syncFrequency: 10s # a pod is shown a changed Secret at its next sync, which is a minute away by default
 tlsCertFile: $PKI/kubelet.crt
 tlsPrivateKeyFile: $PKI/kubelet.key
 E

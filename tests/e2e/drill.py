@@ -14,9 +14,9 @@ from dev.kubectl import Cluster, CommandFailed, wait_for
 
 SYSTEM = "plimsoll-system"
 PER_SECOND = 300
-"""A write to each partition of `orders` every 40 ms: what is asked is whether any is lost, and each
-costs brokers and Spark the same, whatever its size."""
-RECORD_BYTES = 1_280
+"""A write to each partition of `orders` every 40 ms: what is asked is whether any is lost.  What is
+written has to be moved later, at a MiB a second."""
+RECORD_BYTES = 320
 AND_NEXT_S = 50
 """So much longer than its step needs does a Verification write."""
 FAST = {"bytesPerSecond": "50Mi"}
