@@ -1,6 +1,6 @@
 """Reads of the Kubernetes API over connections that stay: what `kubectl get -o json` gives, for a
-hundredth of its processor time.  Called by `Cluster` in dev/kubectl.py; it writes nothing, and asks
-for one token: the one that the operator's view wants."""
+hundredth of its processor time.  Called by `Cluster` in dev/kubectl.py.  All it writes is
+namespaces, a hundred in a run of the tests; it asks for one token: for the operator's view."""
 
 from __future__ import annotations
 
@@ -51,6 +51,18 @@ class ApiReader:
     ) -> str | None:
         """A response's body; None: there is no such thing."""
         return self._send("GET", path, timeout_s, {"Accept": accept, **(headers or {})})
+
+    def make_namespace(self, name: str, labels: dict[str, str], timeout_s: float) -> None:
+        """Fails where there is one."""
+        meta = {"name": name, "labels": labels}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        self._send("POST", "/api/v1/namespaces", timeout_s, headers, body)
+
+    def delete_namespace(self, name: str, timeout_s: float) -> None:
+        """Does not wait until everything in it is gone; nothing happens where there is none."""
+        headers = {"Accept": "application/json"}
+        self._send("DELETE", f"/api/v1/namespaces/{name}", timeout_s, headers)
 
     def view(self, path: str, namespace: str, timeout_s: float) -> str | None:
         """A path of the operator's view, through the API server's proxy: with a token for it, where

@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 NODE = ROOT / "dev" / "node.sh"
 READ_S = 20.0
 FIRST_PAUSE_S = 0.05
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+"""A label of namespaces."""
 
 
 class CommandFailed(RuntimeError):
@@ -108,15 +110,22 @@ class Cluster:
         except ReadFailed:
             return None
 
+    def make_namespace(self, name: str, labels: dict[str, str] | None = None) -> None:
+        self._reading(lambda reader: reader.make_namespace(name, labels or {}, READ_S))
+
+    def delete_namespace(self, name: str) -> None:
+        """Does not wait until it is gone."""
+        self._reading(lambda reader: reader.delete_namespace(name, READ_S))
+
     def _path(self, kind: str, namespace: str) -> str:
-        try:
-            return _reader(self.environment.get("KUBECONFIG")).path_of(kind, namespace)
-        except ReadFailed as error:
-            raise CommandFailed(str(error)) from error
+        return self._reading(lambda reader: reader.path_of(kind, namespace))
 
     def _read(self, path: str) -> str | None:
+        return self._reading(lambda reader: reader.get(path, READ_S))
+
+    def _reading(self, do: Callable[[ApiReader], T]) -> T:
         try:
-            return _reader(self.environment.get("KUBECONFIG")).get(path, READ_S)
+            return do(_reader(self.environment.get("KUBECONFIG")))
         except ReadFailed as error:
             raise CommandFailed(str(error)) from error
 

@@ -131,15 +131,13 @@ def stated_twice(tree: ast.Module) -> list[str]:
 
 
 @pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
-def test_constants_are_stated_once(path: Path) -> None:
-    assert stated_twice(ast.parse(path.read_text())) == []
-
-
-@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
-def test_module_keeps_to_the_house_numbers(path: Path) -> None:
+def test_module_keeps_to_the_house_rules(path: Path) -> None:
+    """Its numbers, constants that are stated once, and a docstring that says what it is for."""
     text = path.read_text()
-    lines = text.splitlines()
-    faults = []
+    lines, tree = text.splitlines(), ast.parse(text)
+    faults = [f"{name} is stated twice" for name in stated_twice(tree)]
+    if not ast.get_docstring(tree) and (path.name != "__init__.py" or text.strip()):
+        faults.append("no module docstring")
     if len(lines) > MODULE_LINES_MAX:
         faults.append(f"{len(lines)} lines; split by decision")
     faults += [
@@ -154,7 +152,7 @@ def test_module_keeps_to_the_house_numbers(path: Path) -> None:
         if word in line
     ]
     is_test = "tests" in path.relative_to(ROOT).parts[:1]
-    for function in functions(ast.parse(text)):
+    for function in functions(tree):
         length = (function.end_lineno or function.lineno) - function.lineno + 1
         if length > FUNCTION_LINES_MAX:
             faults.append(f"{function.name}: {length} lines")
@@ -198,13 +196,6 @@ def test_inherited_lines_are_counted_once_over_a_chain_and_a_diamond() -> None:
     text = "class A:\n    a = 1\nclass B(A):\n    b = 1\nclass C(m.A, B, Other):\n    c = 1\n"
     classes = classes_of({Path("m.py"): text})
     assert [lines_with_bases(name, classes) for name in "ABC"] == [2, 4, 6]
-
-
-@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
-def test_product_modules_say_what_they_are_for(path: Path) -> None:
-    if path.name == "__init__.py" and not path.read_text().strip():
-        return
-    assert ast.get_docstring(ast.parse(path.read_text())), "no module docstring"
 
 
 def test_operator_folder_does_not_shadow_the_standard_library() -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dev.kubectl import NODE, ROOT, Cluster, CommandFailed, local_environment
+from dev.kubectl import NODE, RESTRICTED, ROOT, Cluster, CommandFailed, local_environment
 
 SYSTEM = "plimsoll-system"
 LOG_LINES = 60
@@ -58,10 +58,9 @@ def operator(cluster: Cluster) -> Cluster:
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
     name = f"test-{uuid.uuid4().hex[:8]}"
-    cluster.kubectl("create", "namespace", name)
-    cluster.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
+    cluster.make_namespace(name, RESTRICTED)
     yield name
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    cluster.delete_namespace(name)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from dev.kubectl import Cluster
+from dev.kubectl import Cluster, wait_for
 from msgspec.structs import replace
 from tests.plimsoll_operator.kube.contract import *  # noqa: F403
 from tests.plimsoll_operator.kube.contract import ContractServer
@@ -42,9 +42,7 @@ def topics(cluster: Cluster) -> Iterator[Kind]:
 
 @pytest.fixture
 async def api(cluster: Cluster, namespace: str, topics: Kind) -> AsyncIterator[ContractServer]:
-    cluster.kubectl(
-        "wait", "--for=create", "--timeout=60s", "-n", namespace, "serviceaccount/default"
-    )
+    wait_for("its account", lambda: cluster.get("serviceaccount", "default", namespace), 60)
     access = await from_kubeconfig(cluster.environment["KUBECONFIG"])
     transport = OfficialTransport(access, connections=4)
     yield ContractServer(transport=transport, namespace=namespace, topics=topics)

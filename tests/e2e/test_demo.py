@@ -21,7 +21,7 @@ def cleared(cluster: Cluster) -> Iterator[None]:
     was_there = cluster.get("namespace", NAMESPACE, NAMESPACE) is not None
     yield
     if not was_there:
-        cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
+        cluster.delete_namespace(NAMESPACE)
 
 
 @pytest.mark.usefixtures("cleared")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from dev.kubectl import Cluster, is_true, wait_for
+from dev.kubectl import RESTRICTED, Cluster, is_true, wait_for
 from kafka import KafkaConsumer, KafkaProducer
 from tests.e2e.clients import cluster_names, left_sockets
 
@@ -114,10 +114,7 @@ class Secured:
 @pytest.fixture(scope="module")
 def secured(operator: Cluster) -> Iterator[Secured]:
     namespace = f"tls-{uuid.uuid4().hex[:6]}"
-    operator.kubectl("create", "namespace", namespace)
-    operator.kubectl(
-        "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted"
-    )
+    operator.make_namespace(namespace, RESTRICTED)
     made = Secured(operator, namespace)
     made.listen()
     made.apply(
@@ -137,7 +134,7 @@ def secured(operator: Cluster) -> Iterator[Secured]:
             180,
         )
     yield made
-    operator.kubectl("delete", "namespace", namespace, "--wait=false")
+    operator.delete_namespace(namespace)
 
 
 def test_listener_with_tls_is_opened_without_a_restart(secured: Secured) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from dev.kubectl import Cluster, CommandFailed, condition, is_true, wait_for
+from dev.kubectl import RESTRICTED, Cluster, CommandFailed, condition, is_true, wait_for
 from tests.e2e.clients import produce
 from tests.e2e.drill import (
     FAST,
@@ -29,10 +29,7 @@ from tests.e2e.drill import (
 @pytest.fixture(scope="module")
 def drill(operator: Cluster) -> Iterator[Drill]:
     namespace = f"ops-{uuid.uuid4().hex[:6]}"
-    operator.kubectl("create", "namespace", namespace)
-    operator.kubectl(
-        "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted"
-    )
+    operator.make_namespace(namespace, RESTRICTED)
     made = Drill(operator, namespace)
     made.apply("LogCluster", "main", made.spec)
     for name, (partitions, factor, min_isr) in TOPICS.items():
@@ -51,7 +48,7 @@ def drill(operator: Cluster) -> Iterator[Drill]:
     # So that there is something to copy in every partition.
     produce(operator, namespace, "pairs", ["x" * 20_000] * 300)
     yield made
-    operator.kubectl("delete", "namespace", namespace, "--wait=false")
+    operator.delete_namespace(namespace)
 
 
 def finished(drill: Drill, name: str, wanted: str = "Completed") -> dict[str, Any]:

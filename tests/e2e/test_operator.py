@@ -208,7 +208,7 @@ def test_bad_input_gets_a_sentence_and_disturbs_nothing(operator: Cluster, servi
 
 def test_topic_of_a_namespace_that_is_not_allowed_is_told_so(operator: Cluster, serving: str):
     other = f"{serving}-shop"
-    operator.kubectl("create", "namespace", other)
+    operator.make_namespace(other)
     try:
         topic = a_topic("b", clusterRef={"name": "main", "namespace": serving})
         apply(operator, other, topic)
@@ -219,7 +219,7 @@ def test_topic_of_a_namespace_that_is_not_allowed_is_told_so(operator: Cluster, 
         operator.kubectl("label", "namespace", other, "shop=yes")
         ready(operator, other, "topic", "b", 90)
     finally:
-        operator.kubectl("delete", "namespace", other, "--wait=false")
+        operator.delete_namespace(other)
 
 
 def values(count: int) -> list[str]:
@@ -344,7 +344,7 @@ def test_namespace_goes_in_a_minute_with_the_operator_dead(
     began = time.monotonic()
     operator.kubectl("delete", "namespace", serving, "--wait=true", timeout_s=150)
     assert time.monotonic() - began < 60
-    operator.kubectl("create", "namespace", serving)
+    operator.make_namespace(serving)
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def drill(operator: Cluster) -> Iterator[Drill]:
     release("images")
     install_earlier(operator)
     namespace = f"up-{uuid.uuid4().hex[:6]}"
-    operator.kubectl("create", "namespace", namespace)
+    operator.make_namespace(namespace)
     made = Drill(operator, namespace)
     made.apply("LogCluster", "main", made.spec)
     for name, (partitions, factor, min_isr) in TOPICS.items():
@@ -73,7 +73,7 @@ def drill(operator: Cluster) -> Iterator[Drill]:
     for name in TOPICS:
         ready(operator, namespace, "topic", name)
     yield made
-    operator.kubectl("delete", "namespace", namespace, "--wait=false")
+    operator.delete_namespace(namespace)
     install_present(operator)
 
 

@@ -81,7 +81,7 @@ class Watched:
 @pytest.fixture(scope="module")
 def watched(operator: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     namespace = f"watched-{uuid.uuid4().hex[:6]}"
-    operator.kubectl("create", "namespace", namespace)
+    operator.make_namespace(namespace)
     drill = Drill(operator, namespace)
     drill.spec["movement"]["bytesPerSecond"] = "50Mi"
     drill.spec["listeners"] = LISTENERS
@@ -102,7 +102,7 @@ def watched(operator: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
                 wait_for("everything to be scraped", found.settled(3), PATIENT_S)
                 yield found
     finally:
-        operator.kubectl("delete", "namespace", namespace, "--wait=false")
+        operator.delete_namespace(namespace)
 
 
 @contextmanager
