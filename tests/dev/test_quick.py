@@ -1,6 +1,7 @@
 """`make quick` leaves out what its file names, and nothing that somebody is editing."""
 
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -75,6 +76,24 @@ def test_measured_seconds_count_every_case_of_a_function() -> None:
 def test_quick_runs_the_unit_tier() -> None:
     assert {tier.marker for tier in TIERS if tier.name == "unit"} == {slow_tests.UNIT}
     assert slow_tests.UNIT in quick.UNIT_TESTS
+    # Of the two lanes one takes what the other leaves out; tidy is a gate.
+    assert [one for one in quick.OTHERS if not one.startswith("--ignore=")] == ["tests"]
+    left_out = {one.removeprefix("--ignore=") for one in quick.OTHERS if one != "tests"}
+    assert left_out == {quick.BROKER, "tests/test_tidy.py"}
+
+
+@pytest.mark.parametrize(("gates", "tests", "code"), [(0, 0, 0), (1, 0, 1), (0, 3, 3), (1, 3, 3)])
+def test_lane_that_begins_with_the_gates_fails_when_they_do_and_goes_on_to_the_tests(
+    tmp_path: Path, gates: int, tests: int, code: int
+) -> None:
+    script = tmp_path / "dev" / "check.sh"
+    script.parent.mkdir()
+    script.write_text(f"#!/bin/sh\nexit {gates}\n")
+    script.chmod(0o755)
+    then = ["sh", "-c", f"touch came; exit {tests}"]
+    done = subprocess.run([*quick.BEHIND, *then], cwd=tmp_path, check=False)
+    assert done.returncode == code
+    assert (tmp_path / "came").exists()
 
 
 def test_step_that_does_not_end_is_killed_and_has_failed() -> None:
