@@ -16,13 +16,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 import webbrowser
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -48,6 +49,7 @@ START_S = 130
 STOP_S = 60
 JARS_S = 560
 METADATA_S = 2
+LINE_BYTES_MAX = 1 << 20
 NAMESPACE = "default"
 TOPICS_NAMED = 5
 LOG_FOLDER = re.compile(r"(.+)-\d+")
@@ -86,29 +88,32 @@ class LocalDemo:
     def start(self, jars: Path) -> None:
         """Until clients can connect.  Raises GaveUp with its last words."""
         self.said.parent.mkdir(parents=True)
-        announced = self.directory / "ready.json"
-        with announced.open("wb") as stdout, self.said.open("wb") as stderr:
-            # In a session of its own: Ctrl-C is this process's to act on.
-            process = self._process = subprocess.Popen(
-                self.command,
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                env={**os.environ, "PLIMSOLL_SPARK_JARS": str(jars)},
-                start_new_session=True,
-            )
+        with tempfile.TemporaryFile() as announced, self.said.open("wb") as stderr:
+            self._start(announced, stderr, jars)
+        # Of brokers that are gone it would write to standard error.
+        config = {"bootstrap.servers": self.ready["bootstrap"], "log_level": 0}
+        self._admin = AdminClient(config)
+
+    def _start(self, announced: IO[bytes], stderr: IO[bytes], jars: Path) -> None:
+        """`announced` gets the line of `plimsoll local`; it is of this run alone."""
+        # In a session of its own: Ctrl-C is this process's to act on.
+        process = self._process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=announced,
+            stderr=stderr,
+            env={**os.environ, "PLIMSOLL_SPARK_JARS": str(jars)},
+            start_new_session=True,
+        )
 
         def ready() -> dict[str, Any] | None:
             if process.poll() is not None:
                 lines = self.said.read_text(errors="replace").splitlines()
                 raise GaveUp(f"plimsoll local ended: {lines[-1] if lines else 'without a word'}")
-            line = announced.read_text()
-            return json.loads(line) if line.endswith("\n") else None
+            line = os.pread(announced.fileno(), LINE_BYTES_MAX, 0)
+            return json.loads(line) if line.endswith(b"\n") else None
 
         self.ready = wait("brokers that take part", ready, START_S, every_s=0.1)
-        # Of brokers that are gone it would write to standard error.
-        config = {"bootstrap.servers": self.ready["bootstrap"], "log_level": 0}
-        self._admin = AdminClient(config)
 
     @property
     def pid(self) -> int:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from dev import floors
+from dev import contents, floors
 from tests.documented_commands import KINDS, RUN_BY, commands, documents, fences
 from tests.test_tidy import tracked
 
@@ -138,11 +138,24 @@ def test_targets_of_make_that_a_document_names_exist() -> None:
 
 # --- finding one's way ----------------------------------------------------------------------------
 
+CHAPTERS_MAX = 20
+"""A document with more of them has contents."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_document_of_many_chapters_begins_with_its_contents_as_they_are(page: Path) -> None:
+    """After a new heading: `python dev/contents.py --write`."""
+    text = page.read_text()
+    shown = contents.shown(text)
+    if len(re.findall(r"^## ", text, re.MULTILINE)) > CHAPTERS_MAX:
+        assert shown is not None, "no contents"
+    if shown is not None:
+        assert shown == contents.contents(text)
+
 
 def anchors(document: Path) -> set[str]:
-    """As GitHub makes them of headings."""
     headings = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
+    return {contents.anchor(one) for one in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)

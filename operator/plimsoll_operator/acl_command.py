@@ -13,12 +13,13 @@ from plimsoll_core.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from plimsoll_core.security.acl_index import AclQuestion
 from plimsoll_operator.api.load import Unreadable, from_object
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.tenancy import needs_labels
 from plimsoll_operator.api.user import User
 from plimsoll_operator.declared_rights import Explanation, explain
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.port import KubeApi
-from plimsoll_operator.kube.resources import LOG_CLUSTERS, USERS
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, NAMESPACES, USERS
 
 app = typer.Typer(name="acl", no_args_is_help=True)
 
@@ -39,7 +40,8 @@ def explain_command(
 ) -> None:
     """Which declared rule lets a principal do something, or would be needed for it.
 
-    Reads the LogCluster and the User objects of its namespace by the kubeconfig's current context.
+    Reads the LogCluster and the User objects of its namespace, where it has spec.users those of all
+    namespaces, by the kubeconfig's current context.
     """
     try:
         asked = question(principal, host, operation, resource)
@@ -85,8 +87,15 @@ async def read_and_explain(
 ) -> Explanation:
     """Raises ApiError, Unreadable, ValueError."""
     found = from_object(await kube.get(LOG_CLUSTERS, namespace, cluster), LogCluster)
-    listed = await kube.list(USERS, namespace)
-    return explain(found, [from_object(one, User) for one in listed.items], asked)
+    elsewhere = found.spec.users is not None
+    listed = await kube.list(USERS, None if elsewhere else namespace)
+    users = [from_object(one, User) for one in listed.items]
+    labels: dict[str, dict[str, str]] = {}
+    if needs_labels(found):
+        for other in {one.metadata.namespace for one in users} - {namespace}:
+            body = await kube.get(NAMESPACES, None, other)
+            labels[other] = dict(body["metadata"].get("labels") or {})
+    return explain(found, users, asked, labels)
 
 
 def _fail(message: str) -> NoReturn:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import signal
 import sys
 from pathlib import Path
@@ -26,9 +25,10 @@ from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.load import Resource, Unreadable, from_yaml
 from plimsoll_operator.control_failures import surface
 from plimsoll_operator.kube.kube_client import Kube
+from plimsoll_operator.local import log_output
 from plimsoll_operator.local.cluster import LocalCluster, LocalOptions, LocalReady
 from plimsoll_operator.local.documents import Documents, gather
-from plimsoll_operator.local.layout import BadDirectory
+from plimsoll_operator.local.layout import BadDirectory, DirectoryLayout
 from plimsoll_operator.local.secured import secured
 from plimsoll_operator.local.start import CannotRun
 from plimsoll_operator.metalog.interface import MetadataLogError
@@ -47,8 +47,13 @@ WHICH_SERVER = "The kubeconfig's current context says which one is asked (KUBECO
 
 
 @app.callback()
-def plimsoll() -> None:
+def plimsoll(
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Log what is done, not warnings alone.")
+    ] = False,
+) -> None:
     """A replicated, partitioned log that speaks the Kafka protocol and is run by Kubernetes."""
+    log_output.to_terminal(verbose=verbose)
 
 
 @app.command()
@@ -82,11 +87,6 @@ def local(
     it is ready; stops cleanly on SIGINT and SIGTERM; a later run with the same directory goes on
     where it was.
     """
-    logging.basicConfig(
-        level="INFO",
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-        stream=sys.stderr,
-    )
     documents = _documents(file or [], brokers)
     if secure:
         documents, port = secured(documents, port), None
@@ -94,7 +94,10 @@ def local(
         root=data.absolute(), port=port, restart=not no_restart, documents=documents
     )
     tune()
+    layout = DirectoryLayout(wishes.root)
     try:
+        layout.prepare()
+        log_output.to_file(layout.operator_log)
         uvloop.run(_local(wishes))
     except (BadDirectory, CannotRun, MetadataLogError, OSError) as error:
         _fail(str(error), 1)

@@ -7,7 +7,7 @@ tools are in no object and are not known here; `kafka-acls --list` shows those. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from immutables import Map
@@ -17,6 +17,7 @@ from plimsoll_core.security.acl_index import AclQuestion, Ground, index_of
 from plimsoll_core.security.state import Mode, Security
 from plimsoll_operator.api.authorization import committed
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.tenancy import refused_name, refused_namespace, ruled
 from plimsoll_operator.api.user import User
 
 
@@ -50,14 +51,24 @@ class Explanation(NamedTuple):
         return text
 
 
-def explain(cluster: LogCluster, users: Iterable[User], asked: AclQuestion) -> Explanation:
-    """`users`: those of the cluster.  Raises ValueError for a principal without a type."""
+Labels = Mapping[str, Mapping[str, str]]
+"""Of namespaces, by name."""
+
+
+def explain(
+    cluster: LogCluster, users: Iterable[User], asked: AclQuestion, labels: Labels | None = None
+) -> Explanation:
+    """`users`: those of the cluster; `labels`: of their namespaces, where they are others than the
+    LogCluster's.  Raises ValueError for a principal without a type."""
     if ":" not in asked.principal:
         raise ValueError("A principal is written as its type and its name, like User:alice.")
     holders: dict[Acl, str] = {}
     for user in users:
         if user.cluster_key == (cluster.metadata.namespace, cluster.metadata.name):
-            for acl in user.acls:
+            known = (labels or {}).get(user.metadata.namespace, {})
+            if refused_namespace(user, cluster, known) or refused_name(user, cluster):
+                continue
+            for acl in ruled(user, cluster, known).acls:
                 holders.setdefault(acl, f"User {user.key[0]}/{user.key[1]}")
     authorization = committed(cluster.spec.authorization, b"")
     security = Security(

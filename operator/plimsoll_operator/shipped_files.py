@@ -21,11 +21,13 @@ class ExampleName(StrEnum):
     """The files below `examples/`."""
 
     LOGCLUSTER = "logcluster"
+    LOGCLUSTER_SECURED = "logcluster-secured"
     TOPIC = "topic-orders"
     TOPIC_EXPLICIT = "operations/topic-explicit"
     VERIFICATION = "verification"
     REASSIGNMENT = "operations/reassignment"
     REBALANCE = "operations/rebalance"
+    USER = "user"
 
 
 def shipped_directory(name: str) -> Path:

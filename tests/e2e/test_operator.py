@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -229,7 +230,12 @@ def values(count: int) -> list[str]:
 def test_deleted_topic_comes_back_with_its_id_and_its_records(operator: Cluster, serving: str):
     produce(operator, serving, "orders", values(300))
     before = operator.get("topic", "orders", serving)
-    operator.kubectl("delete", "topic", "orders", "-n", serving)
+    done = subprocess.run(
+        ["kubectl", "delete", "topic", "orders", "-n", serving],
+        env=operator.environment, capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert "Warning: " in done.stderr
+    assert "topic orders serves on for the grace period of LogCluster main" in done.stderr
 
     def pending() -> Any:
         status = (operator.get("logcluster", "main", serving) or {})["status"]

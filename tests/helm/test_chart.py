@@ -288,3 +288,21 @@ def test_another_log_level_changes_a_config_map_that_is_mounted_and_restarts_no_
     (info, before), (debug, after) = told("info"), told("debug")
     assert (info, debug) == ("info", "debug")
     assert before == after
+
+
+def test_deletion_of_a_topic_warns_and_is_refused_by_nothing() -> None:
+    (policy,) = of_kind("ValidatingAdmissionPolicy")
+    (binding,) = of_kind("ValidatingAdmissionPolicyBinding")
+    assert binding["spec"] == {
+        "policyName": policy["metadata"]["name"],
+        "validationActions": ["Warn"],
+    }
+    (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+    assert (rule["operations"], rule["resources"]) == (["DELETE"], ["topics"])
+    assert policy["spec"]["failurePolicy"] == "Ignore"
+    for one in policy["spec"]["validations"]:
+        assert "\n" not in one["messageExpression"]
+    (bound,) = of_kind("ValidatingAdmissionPolicyBinding", "watch.namespaces={a,b}")
+    (named,) = bound["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+    assert named["values"] == ["a", "b"]
+    assert of_kind("ValidatingAdmissionPolicy", "deletionWarnings.enabled=false") == []

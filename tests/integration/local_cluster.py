@@ -143,6 +143,10 @@ class LocalCluster:
         parts = [self.stderr_path, *sorted((self.directory / "logs").glob("*.log"))]
         return "\n".join(f"== {p.name}\n{_end_of(p)}" for p in parts if p.exists())
 
+    @property
+    def operator_log(self) -> Path:
+        return self.directory / "logs" / "operator.log"
+
     # --- looking --------------------------------------------------------------------------------
 
     @property

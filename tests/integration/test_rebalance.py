@@ -68,7 +68,7 @@ def test_brokers_are_emptied_and_filled_again(tmp_path: Path) -> None:
         cluster.wait_isr("t", 3)
         found = wait_for(
             "the plan's name is told",
-            lambda: re.findall(r"approvedPlan: (sha256:\w+)", cluster.stderr_path.read_text()),
+            lambda: re.findall(r"approvedPlan: (sha256:\w+)", cluster.operator_log.read_text()),
         )
         assert held(cluster)[3] == 0, "it is not approved yet"
         forgotten = [r for r in cluster.metadata_records() if r["type"] == "RebalanceForgotten"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import socket
 import subprocess
 import threading
 import time
@@ -240,6 +241,35 @@ def test_listener_opens_and_closes_while_brokers_and_clients_run(
     assert dict(secured.ready["pids"]) == pids
     found = consume_all(bootstrap(secured, "internal"), TOPIC, PARTITIONS)
     assert_nothing_lost(load.acked, found)
+
+
+def ready_condition(cluster: LocalCluster) -> dict[str, Any]:
+    conditions = asked(cluster, "GET", CLUSTER)["status"]["conditions"]
+    return next(one for one in conditions if one["type"] == "Ready")
+
+
+def test_listener_that_one_broker_cannot_open_is_said_by_ready_with_its_reason(
+    secured: LocalCluster, ports: list[int]
+) -> None:
+    listeners = asked(secured, "GET", CLUSTER)["spec"]["listeners"]
+    with socket.create_server(("127.0.0.1", ports[2] + 1)):
+        added = [*listeners, {"name": "taken", "port": ports[2]}]
+        asked(secured, "PATCH", CLUSTER, {"spec": {"listeners": added}})
+        sentence = (
+            "Listener taken is not open on broker 1"
+            f" (broker 1: port {ports[2] + 1} cannot be used: Address already in use)."
+        )
+        wait_for(
+            "who lacks it, and why",
+            lambda: (
+                (ready := ready_condition(secured))["reason"] == "ListenerNotOpen"
+                and ready["message"] == sentence
+            ),
+            60,
+            0.2,
+        )
+    wait_for("it is open", lambda: ready_condition(secured)["status"] == "True", 60, 0.2)
+    asked(secured, "PATCH", CLUSTER, {"spec": {"listeners": listeners}})
 
 
 def secret_of(cluster: LocalCluster, broker: int) -> dict[str, Any]:

@@ -27,11 +27,15 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaConsumer, KafkaProducer
 from tests.integration.declared import log_cluster
-from tests.integration.listening import asked, free_ports
+from tests.integration.listening import CLUSTER, asked, free_ports
 from tests.integration.local_cluster import LocalCluster, wait_for
 
 USERS = "/apis/plimsoll.dev/v1alpha1/namespaces/default/users"
 PATIENCE_S = 30.0
+TENANTS = {
+    "allowedNamespaces": {"from": "All"},
+    "shared": [{"resource": {"type": "Topic", "name": "orders"}, "operations": ["Read"]}],
+}
 
 
 def a_user(name: str, *acls: dict[str, Any], **scram: Any) -> str:
@@ -47,6 +51,14 @@ def a_user(name: str, *acls: dict[str, Any], **scram: Any) -> str:
             },
         }
     )
+
+
+def a_tenants_user(namespace: str, *acls: dict[str, Any]) -> str:
+    """`<namespace>.app`, of a team's namespace."""
+    body = json.loads(a_user("app", *acls))
+    body["metadata"]["namespace"] = namespace
+    body["spec"]["clusterRef"]["namespace"] = "default"
+    return json.dumps(body)
 
 
 def on(kind: str, name: str, *operations: str, **more: str) -> dict[str, Any]:
@@ -68,6 +80,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
                 }
             ],
             authorization={"mode": "Enforce", "superUsers": ["User:admin"]},
+            users=TENANTS,
             config={"offsets.topic.num.partitions": 3, "group.initial.rebalance.delay.ms": 0},
         ),
         a_user("admin"),
@@ -77,11 +90,27 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
             on("Topic", "ord", "Read", pattern="Prefixed"),
             on("Group", "mine", "Read"),
         ),
+        a_tenants_user(
+            "shop",
+            on("Topic", "shop.", "All", pattern="Prefixed"),
+            on("Group", "shop.", "Read", pattern="Prefixed"),
+            on("Topic", "orders", "Read"),
+        ),
+        # It asks for what is not its own, too.
+        a_tenants_user(
+            "billing",
+            on("Topic", "billing.", "All", pattern="Prefixed"),
+            on("Topic", "*", "All"),
+            on("Topic", "shop.", "All", pattern="Prefixed"),
+            on("Group", "*", "All"),
+            {"resource": {"type": "Cluster"}, "operations": ["All"]},
+        ),
     ]
     file = place / "cluster.yaml"
     file.write_text("\n---\n".join(documents))
     with LocalCluster(place / "cluster", brokers=None, files=(file,)) as running:
-        wait_for("every user has a login", lambda: (place / "cluster/users/reader").is_dir())
+        for name in ("reader", "shop.app", "billing.app"):
+            wait_for("every user has a login", (place / "cluster/users" / name).is_dir)
         admin = AdminClient(client(running, "admin"))
         made = admin.create_topics([NewTopic("orders", 2, 3), NewTopic("secret", 1, 3)])
         for future in made.values():
@@ -213,7 +242,8 @@ def test_kafkas_tools_make_users_and_rules_and_leave_those_of_objects(
         AclPermissionType.ANY,
     )
     listed = admin.describe_acls(everything).result(PATIENCE_S)
-    assert {one.principal for one in listed} == {"User:bob", "User:reader", "User:writer"}
+    declared = {"reader", "writer", "shop.app", "billing.app"}
+    assert {one.principal for one in listed} == {f"User:{name}" for name in ("bob", *declared)}
     filter_ = AclBindingFilter(ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, *rule)
     (gone,) = admin.delete_acls([filter_]).values()
     assert [one.principal for one in gone.result(PATIENCE_S)] == ["User:bob"]
@@ -249,6 +279,59 @@ def test_user_that_is_disabled_is_cut_off_and_comes_back_when_it_is_not(
         return '"decision": "CutOff", "principal": "User:writer"' in "".join(logs)
 
     wait_for("the audit log says so", noted)
+
+
+def test_tenants_reach_what_is_theirs_or_shared_and_not_each_other(cluster: LocalCluster) -> None:
+    shop, billing = (client(cluster, f"{name}.app") for name in ("shop", "billing"))
+    for name, settings in (("shop.orders", shop), ("billing.orders", billing)):
+        admin = AdminClient(settings)
+        (made,) = admin.create_topics([NewTopic(name, 1, 3)]).values()
+        made.result(PATIENCE_S)
+        assert produced(settings, name) == ""
+    assert produced(billing, "shop.orders") == "TOPIC_AUTHORIZATION_FAILED"
+    assert produced(billing, "secret") == "TOPIC_AUTHORIZATION_FAILED"
+    assert produced(shop, "orders") == "TOPIC_AUTHORIZATION_FAILED", "it is shared for reading"
+    seen = {
+        name: set(AdminClient(settings).list_topics(timeout=PATIENCE_S).topics)
+        for name, settings in (("shop", shop), ("billing", billing))
+    }
+    assert seen == {"shop": {"shop.orders", "orders"}, "billing": {"billing.orders"}}
+    admin = AdminClient(billing)
+    described = admin.describe_consumer_groups(["shop.readers"])
+    with pytest.raises(confluent_kafka.KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
+        described["shop.readers"].result(PATIENCE_S)
+    (gone,) = admin.delete_topics(["shop.orders"]).values()
+    with pytest.raises(confluent_kafka.KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+        gone.result(PATIENCE_S)
+
+
+def shown(namespace: str, cluster: LocalCluster) -> dict[str, Any]:
+    path = f"/apis/plimsoll.dev/v1alpha1/namespaces/{namespace}/users/app"
+    conditions = asked(cluster, "GET", path)["status"]["conditions"]
+    return next(one for one in conditions if one["type"] == "Ready")
+
+
+def test_tenants_object_says_what_was_refused_and_its_rest_counts(cluster: LocalCluster) -> None:
+    assert shown("shop", cluster)["reason"] == "Serving"
+    ready = shown("billing", cluster)
+    assert (ready["status"], ready["reason"]) == ("False", "AclNotAllowed")
+    for refused in ("rule 1 (", "rule 2 (", "rule 3 (", "rule 4 ("):
+        assert refused in ready["message"]
+
+
+def test_tenant_is_cut_off_when_its_namespace_is_not_allowed_any_more(
+    cluster: LocalCluster,
+) -> None:
+    settings = client(cluster, "shop.app")
+    before = settings["sasl.password"]
+    asked(cluster, "PATCH", CLUSTER, {"spec": {"users": {"allowedNamespaces": {"from": "Same"}}}})
+    wait_for("the object says so", lambda: shown("shop", cluster)["reason"] == "NotAllowed")
+    with pytest.raises(confluent_kafka.KafkaException):
+        AdminClient(settings).list_topics(timeout=3)
+    asked(cluster, "PATCH", CLUSTER, {"spec": {"users": TENANTS}})
+    wait_for("it may again", lambda: shown("shop", cluster)["reason"] == "Serving")
+    assert client(cluster, "shop.app")["sasl.password"] == before
+    assert produced(settings, "shop.orders") == ""
 
 
 def test_passwords_stand_in_no_log(cluster: LocalCluster, tmp_path: Path) -> None:

@@ -124,6 +124,17 @@ async def test_declared_listeners_replace_the_implicit_one_and_are_registered(
     assert broker.shown == {"PLAINTEXT": broker.implicit}
 
 
+async def test_listener_that_cannot_be_opened_says_why_until_it_is_or_is_not_wanted_any_more(
+    broker: Broker,
+) -> None:
+    await broker.settle(plain(broker), tls(broker))
+    assert list(broker.listeners.closed) == ["tls"]
+    assert "tls.crt" in broker.listeners.closed["tls"]
+    broker.certify()
+    await broker.look()
+    assert broker.listeners.closed == {}
+
+
 async def test_listener_on_the_implicit_ones_port_keeps_its_connections(broker: Broker) -> None:
     await broker.settle()
     client = await connected(broker.implicit)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll_operator.api.load import from_yaml
+from plimsoll_operator.api.load import MODELS, from_yaml
+from plimsoll_operator.shipped_files import ExampleName, example_text
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = sorted(ROOT.glob("examples/**/*.yaml"))
@@ -17,6 +18,12 @@ BLOCK = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 def test_example_is_one_resource_of_ours(path: Path) -> None:
     found = list(from_yaml(path.read_text()))
     assert len(found) == 1
+
+
+def test_command_prints_every_example_and_there_is_one_of_every_kind_that_users_declare() -> None:
+    texts = [example_text(name) for name in ExampleName]
+    assert sorted(texts) == sorted(path.read_text() for path in EXAMPLES)
+    assert {type(one) for text in texts for one in from_yaml(text)} == set(MODELS.values())
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)

@@ -13,10 +13,13 @@ from tests.plimsoll_operator.builders import (
 )
 
 from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
-from plimsoll_core.cluster.model import ClusterImage, PartitionKey, PendingDeletion
+from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.cluster.model import ClusterImage, Endpoint, PartitionKey, PendingDeletion
 from plimsoll_core.cluster.records import (
     BrokerFenced,
     BrokersLeaving,
+    BrokerUpdated,
+    ListenersConfigured,
     MembersChanged,
     PartitionsChanged,
     TopicOrphaned,
@@ -290,3 +293,52 @@ def test_cluster_that_cannot_shrink_is_not_done():
 def test_topic_ready_message_is_singular_for_one_partition():
     (ready,) = shown(with_topic(an_image(), ((0, 1, 2),))).conditions
     assert ready.message == "1 partition has a leader and at least min ISR."
+
+
+LISTENER = Listener(name="plain", port=9094)
+
+
+def with_listener(*open_on: int) -> ClusterImage:
+    declared = ListenersConfigured(cause="x", listeners=(LISTENER,))
+    image = replay(with_topic(an_image(), ROWS), declared)
+    for broker_id in open_on:
+        broker = image.brokers[BrokerId(broker_id)]
+        added = Endpoint(name="plain", host=f"b{broker_id}", port=9094)
+        record = BrokerUpdated(
+            cause="registration",
+            broker_id=broker.id,
+            broker_epoch=broker.broker_epoch,
+            directory_ids=broker.directory_ids,
+            endpoints=(*broker.endpoints, added),
+        )
+        image = replay(image, record)
+    return image
+
+
+def test_listener_that_some_brokers_have_not_opened_makes_the_cluster_unready_with_their_reasons():
+    image = with_listener(0)
+    why = {BrokerId(2): {"plain": "port 9094 cannot be used: Address already in use"}}
+    ready, reconciling = cluster_conditions(image, cluster_status(image, a_cluster()), told=why)
+    assert (ready.status, ready.reason) == ("False", "ListenerNotOpen")
+    assert ready.message == (
+        "Listener plain is not open on brokers 1 and 2"
+        " (broker 2: port 9094 cannot be used: Address already in use)."
+    )
+    assert (reconciling.status, reconciling.reason) == ("True", "OpeningListeners")
+
+
+def test_listener_that_is_open_wherever_a_broker_takes_part_changes_no_condition():
+    image = with_listener(0, 1)
+    epoch = image.brokers[BrokerId(2)].broker_epoch
+    image = replay(image, BrokerFenced(cause="x", broker_id=BrokerId(2), broker_epoch=epoch))
+    ready, _ = cluster_conditions(image, cluster_status(image, a_cluster()))
+    assert (ready.status, ready.reason) == ("True", "Serving")
+
+
+def test_internal_topics_are_not_counted_as_made_by_clients():
+    image = with_topic(an_image(), ROWS, holder=None, name=GROUP_OFFSETS)
+    status = cluster_status(image, a_cluster())
+    assert status.topics is not None
+    assert (status.topics.declared, status.topics.client_created) == (0, 0)
+    assert status.internal_topics is not None
+    assert status.internal_topics.total == 1

@@ -146,6 +146,19 @@ def test_namespaces_are_let_in_by_the_clusters_owner(allowed, labels, ok):
     assert isinstance(answer, DeclareTopic) is ok
 
 
+def test_names_of_other_namespaces_begin_as_the_clusters_owner_says() -> None:
+    cluster = a_cluster(
+        topics={"allowedNamespaces": {"from": "All"}, "prefix": "team.{namespace}."}
+    )
+    refused = declare(a_topic(namespace="shop", topicName="billing.orders"), cluster)
+    assert isinstance(refused, Refusal)
+    assert refused.reason is Reason.NotAllowed
+    assert "begin with team.shop." in refused.message
+    own = declare(a_topic(namespace="shop", topicName="team.shop.orders"), cluster)
+    assert isinstance(own, DeclareTopic)
+    assert isinstance(declare(a_topic(topicName="billing.orders"), cluster), DeclareTopic)
+
+
 def explicit(*replicas: list[int], **spec: Any) -> Topic:
     assignment = [{"partition": i, "replicas": r} for i, r in enumerate(replicas)]
     return a_topic(placement={"strategy": "Explicit", "assignment": assignment}, **spec)

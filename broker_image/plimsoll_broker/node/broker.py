@@ -164,8 +164,7 @@ class BrokerNode:
 
     def _groups(self) -> int | None:
         """How many are coordinated here."""
-        found = self.coordinators
-        return None if found is None else found.groups
+        return None if (found := self.coordinators) is None else found.groups
 
     def _figures(self) -> BrokerFigures:
         """What people look at."""
@@ -177,6 +176,7 @@ class BrokerNode:
             completed_offset=None if manager is None else manager.roles.applied,
             copied_offset=None if stream is None else stream.copied_offset,
             inside=self._inside.figures,
+            closed_listeners={} if serving is None else serving.clients.closed,
         )
 
     def fail(self, error: BaseException) -> None:

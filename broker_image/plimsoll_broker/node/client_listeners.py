@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ logger = logging.getLogger("plimsoll.listeners")
 
 TLS_CONNECTIONS_MAX = 2000
 """Where a listener with TLS states none: each connection has buffers of its own for it."""
+WHY_CHARACTERS_MAX = 200
 MECHANISMS = frozenset(SPEC_NAMES.values())
 """By which clients can prove a user name here; a listener that asks for others is not opened."""
 
@@ -70,6 +72,11 @@ class ClientListeners:
         """Those that are open, by name as metrics show it."""
         implicit = {listener_peers.CLIENTS: "clients"}
         return {implicit.get(name, name): server for name, server in self._open.items()}
+
+    @property
+    def closed(self) -> dict[str, str]:
+        """Why a listener that is wanted is not open, by its name; for people."""
+        return {name: why[:WHY_CHARACTERS_MAX] for name, why in self._unopened.items()}
 
     @property
     def memory(self) -> ClientMemory:
@@ -174,7 +181,8 @@ class ClientListeners:
         except OSError as error:
             if listener.name == listener_peers.CLIENTS:
                 raise
-            return f"port {self._port(listener)} cannot be used: {error.strerror}"
+            why = os.strerror(error.errno) if error.errno else str(error)  # asyncio's is longer
+            return f"port {self._port(listener)} cannot be used: {why}"
         server.on_failure(self._changed.set)
         self._open[listener.name] = server
         if listener.name != listener_peers.CLIENTS:

@@ -27,13 +27,15 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """`disk_free_bytes`, `disk_bytes`: of the file system that holds the logs, None before it was
     looked at.  `completed_offset`: so many metadata records have had all their effects on this
     broker's replicas, None while it loads them.  `copied_offset`: so many are in its copy of the
-    log, on disk; None: the copy cannot be written.  `inside`: None of an earlier release."""
+    log, on disk; None: the copy cannot be written.  `inside`: None of an earlier release.
+    `closed_listeners`: why a declared one is not open, by its name."""
 
     disk_free_bytes: int | None = None
     disk_bytes: int | None = None
     completed_offset: MetadataOffset | None = None
     copied_offset: MetadataOffset | None = None
     inside: InsideFigures | None = None
+    closed_listeners: dict[str, str] = {}
 
 
 class LogOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

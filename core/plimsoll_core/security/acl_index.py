@@ -39,6 +39,13 @@ _ALLOWS = {
     for operation in AclOperation
 }
 """An Allow of any of these operations allows the operation."""
+
+
+def allowing(operation: AclOperation) -> tuple[AclOperation, ...]:
+    """Those of which any Allow allows the operation."""
+    return (AclOperation.ALL, *_IMPLYING.get(operation, (operation,)))
+
+
 _DENIES = {operation: _ALL | _BIT[operation] for operation in AclOperation}
 """A Deny implies nothing."""
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from plimsoll_operator.api.meta import Api, Labels, Short
+from plimsoll_operator.api.name_prefix import NamePrefix
 
 PARTITIONS_DEFAULT = 6
 REPLICATION_FACTOR_DEFAULT = 3
@@ -37,7 +38,7 @@ AllowedFrom = Literal["Same", "All", "Selector"]
 
 
 class AllowedNamespaces(Api, frozen=True, kw_only=True):
-    """Which namespaces may declare topics here; default Same."""
+    """Which namespaces may have objects here; default Same."""
 
     from_: AllowedFrom | None = msgspec.field(name="from", default=None)
     selector: LabelSelector | None = None
@@ -108,6 +109,19 @@ class Topics(Api, frozen=True, kw_only=True):
     """The topics that may be declared, and the namespaces that may declare them."""
 
     allowed_namespaces: AllowedNamespaces | None = None
+    prefix: (
+        Annotated[
+            NamePrefix,
+            Meta(
+                description=(
+                    "How the names of topics begin that objects of other namespaces declare, such "
+                    "as {namespace}. with the dot. Unset: they may have any. Set it where "
+                    "spec.users lets other namespaces in."
+                )
+            ),
+        ]
+        | None
+    ) = None
     defaults: TopicDefaults | None = None
     limits: TopicLimits | None = None
     client_created: (

@@ -57,6 +57,11 @@ LOG_CLUSTER = Kind(
             "topics.defaults.minInSyncReplicas is more than its replicationFactor: no client could "
             "write with acks=all.",
         ),
+        (
+            "!has(self.users) || !has(self.users.shared) || self.users.shared.all(s, "
+            "(s.resource.type == 'Cluster') == !has(s.resource.name))",
+            "users.shared names a resource, unless that is the Cluster, of which there is one.",
+        ),
         *LISTENERS_RULES,
     ),
     object_rules=(

@@ -12,6 +12,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.authorization import DeclaredAuthorization
 from plimsoll_operator.api.certificates import INSIDE_DEFAULT, Certificates
 from plimsoll_operator.api.cluster_topics import Topics
+from plimsoll_operator.api.cluster_users import ClusterUsers
 from plimsoll_operator.api.listeners import DeclaredListener, Listeners
 from plimsoll_operator.api.maintenance import Maintenance
 from plimsoll_operator.api.meta import (
@@ -247,6 +248,7 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
     authorization: DeclaredAuthorization | None = None
     quotas: DefaultQuotas | None = None
     topics: Topics | None = None
+    users: ClusterUsers | None = None
     config: Config | None = None
     movement: Movement | None = None
     maintenance: Maintenance | None = None

@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from plimsoll_operator.api.cluster_topics import LabelSelector, LabelSelectorRequirement
+from plimsoll_operator.api.cluster_topics import (
+    AllowedNamespaces,
+    LabelSelector,
+    LabelSelectorRequirement,
+)
+
+
+def allows(allowed: AllowedNamespaces | None, namespace_labels: Mapping[str, str]) -> bool:
+    """Whether another namespace than the LogCluster's own, with these labels, is among those that
+    are allowed."""
+    match (allowed.from_ if allowed else None) or "Same":
+        case "All":
+            return True
+        case "Selector":
+            selector = allowed.selector if allowed else None
+            return selector is not None and matches(selector, namespace_labels)
+        case _:
+            return False
 
 
 def matches(selector: LabelSelector, labels: Mapping[str, str]) -> bool:

@@ -17,9 +17,9 @@ from plimsoll_core.security.acl import (
 )
 from plimsoll_operator.api.meta import (
     Api,
+    ClusterRef,
     Conditions,
     Count,
-    LocalClusterRef,
     ObjectMeta,
     ObjectName,
     Short,
@@ -155,9 +155,18 @@ class Rule(Api, frozen=True, kw_only=True):
 class UserSpec(Api, frozen=True, kw_only=True):
     """What a user should be."""
 
-    cluster_ref: LocalClusterRef
+    cluster_ref: ClusterRef
     user_name: (
-        Annotated[UserName, Meta(description="Immutable; default is the object's name.")] | None
+        Annotated[
+            UserName,
+            Meta(
+                description=(
+                    "Immutable; default is the object's name, in another namespace than the "
+                    "LogCluster's <namespace>.<name>."
+                )
+            ),
+        ]
+        | None
     ) = None
     authentication: (
         Annotated[
@@ -215,7 +224,9 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def user_name(self) -> str:
         """The name by which it logs in."""
-        return self.spec.user_name or self.metadata.name
+        own = self.cluster_key[0] == self.metadata.namespace
+        name = self.metadata.name if own else f"{self.metadata.namespace}.{self.metadata.name}"
+        return self.spec.user_name or name
 
     @property
     def principal(self) -> str:
@@ -228,7 +239,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def cluster_key(self) -> tuple[str, str]:
         """(namespace, name) of the LogCluster meant."""
-        return self.metadata.namespace, self.spec.cluster_ref.name
+        ref = self.spec.cluster_ref
+        return ref.namespace or self.metadata.namespace, ref.name
 
     @property
     def key(self) -> tuple[str, str]:
@@ -238,16 +250,26 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def acls(self) -> tuple[Acl, ...]:
         """One rule for each operation."""
+        return tuple(acl for _, acl in self.rules)
+
+    @property
+    def rules(self) -> tuple[tuple[int, Acl], ...]:
+        """The same, each with its place in `spec.acls`."""
         return tuple(
-            Acl(
-                resource=ResourceType(rule.resource.type),
-                name=CLUSTER_NAME if rule.resource.type == "Cluster" else rule.resource.name or "",
-                pattern=Pattern(rule.resource.pattern or "Literal"),
-                principal=self.principal,
-                host=rule.host or "*",
-                operation=AclOperation(operation),
-                permission=AclPermission(rule.permission or "Allow"),
+            (
+                number,
+                Acl(
+                    resource=ResourceType(rule.resource.type),
+                    name=CLUSTER_NAME
+                    if rule.resource.type == "Cluster"
+                    else rule.resource.name or "",
+                    pattern=Pattern(rule.resource.pattern or "Literal"),
+                    principal=self.principal,
+                    host=rule.host or "*",
+                    operation=AclOperation(operation),
+                    permission=AclPermission(rule.permission or "Allow"),
+                ),
             )
-            for rule in self.spec.acls or ()
+            for number, rule in enumerate(self.spec.acls or ())
             for operation in rule.operations
         )

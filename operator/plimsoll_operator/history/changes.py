@@ -18,6 +18,8 @@ from plimsoll_core.cluster.model import ClusterImage, PartitionKey, TopicObject
 from plimsoll_core.cluster.records import (
     PartitionsChanged,
     PartitionsCreated,
+    ReassignmentNoted,
+    RebalanceAdvanced,
     Record,
     TopicCreated,
     TopicRemoved,
@@ -86,7 +88,9 @@ def changes(
     old: ClusterImage, new: ClusterImage, records: Iterable[Record], ms: int
 ) -> Iterator[ChangeRow]:
     """The rows of one commit, which made `new` of `old`."""
+    records = tuple(records)
     walk = _Walk(old, new, ms)
+    walk.commit = records
     for offset, record in enumerate(records, old.next_offset):
         match record:
             case TopicCreated():
@@ -115,6 +119,8 @@ class _Walk:
         self.names: dict[UUID, str] = {}
         self.objects: dict[UUID, TopicObject | None] = {}
         self._movers: list[move_owners.Mover] | None = None
+        # All records of the commit.
+        self.commit: tuple[Record, ...] = ()
 
     def created(self, offset: int, record: PartitionsCreated) -> Iterator[ChangeRow]:
         alike: dict[_State, list[int]] = {}
@@ -147,7 +153,9 @@ class _Walk:
                 alike.setdefault(before, []).append(index)
                 self._now[key] = _after(before, record)
         for before, indexes in alike.items():
-            yield self._row(offset, record, before, indexes)
+            row = self._row(offset, record, before, indexes)
+            if row.epochs or (row.leader, row.isr, row.replicas) != (None, None, None):
+                yield row
 
     def removed(self, offset: int, record: TopicRemoved) -> ChangeRow:
         return self._change(offset, "removed", record)
@@ -169,7 +177,8 @@ class _Walk:
             record,
             ranges=ranges(indexes),
             leader=None if after.leader == had.leader else (had.leader, after.leader),
-            isr=None if after.isr == had.isr else (had.isr, after.isr),
+            # A set, whose order nobody acts on.
+            isr=None if set(after.isr) == set(had.isr) else (had.isr, after.isr),
             replicas=None if after.replicas == had.replicas else (had.replicas, after.replicas),
             elr=None if record.elr is UNSET else record.elr,
             epochs=record.leader_epoch_step,
@@ -221,7 +230,7 @@ class _Walk:
         if cause == unclean_recovery.ASKED:
             return A_CLIENT
         if cause.startswith(partition_move.CAUSE):
-            return self._mover(key)
+            return self._mover(record, key)
         for broker in lost or (had.leader,):
             if broker is None:
                 continue
@@ -234,12 +243,29 @@ class _Walk:
             return f"the leader, broker {had.leader}"
         return CONTROLLER if cause.startswith(("fenced on proof", "fenced after")) else ""
 
-    def _mover(self, key: PartitionKey) -> str:
-        """The object that moves the partition: as this commit begins it, or as it was begun."""
+    def _mover(self, record: PartitionsChanged, key: PartitionKey) -> str:
+        """The object that moves the partition: as this commit begins it, or as it was begun.
+
+        A move that copies nothing begins and ends in one commit, and no object holds it before or
+        after: the record of its object follows in the same commit."""
         if self._movers is None:
             self._movers = [*move_owners.running(self._new), *move_owners.running(self._old)]
         found = move_owners.mover_of(self._movers, key)
-        return A_CLIENT if found is None else str(found)
+        if found is not None:
+            return str(found)
+        if record.cause == partition_move.BY_CLIENT:
+            return A_CLIENT
+        later = self.commit[self.commit.index(record) + 1 :]
+        for one in later:
+            if one.cause != record.cause:
+                continue
+            if isinstance(one, ReassignmentNoted):
+                row = one.reassignment
+                return f"Reassignment {row.object.namespace}/{row.object.name}"
+            if isinstance(one, RebalanceAdvanced) and one.uid in self._new.rebalances:
+                holder = self._new.rebalances[one.uid].object
+                return f"Rebalance {holder.namespace}/{holder.name}"
+        return ""
 
 
 def _after(before: _State | None, record: PartitionsChanged) -> _State:

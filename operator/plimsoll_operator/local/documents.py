@@ -71,13 +71,13 @@ def gather(resources: Sequence[Resource], brokers: int | None) -> Documents | Re
 
 
 def stranger(documents: Documents) -> str:
-    """A sentence about a Topic of another LogCluster; empty when there is none."""
+    """A sentence about a Topic or User of another LogCluster; empty when there is none."""
     for found in documents.others:
-        if isinstance(found, Topic) and found.cluster_key != documents.cluster.key:
+        if isinstance(found, Topic | User) and found.cluster_key != documents.cluster.key:
             where = "/".join(found.cluster_key)
             return (
-                f"Topic {found.metadata.name}: It belongs to LogCluster {where}, which is not in"
-                " the files."
+                f"{type(found).__name__} {found.metadata.name}: It belongs to LogCluster {where},"
+                " which is not in the files."
             )
     return ""
 
@@ -121,6 +121,9 @@ def _adopted(found: Other, cluster: LogCluster) -> Other:
         ref = ClusterRef(name=name, namespace=namespace)
         return replace(found, spec=replace(found.spec, cluster_ref=ref))
     meta = replace(found.metadata, namespace=namespace)
+    if isinstance(found, User):
+        own = replace(found.spec, cluster_ref=ClusterRef(name=name))
+        return replace(found, metadata=meta, spec=own)
     spec = replace(found.spec, cluster_ref=LocalClusterRef(name=name))
     return replace(found, metadata=meta, spec=spec)
 

@@ -66,6 +66,10 @@ class DirectoryLayout:
     def logs(self) -> Path:
         return self.root / "logs"
 
+    @property
+    def operator_log(self) -> Path:
+        return self.logs / "operator.log"
+
     def data(self, broker_id: int) -> Path:
         return self.root / f"broker-{broker_id}"
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from plimsoll_operator.api.authorization import DeclaredAuthorization
 from plimsoll_operator.api.certificates import Certificates, InternalCertificates
 from plimsoll_operator.api.listeners import DeclaredListener, ListenerTls
-from plimsoll_operator.api.meta import LocalClusterRef, ObjectMeta
+from plimsoll_operator.api.meta import ClusterRef, ObjectMeta
 from plimsoll_operator.api.user import Authentication, Scram, User, UserSpec
 from plimsoll_operator.local.documents import Documents, with_uid
 
@@ -42,7 +42,7 @@ def secured(documents: Documents, port: int | None) -> Documents:
     others = list(documents.others)
     if not any(isinstance(one, User) and one.metadata.name == ADMIN for one in others):
         metadata = ObjectMeta(name=ADMIN, namespace=cluster.metadata.namespace)
-        ref = LocalClusterRef(name=cluster.metadata.name)
+        ref = ClusterRef(name=cluster.metadata.name)
         login = Authentication(scram=Scram())
         admin = User(metadata=metadata, spec=UserSpec(cluster_ref=ref, authentication=login))
         others.append(with_uid(admin))

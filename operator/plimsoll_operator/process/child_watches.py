@@ -146,10 +146,13 @@ class OwnedWatches:
                 self._clusters.offer(owner, Work(Task.LOG, owner))
 
     def _namespace(self, name: str) -> None:
-        """Its labels say which clusters its topics may be declared in."""
+        """Its labels say which clusters its topics and users may be declared in."""
         for topic in self._parts.objects.topics:
             if topic.metadata.namespace == name != topic.cluster_key[0]:
                 self._clusters.offer(topic.cluster_key, Work(Task.TOPIC, topic.key))
+        for user in self._parts.objects.users:
+            if user.metadata.namespace == name != user.cluster_key[0]:
+                self._clusters.offer(user.cluster_key, Work(Task.USER, user.key))
 
 
 def _cluster(item: Object) -> str:

@@ -11,19 +11,30 @@ from plimsoll_operator.api.cluster_status import (
 )
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.status.closed_listeners import NOTHING_TOLD, Told, sentences
 from plimsoll_operator.status.partition_health import have
 
 
 def cluster_conditions(
-    image: ClusterImage, status: LogClusterStatus, troubles: str = ""
+    image: ClusterImage,
+    status: LogClusterStatus,
+    troubles: str = "",
+    told: Told = NOTHING_TOLD,
 ) -> tuple[Condition, Condition]:
     """Ready and Reconciling, by what the cluster is doing.  `troubles`: sentences about what keeps
-    brokers away, for a condition that waits for brokers."""
+    brokers away, for a condition that waits for brokers.  `told`: why they lack listeners."""
     brokers, partitions = status.brokers, status.partitions
     assert brokers is not None
     assert partitions is not None
     why = f" {troubles}" if troubles else ""
-    return _cluster_ready(image, brokers, partitions, why), _reconciling(image, brokers, why)
+    ready = _cluster_ready(image, brokers, partitions, why)
+    reconciling = _reconciling(image, brokers, why)
+    if text := sentences(image, told):
+        if ready.status == "True":
+            ready = condition("Ready", False, "ListenerNotOpen", text)
+        if reconciling.status != "True":
+            reconciling = condition("Reconciling", True, "OpeningListeners", text)
+    return ready, reconciling
 
 
 def _reconciling(image: ClusterImage, brokers: BrokersStatus, why: str) -> Condition:

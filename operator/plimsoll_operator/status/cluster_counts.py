@@ -159,7 +159,7 @@ def _topics(topics: list[Topic]) -> TopicsStatus:
     )
     return TopicsStatus(
         declared=sum(t.object is not None for t in topics),
-        client_created=sum(t.object is None for t in topics),
+        client_created=sum(t.object is None and t.name not in INTERNAL_TOPICS for t in topics),
         pending_deletions=len(pending) or None,
         pending_deletion=tuple(
             PendingTopic(name=name, until=timestamp(until_ms))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from tests.plimsoll_operator.builders import (
     OBJECT,
     TOPIC_ID,
@@ -27,7 +28,10 @@ from plimsoll_core.cluster.records import (
     TopicCreated,
     TopicRemoved,
 )
+from plimsoll_core.controller.decide import Settings, VolatileState, decide
+from plimsoll_core.controller.moves import partition_move
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.reassignments import RunReassignment, TopicMove
 from plimsoll_operator.history.changes import A_CLIENT, ChangeRow, changes
 
 MS = 1_700_000_000_000
@@ -40,6 +44,12 @@ def a_cluster(partitions: int = 2) -> ClusterImage:
 
 def told(old: ClusterImage, *records: Record) -> list[ChangeRow]:
     return list(changes(old, replay(old, *records), records, MS))
+
+
+def reordered(index: int, cause: str) -> PartitionsChanged:
+    return PartitionsChanged(
+        cause=cause, topic_id=TOPIC_ID, ranges=((index, index),), replicas=brokers(2, 1, 0)
+    )
 
 
 def brokers(*ids: int) -> tuple[BrokerId, ...]:
@@ -106,8 +116,30 @@ def test_move_names_its_reassignment_even_when_it_begins_in_the_same_commit() ->
     (told_of,) = told(a_cluster(1), move, noted)
     assert told_of.asked == "Reassignment kafka/off-2"
     assert told_of.replicas == (ROW, (3, 0, 1, 2))
-    (alone,) = told(a_cluster(1), move)
+    by_client = msgspec.structs.replace(move, cause=partition_move.BY_CLIENT)
+    (alone,) = told(a_cluster(1), by_client)
     assert alone.asked == A_CLIENT
+
+
+def test_reassignment_that_only_reorders_is_named_though_it_ends_in_the_commit_that_begins_it() -> (
+    None
+):
+    old = with_topic(an_image(), (ROW, ROW), holder=None)
+    holder = ReassignmentObject(namespace="kafka", name="afresh", uid="u9")
+    asked = RunReassignment(
+        object=holder, moves=(TopicMove(topic="orders", partitions=(0,), replicas=(1, 2, 0)),)
+    )
+    decision = decide(old, VolatileState(), asked, 0, Settings())
+    other, row = told(old, reordered(1, partition_move.BY_CLIENT), *decision.records)
+    assert (other.asked, other.ranges) == (A_CLIENT, ((1, 1),))
+    assert (row.asked, row.replicas) == ("Reassignment kafka/afresh", (ROW, (1, 2, 0)))
+
+
+def test_isr_in_another_order_is_no_change() -> None:
+    assert not told(a_cluster(1), isr_changed(0, (2, 1, 0), cause="IsrExpand"))
+    moved = isr_changed(0, (2, 1, 0), cause="IsrExpand", leader=BrokerId(1), leader_epoch_step=1)
+    (row,) = told(a_cluster(1), moved)
+    assert (row.leader, row.isr) == ((0, 1), None)
 
 
 def test_later_record_of_a_commit_starts_from_what_the_earlier_one_made() -> None:

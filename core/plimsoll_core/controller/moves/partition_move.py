@@ -41,6 +41,8 @@ from plimsoll_core.phrasing import ids_text, replicas_text
 from plimsoll_core.planner.placement import EXPLICIT
 
 CAUSE = "reassignment"
+BY_CLIENT = "reassignment by a client"
+"""The cause of what no object asked for."""
 
 
 # --- one partition ------------------------------------------------------------------------------
@@ -156,7 +158,7 @@ def alter_reassignments(turn: DecisionContext, request: AlterReassignments) -> A
         judged.append((one, wish))
         if isinstance(wish, PartitionUpdate) and isinstance(found, Partition):
             (cancels if one.replicas is None else begins).append((found, wish))
-    turn.change(begins, CAUSE)
+    turn.change(begins, BY_CLIENT)
     turn.change(cancels, CANCELLED)
     note_factors(turn, (p.topic_id for p, _ in (*begins, *cancels)))
     answers = (*request.answered, *(_answer(turn, one, wish) for one, wish in judged))

@@ -35,10 +35,12 @@ from plimsoll_operator.reconcile.cluster.child_repair import apply_child
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.closed_listeners import closed
 
 logger = logging.getLogger("plimsoll.listeners")
 
 LOOK_MS = 60_000
+LOOK_AT_CLOSED_MS = 5_000
 REFUSED = "ListenersRefused"
 NO_CERTIFICATE = "CertificateMissing"
 
@@ -71,7 +73,9 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
         term.stall(StallSource.LISTENERS, Cause(reason=reason, message=" ".join(problems)))
     else:
         term.unstall(StallSource.LISTENERS)
-    if with_tls:
+    if closed(term.image):  # brokers tell why with heartbeats, which nothing else follows
+        term.add_later(Work(Task.CLUSTER, term.key), LOOK_AT_CLOSED_MS)
+    elif with_tls:
         term.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
 
 

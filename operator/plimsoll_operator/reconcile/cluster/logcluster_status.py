@@ -26,6 +26,7 @@ from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.restarts.pod_state import troubles_text
 from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
 from plimsoll_operator.reconcile.restarts.roll_progress import rolls_condition
+from plimsoll_operator.status.closed_listeners import told_by
 from plimsoll_operator.status.cluster_conditions import cluster_conditions
 from plimsoll_operator.status.cluster_counts import cluster_status, groups_status
 from plimsoll_operator.status.metadata_log_status import (
@@ -62,7 +63,8 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         groups=groups_status(_told_groups(term)),
         metadata_log=metadata_log_status(term.controller),
     )
-    found_so = cluster_conditions(image, status, troubles_text(term.troubles))
+    told = told_by(term.controller.soft.contacts)
+    found_so = cluster_conditions(image, status, troubles_text(term.troubles), told)
     shown = {c.type: c for c in (*found_so, *_notes(term))}
     durable = metadata_durable(term.controller)
     if durable is None:  # not every broker has been heard of in this term: as it was shown

@@ -42,6 +42,7 @@ from plimsoll_operator.reconcile.cluster.child_repair import apply_child, create
 from plimsoll_operator.reconcile.cluster.children import broker_sets, children
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
+from plimsoll_operator.reconcile.user import tenants
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.status_writer import Target
 
@@ -77,6 +78,7 @@ async def reconcile(term: Term) -> None:
     await _limit_movement(term, cluster)
     await authorization.declare(term, cluster)
     await quotas.declare(term, cluster)
+    tenants.follow_grants(term, cluster)
     try:
         await inside.reconcile(term, cluster, context)
         await listeners.reconcile(term, cluster, context)

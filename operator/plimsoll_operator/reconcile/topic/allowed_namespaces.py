@@ -1,4 +1,5 @@
-"""Whether a namespace may declare topics of a cluster (`topics.allowedNamespaces`): pure.
+"""Whether a namespace may declare topics of a cluster (`topics.allowedNamespaces`), and of which
+names (`topics.prefix`): pure.
 
 The cluster's own namespace always may.
 """
@@ -12,7 +13,8 @@ from plimsoll_operator.api.cluster_topics import (
     Topics,
 )
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.api.selectors import matches
+from plimsoll_operator.api.name_prefix import prefix_of
+from plimsoll_operator.api.selectors import allows
 from plimsoll_operator.api.topic import Topic
 
 
@@ -21,21 +23,14 @@ def is_allowed(namespace: str, cluster: LogCluster, namespace_labels: Mapping[st
     if namespace == cluster.metadata.namespace:
         return True
     allowed = (cluster.spec.topics or Topics()).allowed_namespaces
-    match (allowed.from_ if allowed else None) or "Same":
-        case "All":
-            return True
-        case "Selector":
-            selector = allowed.selector if allowed else None
-            return selector is not None and matches(selector, namespace_labels)
-        case _:
-            return False
+    return allows(allowed, namespace_labels)
 
 
 def namespace_refusal(
     topic: Topic, cluster: LogCluster, namespace_labels: Mapping[str, str]
 ) -> Refusal | None:
     if is_allowed(topic.metadata.namespace, cluster, namespace_labels):
-        return None
+        return _name_refusal(topic, cluster)
     return Refusal(
         reason=Reason.NotAllowed,
         message=(
@@ -44,3 +39,19 @@ def namespace_refusal(
             "spec.topics.allowedNamespaces."
         ),
     )
+
+
+def _name_refusal(topic: Topic, cluster: LogCluster) -> Refusal | None:
+    """The cluster's own namespace may use every name."""
+    stated = cluster.spec.topics.prefix if cluster.spec.topics else None
+    namespace = topic.metadata.namespace
+    if stated is None or namespace == cluster.metadata.namespace:
+        return None
+    prefix = prefix_of(stated, namespace)
+    if topic.topic_name.startswith(prefix):
+        return None
+    text = (
+        f"Topics of namespace {namespace} have names that begin with {prefix}, not"
+        f" {topic.topic_name} (spec.topics.prefix of the LogCluster)."
+    )
+    return Refusal(reason=Reason.NotAllowed, message=text)

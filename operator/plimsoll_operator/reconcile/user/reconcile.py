@@ -2,10 +2,13 @@
 
 In that order nothing is lost by a crash: whoever leads next finds the Secret, and commits what it
 says.  The operator reads Secrets by name alone, so another password is noticed within a minute.
-A user whose object is proven absent may log in no more.
+A user whose object is proven absent may log in no more, after a grace (`deletion_grace`).  Of an
+object of another namespace than the LogCluster's counts what `tenants` allows.
 """
 
 from __future__ import annotations
+
+from enum import Enum
 
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.messages.security import DeclareUser, UserObjectGone
@@ -14,8 +17,10 @@ from plimsoll_core.security.scram import SPEC_NAMES, ScramCredential
 from plimsoll_core.security.state import DeclaredUser, UserObject
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.labels import listener_authority_map
+from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.quotas import values_of
+from plimsoll_operator.api.tenancy import is_tenant, ruled
 from plimsoll_operator.api.user import SecretStatus, User, UserStatus
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import Object
@@ -29,6 +34,7 @@ from plimsoll_operator.kube.resources import (
 )
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.user import deletion_grace, tenants
 from plimsoll_operator.reconcile.user import login_secret as logins
 from plimsoll_operator.reconcile.user.bootstrap import bootstrap_of
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -36,6 +42,10 @@ from plimsoll_operator.status.status_writer import Target
 
 LOOK_MS = 60_000
 CRD_NAME = "users.plimsoll.dev"
+QUOTA_NOT_ALLOWED = (
+    "spec.quotas states more than holds for users without quotas of their own: a User of another"
+    " namespace than the LogCluster's is held to that."
+)
 
 
 class _NotNow(Exception):
@@ -51,13 +61,17 @@ async def reconcile(term: Term, key: Key) -> None:
     for row in _rows(term, key):
         if user is None or row.object.uid != user.metadata.uid:
             await _forget(term, row)
+        else:
+            deletion_grace.is_back(term, row)
     if user is None or user.metadata.deletion_timestamp:
         term.statuses.pop(target, None)
         return
     if user.cluster_key != term.key or term.cluster is None or term.objects.users.missing(key):
         return
+    if is_tenant(user) and "users" in term.missing:
+        return  # what the namespace may have was stated, and cannot be read
     try:
-        ready = await _follow(term, user)
+        ready = await _follow(term, user, term.cluster)
     except _NotNow as why:
         ready = condition("Ready", False, why.reason, str(why))
     except ApiError as error:
@@ -66,7 +80,7 @@ async def reconcile(term: Term, key: Key) -> None:
         observed_generation=user.metadata.generation,
         principal=user.principal,
         secret=SecretStatus(name=user.secret_name) if logins.mechanisms_of(user) else None,
-        acls=len(user.acls),
+        acls=sum(user.metadata.uid in owners for owners in term.image.security.acls.values()),
         conditions=(ready,),
     )
     term.show(target, user.metadata.generation, status)
@@ -79,26 +93,38 @@ def abandoned(term: Term) -> list[Key]:
     return [key for key in keys if term.objects.users.get(key) is None]
 
 
-async def _follow(term: Term, user: User) -> Condition:
-    for number, acl in enumerate(user.acls):
+async def _follow(term: Term, user: User, cluster: LogCluster) -> Condition:
+    labels = await tenants.labels_for(term, user, cluster)
+    if why := tenants.refusal(user, cluster, labels):
+        for row in term.image.security.users.values():
+            if row.object == _object(user):
+                await tenants.cut_off(term, row)
+        raise _NotNow(why.reason, why.message)
+    for number, acl in user.rules:
         if text := malformed(acl):
             raise _NotNow("InvalidRule", f"spec.acls, rule {number}: {text}")
     credentials = await _credentials(term, user) if logins.mechanisms_of(user) else None
     owners = {one.owner for one in term.image.security.credentials.values()}
     if credentials is None and user.metadata.uid in owners:
         credentials = ()  # it had one before; what Kafka's tools make is theirs
+    ruling, quotas = ruled(user, cluster, labels), values_of(user.spec.quotas)
+    held = tenants.bounded(quotas, term.image.quotas) if is_tenant(user) else quotas
     answer = await term.ask(
         DeclareUser(
             object=_object(user),
             user_name=user.user_name,
             disabled=user.spec.disabled or False,
-            acls=tuple(dict.fromkeys(user.acls)),
+            acls=tuple(dict.fromkeys(ruling.acls)),
             credentials=credentials,
-            quotas=values_of(user.spec.quotas),
+            quotas=held,
         )
     )
     if isinstance(answer, Refused):
         raise _NotNow(answer.reason, answer.message)
+    if ruling.refused:
+        return condition("Ready", False, "AclNotAllowed", ruling.refused)
+    if held != quotas:
+        return condition("Ready", False, "QuotaNotAllowed", QUOTA_NOT_ALLOWED)
     return _ready(term, user)
 
 
@@ -195,27 +221,52 @@ def _rows(term: Term, key: Key) -> list[DeclaredUser]:
 
 
 async def _forget(term: Term, row: DeclaredUser) -> None:
-    """Whose object is gone may log in no more; what went with its CRD, its namespace or its cluster
-    was not meant."""
+    """Whose object is gone may log in no more, after a grace; what went with its CRD, its namespace
+    or its cluster was not meant."""
+    cluster = term.cluster
+    if cluster is None or "users" in term.missing:
+        return  # how users go was stated, and cannot be read
     try:
-        if not await _is_gone(term, row):
+        if await tenants.went_with_its_namespace(term, row):
+            await tenants.cut_off(term, row)
+            deletion_grace.is_back(term, row)
             return
+        fate = await _fate(term, row)
     except ApiError as error:
         raise Retry(f"absence is not proven: {error}") from error
+    if fate is _Fate.STANDS:
+        deletion_grace.is_back(term, row)
+        return
+    if fate is _Fate.GONE and (wait_ms := deletion_grace.wait_ms(term, cluster, row)):
+        term.add_later(Work(Task.USER, (row.object.namespace, row.object.name)), wait_ms)
+        return
     answer = await term.ask(UserObjectGone(object=row.object))
     if isinstance(answer, Refused):
         raise Retry(answer.message)
+    if fate is _Fate.GONE:
+        deletion_grace.went(term, row)
+    else:
+        deletion_grace.is_back(term, row)
 
 
-async def _is_gone(term: Term, row: DeclaredUser) -> bool:
+class _Fate(Enum):
+    """What became of an object.  STANDS: it is there, or nothing proves that it is not; REPLACED:
+    another one has its name."""
+
+    STANDS = "Stands"
+    GONE = "Gone"
+    REPLACED = "Replaced"
+
+
+async def _fate(term: Term, row: DeclaredUser) -> _Fate:
     namespace, name = row.object.namespace, row.object.name
     crd = await term.kube.get(CRDS, None, CRD_NAME)
     cluster = await term.kube.get(LOG_CLUSTERS, *term.key)
     around = await term.kube.get(NAMESPACES, None, namespace)
     if any(one["metadata"].get("deletionTimestamp") for one in (crd, cluster, around)):
-        return False
+        return _Fate.STANDS
     try:
         found = await term.kube.get(USERS, namespace, name)
     except NotFound:
-        return True
-    return bool(found["metadata"]["uid"] != row.object.uid)
+        return _Fate.GONE
+    return _Fate.STANDS if found["metadata"]["uid"] == row.object.uid else _Fate.REPLACED

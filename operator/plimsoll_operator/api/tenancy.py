@@ -1,0 +1,129 @@
+"""What a User object of another namespace may ask for: its name, and which of its rules count.
+
+Pure.  The owner of a LogCluster says so in `spec.users`: an object gives no right outside of its
+namespace's prefix but those that are shared.  A rule that denies gives none, and may name
+anything.  Called by the User reconciler and by `plimsoll acl explain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from plimsoll_core.security.acl import Acl, AclPermission, Pattern, ResourceType
+from plimsoll_core.security.acl_index import allowing
+from plimsoll_operator.api.cluster_users import ClusterUsers, Shared
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.name_prefix import prefix_of
+from plimsoll_operator.api.selectors import allows, matches
+from plimsoll_operator.api.user import User
+
+TOLD_MAX = 5
+"""Refused rules that are told one by one."""
+_NAMED = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+
+
+class Ruling(NamedTuple):
+    """`acls`: what counts of the object; `refused`: which rules do not, as a sentence."""
+
+    acls: tuple[Acl, ...]
+    refused: str = ""
+
+
+def is_tenant(user: User) -> bool:
+    """Whether its namespace is not the LogCluster's own."""
+    return user.metadata.namespace != user.cluster_key[0]
+
+
+def needs_labels(cluster: LogCluster) -> bool:
+    """Whether the labels of a namespace say what its Users may have."""
+    users = _of(cluster)
+    allowed = users.allowed_namespaces
+    selected = allowed is not None and allowed.from_ == "Selector"
+    return selected or any(one.namespaces is not None for one in users.shared or ())
+
+
+def refused_namespace(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> str:
+    """Why its namespace may have no Users here, as a sentence; empty: it may."""
+    if not is_tenant(user) or allows(_of(cluster).allowed_namespaces, labels):
+        return ""
+    return (
+        f"LogCluster {'/'.join(cluster.key)} takes no Users from namespace"
+        f" {user.metadata.namespace}; its owner lists namespaces in spec.users.allowedNamespaces."
+    )
+
+
+def refused_name(user: User, cluster: LogCluster) -> str:
+    """Why it may not have its user name, as a sentence; empty: it may."""
+    prefix = _prefix(user, cluster)
+    if not is_tenant(user) or user.user_name.startswith(prefix):
+        return ""
+    return (
+        f"A User of namespace {user.metadata.namespace} has a userName that begins with {prefix},"
+        f" not {user.user_name}."
+    )
+
+
+def ruled(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> Ruling:
+    """What counts of its rules."""
+    if not is_tenant(user):
+        return Ruling(user.acls)
+    prefix, shared = _prefix(user, cluster), _shared_with(cluster, labels)
+    good: list[Acl] = []
+    bad: dict[int, Acl] = {}
+    for number, acl in user.rules:
+        if _is_within(acl, prefix) or any(_covers(one, acl) for one in shared):
+            good.append(acl)
+        else:
+            bad.setdefault(number, acl)
+    if not bad:
+        return Ruling(tuple(good))
+    told = [
+        f"rule {number} ({acl.operation.value} on {acl.resource.value} {acl.name})"
+        for number, acl in list(bad.items())[:TOLD_MAX]
+    ]
+    more = f" and {len(bad) - TOLD_MAX} more" if len(bad) > TOLD_MAX else ""
+    text = (
+        f"spec.acls: {', '.join(told)}{more} gives what it may not, and does not count. Users of"
+        f" namespace {user.metadata.namespace} may be given rights on topics, groups and"
+        f" transactional ids that begin with {prefix}, and what the LogCluster lists in"
+        " spec.users.shared."
+    )
+    return Ruling(tuple(good), text)
+
+
+def _of(cluster: LogCluster) -> ClusterUsers:
+    return cluster.spec.users or ClusterUsers()
+
+
+def _prefix(user: User, cluster: LogCluster) -> str:
+    return prefix_of(_of(cluster).prefix, user.metadata.namespace)
+
+
+def _shared_with(cluster: LogCluster, labels: Mapping[str, str]) -> list[Shared]:
+    found = _of(cluster).shared or ()
+    return [one for one in found if one.namespaces is None or matches(one.namespaces, labels)]
+
+
+def _is_within(acl: Acl, prefix: str) -> bool:
+    if acl.permission is AclPermission.DENY:
+        return True
+    return acl.resource in _NAMED and acl.name.startswith(prefix)
+
+
+def _covers(shared: Shared, acl: Acl) -> bool:
+    """Whether the rule gives nothing that is not shared."""
+    name = shared.resource.name or ""
+    if acl.resource.value != shared.resource.type:
+        return False
+    if acl.resource is not ResourceType.CLUSTER:
+        if not name:  # it names nothing: the CRD's rules let none through
+            return False
+        if shared.resource.pattern == "Prefixed":
+            inside = acl.name.startswith(name)
+        else:
+            inside = acl.name == name and acl.pattern is Pattern.LITERAL
+        if not inside:
+            return False
+    given = set(shared.operations)
+    return any(one.value in given for one in allowing(acl.operation))

@@ -1,0 +1,358 @@
+"""Users of other namespaces than their LogCluster's: what its owner allows them, and no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.plimsoll_operator.builders import a_cluster, an_image, replay
+from tests.plimsoll_operator.terms import Deciding, Scene
+
+from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.cluster.records import (
+    ListenersConfigured,
+    MetadataVersionFinalized,
+    QuotasSet,
+)
+from plimsoll_core.quotas.state import BY_CLUSTER, DEFAULT, QuotaEntity, QuotaRow, QuotaValues
+from plimsoll_core.security.acl import AclOperation, ResourceType
+from plimsoll_core.security.acl_index import AclQuestion
+from plimsoll_operator.api.load import from_object
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.tenancy import ruled
+from plimsoll_operator.api.user import User, UserStatus
+from plimsoll_operator.declared_rights import explain
+from plimsoll_operator.kube.resources import NAMESPACES, SECRETS, USERS
+from plimsoll_operator.reconcile.reconcile_term import Task, Work
+from plimsoll_operator.reconcile.registry import all_work
+from plimsoll_operator.reconcile.user import reconcile as user
+from plimsoll_operator.reconcile.user import tenants
+from plimsoll_operator.status.status_writer import Target
+
+SHOP = ("shop", "app")
+SECURED = Listener(name="secured", port=9094, authentication=("ScramSha512",))
+LABELLED = {"from": "Selector", "selector": {"matchLabels": {"kafka": "yes"}}}
+ALL = {"allowedNamespaces": {"from": "All"}}
+Rule = dict[str, Any]
+
+
+def on(kind: str, name: str | None, *operations: str, **more: Any) -> Rule:
+    """`pattern`: Prefixed, if given."""
+    resource = {"type": kind} if name is None else {"type": kind, "name": name}
+    if pattern := more.pop("pattern", None):
+        resource["pattern"] = pattern
+    return {"resource": resource, "operations": list(operations), **more}
+
+
+WRITES = on("Topic", "shop.orders", "Write")
+
+
+def a_user(*acls: Rule, key: tuple[str, str] = SHOP, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "plimsoll.dev/v1alpha1",
+        "kind": "User",
+        "metadata": {"name": key[1], "namespace": key[0], "uid": "u"},
+        "spec": {
+            "clusterRef": {"name": "main", "namespace": "kafka"},
+            "authentication": {"scram": {}},
+            "acls": list(acls),
+            **spec,
+        },
+    }
+
+
+def refused(*acls: Rule, **users: Any) -> list[str]:
+    """The rules that do not count, by what they allow on."""
+    cluster = a_cluster(users={**ALL, **users})
+    found = from_object(a_user(*acls), User)
+    counted = ruled(found, cluster, {"team": "bi"})
+    left = [acl.name for acl in found.acls if acl not in counted.acls]
+    assert bool(left) == bool(counted.refused)
+    return left
+
+
+# --- which rules count ---------------------------------------------------------------------------
+
+
+def test_rules_within_the_namespaces_prefix_count() -> None:
+    assert not refused(
+        on("Topic", "shop.orders", "Read", "Write"),
+        on("Topic", "shop.", "All", pattern="Prefixed"),
+        on("Group", "shop.readers", "Read"),
+        on("TransactionalId", "shop.", "Write", pattern="Prefixed"),
+    )
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        on("Topic", "billing.orders", "Read"),
+        on("Topic", "*", "Read"),
+        on("Topic", "shop", "Read", pattern="Prefixed"),
+        on("Topic", "s", "Read", pattern="Prefixed"),
+        on("Topic", "shop-eu.orders", "Read"),
+        on("Topic", "Shop.orders", "Read"),
+        on("Topic", "__consumer_offsets", "Read"),
+        on("Group", "*", "Read"),
+        on("Group", "billing.readers", "Delete"),
+        on("TransactionalId", "billing.tx", "Write"),
+        on("Cluster", None, "Describe"),
+        on("Cluster", None, "ClusterAction"),
+    ],
+    ids=lambda rule: "-".join(map(str, (*rule["resource"].values(), *rule["operations"]))),
+)
+def test_rule_outside_of_the_namespaces_prefix_does_not_count(rule: Rule) -> None:
+    assert len(refused(WRITES, rule)) == 1
+
+
+def test_rule_that_denies_may_name_anything_for_it_gives_no_right() -> None:
+    assert not refused(on("Topic", "billing.orders", "Read", permission="Deny"))
+
+
+def shared(*operations: str, name: str = "bi.daily", **resource: Any) -> dict[str, Any]:
+    return {
+        "resource": {"type": "Topic", "name": name, **resource},
+        "operations": list(operations),
+        "namespaces": {"matchLabels": {"team": "bi"}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("rule", "counts"),
+    [
+        (on("Topic", "bi.daily", "Read"), True),
+        (on("Topic", "bi.daily", "Describe"), True),
+        (on("Topic", "bi.daily", "Write"), False),
+        (on("Topic", "bi.daily", "All"), False),
+        (on("Topic", "bi.daily", "Read", pattern="Prefixed"), False),
+        (on("Topic", "bi.daily2", "Read"), False),
+        (on("Group", "bi.daily", "Read"), False),
+    ],
+    ids=lambda one: str(one) if isinstance(one, bool) else str(list(one["resource"].values())),
+)
+def test_shared_name_is_given_with_its_operations_alone(rule: Rule, *, counts: bool) -> None:
+    assert bool(refused(rule, shared=[shared("Read")])) is not counts
+
+
+def test_shared_prefix_covers_names_and_narrower_prefixes_and_no_wider_one() -> None:
+    entry = shared("Read", name="bi.", pattern="Prefixed")
+    within = on("Topic", "bi.daily", "Read"), on("Topic", "bi.eu.", "Read", pattern="Prefixed")
+    assert not refused(*within, shared=[entry])
+    wider = on("Topic", "b", "Read", pattern="Prefixed")
+    assert refused(wider, on("Topic", "*", "Read"), shared=[entry]) == ["b", "*"]
+
+
+def test_what_is_shared_with_other_namespaces_is_not_given() -> None:
+    entry = shared("Read") | {"namespaces": {"matchLabels": {"team": "ops"}}}
+    assert refused(on("Topic", "bi.daily", "Read"), shared=[entry])
+
+
+def test_shared_resource_without_a_name_gives_nothing() -> None:
+    """As an API server without the CRD's rules would let it through."""
+    entry = {"resource": {"type": "Topic", "pattern": "Prefixed"}, "operations": ["All"]}
+    assert refused(on("Topic", "billing.orders", "Read"), shared=[entry])
+
+
+@pytest.mark.parametrize("prefix", ["{namespace}-", "{namespace}", "all.", "{namespace}x."])
+def test_prefix_that_another_namespaces_could_begin_with_is_not_taken(prefix: str) -> None:
+    body = {"metadata": {"name": "m", "namespace": "k"}, "spec": {"storage": {"size": "1Gi"}}}
+    body["spec"]["users"] = {"prefix": prefix}
+    with pytest.raises(Exception, match="prefix"):
+        from_object(body, LogCluster)
+
+
+# --- one object ----------------------------------------------------------------------------------
+
+
+class Tenants(Scene):
+    """A cluster in namespace `kafka` and a namespace `shop`, whose label lets it in."""
+
+    def __init__(self, **users: Any) -> None:
+        default = QuotaRow(
+            entity=QuotaEntity(user=DEFAULT),
+            values=QuotaValues(producer_byte_rate=1_000.0),
+            owner=BY_CLUSTER,
+        )
+        image = replay(
+            an_image(),
+            MetadataVersionFinalized(cause="t", metadata_version=3),
+            ListenersConfigured(cause="t", listeners=(SECURED,)),
+            QuotasSet(cause="t", row=default),
+        )
+        self.decided = Deciding(image)
+        self.users = users or {"allowedNamespaces": LABELLED}
+        super().__init__(image, self.decided, users=self.users)
+        self.label(kafka="yes")
+
+    def label(self, **labels: str) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": "shop", "labels": labels},
+            "status": {"phase": "Active"},
+        }
+        self.kube.put(NAMESPACES, body)
+
+    def apply(self, *acls: Rule, **spec: Any) -> None:
+        body = a_user(*acls, **spec)
+        del body["metadata"]["uid"]
+        assert self.objects.users.put(self.kube.put(USERS, body)) is not None
+
+    async def reconciled(self) -> Condition:
+        await user.reconcile(self.term, SHOP)
+        _, status = self.term.statuses[Target(USERS, *SHOP)]
+        assert isinstance(status, UserStatus)
+        return status.conditions[0]
+
+    def may(self, operation: AclOperation, topic: str, name: str = "shop.app") -> bool:
+        asked = AclQuestion(f"User:{name}", "h", operation, ResourceType.TOPIC, topic)
+        return self.decided.image.security.allows(asked)
+
+    @property
+    def logs_in(self) -> bool:
+        found = self.decided.image.security.credential("shop.app", "SCRAM-SHA-512")
+        return found is not None
+
+
+async def test_user_of_an_allowed_namespace_has_its_secret_there_and_its_prefix_in_its_name() -> (
+    None
+):
+    scene = Tenants()
+    scene.apply(WRITES)
+    ready = await scene.reconciled()
+    assert (ready.status, ready.reason) == ("True", "Serving")
+    assert scene.kube.find(SECRETS, "shop", "app-kafka")["type"]
+    assert not [key for key in scene.kube.objects if key[:2] == ("secrets", "kafka")]
+    assert scene.logs_in
+    assert scene.may(AclOperation.WRITE, "shop.orders")
+    assert not scene.may(AclOperation.WRITE, "billing.orders")
+
+
+async def test_namespaces_are_not_let_in_by_default_and_nothing_is_made() -> None:
+    scene = Tenants(prefix="{namespace}.")
+    scene.apply(WRITES)
+    ready = await scene.reconciled()
+    assert (ready.status, ready.reason) == ("False", "NotAllowed")
+    assert "spec.users.allowedNamespaces" in ready.message
+    assert not scene.decided.image.security.users
+    assert ("secrets", "shop", "app-kafka") not in scene.kube.objects
+
+
+async def test_name_without_the_namespaces_prefix_is_refused_and_nothing_is_made() -> None:
+    scene = Tenants()
+    scene.apply(WRITES, userName="admin")
+    ready = await scene.reconciled()
+    assert (ready.status, ready.reason) == ("False", "UserNameNotAllowed")
+    assert not scene.decided.image.security.users
+    assert ("secrets", "shop", "app-kafka") not in scene.kube.objects
+
+
+async def test_rule_outside_is_told_and_the_others_count() -> None:
+    scene = Tenants()
+    scene.apply(WRITES, on("Topic", "billing.orders", "Read"))
+    ready = await scene.reconciled()
+    assert (ready.status, ready.reason) == ("False", "AclNotAllowed")
+    assert "rule 1 (Read on Topic billing.orders)" in ready.message
+    assert scene.logs_in
+    assert scene.may(AclOperation.WRITE, "shop.orders")
+    assert not scene.may(AclOperation.READ, "billing.orders")
+
+
+async def test_namespace_that_is_not_allowed_any_more_is_cut_off_and_comes_back_as_it_was() -> None:
+    scene = Tenants()
+    scene.apply(WRITES)
+    await scene.reconciled()
+    password = scene.kube.find(SECRETS, "shop", "app-kafka")["data"]["password"]
+    scene.label(kafka="no")
+    assert (await scene.reconciled()).reason == "NotAllowed"
+    assert not scene.logs_in
+    assert not scene.may(AclOperation.WRITE, "shop.orders")
+    records = len(scene.decided.records)
+    await scene.reconciled()
+    assert len(scene.decided.records) == records
+    scene.label(kafka="yes")
+    assert (await scene.reconciled()).status == "True"
+    assert scene.logs_in
+    assert scene.may(AclOperation.WRITE, "shop.orders")
+    assert scene.kube.find(SECRETS, "shop", "app-kafka")["data"]["password"] == password
+
+
+async def test_right_that_is_shared_no_more_is_taken_back_and_the_change_is_followed_at_once() -> (
+    None
+):
+    daily = on("Topic", "bi.daily", "Read")
+    entry = {key: value for key, value in shared("Read").items() if key != "namespaces"}
+    scene = Tenants(**ALL, shared=[entry])
+    scene.apply(daily)
+    assert (await scene.reconciled()).status == "True"
+    assert scene.may(AclOperation.READ, "bi.daily")
+    assert scene.term.cluster is not None
+    tenants.follow_grants(scene.term, scene.term.cluster)
+    scene.work.clear()
+    tenants.follow_grants(scene.term, scene.term.cluster)
+    assert scene.work == []
+    scene.declare(users=ALL)
+    tenants.follow_grants(scene.term, scene.term.cluster)
+    assert scene.work == [Work(Task.USER, SHOP)]
+    assert (await scene.reconciled()).reason == "AclNotAllowed"
+    assert not scene.may(AclOperation.READ, "bi.daily")
+
+
+async def test_quota_above_everybodys_is_held_to_that_and_one_below_counts() -> None:
+    scene = Tenants()
+    scene.apply(WRITES, quotas={"producerBytesPerSecond": "1Gi", "consumerBytesPerSecond": "1Gi"})
+    assert (await scene.reconciled()).reason == "QuotaNotAllowed"
+    row = scene.decided.image.quotas.rows[QuotaEntity(user="shop.app")]
+    assert row.values.producer_byte_rate == 1_000.0
+    assert row.values.consumer_byte_rate == float(1 << 30), "nothing holds for everybody"
+    scene.apply(WRITES, quotas={"producerBytesPerSecond": "100"})
+    assert (await scene.reconciled()).status == "True"
+    row = scene.decided.image.quotas.rows[QuotaEntity(user="shop.app")]
+    assert row.values.producer_byte_rate == 100.0
+
+
+async def test_user_whose_namespace_is_gone_is_cut_off_and_its_row_stays() -> None:
+    scene = Tenants()
+    scene.apply(WRITES)
+    await scene.reconciled()
+    scene.kube.drop(USERS, *SHOP)
+    scene.kube.drop(NAMESPACES, None, "shop")
+    scene.objects.users.drop(SHOP)
+    assert Work(Task.USER, SHOP) in list(all_work(scene.term))
+    await user.reconcile(scene.term, SHOP)
+    assert not scene.logs_in
+    assert not scene.may(AclOperation.WRITE, "shop.orders")
+    assert scene.decided.image.security.users["shop.app"].disabled
+
+
+async def test_users_that_a_cluster_cannot_say_anything_of_are_left_as_they_are() -> None:
+    scene = Tenants()
+    scene.apply(WRITES)
+    await scene.reconciled()
+    body = scene.term.cluster
+    assert body is not None
+    unread = {
+        "apiVersion": "plimsoll.dev/v1alpha1",
+        "kind": "LogCluster",
+        "metadata": {"name": "main", "namespace": "kafka", "uid": body.metadata.uid},
+        "spec": {"storage": {"size": "1Gi"}, "users": {"allowedNamespaces": 7}},
+    }
+    scene.objects.clusters.drop(("kafka", "main"))
+    scene.objects.clusters.put(unread)
+    assert "users" in scene.term.missing
+    await user.reconcile(scene.term, SHOP)
+    assert scene.logs_in
+    assert scene.may(AclOperation.WRITE, "shop.orders")
+
+
+def test_explain_goes_by_the_rules_that_count() -> None:
+    cluster = a_cluster(authorization={"mode": "Enforce"}, users={"allowedNamespaces": LABELLED})
+    outside = on("Topic", "billing.orders", "Read")
+    found = [from_object(a_user(WRITES, outside), User)]
+    may = AclQuestion("User:shop.app", "*", AclOperation.WRITE, ResourceType.TOPIC, "shop.orders")
+    may_not = may._replace(operation=AclOperation.READ, name="billing.orders")
+    labels = {"shop": {"kafka": "yes"}}
+    assert explain(cluster, found, may, labels).allowed
+    assert not explain(cluster, found, may_not, labels).allowed
+    assert not explain(cluster, found, may).allowed, "its namespace is not let in"
