@@ -26,6 +26,7 @@ from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.history.keeper import HistoryKeeper
+from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.leadership.broker_watch import brokers_changed, look_at_brokers
@@ -36,6 +37,7 @@ from plimsoll_operator.leadership.rack_lookup import RackFinder
 from plimsoll_operator.leadership.state_change_requests import StateChangeRequests
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.reconcile import registry
+from plimsoll_operator.reconcile.cluster import inside
 from plimsoll_operator.reconcile.cluster.logcluster_status import unclean_recovery_of
 from plimsoll_operator.reconcile.cluster.reconcile import MEMBERSHIP
 from plimsoll_operator.reconcile.cluster.release_versions import pin
@@ -62,6 +64,8 @@ OUTAGE_MS_MIN = 8_000
 """Longer than a standby takes: worth an Event."""
 CLUSTER_STATUS_MS = 1_000
 RESTLESS_SECONDS = 2
+SHOW_SECONDS = 0.5
+"""Between the first two attempts to read the authority inside."""
 
 
 class LedCluster:
@@ -135,6 +139,7 @@ class LedCluster:
                     group.create_task(self._writer.run()),
                     group.create_task(self._events.run()),
                     group.create_task(self._resync(vacant_ms)),
+                    group.create_task(self._show_inside_at_once()),
                     group.create_task(self._look_at_restless()),
                     group.create_task(look_at_brokers(term, self._mark)),
                     group.create_task(self._departures.run()),
@@ -220,6 +225,19 @@ class LedCluster:
             for work in registry.all_work(self.term):
                 self.offer(work)
             await asyncio.sleep(RESYNC_SECONDS)
+
+    async def _show_inside_at_once(self) -> None:
+        """Brokers that call with TLS alone reach no controller without its certificate."""
+        await self.controller.wait_active()
+        delay_s = SHOW_SECONDS
+        while True:
+            try:
+                await inside.show_at_once(self.term)
+                return
+            except (ApiError, Retry) as error:
+                logger.warning("no certificate is shown to brokers yet: %s", error)
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, RESYNC_SECONDS)
 
     async def _handle(self, work: Work) -> None:
         if not self.controller.active:
