@@ -93,9 +93,12 @@ async def test_broker_of_one_cluster_is_no_peer_of_another_by_whatever_name_it_a
 
 async def test_certificate_of_one_cluster_that_names_another_is_refused() -> None:
     async with controllers() as (inside, port):
+        told: list[str] = []
+        inside.tell[CLUSTER] = told.append
         pair = issue_inside(AUTHORITY, controller_identity(CLUSTER), NOW_MS)
         with pytest.raises(OSError):  # noqa: PT011
             await echoed(port, controller_name(CLUSTER), pair, AUTHORITY)
+        assert told == ["other-peer"]
         assert inside.refusals.counts["other-peer"] == 1
 
 

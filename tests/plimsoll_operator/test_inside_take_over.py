@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from tests.plimsoll_broker.tls_listening import until
 from tests.plimsoll_operator.builders import CLUSTER_UID
 from tests.plimsoll_operator.test_group_commit import MemoryLog
 from tests.plimsoll_operator.test_inside import Inside
@@ -14,7 +15,7 @@ from tests.plimsoll_operator.test_leader import WAIT_S, NoServer, Scene
 from plimsoll_core.cluster.record_versions import NEWEST
 from plimsoll_core.cluster.records import ControllerChanged, InsideModeSet, MetadataVersionFinalized
 from plimsoll_core.ids import ControllerEpoch
-from plimsoll_core.security.inside import InsideMode
+from plimsoll_core.security.inside import RETIRED, InsideMode
 from plimsoll_operator.api import labels
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, SECRETS
@@ -30,6 +31,7 @@ class ShowingServer(NoServer):
 
     def __init__(self) -> None:
         self.inside = self
+        self.tell: dict[UUID, Any] = {}
         self.shown: asyncio.Queue[Any] = asyncio.Queue()
 
     def show(self, cluster_id: UUID, identity: Any) -> None:
@@ -104,3 +106,17 @@ async def test_new_operator_shows_it_though_the_first_reads_of_the_authority_fai
     scene.kube.get = failing  # type: ignore[method-assign]
     assert (await shown_in_a_term(scene, server)).authorities
     assert not failures
+
+
+async def test_peers_that_are_refused_are_told_in_one_event_for_each_reason() -> None:
+    scene, server = await a_closed_scene()
+    term = asyncio.create_task(scene.leader.run())
+    async with asyncio.timeout(WAIT_S):
+        await server.shown.get()
+        for _ in range(1_000):
+            for reason in ("plaintext", RETIRED):
+                server.tell[CLUSTER](reason)
+        await until(lambda: scene.events.count("PeerRefused") == 2)
+        await scene.leader.stop()
+        await term
+    assert scene.events.count("PeerRefused") == 2

@@ -131,6 +131,8 @@ class LedCluster:
         parts, term = self._parts, self.term
         evidence = evidence_of(parts.kube, *term.key)
         parts.server.add(self.controller, evidence, self._racks.fill_in)
+        if parts.server.inside is not None:
+            parts.server.inside.tell[term.cluster_id] = self._tell_refused
         parts.leaders[term.key] = self
         try:
             async with asyncio.TaskGroup() as group:
@@ -184,6 +186,14 @@ class LedCluster:
         """An Event at the LogCluster."""
         if (found := self.term.cluster) is not None:
             self._events.add(found, occurrence)
+
+    def _tell_refused(self, why: str) -> None:
+        """Once a minute for each reason (`Events.add`): who is refused may try many times."""
+        text = (
+            f"Who called as a broker was refused on the controllers' port ({why}): it is no broker"
+            " of this cluster, or shows what has been replaced."
+        )
+        self._tell(Occurrence(key=f"peer-{why}", reason="PeerRefused", message=text, warning=True))
 
     def _tell_outage(self, lasted_ms: int) -> None:
         """No operator led for so long: shown in the status and in an Event."""
