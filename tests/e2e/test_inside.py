@@ -143,10 +143,10 @@ def test_operator_takes_over_a_closed_cluster_whose_spec_is_refused(drill: Drill
 
     def refused() -> bool | None:
         found = condition(drill.get("logcluster", "main"), "Stalled")
-        return (found is not None and found["reason"] == "UnknownVersion") or None
+        return (found is not None and found["reason"] == "InvalidConfig") or None
 
-    drill.apply("LogCluster", "main", {**spec, "version": "99.0"})
-    wait_for("the version to be refused", refused, 60)
+    drill.apply("LogCluster", "main", {**spec, "config": {"no.such": "1"}})
+    wait_for("the config to be refused", refused, 60)
     term = status()["metadataLog"]["controllerEpoch"]
     with written(drill):
         kill_operator(drill)
