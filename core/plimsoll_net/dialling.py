@@ -1,7 +1,8 @@
 """Connections to peers inside, with TLS where both ends can.
 
 With a certificate TLS is tried first.  Where plaintext is allowed, a peer that does not answer so
-is called again in plaintext at once, and for a while; where it is not, the call has failed.
+is called again in plaintext at once, and for a while; where it is not, the call has failed.  One
+that says nothing is waited for (`HANDSHAKE_S`) where plaintext is allowed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ logger = logging.getLogger("plimsoll.inside")
 
 PLAINTEXT_S = 10.0
 """For so long a peer that does not answer with TLS is called in plaintext, if that is allowed."""
+HANDSHAKE_S = 0.5
+"""For so long a peer that may be called in plaintext, too, is waited for in the handshake: callers
+give a whole call a second or more."""
 SAID_S = 60.0
 """One line about refused peers, and no more, in so long."""
 ADDRESSES_MAX = 1024
@@ -125,6 +129,8 @@ class Dialler:
             except (ConnectionResetError, PeerRefused):
                 if only_tls:
                     raise
+            except _Unanswered:
+                self._refusals.met(HANDSHAKE_FAILED, str(address))
             self._call_in_plaintext(address)
         elif only_tls:
             raise ConnectionError("there is no certificate, and plaintext is refused inside")
@@ -164,7 +170,7 @@ class Dialler:
         transport, _ = await loop.create_connection(lambda: connection, *address)
         try:
             call.has_input(connection)
-            await call.shaken
+            await self._shaken(call, bounded=not self._only_tls())
             assert connection.tls is not None, "after the handshake"
             peer = peer_of(connection.tls)
             if reason := refuses(peer):
@@ -184,11 +190,23 @@ class Dialler:
         self._links.add(link)
         return session, link
 
+    async def _shaken(self, call: _Call, *, bounded: bool) -> None:
+        """Its end: one that is there and says nothing must not use up its caller's time, where it
+        may be called in plaintext."""
+        done, _ = await asyncio.wait((call.shaken,), timeout=HANDSHAKE_S if bounded else None)
+        if not done:
+            raise _Unanswered("no answer to the handshake")
+        call.shaken.result()
+
     def _ended_unheard(self, connection: TlsConnection, address: PeerAddress) -> None:
         """With TLS 1.3 a client hears only afterwards that its certificate was refused: as the end
         of a connection on which nothing ever came."""
         if not connection.heard_bytes and not self._only_tls():
             self._call_in_plaintext(address)
+
+
+class _Unanswered(Exception):
+    """The peer neither goes on with the handshake nor ends it."""
 
 
 class _Call:

@@ -309,3 +309,26 @@ def test_closed_cluster_is_opened_again_under_load(cluster: LocalCluster) -> Non
     assert shrinks(cluster) == before
     assert dict(cluster.pids) == pids
     assert_nothing_lost(load.acked, consume_all(cluster.bootstrap, TOPIC, PARTITIONS))
+
+
+def test_broker_that_is_away_while_a_closed_cluster_is_opened_comes_back(
+    cluster: LocalCluster,
+) -> None:
+    """All that its copy of the metadata says is Required: it calls nobody without a certificate."""
+    set_mode(cluster, "Required")
+    place = cluster.directory / "pki" / "broker-2" / "..data"
+    wait_for("files of broker 2", (place / FILES[0]).exists, 60, 0.2)
+    away = cluster.pids["2"]
+    os.kill(away, signal.SIGSTOP)
+    cluster.wait_isr(TOPIC, 2, 60)
+    set_mode(cluster, "Off")
+    wait_for("no certificate of broker 0", lambda: 0 not in allowed(cluster), 60, 0.2)
+    assert allowed(cluster)[2]
+    cluster.wait_rejoined(2, cluster.kill_broker(2))
+    cluster.wait_isr(TOPIC, 3, 60)
+    wait_for("no certificate of broker 2", lambda: 2 not in allowed(cluster), 120, 0.5)
+    assert not (place / FILES[0]).exists()
+
+
+def allowed(cluster: LocalCluster) -> dict[int, tuple[str, ...]]:
+    return {one: sha256 for one, sha256 in inside(cluster)["certificates"].items() if sha256}

@@ -32,7 +32,8 @@ from plimsoll_core.quotas.state import (
 )
 from plimsoll_core.security.state import Mode
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
-from plimsoll_wire.messages import throttle_time_at
+from plimsoll_wire.headers import request_frame
+from plimsoll_wire.messages import encode_request, throttle_time_at
 
 EVERYBODY = QuotaEntity(user=DEFAULT)
 LENT_S = 10
@@ -77,22 +78,31 @@ async def alone(broker: Callable[[int], Broker], controller: Controller) -> Alon
     return Alone(one, controller)
 
 
-async def produced(client: Client, size: int = 1_000, acks: int = -1, version: int = 9) -> int:
-    """Throttle time, in milliseconds."""
+def produce_values(size: int, acks: int) -> dict[str, Any]:
     partition = {"index": 0, "records": a_batch(1, filler=size)}
-    values = {
+    return {
         "transactional_id": None,
         "acks": acks,
         "timeout": 5_000,
         "topic_data": [{"name": "t", "partition_data": [partition]}],
     }
-    reply: Any = await client.ask(ApiKey.PRODUCE, version, values)
+
+
+async def produced(client: Client, size: int = 1_000, acks: int = -1, version: int = 9) -> int:
+    """Throttle time, in milliseconds."""
+    reply: Any = await client.ask(ApiKey.PRODUCE, version, produce_values(size, acks))
     assert reply.responses[0].partition_responses[0].error_code == 0
     return int(reply.throttle_time / timedelta(milliseconds=1))
 
 
 async def fetched(client: Client, offset: int = 0, version: int = 12) -> tuple[int, int]:
     """Throttle time, and how many bytes of records."""
+    reply: Any = await client.ask(ApiKey.FETCH, version, fetch_values(offset))
+    records = [one.records or b"" for topic in reply.responses for one in topic.partitions]
+    return int(reply.throttle_time / timedelta(milliseconds=1)), sum(map(len, records))
+
+
+def fetch_values(offset: int = 0) -> dict[str, Any]:
     partition = {
         "partition": 0,
         "current_leader_epoch": -1,
@@ -101,7 +111,7 @@ async def fetched(client: Client, offset: int = 0, version: int = 12) -> tuple[i
         "log_start_offset": -1,
         "partition_max_bytes": 2**20,
     }
-    values = {
+    return {
         "replica_id": -1,
         "max_wait": 0,
         "min_bytes": 1,
@@ -113,9 +123,6 @@ async def fetched(client: Client, offset: int = 0, version: int = 12) -> tuple[i
         "forgotten_topics_data": [],
         "rack_id": "",
     }
-    reply: Any = await client.ask(ApiKey.FETCH, version, values)
-    records = [one.records or b"" for topic in reply.responses for one in topic.partitions]
-    return int(reply.throttle_time / timedelta(milliseconds=1)), sum(map(len, records))
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
@@ -213,6 +220,42 @@ async def test_connection_that_is_lost_while_it_is_muted_is_freed(alone: Alone) 
     await asyncio.sleep(0)
     gc.collect()
     assert lost() is None
+
+
+async def test_request_of_which_a_part_is_here_is_served_though_its_connection_is_muted(
+    alone: Alone,
+) -> None:
+    """A Fetch waits on it; the reply is what mutes it, for a minute, and a Produce has begun."""
+    rate = len(A_BATCH) / (LENT_S + 60)
+    alone.limit(limiting(consumer_byte_rate=rate))
+    other = await alone.broker.client()
+    reader, writer = await asyncio.open_connection("127.0.0.1", alone.broker.server.port)
+    body = encode_request(ApiKey.FETCH, 12, {**fetch_values(), "max_wait": 20_000})
+    writer.write(request_frame(ApiKey.FETCH, 12, 1, "test", body))
+    body = encode_request(ApiKey.PRODUCE, 9, produce_values(500_000, acks=-1))
+    large = request_frame(ApiKey.PRODUCE, 9, 2, "test", body)
+    writer.write(large[:300_000])
+    sessions = alone.broker.server._open
+    await until(lambda: any(one.conduct(0).came > 250_000 for one in sessions))
+    (session,) = (one for one in sessions if one._slots)
+    assert await produced(other, 1_000) == 0
+    assert await correlation_id(reader) == 1
+    assert session.conduct(0).came > 0
+    writer.write(large[300_000:])
+    writer.write(request_frame(ApiKey.PRODUCE, 9, 3, "test", body))
+    assert await correlation_id(reader) == 2
+    # The next one is not read.
+    await until(lambda: not session._reading)
+    assert session._muting.holds
+    assert session.conduct(0).came == 0
+    writer.transport.abort()
+
+
+async def correlation_id(reader: asyncio.StreamReader) -> int:
+    """Of the next reply; long before the muting is over."""
+    async with asyncio.timeout(30):
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        return int.from_bytes((await reader.readexactly(size))[:4], "big")
 
 
 # --- what is answered by coroutines ---------------------------------------------------------------

@@ -10,7 +10,13 @@ from uuid import UUID
 
 import pytest
 
-from plimsoll_broker.control.controller_client import ControllerClient, NoController, Peers
+from plimsoll_broker.control.controller_client import (
+    ControllerAddress,
+    ControllerClient,
+    NoController,
+    Peers,
+)
+from plimsoll_broker.control.controller_connection import ControlConnection
 from plimsoll_broker.control.metadata_store import MetadataCopy
 from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
@@ -130,6 +136,33 @@ async def test_active_controller_is_found_among_the_addresses() -> None:
         assert await client.command(a_request(), 10_000) == BLOCK
         assert client.address == ("127.0.0.1", active.port)
         assert client.highest_epoch == 3
+
+
+async def test_commands_go_on_while_the_connection_in_place_of_an_outdated_one_is_not_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever is called with TLS may hang; requests, and heartbeats with them, do not wait."""
+    active = FakeController(3, BLOCK)
+    async with a_client(active) as client:
+        await client.command(a_request(), 10_000)
+        monkeypatch.setattr(client.inside, "is_outdated", lambda link: True)
+        hangs, attempts = asyncio.Event(), 0
+        made = client._try
+
+        async def hanging(address: ControllerAddress) -> ControlConnection | None:
+            nonlocal attempts
+            attempts += 1
+            await hangs.wait()
+            return await made(address)
+
+        monkeypatch.setattr(client, "_try", hanging)
+        for _ in range(3):
+            assert await client.command(a_request(), 10_000) == BLOCK
+        assert (attempts, active.connections) == (1, 1)
+        hangs.set()
+        await until(lambda: active.connections == 2)
+        monkeypatch.setattr(client.inside, "is_outdated", lambda link: False)
+        assert await client.command(a_request(), 10_000) == BLOCK
 
 
 async def test_command_is_sent_again_to_the_successor() -> None:

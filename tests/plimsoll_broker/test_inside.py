@@ -31,13 +31,10 @@ from plimsoll_core.security.inside import (
     Inside,
     InsideMode,
     broker_identity,
-    controller_identity,
-    controller_name,
 )
-from plimsoll_net.dialling import PeerAddress
+from plimsoll_net.dialling import HANDSHAKE_S, PeerAddress
 from plimsoll_net.handshakes import FAILED, NOT_TLS
 from plimsoll_net.inside_identity import AUTHORITIES, CERTIFICATE, KEY, MODE, identity_of
-from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.pki.authority import KeyPair, describe, issue, issue_inside, new_authority
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import request_frame
@@ -125,6 +122,12 @@ async def versions(connection: PeerConnection) -> bytes:
     return bytes(await connection.request(frame, WAIT_S))
 
 
+def follow(server: Server) -> None:
+    """All who are connected have fetched as registered brokers."""
+    for session in server._open:
+        session._connection.belongs_to_broker()
+
+
 @pytest.fixture
 async def two(tmp_path: Path) -> AsyncIterator[Two]:
     async with two_brokers(tmp_path) as made:
@@ -154,7 +157,9 @@ async def test_plaintext_is_spoken_where_one_end_has_no_certificate_and_it_is_al
     two.peers[2] = InsidePeers(CLUSTER, str(two.places[2]))
     connection = await two.call()
     assert await versions(connection)
-    assert (two.server.plaintext, two.peers[2].figures.plaintext) == (1, 1)
+    assert (two.server.plaintext, two.peers[2].figures.plaintext) == (0, 1), "nobody so far"
+    follow(two.server)
+    assert two.server.plaintext == 1
     # Once it has one, another connection is due; and the listener closes this one when it must.
     assert not two.peers[2].is_outdated(connection.link)
     two.commit(InsideMode.REQUIRED)
@@ -192,8 +197,58 @@ async def test_certificate_that_is_refused_after_the_handshake_falls_back_where_
     assert two.ended[RETIRED] == 1
     connection = await two.call()
     assert await versions(connection)
+    follow(two.server)
     assert two.server.plaintext == 1
     connection.close()
+
+
+async def test_stranger_in_plaintext_does_not_count_as_a_peer_and_is_cut_off_by_required(
+    two: Two,
+) -> None:
+    """Whoever reaches the port would hold up the step to Required for good."""
+    reader, writer = await asyncio.open_connection(HOST, two.server.port)
+    body = encode_request(ApiKey.API_VERSIONS, 0, {})
+    writer.write(request_frame(ApiKey.API_VERSIONS, 0, 1, "x", body))
+    async with asyncio.timeout(WAIT_S):
+        await reader.readexactly(4)
+        assert two.server.connections == 1
+        assert two.server.plaintext == 0
+        two.commit(InsideMode.REQUIRED)
+        with pytest.raises((OSError, asyncio.IncompleteReadError)):
+            await reader.readexactly(1_000)
+    assert two.ended["plaintext"] == 1
+    writer.transport.abort()
+
+
+class Mute(asyncio.Protocol):
+    """Answers plaintext, and nothing that begins a handshake."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if data[0] != 0x16:
+            self.transport.write(b"\0\0\0\x06\0\0\0\1ok")  # type: ignore[attr-defined]
+
+
+async def test_peer_that_says_nothing_in_the_handshake_is_called_in_plaintext_where_that_is_allowed(
+    two: Two,
+) -> None:
+    server = await asyncio.get_running_loop().create_server(Mute, HOST, 0)
+    async with server:
+        address = PeerAddress(HOST, server.sockets[0].getsockname()[1])
+        peers = two.peers[2]
+        async with asyncio.timeout(WAIT_S):
+            connection, link = await peers.broker(PeerConnection, address, BrokerId(1))
+            assert link.identity is None
+            assert await versions(connection)
+        assert peers.refusals.counts["handshake-failed"] == 1
+        assert not peers.is_outdated(link), "it is not tried again at once"
+        connection.close()
+        two.commit(InsideMode.REQUIRED)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2 * HANDSHAKE_S):
+                await peers.broker(PeerConnection, address, BrokerId(1))
 
 
 async def test_files_that_say_required_forbid_plaintext_before_anything_is_committed(
@@ -304,93 +359,3 @@ async def test_bytes_that_are_no_handshake_end_as_counted_closes(two: Two) -> No
     connection = await two.call()
     assert await versions(connection)
     connection.close()
-
-
-# --- the controllers' port ------------------------------------------------------------------------
-
-
-class Echo(asyncio.Protocol):
-    """What the controllers' port serves."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        peer = self.transport.get_extra_info("inside_peer")
-        text = f"{peer.cluster_id.int} {peer.broker_id}" if peer else "nobody"
-        self.transport.write(text.encode())  # type: ignore[attr-defined]
-
-
-@asynccontextmanager
-async def controllers() -> AsyncIterator[tuple[InsideServer, int]]:
-    """Two clusters, each with an authority of its own, led by one process."""
-    inside = InsideServer()
-    for cluster, authority in ((CLUSTER, AUTHORITY), (OTHER, OTHERS)):
-        own = issue_inside(authority, controller_identity(cluster), NOW_MS)
-        inside.show(cluster, identity_of(own.certificate, own.key, authority.certificate))
-        inside.committed[cluster] = Inside
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(inside.asking_first(Echo), HOST, 0)
-    try:
-        yield inside, server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        inside.close()
-
-
-OTHERS = new_authority("others", NOW_MS)
-
-
-async def echoed(port: int, name: str | None, pair: KeyPair, authority: KeyPair) -> bytes:
-    shown = identity_of(pair.certificate, pair.key, authority.certificate).client
-    async with asyncio.timeout(WAIT_S):
-        reader, writer = await asyncio.open_connection(
-            HOST, port, ssl=shown, server_hostname=name or "x"
-        )
-        try:
-            writer.write(b"who")
-            found = await reader.read(100)
-            if not found:
-                raise ConnectionError("closed")
-            return found
-        finally:
-            writer.transport.abort()
-
-
-async def test_controllers_port_shows_each_cluster_its_own_certificate() -> None:
-    async with controllers() as (_, port):
-        mine = pair_of(2)
-        assert await echoed(port, controller_name(CLUSTER), mine, AUTHORITY) == b"7 2"
-        theirs = issue_inside(OTHERS, broker_identity(OTHER, 5), NOW_MS)
-        assert await echoed(port, controller_name(OTHER), theirs, OTHERS) == b"8 5"
-
-
-@pytest.mark.parametrize("asked", [controller_name(OTHER), controller_name(UUID(int=9)), None])
-async def test_broker_of_one_cluster_is_no_peer_of_another_by_whatever_name_it_asks(
-    asked: str | None,
-) -> None:
-    """The context that SNI chooses verifies with its own authority, not with any."""
-    async with controllers() as (inside, port):
-        for believes in (AUTHORITY, OTHERS):
-            with pytest.raises(OSError):  # noqa: PT011 - OpenSSL's or the kernel's
-                await echoed(port, asked, pair_of(2), believes)
-        assert inside.refusals.counts.total() == 2
-
-
-async def test_certificate_of_one_cluster_that_names_another_is_refused() -> None:
-    async with controllers() as (inside, port):
-        pair = issue_inside(AUTHORITY, controller_identity(CLUSTER), NOW_MS)
-        with pytest.raises(OSError):  # noqa: PT011
-            await echoed(port, controller_name(CLUSTER), pair, AUTHORITY)
-        assert inside.refusals.counts["other-peer"] == 1
-
-
-async def test_plaintext_peer_is_refused_once_the_cluster_requires_certificates() -> None:
-    inside = InsideServer()
-    mode = InsideMode.PERMISSIVE
-    inside.committed[CLUSTER] = lambda: Inside(mode=mode)
-    assert inside.refuses_now(CLUSTER, None) == ""
-    mode = InsideMode.REQUIRED
-    async with controllers() as (_, _):
-        assert inside.refuses_now(CLUSTER, None) == "plaintext"
-        assert inside.refuses_now(OTHER, None) == "", "what is not led here is told so"

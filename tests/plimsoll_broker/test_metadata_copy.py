@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import msgspec
 import pytest
 
 from plimsoll_broker.control.metadata_store import MetadataCopy, StoredMetadata, advance
-from plimsoll_core.cluster.records import ClusterDeclared, ControllerChanged, MembersChanged, Record
+from plimsoll_broker.control.metadata_stream import MetadataStream
+from plimsoll_core.cluster.records import (
+    ClusterDeclared,
+    ControllerChanged,
+    InsideModeSet,
+    MembersChanged,
+    Record,
+)
 from plimsoll_core.cluster.unknown_records import MetadataTooNew
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
-from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
+from plimsoll_core.messages.metadata_stream import MetadataBatchCopy, MetadataUpdate
+from plimsoll_core.security.inside import InsideMode
 
 CLUSTER = UUID("7f3d9c3e-6c54-4c58-8f0e-2d6b36f0a001")
 
@@ -146,3 +156,34 @@ def test_record_of_a_newer_version_is_not_guessed_at(tmp_path: Path) -> None:
     )
     with pytest.raises(MetadataTooNew, match="FromTheFuture"):
         advance(replica, batch)
+
+
+async def test_mode_inside_is_on_disk_before_the_broker_tells_that_it_knows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash of the node takes what was not brought to the disk, and with it the knowledge that
+    nobody insists on TLS any more; by then there may be no certificate."""
+    copy = MetadataCopy(tmp_path)
+    client: Any = SimpleNamespace(peers=SimpleNamespace(cluster_id=CLUSTER))
+    stream = MetadataStream(client, copy)
+    steps: list[str] = []
+    sync = copy.sync
+
+    def syncing() -> None:
+        sync()
+        assert loaded(tmp_path).image.inside.mode is InsideMode.PERMISSIVE
+        steps.append("on disk Permissive")
+
+    monkeypatch.setattr(copy, "sync", syncing)
+    stream.subscribe(lambda old, new: steps.append(f"told {new.inside.mode.value}"))
+    mode = InsideModeSet(cause="declared", mode=InsideMode.PERMISSIVE)
+    for batch in [
+        *batches(4),
+        a_batch(4, mode),
+        a_batch(5, MembersChanged(cause="t", broker_ids=())),
+    ]:
+        end = MetadataOffset(batch.base_offset + 1)
+        await stream._apply(MetadataUpdate(batches=(batch,), end_offset=end))
+    copy.close()
+    assert steps[4:] == ["on disk Permissive", "told Permissive", "told Permissive"]
+    assert loaded(tmp_path).image == stream.image

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from tests.plimsoll_operator.builders import an_image, finalised
+from tests.plimsoll_operator.builders import an_image, finalised, replay
 from tests.plimsoll_operator.terms import Deciding, Scene
 
 from plimsoll_core.cluster.record_versions import NEWEST
+from plimsoll_core.cluster.records import BrokerFenced, BrokerUnfenced
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.broker_figures import BrokerFigures, InsideFigures
@@ -43,6 +44,8 @@ class Inside:
         self.scene.term.show_inside = self.shown.append
         # Brokers that hear and tell nothing.
         self.away: set[int] = set()
+        # Brokers whose copy of the metadata is not on their disks.
+        self.uncopied: set[int] = set()
         # Connections in plaintext, of each broker.
         self.plaintext = 0
 
@@ -81,9 +84,26 @@ class Inside:
                 only_tls=bool(files) and files[MODE] == b"Required",
             )
             broker = self.deciding.image.brokers[BrokerId(broker_id)]
+            copied = None if broker_id in self.uncopied else self.deciding.image.next_offset
             self.deciding.soft.contacts[broker.id] = Contact(
-                broker_epoch=broker.broker_epoch, last_ms=0, figures=BrokerFigures(inside=told)
+                broker_epoch=broker.broker_epoch,
+                last_ms=0,
+                figures=BrokerFigures(inside=told, copied_offset=copied),
             )
+
+    def goes(self, broker_id: int) -> None:
+        """It is fenced, and tells nothing more."""
+        self.away.add(broker_id)
+        self._change(BrokerFenced, broker_id)
+
+    def returns(self, broker_id: int) -> None:
+        self.away.discard(broker_id)
+        self._change(BrokerUnfenced, broker_id)
+
+    def _change(self, kind: type[BrokerFenced] | type[BrokerUnfenced], broker_id: int) -> None:
+        found = self.deciding.image.brokers[BrokerId(broker_id)]
+        record = kind(cause="t", broker_id=found.id, broker_epoch=found.broker_epoch)
+        self.deciding.image = replay(self.deciding.image, record)
 
     async def look(self) -> None:
         term = self.scene.term
@@ -178,6 +198,57 @@ async def test_way_back_to_off_takes_the_files_away_last() -> None:
     assert made.mode is InsideMode.OFF
     assert made.files(0) == {}
     assert made.allowed(0) == ()
+
+
+async def test_broker_that_is_away_keeps_its_certificate_until_it_tells_that_it_knows_of_off() -> (
+    None
+):
+    """Its copy of the metadata says Required: without one it would call nobody."""
+    made = Inside()
+    await made.settle()
+    made.goes(1)
+    kept = made.sha256(1)
+    made.want("Off")
+    await made.settle(6)
+    assert made.mode is InsideMode.OFF
+    assert (made.files(0), made.allowed(0)) == ({}, ())
+    assert (made.sha256(1), made.allowed(1)) == (kept, (kept,))
+    assert made.files(1)[MODE] == b"Off"
+    # Its authority is known to whoever leads, now and in a later term.
+    made.shown.clear()
+    made.scene.term._kept.clear()
+    await inside.show_at_once(made.scene.term)
+    assert len(made.shown) == 1
+    # It is back, and has not told yet; then its disk takes nothing.
+    made.returns(1)
+    made.uncopied = {1}
+    await made.look()
+    await made.settle(2)
+    assert made.sha256(1) == kept
+    made.uncopied = set()
+    await made.settle(2)
+    assert (made.files(1), made.allowed(1)) == ({}, ())
+    made.scene.kube.calls.clear()
+    await made.settle(2)
+    assert made.scene.kube.calls == [], "nothing is left to do"
+
+
+async def test_broker_that_is_away_in_mode_off_is_given_what_another_authority_signs() -> None:
+    """Its certificate is looked after as in any other mode: what is kept is never left behind."""
+    made = Inside()
+    await made.settle()
+    made.goes(1)
+    made.want("Off")
+    await made.settle(6)
+    old, first = made.sha256(1), made.authority.current.certificate
+    made.want("Off", **{labels.ROTATE_INSIDE: "1"})
+    await made.settle(6)
+    assert made.authority.current.certificate != first
+    assert made.sha256(1) != old
+    assert made.allowed(1)[0] == made.sha256(1)
+    made.returns(1)
+    await made.settle(3)
+    assert (made.files(1), made.allowed(1)) == ({}, ())
 
 
 async def test_certificate_is_renewed_and_the_one_before_refused_once_the_new_one_is_used() -> None:

@@ -38,6 +38,8 @@ class BrokenLog(MemoryLog):
 class NoServer:
     """The controllers' server, to which no broker connects."""
 
+    inside: Any = None
+
     def add(self, *_: Any) -> None: ...
 
     async def remove(self, *_: Any) -> None: ...

@@ -36,6 +36,8 @@ ATTEMPT_MS_MAX = 5_000
 BACKOFF_MS = 50
 BACKOFF_MS_MAX = 1_000
 ADDRESSES_MAX = 16
+RENEW_S = 1.0
+"""Until a connection in place of an outdated one is tried again."""
 _NONE_COMMITTED = MetadataOffset(0)
 
 
@@ -92,6 +94,9 @@ class ControllerClient:
         self._connecting = asyncio.Lock()
         self._changed = asyncio.Event()
         self._cut_off = ""
+        # Another connection in place of an outdated one, and when it may be tried again.
+        self._renewal: asyncio.Task[None] | None = None
+        self._renewed_again_s = 0.0
         self.moved: Callable[[], None] | None = None
         """Told when another address is the controller's."""
 
@@ -194,6 +199,9 @@ class ControllerClient:
 
     def close(self) -> None:
         self.give_up("the broker stops")
+        renewal, self._renewal = self._renewal, None
+        if renewal is not None:
+            renewal.cancel()
 
     # --- finding the controller -----------------------------------------------------------------
 
@@ -235,19 +243,32 @@ class ControllerClient:
                         self._take(connection, address)
                         return connection
                 await asyncio.sleep(next(backoffs) / 1000)
-            await self._renew(self._connection)
+            self._renew(self._connection)
             return self._connection
 
-    async def _renew(self, present: ControlConnection) -> None:
-        """Another connection to the same address, where this one is outdated: at first it is made,
-        then the one before ends when all that waits on it is answered."""
-        if self._address is None or not self.inside.is_outdated(present.link):
+    def _renew(self, present: ControlConnection) -> None:
+        """Another connection to the same address, where this one is outdated: requests go on over
+        this one until it is made, however long that takes."""
+        renewal, loop = self._renewal, asyncio.get_running_loop()
+        if renewal is not None and renewal.done():
+            self._renewal = None
+            renewal.result()  # a bug in it is met here
+        address = self._address
+        if self._renewal is not None or address is None or loop.time() < self._renewed_again_s:
             return
-        connection = await self._try(self._address)
+        if self.inside.is_outdated(present.link):
+            self._renewal = asyncio.ensure_future(self._make_anew(present, address))
+
+    async def _make_anew(self, present: ControlConnection, address: ControllerAddress) -> None:
+        """The one before ends when all that waits on it is answered."""
+        connection = await self._try(address)
         if connection is None:
-            return  # it is tried again with the next request
-        self._connection = connection
-        present.close_when_idle("another connection is in its place")
+            self._renewed_again_s = asyncio.get_running_loop().time() + RENEW_S
+        elif self._connection is present:
+            self._connection = connection
+            present.close_when_idle("another connection is in its place")
+        else:
+            connection.close("the controller is elsewhere by now")
 
     def _take(self, connection: ControlConnection, address: ControllerAddress) -> None:
         self._connection = connection

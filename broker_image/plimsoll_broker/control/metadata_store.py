@@ -137,6 +137,11 @@ class MetadataCopy:
         self._tail.append(line + b"\n")
         self._tail_bytes += len(line) + 1
 
+    def sync(self) -> None:
+        """Bring what was appended to the disk.  Raises StorageError when that refuses."""
+        assert self._tail is not None, "loaded, and not closed"
+        self._tail.fsync()
+
     def needs_snapshot(self) -> bool:
         """Whether the batches outweigh an image."""
         return self._tail_bytes > max(TAIL_BYTES_MIN, 2 * self._snapshot_bytes)

@@ -154,9 +154,8 @@ class MetadataStream:
                 return
         if replica is self.replica:
             return
+        await self._keep(replica, update)
         self.replica = replica
-        if update.snapshot is None:
-            self._keep(update.batches)
         for callback in self._callbacks:
             callback(old, replica.image)
         self._grown.set()
@@ -169,7 +168,23 @@ class MetadataStream:
         self.unknown = why
         self._client.cut_off(why)
 
-    def _keep(self, batches: Iterable[MetadataBatchCopy]) -> None:
+    async def _keep(self, replica: StoredMetadata, update: MetadataUpdate) -> None:
+        """Who says that it needs no certificate inside any more must know so after a crash: another
+        mode is on the disk before anybody here hears of it."""
+        durable = replica.image.inside.mode is not self.image.inside.mode
+        if update.snapshot is None:
+            self._append(update.batches)
+        if not durable:
+            return
+        if update.snapshot is not None or self._copy_is_behind:
+            await self._keep_all(replica)
+            return
+        try:
+            await in_thread(self._copy.sync)
+        except StorageError as error:
+            self._fell_behind(error)
+
+    def _append(self, batches: Iterable[MetadataBatchCopy]) -> None:
         """On disk, as far as the disk allows: the copy is for others, the broker goes on."""
         if self._copy_is_behind:
             return

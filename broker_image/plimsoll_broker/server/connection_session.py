@@ -250,7 +250,7 @@ class Session(asyncio.BufferedProtocol):
             self._starved = self._loop.time()
 
     def _serve(self, frame: bytearray, charged: int) -> None:
-        self._owing = None
+        self._owing, self._muting.spares = None, False
         began_s = time.monotonic()
         try:
             header = parse_request_header(frame)
@@ -339,7 +339,7 @@ class Session(asyncio.BufferedProtocol):
         if slot.reply is None and not future.cancelled() and future.exception() is None:
             slot.reply = future.result()
             if slot.charges is not None and self._transport is not None:
-                self._muting.mute(slot.charges.throttle_ms, self.wake)
+                self._muting.mute(slot.charges.throttle_ms, self.wake, self._receiver.came)
                 slot.reply = slot.reply and told(slot.reply, *slot.address[:2], slot.charges)
             if slot.reply is not None:
                 slot.held = self._sender.hold(slot.reply)

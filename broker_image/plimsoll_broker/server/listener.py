@@ -141,8 +141,10 @@ class Server:
 
     @property
     def plaintext(self) -> int:
-        """Connections whose peer showed no certificate."""
-        return sum(session.inside_peer is None for session in self._open)
+        """Brokers' connections whose peer showed no certificate.  A stranger's is not one: whoever
+        connects would hold up the step to Required, which closes it."""
+        open_ = list(self._open)
+        return sum(session.is_broker and session.inside_peer is None for session in open_)
 
     def review(self) -> None:
         """Close whom `inside` would not let in any more."""

@@ -33,6 +33,8 @@ class InsideServer:
 
     def __init__(self) -> None:
         self.committed: dict[UUID, Callable[[], Inside]] = {}
+        # Told why a peer was refused that is, or says that it is, of the cluster.
+        self.tell: dict[UUID, Callable[[str], None]] = {}
         self.refusals = Refusals()
         # What is shown to brokers of each cluster.
         self._shown: dict[UUID, InsideIdentity] = {}
@@ -47,6 +49,7 @@ class InsideServer:
         """It is not led here any more."""
         self.committed.pop(cluster_id, None)
         self._shown.pop(cluster_id, None)
+        self.tell.pop(cluster_id, None)
 
     def asking_first(self, protocol: Callable[[], Any]) -> Callable[[], asyncio.BaseProtocol]:
         """A server's protocol factory.  Whoever comes in plaintext is let in until it says which
@@ -78,7 +81,12 @@ class InsideServer:
             reason = PLAINTEXT if inside.mode is InsideMode.REQUIRED else ""
         if reason:
             self.refusals.met(reason, f"a peer of cluster {cluster_id}")
+            self._tell(cluster_id, reason)
         return reason
+
+    def _tell(self, cluster_id: UUID, reason: str) -> None:
+        if (tell := self.tell.get(cluster_id)) is not None:
+            tell(reason)
 
     def _asked_for(self, name: str | None) -> Any:
         """The context of the cluster that a broker names; None: it is not led here."""
@@ -95,4 +103,6 @@ class InsideServer:
             reason = refuses_broker(self.committed[peer.cluster_id](), peer.cluster_id, peer)
         if reason:
             self.refusals.say(reason, address)  # counted where it is closed
+            if peer is not None:
+                self._tell(peer.cluster_id, reason)
         return reason

@@ -26,6 +26,7 @@ from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.history.keeper import HistoryKeeper
+from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.leadership.broker_watch import brokers_changed, look_at_brokers
@@ -36,6 +37,7 @@ from plimsoll_operator.leadership.rack_lookup import RackFinder
 from plimsoll_operator.leadership.state_change_requests import StateChangeRequests
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.reconcile import registry
+from plimsoll_operator.reconcile.cluster import inside
 from plimsoll_operator.reconcile.cluster.logcluster_status import unclean_recovery_of
 from plimsoll_operator.reconcile.cluster.reconcile import MEMBERSHIP
 from plimsoll_operator.reconcile.cluster.release_versions import pin
@@ -62,6 +64,8 @@ OUTAGE_MS_MIN = 8_000
 """Longer than a standby takes: worth an Event."""
 CLUSTER_STATUS_MS = 1_000
 RESTLESS_SECONDS = 2
+SHOW_SECONDS = 0.5
+"""Between the first two attempts to read the authority inside."""
 
 
 class LedCluster:
@@ -127,6 +131,8 @@ class LedCluster:
         parts, term = self._parts, self.term
         evidence = evidence_of(parts.kube, *term.key)
         parts.server.add(self.controller, evidence, self._racks.fill_in)
+        if parts.server.inside is not None:
+            parts.server.inside.tell[term.cluster_id] = self._tell_refused
         parts.leaders[term.key] = self
         try:
             async with asyncio.TaskGroup() as group:
@@ -135,6 +141,7 @@ class LedCluster:
                     group.create_task(self._writer.run()),
                     group.create_task(self._events.run()),
                     group.create_task(self._resync(vacant_ms)),
+                    group.create_task(self._show_inside_at_once()),
                     group.create_task(self._look_at_restless()),
                     group.create_task(look_at_brokers(term, self._mark)),
                     group.create_task(self._departures.run()),
@@ -180,6 +187,14 @@ class LedCluster:
         if (found := self.term.cluster) is not None:
             self._events.add(found, occurrence)
 
+    def _tell_refused(self, why: str) -> None:
+        """Once a minute for each reason (`Events.add`): who is refused may try many times."""
+        text = (
+            f"Who called as a broker was refused on the controllers' port ({why}): it is no broker"
+            " of this cluster, or shows what has been replaced."
+        )
+        self._tell(Occurrence(key=f"peer-{why}", reason="PeerRefused", message=text, warning=True))
+
     def _tell_outage(self, lasted_ms: int) -> None:
         """No operator led for so long: shown in the status and in an Event."""
         text = (
@@ -220,6 +235,19 @@ class LedCluster:
             for work in registry.all_work(self.term):
                 self.offer(work)
             await asyncio.sleep(RESYNC_SECONDS)
+
+    async def _show_inside_at_once(self) -> None:
+        """Brokers that call with TLS alone reach no controller without its certificate."""
+        await self.controller.wait_active()
+        delay_s = SHOW_SECONDS
+        while True:
+            try:
+                await inside.show_at_once(self.term)
+                return
+            except (ApiError, Retry) as error:
+                logger.warning("no certificate is shown to brokers yet: %s", error)
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, RESYNC_SECONDS)
 
     async def _handle(self, work: Work) -> None:
         if not self.controller.active:

@@ -135,6 +135,13 @@ REASONS = (
         "ControllerOutage", "Warning", ONLY_CLUSTER, "No operator led for longer than usual."
     ),
     EventReason(
+        "PeerRefused",
+        "Warning",
+        ONLY_CLUSTER,
+        "Who called the controllers' port as a broker was not believed; at most once a minute for"
+        " each reason.",
+    ),
+    EventReason(
         "MetadataLogMended",
         "Warning",
         ONLY_CLUSTER,

@@ -4,7 +4,8 @@ Called with each pass over the cluster, and every second or two while something 
 broker's certificate is committed before it is in the Secret, and the one before is refused only
 after the broker has told that it shows the new one; so no step needs a restart, and none cuts a
 broker off.  The authority's key is in the operator's namespace; the controller's own certificate is
-made in memory by each term.  docs/design/20261124-inside.md.
+made in memory by each term, at its beginning and whatever the spec says (`show_at_once`).
+docs/design/20261124-inside.md.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ class _Held:
     files: dict[str, bytes]
     told: InsideFigures | None
     takes_part: bool
+    # Whether its copy of the metadata, on disk, does not say Required any more.
+    copied_open: bool
 
     @property
     def pair(self) -> KeyPair | None:
@@ -90,27 +93,45 @@ def waits_of(term: Term) -> str:
     return term.kept(InsideProgress, InsideProgress).waits
 
 
+async def show_at_once(term: Term) -> None:
+    """Show brokers the controller's certificate by what the authority's Secret holds.  It does not
+    wait for a spec that can be followed: a broker that finds none would reach no controller at all.
+    Raises Retry, and what the API server answers."""
+    progress = term.kept(InsideProgress, InsideProgress)
+    if progress.own is not None or _is_untouched(term):
+        return
+    name = labels.inside_authority(term.cluster_id)
+    namespace = term.options.namespace or term.key[0]
+    _, known = await read_authorities(term, namespace, name)
+    if known is None:
+        logger.warning("Secret %s/%s is gone: brokers are shown no certificate", namespace, name)
+    elif progress.own is None:
+        try:
+            _show(term, progress, known)
+        except Unreadable as error:
+            raise Retry(f"Secret {namespace}/{name}: {error}") from error
+
+
 async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
     """Raises Retry, and what the API server answers."""
     progress = term.kept(InsideProgress, InsideProgress)
-    wanted = cluster.inside
-    untouched = term.image.inside.mode is InsideMode.OFF and not term.image.inside.certificates
-    if wanted is InsideMode.OFF and untouched:
+    before, wanted = term.image.inside.mode, cluster.inside
+    if wanted is InsideMode.OFF and _is_untouched(term):
         progress.waits = ""
         term.unstall(StallSource.INSIDE)
         return
-    begins = wanted is not InsideMode.OFF and term.image.inside.mode is InsideMode.OFF
+    begins = wanted is not InsideMode.OFF and before is InsideMode.OFF
     if begins and not await _step(term, cluster, progress):
         return
-    busy = False
-    if term.image.inside.mode is not InsideMode.OFF:
-        busy = await _certificates(term, cluster, context, progress)
+    busy = await _certificates(term, cluster, context, progress)
     await _step(term, cluster, progress)
-    if term.image.inside.mode is InsideMode.OFF:
-        await _remove(term, context)
-    reached = term.image.inside.mode is wanted
-    soon = busy or not reached
+    now = term.image.inside.mode
+    soon = busy or now is not wanted or now is not before
     term.add_later(Work(Task.CLUSTER, term.key), UNDER_WAY_MS if soon else LOOK_MS)
+
+
+def _is_untouched(term: Term) -> bool:
+    return term.image.inside.mode is InsideMode.OFF and not term.image.inside.certificates
 
 
 async def _step(term: Term, cluster: LogCluster, progress: InsideProgress) -> bool:
@@ -152,9 +173,15 @@ async def _certificates(
 ) -> bool:
     """Have everybody show one that is right; whether more is to be done soon."""
     held = [await _held(term, context, broker_id) for broker_id in _brokers(term)]
+    await _forget_removed(term)
+    busy = False
+    if term.image.inside.mode is InsideMode.OFF:
+        held, busy = await _take_back(term, context, held)
+        if not held:
+            return busy
     authorities = await _authorities(term, cluster, context, held)
     _show(term, progress, authorities)
-    busy = inside_rotation.is_under_way(authorities)
+    busy = busy or inside_rotation.is_under_way(authorities)
     renewing = False
     for one in held:
         allowed = term.image.inside.of(one.broker_id)
@@ -163,8 +190,30 @@ async def _certificates(
         if await _broker(term, context, one, authorities, may_renew=not renewing or not allowed):
             renewing = busy = True
         renewing, busy = renewing or waits, busy or waits
-    await _forget_removed(term)
     return busy
+
+
+async def _take_back(term: Term, context: Context, held: list[_Held]) -> tuple[list[_Held], bool]:
+    """In mode Off: who needs a certificate still, and whether others are about to need none.
+
+    A broker that was away knows of Required alone.  It keeps its certificate until it is back and
+    has told that its copy of the metadata says otherwise: it would call nobody without one.
+    """
+    kept, busy = [], False
+    for one in held:
+        if not one.files and not term.image.inside.of(one.broker_id):
+            continue
+        if not one.takes_part:
+            kept.append(one)
+        elif not one.copied_open:
+            busy = True
+        else:
+            if one.files:
+                wanted = manifests.with_inside(context, one.broker_id, one.secret, {})
+                await write_secret(term, one.secret, wanted)
+            await _allow(term, one.broker_id, ())
+            logger.info("broker %d needs no certificate any more", one.broker_id)
+    return kept, busy
 
 
 def _brokers(term: Term) -> list[BrokerId]:
@@ -180,15 +229,18 @@ async def _held(term: Term, context: Context, broker_id: BrokerId) -> _Held:
     broker = term.image.brokers.get(broker_id)
     contact = term.controller.soft.contacts.get(broker_id)
     if broker is None or contact is None or contact.broker_epoch != broker.broker_epoch:
-        told = None
+        figures = None
     else:
-        told = None if contact.figures is None else contact.figures.inside
+        figures = contact.figures
+    told = None if figures is None else figures.inside
+    copied = figures is not None and figures.copied_offset is not None
     return _Held(
         broker_id=broker_id,
         secret=secret,
         files=manifests.inside_of(secret),
         told=told,
         takes_part=broker is not None and not broker.fenced,
+        copied_open=copied and told is not None and not told.only_tls,
     )
 
 
@@ -307,14 +359,3 @@ async def _forget_removed(term: Term) -> None:
     for row in term.image.inside.certificates:
         if row.broker_id not in known:
             await _allow(term, row.broker_id, ())
-
-
-async def _remove(term: Term, context: Context) -> None:
-    """Nothing is shown inside any more; the authority stays for the next time."""
-    for broker_id in _brokers(term):
-        one = await _held(term, context, broker_id)
-        if one.files:
-            wanted = manifests.with_inside(context, broker_id, one.secret, {})
-            await write_secret(term, one.secret, wanted)
-    for row in term.image.inside.certificates:
-        await _allow(term, row.broker_id, ())

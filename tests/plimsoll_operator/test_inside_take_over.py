@@ -1,0 +1,122 @@
+"""An operator takes over a cluster that requires certificates: brokers are shown the controller's,
+whatever the LogCluster's spec says."""
+
+import asyncio
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from tests.plimsoll_broker.tls_listening import until
+from tests.plimsoll_operator.builders import CLUSTER_UID
+from tests.plimsoll_operator.test_group_commit import MemoryLog
+from tests.plimsoll_operator.test_inside import Inside
+from tests.plimsoll_operator.test_leader import WAIT_S, NoServer, Scene
+
+from plimsoll_core.cluster.record_versions import NEWEST
+from plimsoll_core.cluster.records import ControllerChanged, InsideModeSet, MetadataVersionFinalized
+from plimsoll_core.ids import ControllerEpoch
+from plimsoll_core.security.inside import RETIRED, InsideMode
+from plimsoll_operator.api import labels
+from plimsoll_operator.kube.errors import Unavailable
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, SECRETS
+from plimsoll_operator.manifests import listener_secrets as manifests
+from plimsoll_operator.metalog.codec import pack
+from plimsoll_operator.metalog.interface import EMPTY_TIP
+
+CLUSTER = UUID(CLUSTER_UID)
+
+
+class ShowingServer(NoServer):
+    """Notes what brokers are shown."""
+
+    def __init__(self) -> None:
+        self.inside = self
+        self.tell: dict[UUID, Any] = {}
+        self.shown: asyncio.Queue[Any] = asyncio.Queue()
+
+    def show(self, cluster_id: UUID, identity: Any) -> None:
+        assert cluster_id == CLUSTER
+        self.shown.put_nowait(identity)
+
+
+async def a_closed_scene() -> tuple[Scene, ShowingServer]:
+    """A cluster in mode Required, of which the log and the authority's Secret are there."""
+    made = Inside()
+    await made.settle()
+    log, tip = MemoryLog(), EMPTY_TIP
+    for record in (
+        ControllerChanged(cause="t", controller_epoch=ControllerEpoch(1), identity="before"),
+        MetadataVersionFinalized(cause="t", metadata_version=NEWEST),
+        InsideModeSet(cause="declared", mode=InsideMode.REQUIRED),
+    ):
+        for batch in pack([record], tip, 1, lambda: uuid4().hex):
+            log.batches.append(batch)
+            tip = tip.after(batch)
+    scene, server = Scene(log), ShowingServer()
+    scene.parts.server = server  # type: ignore[assignment]
+    name = labels.inside_authority(CLUSTER)
+    context = made.scene.term.context
+    assert context is not None
+    secret = manifests.authority_secret(context, made.authority, name, "internal-ca")
+    secret["metadata"]["namespace"] = "kafka"
+    scene.kube.put(SECRETS, secret)
+    return scene, server
+
+
+def declare(scene: Scene, **spec: Any) -> None:
+    body = scene.kube.find(LOG_CLUSTERS, "kafka", "main")
+    scene.parts.objects.clusters.put(scene.kube.put(LOG_CLUSTERS, {**body, "spec": spec}))
+
+
+async def shown_in_a_term(scene: Scene, server: ShowingServer) -> Any:
+    term = asyncio.create_task(scene.leader.run())
+    shown = asyncio.create_task(server.shown.get())
+    async with asyncio.timeout(WAIT_S):
+        await asyncio.wait((term, shown), return_when=asyncio.FIRST_COMPLETED)
+        await scene.leader.stop()
+        await term
+    return shown.result()
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"version": "99.0"},
+        {"config": {"no.such.config": "1"}},
+    ],
+)
+async def test_new_operator_shows_the_controllers_certificate_while_the_spec_is_refused(
+    refused: dict[str, Any],
+) -> None:
+    scene, server = await a_closed_scene()
+    declare(scene, storage={"size": "1Gi"}, **refused)
+    assert (await shown_in_a_term(scene, server)).authorities
+
+
+async def test_new_operator_shows_it_though_the_first_reads_of_the_authority_fail() -> None:
+    scene, server = await a_closed_scene()
+    declare(scene, storage={"size": "1Gi"}, version="99.0")
+    get, failures = scene.kube.get, [Unavailable(503, "etcd"), Unavailable(503, "etcd")]
+
+    async def failing(kind: Any, namespace: str, name: str) -> Any:
+        if kind is SECRETS and failures:
+            raise failures.pop()
+        return await get(kind, namespace, name)
+
+    scene.kube.get = failing  # type: ignore[method-assign]
+    assert (await shown_in_a_term(scene, server)).authorities
+    assert not failures
+
+
+async def test_peers_that_are_refused_are_told_in_one_event_for_each_reason() -> None:
+    scene, server = await a_closed_scene()
+    term = asyncio.create_task(scene.leader.run())
+    async with asyncio.timeout(WAIT_S):
+        await server.shown.get()
+        for _ in range(1_000):
+            for reason in ("plaintext", RETIRED):
+                server.tell[CLUSTER](reason)
+        await until(lambda: scene.events.count("PeerRefused") == 2)
+        await scene.leader.stop()
+        await term
+    assert scene.events.count("PeerRefused") == 2
