@@ -47,6 +47,9 @@ class Kube:
         request = HttpRequest(method="GET", path=path, timeout_s=timeout_s)
         return (await self._call(request))[0]
 
+    async def document(self, path: str) -> Object:
+        return (await self._call(HttpRequest(method="GET", path=path)))[0]
+
     async def list(
         self,
         kind: Kind,

@@ -138,7 +138,7 @@ MUTANTS: tuple[tuple[Mutant, str], ...] = (
             edits=(
                 Edit(
                     BROKER + "security/authority.py",
-                    '        connection.cut_off("revoked")',
+                    "        connection.cut_off(why)",
                     "        pass",
                 ),
             ),
