@@ -30,6 +30,7 @@ FEATURES = (
     "offsets",
     "topics and configs",
     "TLS",
+    "OAUTHBEARER",
     "own suite",
 )
 

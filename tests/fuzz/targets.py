@@ -8,6 +8,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+from plimsoll_broker.security.token_signatures import verified
+from plimsoll_core.security.tokens import (
+    Bearer,
+    TokenIssuer,
+    TokenKey,
+    TokenRefusal,
+    bearer_of,
+    judge,
+)
 from plimsoll_wire import control, fetch, produce
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.batches import BatchError, check_crc, parse_header, whole_batches
@@ -17,6 +26,13 @@ from plimsoll_wire.messages import decode_request
 from plimsoll_wire.primitives import MalformedMessage
 
 LIMIT = 2**20
+ISSUER = TokenIssuer(
+    name="i",
+    login="OAuth",
+    issuer="i",
+    audiences=("a",),
+    keys=(TokenKey(key_id="k", algorithm="ES256", public_key=b"none"),),
+)
 
 
 def framing(data: bytes) -> None:
@@ -76,10 +92,19 @@ def batches(data: bytes) -> None:
         whole_batches(data, 2**63 - 1, LIMIT)
 
 
+def tokens(data: bytes) -> None:
+    """A login's first message; and what an issuer has signed, whatever that is."""
+    found = bearer_of(b"n,,\x01auth=Bearer " + data + b"\x01\x01")
+    if isinstance(found, Bearer):
+        assert isinstance(verified(found, (ISSUER,), 0), TokenRefusal), "nobody signed this"
+    assert isinstance(judge(data, ISSUER, ISSUER.keys[0], "", 0), TokenRefusal)
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "framing": framing,
     "headers": headers,
     "requests": requests,
     "control_messages": control_messages,
     "batches": batches,
+    "tokens": tokens,
 }

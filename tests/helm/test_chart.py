@@ -91,10 +91,10 @@ def rules(*settings: str) -> list[tuple[str, dict[str, Any]]]:
 def test_rbac_has_no_wildcards_and_no_cluster_admin(settings: tuple[str, ...]):
     assert rules(*settings)
     for name, rule in rules(*settings):
-        for field in ("apiGroups", "resources", "verbs"):
-            assert "*" not in rule[field], (name, rule)
+        for field, values in rule.items():
+            assert not any("*" in one for one in values), (name, field, rule)
         assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"]), (name, rule)
-        if "secrets" in rule["resources"]:
+        if "secrets" in rule.get("resources", ()):
             assert set(rule["verbs"]) <= {"get", "create", "update"}, "never listed, never watched"
     for binding in of_kind("ClusterRoleBinding", *settings):
         assert binding["roleRef"]["name"] != "cluster-admin"
@@ -104,7 +104,7 @@ def test_operator_cannot_write_user_objects_nor_delete_the_log():
     for name, rule in rules(*EVERYTHING):
         if name != "plimsoll":
             continue
-        if set(rule["resources"]) & {
+        if set(rule.get("resources", ())) & {
             "logclusters",
             "topics",
             "reassignments",
@@ -112,30 +112,30 @@ def test_operator_cannot_write_user_objects_nor_delete_the_log():
             "verifications",
         }:
             # Drains and fills are Rebalances that the operator makes, and removes.
-            own = rule["resources"] == ["rebalances"] and "create" in rule["verbs"]
+            own = rule.get("resources", ()) == ["rebalances"] and "create" in rule["verbs"]
             allowed = {"create", "list", "delete"} if own else {"get", "list", "watch"}
             assert set(rule["verbs"]) == allowed
-        if "metadatabatches" in rule["resources"]:
+        if "metadatabatches" in rule.get("resources", ()):
             assert "delete" not in rule["verbs"]
-        if "pods" in rule["resources"]:
+        if "pods" in rule.get("resources", ()):
             assert set(rule["verbs"]) <= {"get", "list", "watch", "delete"}
 
 
 def test_job_and_role_rights_come_only_with_verifications():
     def powers(*settings: str) -> set[str]:
         own = [rule for name, rule in rules(*settings) if name == "plimsoll"]
-        return {resource for rule in own for resource in rule["resources"]}
+        return {resource for rule in own for resource in rule.get("resources", ())}
 
     assert powers("verification.enabled=true") - powers() == {"jobs", "roles", "rolebindings"}
 
 
 def test_nodes_are_read_for_racks_and_only_when_that_is_wanted():
     def about_nodes(*settings: str) -> list[dict[str, Any]]:
-        return [rule for _, rule in rules(*settings) if "nodes" in rule["resources"]]
+        return [rule for _, rule in rules(*settings) if "nodes" in rule.get("resources", ())]
 
     (rule,) = about_nodes()
     assert rule["verbs"] == ["get"]
-    assert rule["resources"] == ["nodes"]
+    assert rule.get("resources", ()) == ["nodes"]
     assert about_nodes("rbac.readNodes=false") == []
 
 

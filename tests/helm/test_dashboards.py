@@ -58,7 +58,7 @@ def test_operator_may_write_pod_monitors_only_where_logclusters_ask_for_them():
             one for one in of_kind("ClusterRole", *settings)
             if one["metadata"]["name"] == "plimsoll"
         ]  # fmt: skip
-        return {resource for rule in role["rules"] for resource in rule["resources"]}
+        return {resource for rule in role["rules"] for resource in rule.get("resources", ())}
 
     def told(*settings: str) -> str | None:
         (deployment,) = of_kind("Deployment", *settings)

@@ -110,8 +110,8 @@ def granted(role: dict[str, Any]) -> set[tuple[str, str, str]]:
     return {
         (group, resource, verb)
         for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
+        for group in rule.get("apiGroups", ())
+        for resource in rule.get("resources", ())
         for verb in rule["verbs"]
     }
 
@@ -133,6 +133,8 @@ def own(kind: str, *settings: str) -> list[dict[str, Any]]:
 def test_cluster_role_holds_the_list_of_rights():
     (role,) = own("ClusterRole", *HOOKS)
     assert granted(role) == listed(cluster=False) | listed(cluster=True)
+    read = {url for rule in role["rules"] for url in rule.get("nonResourceURLs", ())}
+    assert read == {url for right in RIGHTS for url in right.urls}
     assert own("Role", *HOOKS) == []
 
 

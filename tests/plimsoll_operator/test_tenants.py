@@ -20,7 +20,7 @@ from plimsoll_core.security.acl_index import AclQuestion
 from plimsoll_operator.api.load import from_object
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
-from plimsoll_operator.api.tenancy import ruled
+from plimsoll_operator.api.tenancy import refused_name, ruled
 from plimsoll_operator.api.user import User, UserStatus
 from plimsoll_operator.declared_rights import explain
 from plimsoll_operator.kube.resources import NAMESPACES, SECRETS, USERS
@@ -356,3 +356,13 @@ def test_explain_goes_by_the_rules_that_count() -> None:
     assert explain(cluster, found, may, labels).allowed
     assert not explain(cluster, found, may_not, labels).allowed
     assert not explain(cluster, found, may).allowed, "its namespace is not let in"
+
+
+def test_account_of_the_objects_own_namespace_needs_no_prefix() -> None:
+    cluster = a_cluster(users=ALL)
+    account = {"authentication": {"serviceAccount": {"name": "orders"}}}
+    found = from_object(a_user(WRITES, **account), User)
+    assert found.user_name == "system:serviceaccount:shop:orders"
+    assert not refused_name(found, cluster)
+    other = from_object(a_user(WRITES, userName="bank.writer"), User)
+    assert refused_name(other, cluster)

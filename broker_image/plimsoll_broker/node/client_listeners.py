@@ -26,6 +26,7 @@ from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import ClusterImage, Endpoint
 from plimsoll_core.security.scram import SPEC_NAMES
+from plimsoll_core.security.tokens import TOKEN_LOGINS
 from plimsoll_net.shown_certificate import LOOK_S, ShownCertificate
 from plimsoll_process.waits import set_within
 
@@ -34,8 +35,8 @@ logger = logging.getLogger("plimsoll.listeners")
 TLS_CONNECTIONS_MAX = 2000
 """Where a listener with TLS states none: each connection has buffers of its own for it."""
 WHY_CHARACTERS_MAX = 200
-MECHANISMS = frozenset(SPEC_NAMES.values())
-"""By which clients can prove a user name here; a listener that asks for others is not opened."""
+LOGINS = frozenset({*SPEC_NAMES.values(), *TOKEN_LOGINS})
+"""How clients can prove a user name here; a listener that asks for another way is not opened."""
 
 Register = Callable[[tuple[Endpoint, ...]], Awaitable[bool]]
 """Commit these endpoints of the clients'; whether that was done."""
@@ -164,7 +165,7 @@ class ClientListeners:
 
     async def _try_to_open(self, listener: Listener) -> str:
         """Why it is not open; empty: it is."""
-        if not set(listener.authentication) <= MECHANISMS:
+        if not set(listener.authentication) <= LOGINS:
             return "this broker does not know how its clients would authenticate"
         certificate = None
         if listener.tls_version_min is not None:

@@ -175,6 +175,8 @@ _LAG_SERIES = "1 per group and topic, at most group.lag.series.max per broker (1
 SECURITY_ROWS = (
     _row("logins", "counter", "Logins that succeeded"),
     _row("logins_failed", "counter", "Logins that failed"),
+    _row("tokens_refused", "counter", "Tokens that let nobody in",
+         ("reason",), "1 per reason, at most 11"),
     _row("sessions_cut_off", "counter", "Connections whose login was not good any more"),
     _row("authorizations_denied", "counter", "Requests, by resource, that no rule allowed"),
     _row("authorizations_would_deny", "counter", "What Enforce would refuse, and Audit did"),

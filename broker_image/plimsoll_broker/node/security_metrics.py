@@ -12,6 +12,7 @@ from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_core.quotas.state import OF_CLIENTS
 from plimsoll_core.security.inside import REASONS
+from plimsoll_core.security.tokens import TokenRefusal
 from plimsoll_net.dialling import HANDSHAKE_FAILED
 
 
@@ -34,6 +35,8 @@ def security_metrics(prefix: str, authority: Authority) -> Iterator[Metric]:
     }
     for name, value in counted.items():
         yield TABLE.counter(prefix + name, value)
+    refused = {(why.value,): float(stats.tokens_refused[why]) for why in TokenRefusal}
+    yield TABLE.counters(prefix + "tokens_refused", refused)
 
 
 def quota_metrics(prefix: str, quotas: Quotas) -> Iterator[Metric]:

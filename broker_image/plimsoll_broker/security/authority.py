@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 from uuid import UUID
@@ -21,9 +22,15 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.messages.security import OnBehalf
 from plimsoll_core.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from plimsoll_core.security.acl_index import AclQuestion
-from plimsoll_core.security.sasl import Identity
+from plimsoll_core.security.sasl import EXPIRED_GRACE_MS, Identity
 from plimsoll_core.security.scram import ScramCredential, ScramMechanism
 from plimsoll_core.security.state import Mode, Security
+from plimsoll_core.security.tokens import (
+    OAUTHBEARER,
+    TokenIssuer,
+    TokenProof,
+    TokenRefusal,
+)
 
 REMEMBERED_MAX = 10_000
 """Decisions of one connection."""
@@ -143,6 +150,7 @@ class SecurityStats:
     logins: int = 0
     failed_logins: int = 0
     cut_off: int = 0
+    tokens_refused: Counter[TokenRefusal] = field(default_factory=Counter)
 
 
 class _Visible(NamedTuple):
@@ -167,6 +175,8 @@ class Authority:
         self._reviewing: asyncio.TimerHandle | None = None
         self._visible: dict[tuple[str, str], _Visible] = {}
         self._logged_in: dict[str, dict[ConnectionState, Identity]] = {}
+        # When sessions that have an end are over.
+        self._ends: dict[ConnectionState, asyncio.TimerHandle] = {}
 
     @property
     def audits(self) -> bool:
@@ -210,6 +220,17 @@ class Authority:
     def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         return self.security.credential(user, mechanism)
 
+    def issuers_of(self, authentication: tuple[str, ...]) -> tuple[TokenIssuer, ...]:
+        return self.security.issuers_of(authentication)
+
+    def still_good(self, proof: TokenProof | TokenRefusal) -> TokenProof | TokenRefusal:
+        """By what is committed now: a token is verified in a thread, which takes its time."""
+        if isinstance(proof, TokenRefusal):
+            return proof
+        if not proof.issuer.still_says(self.security.issuers, proof.key):
+            return TokenRefusal.UNKNOWN_KEY
+        return TokenRefusal.DISABLED if self.security.is_disabled(proof.user) else proof
+
     def logged_in(self, connection: ConnectionState, identity: Identity) -> None:
         """From now on the connection is cut off when the login would not be good any more."""
         self._logged_in.setdefault(identity.user, {})[connection] = identity
@@ -218,14 +239,36 @@ class Authority:
         if self._good_until_ms(identity) is not None:
             asyncio.get_running_loop().call_soon(self._review)
         connection.forget = partial(self._gone, connection, identity.user)
+        self._end_later(connection, identity)
         self.stats.logins += 1
 
     def connections_of(self, user: str) -> int:
         """How many are logged in as the user."""
         return len(self._logged_in.get(user, ()))
 
+    def _end_later(self, connection: ConnectionState, identity: Identity) -> None:
+        """Nothing is answered after the session's end but another login, which begins a new one."""
+        self._no_end(connection)
+        if identity.until_ms is not None:
+            left_s = (identity.until_ms - _wall_ms()) / 1000
+            later = asyncio.get_running_loop().call_later
+            self._ends[connection] = later(left_s, self._expire, connection, identity)
+
+    def _expire(self, connection: ConnectionState, identity: Identity) -> None:
+        assert connection.sasl is not None, "it has logged in"
+        connection.sasl.expired = True
+        later = asyncio.get_running_loop().call_later
+        cut_off = partial(self._cut_off, connection, identity, "session-expired")
+        self._ends[connection] = later(EXPIRED_GRACE_MS / 1000, cut_off)
+
+    def _no_end(self, connection: ConnectionState) -> None:
+        timer = self._ends.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+
     def _gone(self, connection: ConnectionState, user: str) -> None:
         """The connection was lost."""
+        self._no_end(connection)
         mine = self._logged_in.get(user)
         if mine is not None:
             mine.pop(connection, None)
@@ -239,7 +282,8 @@ class Authority:
         if before is new.security or not self._logged_in:
             return
         unchanged = before.credentials == new.security.credentials
-        if unchanged and before.users == new.security.users:
+        same_issuers = before.issuers == new.security.issuers
+        if unchanged and same_issuers and before.users == new.security.users:
             return
         self._review()
 
@@ -263,6 +307,8 @@ class Authority:
 
     def _good_until_ms(self, identity: Identity) -> int | None:
         """None: for as long as nothing changes; 0: not any more."""
+        if identity.mechanism == OAUTHBEARER:
+            return None if self._is_believed(identity) else 0
         found = self.credential(identity.user, identity.mechanism)
         if found is None:
             return 0
@@ -273,23 +319,34 @@ class Authority:
             return previous.until_ms
         return 0
 
+    def _is_believed(self, identity: Identity) -> bool:
+        issuer, key, security = identity.issuer, identity.key, self.security
+        if issuer is None or key is None or not issuer.still_says(security.issuers, key):
+            return False
+        return not security.is_disabled(identity.user)
+
     def close(self) -> None:
         """Nobody is served any more."""
+        for timer in self._ends.values():
+            timer.cancel()
         if self._reviewing is not None:
             self._reviewing.cancel()
         self.audit.close()
 
-    def _cut_off(self, connection: ConnectionState, identity: Identity) -> None:
+    def _cut_off(
+        self, connection: ConnectionState, identity: Identity, why: str = "revoked"
+    ) -> None:
         self.stats.cut_off += 1
         event = AuditEvent(
             decision="CutOff",
             principal=identity.principal,
             host=connection.host,
             listener=connection.listener_name,
+            reason=why,
         )
         self.audit.note(event)
         self._gone(connection, identity.user)
-        connection.cut_off("revoked")
+        connection.cut_off(why)
 
 
 def _wall_ms() -> int:

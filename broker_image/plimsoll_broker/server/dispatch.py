@@ -18,8 +18,7 @@ from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.security.acl import ANONYMOUS
 from plimsoll_core.security.inside import Peer
-from plimsoll_core.security.sasl import LoginStage, SaslSession
-from plimsoll_core.security.scram import MECHANISMS, SPEC_NAMES
+from plimsoll_core.security.sasl import SaslSession, mechanisms_of
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey, Versions
 from plimsoll_wire.messages import decode_request, encode_response
 
@@ -98,8 +97,9 @@ class ConnectionState:
         self.is_broker = False
         self.refused: RejectedSequences | None = None
         self.line: asyncio.Task[Any] | None = None
-        mechanisms = tuple(one for one in MECHANISMS if SPEC_NAMES[one] in listener.authentication)
-        self.sasl = SaslSession(mechanisms) if listener.authentication else None
+        self.sasl: SaslSession | None = None
+        if listener.authentication:
+            self.sasl = SaslSession(mechanisms_of(listener.authentication))
         self.principal = ANONYMOUS
         self.host = self.client = ""
         self.local: tuple[str, int] = ("", 0)
@@ -117,8 +117,8 @@ class ConnectionState:
 
     @property
     def let_in(self) -> bool:
-        """Whether it has logged in, where that is asked for."""
-        return self.sasl is None or self.sasl.stage is LoginStage.AUTHENTICATED
+        """Whether it has logged in, where that is asked for; also while it does so again."""
+        return self.sasl is None or self.sasl.identity is not None
 
     def opened(self, transport: asyncio.BaseTransport, cut_off: Callable[[str], None]) -> None:
         """Both ends' addresses, and how its session closes it."""

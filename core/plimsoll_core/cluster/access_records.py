@@ -10,6 +10,7 @@ from plimsoll_core.security.acl import Acl
 from plimsoll_core.security.inside import InsideMode
 from plimsoll_core.security.scram import ScramCredential, ScramMechanism
 from plimsoll_core.security.state import Authorization, DeclaredUser
+from plimsoll_core.security.tokens import TokenIssuer
 
 
 class AuthorizationConfigured(Record, frozen=True, kw_only=True):
@@ -53,6 +54,13 @@ class UserRemoved(Record, frozen=True, kw_only=True):
     """No object declares the user any more."""
 
     user_name: str
+
+
+class TokenIssuersConfigured(Record, frozen=True, kw_only=True):
+    """Whose tokens are believed from now on, with all keys; whoever logged in by another is cut
+    off."""
+
+    issuers: tuple[TokenIssuer, ...]
 
 
 class QuotasSet(Record, frozen=True, kw_only=True):

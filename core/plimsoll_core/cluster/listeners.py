@@ -20,9 +20,10 @@ class Listener(
     """A port that clients connect to, on every broker, as committed.
 
     `tls_version_min`: the oldest version of TLS that it speaks, "1.2" or "1.3"; None: it is
-    plaintext.  `authentication`: the mechanisms by which clients prove their user name, of which
+    plaintext.  `authentication`: the ways in which clients prove their user name, of which
     each client has to use one; none: nobody is asked for a name.  `connections_max` None: the
-    brokers' own limit.
+    brokers' own limit.  `connections_max_reauth_ms`: after so long clients have to log in again;
+    None: when what they logged in with ends.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Listener(
     tls_version_min: str | None = None
     authentication: tuple[str, ...] = ()
     connections_max: int | None = None
+    connections_max_reauth_ms: int | None = None
 
     @property
     def tls(self) -> bool:

@@ -21,7 +21,7 @@ from plimsoll_core.cluster import model as m
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.quotas import state as quotas
-from plimsoll_core.security import acl, inside, scram
+from plimsoll_core.security import acl, inside, scram, tokens
 from plimsoll_core.security import state as security
 
 OLDEST = 1
@@ -83,6 +83,7 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     r.AclsRemoved: {3: "cause acls owner"},
     r.UserDeclared: {3: "cause user"},
     r.UserRemoved: {3: "cause user_name"},
+    r.TokenIssuersConfigured: {3: "cause issuers"},
     r.QuotasSet: {3: "cause row"},
     r.QuotasRemoved: {3: "cause entity"},
     r.ListenersConfigured: {3: "cause listeners"},
@@ -101,13 +102,19 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     security.Authorization: {3: "mode super_users allow_everyone_if_no_acl disguise"},
     security.UserObject: {3: "namespace name uid"},
     security.DeclaredUser: {3: "object user_name disabled"},
+    tokens.TokenKey: {3: "key_id algorithm public_key"},
+    tokens.TokenIssuer: {
+        3: "name login issuer audiences user_claim user_prefix keys",
+    },
     quotas.QuotaEntity: {3: "user client_id ip"},
     quotas.QuotaValues: {
         3: "producer_byte_rate consumer_byte_rate request_percentage controller_mutation_rate"
         " connection_creation_rate",
     },
     quotas.QuotaRow: {3: "entity values owner"},
-    Listener: {3: "name port tls_version_min authentication connections_max"},
+    Listener: {
+        3: "name port tls_version_min authentication connections_max connections_max_reauth_ms",
+    },
     inside.BrokerCertificates: {3: "broker_id sha256"},
     inside.Inside: {3: "mode certificates"},
     m.TopicObject: {1: "namespace name uid"},

@@ -25,6 +25,7 @@ from plimsoll_core.cluster.access_records import QuotasRemoved as QuotasRemoved
 from plimsoll_core.cluster.access_records import QuotasSet as QuotasSet
 from plimsoll_core.cluster.access_records import ScramCredentialRemoved as ScramCredentialRemoved
 from plimsoll_core.cluster.access_records import ScramCredentialSet as ScramCredentialSet
+from plimsoll_core.cluster.access_records import TokenIssuersConfigured as TokenIssuersConfigured
 from plimsoll_core.cluster.access_records import UserDeclared as UserDeclared
 from plimsoll_core.cluster.access_records import UserRemoved as UserRemoved
 from plimsoll_core.cluster.listeners import Listener
@@ -359,6 +360,7 @@ Record = (
     | AclsRemoved
     | UserDeclared
     | UserRemoved
+    | TokenIssuersConfigured
     | QuotasSet
     | QuotasRemoved
     | ListenersConfigured

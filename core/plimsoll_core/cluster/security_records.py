@@ -19,6 +19,7 @@ from plimsoll_core.security.acl import Acl
 from plimsoll_core.security.acl_index import index_of
 from plimsoll_core.security.scram import ScramCredential
 from plimsoll_core.security.state import Authorization, DeclaredUser, Security
+from plimsoll_core.security.tokens import TokenIssuer
 
 
 def authorization_configured(
@@ -72,6 +73,10 @@ def user_removed(image: ClusterImage, record: r.UserRemoved) -> ClusterImage:
     return _with(image, replace(image.security, users=users))
 
 
+def token_issuers_configured(image: ClusterImage, record: r.TokenIssuersConfigured) -> ClusterImage:
+    return _with(image, replace(image.security, issuers=record.issuers))
+
+
 def _with(image: ClusterImage, security: Security) -> ClusterImage:
     return replace(image, security=security)
 
@@ -84,6 +89,7 @@ APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.AclsRemoved: acls_removed,
     r.UserDeclared: user_declared,
     r.UserRemoved: user_removed,
+    r.TokenIssuersConfigured: token_issuers_configured,
 }
 """A part of `image`'s table."""
 
@@ -98,6 +104,7 @@ class StoredSecurity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     credentials: tuple[ScramCredential, ...]
     users: tuple[DeclaredUser, ...]
     acls: tuple[tuple[Acl, tuple[str, ...]], ...]
+    issuers: tuple[TokenIssuer, ...] = ()
 
 
 def stored(security: Security) -> StoredSecurity:
@@ -106,6 +113,7 @@ def stored(security: Security) -> StoredSecurity:
         credentials=tuple(sorted(security.credentials.values(), key=lambda one: one.order)),
         users=tuple(user for _, user in sorted(security.users.items())),
         acls=tuple(sorted(security.acls.items(), key=lambda row: row[0].order)),
+        issuers=security.issuers,
     )
 
 
@@ -116,4 +124,5 @@ def restored(rows: StoredSecurity) -> Security:
         users=Map({one.user_name: one for one in rows.users}),
         acls=Map(rows.acls),
         index=index_of(acl for acl, _ in rows.acls),
+        issuers=rows.issuers,
     )

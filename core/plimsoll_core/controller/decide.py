@@ -46,6 +46,7 @@ from plimsoll_core.controller.security.inside_modes import allow_certificates, s
 from plimsoll_core.controller.security.quota_changes import alter_quotas, declare_quotas
 from plimsoll_core.controller.security.reauthorization import refused_again
 from plimsoll_core.controller.security.scram_changes import alter_scram
+from plimsoll_core.controller.security.token_issuers import declare_token_issuers
 from plimsoll_core.controller.take_over import activate
 from plimsoll_core.controller.topics.client_partitions import add_partitions
 from plimsoll_core.controller.topics.client_topics import create_topics, delete_topics
@@ -98,6 +99,7 @@ _RULES: dict[type, Callable[[DecisionContext, Any], m.Answer | Refusal]] = {
     security.AlterQuotas: alter_quotas,
     security.DeclareQuotas: declare_quotas,
     security.DeclareAuthorization: declare_authorization,
+    security.DeclareTokenIssuers: declare_token_issuers,
     security.DeclareUser: declare_user,
     security.UserObjectGone: user_object_gone,
     DeclareListeners: declare_listeners,

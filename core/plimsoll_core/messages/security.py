@@ -13,6 +13,7 @@ from plimsoll_core.quotas.state import QuotaEntity, QuotaRow, QuotaValues
 from plimsoll_core.security.acl import Acl, AclFilter
 from plimsoll_core.security.scram import ScramCredential, ScramMechanism
 from plimsoll_core.security.state import Authorization, UserObject
+from plimsoll_core.security.tokens import TokenIssuer
 
 
 class OnBehalf(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +77,12 @@ class DeclareAuthorization(Message, frozen=True, kw_only=True):
     authorization: Authorization
 
 
+class DeclareTokenIssuers(Message, frozen=True, kw_only=True):
+    """All issuers that a LogCluster names, with the keys that they publish now."""
+
+    issuers: tuple[TokenIssuer, ...]
+
+
 class DeclareUser(Message, frozen=True, kw_only=True):
     """A User object as it should be.  `credentials`: what was made of its Secret; None: what is
     committed stays.  `quotas` None: the object declares none."""
@@ -96,7 +103,9 @@ class UserObjectGone(Message, frozen=True, kw_only=True):
 
 SecurityChange = CreateAcls | DeleteAcls | AlterScramCredentials | AlterQuotas
 """What clients ask for."""
-SecurityDeclaration = DeclareAuthorization | DeclareUser | UserObjectGone | DeclareQuotas
+SecurityDeclaration = (
+    DeclareAuthorization | DeclareTokenIssuers | DeclareUser | UserObjectGone | DeclareQuotas
+)
 """What the operator asks for."""
 
 

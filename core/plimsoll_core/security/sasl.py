@@ -14,32 +14,64 @@ from typing import NamedTuple
 
 from plimsoll_core.errors import Code
 from plimsoll_core.security import scram
-from plimsoll_core.security.scram import ScramCredential, ScramMechanism
+from plimsoll_core.security.scram import SPEC_NAMES, ScramCredential, ScramMechanism
+from plimsoll_core.security.tokens import (
+    INVALID_TOKEN,
+    OAUTHBEARER,
+    TOKEN_LOGINS,
+    Bearer,
+    TokenIssuer,
+    TokenKey,
+    TokenMechanism,
+    TokenProof,
+    TokenRefusal,
+    bearer_of,
+)
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 BEFORE_LOGIN = frozenset({API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE})
 """The keys of the requests that are answered before a login."""
 REQUESTS_MAX = 8
 """So many may come before a login."""
-FAILED = "The login failed: the user, the password or the mechanism is not right."
+EXPIRED_GRACE_MS = 60_000
+"""A session that is over is closed by its next request, and without one so much later."""
+FAILED = "The login failed: the user, the password, the token or the mechanism is not right."
 """Whatever was wrong."""
+
+Mechanism = ScramMechanism | TokenMechanism
+
+
+def mechanisms_of(authentication: tuple[str, ...]) -> tuple[Mechanism, ...]:
+    """By which clients of such a listener may log in, as Kafka calls them."""
+    found: list[Mechanism] = [one for one in scram.MECHANISMS if SPEC_NAMES[one] in authentication]
+    if set(TOKEN_LOGINS) & set(authentication):
+        found.append(OAUTHBEARER)
+    return tuple(found)
 
 
 class LoginStage(Enum):
+    """Verifying: somebody looks at the token.  TokenRefused: the client has to acknowledge that."""
+
     START = "Start"
     HANDSHAKE = "Handshake"
     EXCHANGE = "Exchange"
+    VERIFYING = "Verifying"
+    TOKEN_REFUSED = "TokenRefused"
     AUTHENTICATED = "Authenticated"
     CLOSED = "Closed"
 
 
 class Identity(NamedTuple):
-    """Who is at the other end, and by what it was shown.  `stored_key`: the key that the proof
-    fitted; it is logged in for as long as that is committed."""
+    """Who is at the other end, and by what it was shown: the password's key that the proof fitted,
+    or the issuer and the key of a token.  It is logged in for as long as that is committed, and not
+    beyond `until_ms`; None: that has no end."""
 
     user: str
-    mechanism: ScramMechanism
-    stored_key: bytes
+    mechanism: Mechanism
+    stored_key: bytes = b""
+    issuer: TokenIssuer | None = None
+    key: TokenKey | None = None
+    until_ms: int | None = None
 
     @property
     def principal(self) -> str:
@@ -48,7 +80,8 @@ class Identity(NamedTuple):
 
 class LoginAnswer(NamedTuple):
     """What the client is told; `closes`: why the connection is closed once it is told, and
-    `logged_in`: from now on."""
+    `logged_in`: from now on, for `lifetime_ms`; 0: without an end.  `token`: nothing is told yet,
+    it is to be verified first, and `judged` called."""
 
     code: int = Code.NONE
     message: str | None = None
@@ -56,6 +89,9 @@ class LoginAnswer(NamedTuple):
     mechanisms: tuple[str, ...] = ()
     closes: str = ""
     logged_in: Identity | None = None
+    lifetime_ms: int = 0
+    token: Bearer | None = None
+    refused: TokenRefusal | None = None
 
 
 Find = Callable[[str, ScramMechanism], ScramCredential | None]
@@ -63,22 +99,28 @@ Find = Callable[[str, ScramMechanism], ScramCredential | None]
 
 @dataclass(slots=True)
 class SaslSession:
-    """Of one connection.  `mechanisms`: what its listener offers."""
+    """Of one connection.  `mechanisms`: what its listener offers; `session_max_ms`: for how long a
+    login is good, None: for as long as its proof."""
 
-    mechanisms: tuple[ScramMechanism, ...]
+    mechanisms: tuple[Mechanism, ...]
+    session_max_ms: int | None = None
     stage: LoginStage = LoginStage.START
 
     identity: Identity | None = None
     """Since its first login; another login must be the same user's by the same mechanism."""
 
-    _mechanism: ScramMechanism | None = None
+    expired: bool = False
+    """Its session is over: only another login is answered."""
+
+    _mechanism: Mechanism | None = None
     _challenge: scram.Challenge | None = None
     _asked: int = 0
 
     def refuses(self, api_key: int) -> str:
         """Why a request closes the connection; empty: it is answered."""
         if self.stage is LoginStage.AUTHENTICATED:
-            return ""
+            over = self.expired and api_key not in BEFORE_LOGIN
+            return "session-expired" if over else ""
         if self.stage is LoginStage.CLOSED:
             return "login-failed"
         self._asked += 1
@@ -104,11 +146,14 @@ class SaslSession:
         self, sent: bytes, find: Find, nonce: str, disguise: bytes, now_ms: int
     ) -> LoginAnswer:
         """SaslAuthenticate, the first or the second of an exchange."""
-        mechanism = self._mechanism
+        if self.stage is LoginStage.TOKEN_REFUSED:
+            return self._failed()
+        if self._mechanism == OAUTHBEARER:
+            return self._take_token(sent)
         try:
-            if self.stage is LoginStage.HANDSHAKE and mechanism is not None:
-                by_name = _by_name(find, mechanism)
-                self._challenge = scram.begin(mechanism, sent, by_name, nonce, disguise)
+            if self.stage is LoginStage.HANDSHAKE and self._mechanism is not None:
+                by_name = _by_name(find, self._mechanism)
+                self._challenge = scram.begin(self._mechanism, sent, by_name, nonce, disguise)
                 self.stage = LoginStage.EXCHANGE
                 return LoginAnswer(payload=self._challenge.server_first)
             if self.stage is LoginStage.EXCHANGE and self._challenge is not None:
@@ -116,19 +161,54 @@ class SaslSession:
                 found = find(self._challenge.user, self._challenge.mechanism)
                 same = found == self._challenge.credential
                 proven = scram.end(self._challenge, sent, now_ms)
-                return self._logged_in(proven) if same else self._failed()
+                return self._proven(proven, now_ms) if same else self._failed()
         except scram.ScramError:
             return self._failed()
         return self._close(Code.ILLEGAL_SASL_STATE)
 
-    def _logged_in(self, proven: scram.Proven) -> LoginAnswer:
-        assert self._mechanism is not None, "an exchange has a mechanism"
-        if self.identity is not None and self.identity.user != proven.user:
+    def _proven(self, proven: scram.Proven, now_ms: int) -> LoginAnswer:
+        assert self._challenge is not None, "it was answered"
+        until_ms = None if self.session_max_ms is None else now_ms + self.session_max_ms
+        identity = Identity(
+            proven.user, self._challenge.mechanism, proven.stored_key, until_ms=until_ms
+        )
+        return self._logged_in(identity, proven.server_final, now_ms)
+
+    def _logged_in(self, identity: Identity, payload: bytes, now_ms: int) -> LoginAnswer:
+        if self.identity is not None and self.identity.user != identity.user:
             return self._failed()
-        identity = Identity(proven.user, self._mechanism, proven.stored_key)
         self.stage, self.identity = LoginStage.AUTHENTICATED, identity
-        self._challenge = None
-        return LoginAnswer(payload=proven.server_final, logged_in=identity)
+        self._challenge, self.expired = None, False
+        lifetime_ms = 0 if identity.until_ms is None else max(1, identity.until_ms - now_ms)
+        return LoginAnswer(payload=payload, logged_in=identity, lifetime_ms=lifetime_ms)
+
+    def _take_token(self, sent: bytes) -> LoginAnswer:
+        if self.stage is not LoginStage.HANDSHAKE:
+            # Also while one is looked at: a connection has one at a time.
+            return self._close(Code.ILLEGAL_SASL_STATE)
+        found = bearer_of(sent)
+        if isinstance(found, TokenRefusal):
+            return self._refuse(found)
+        self.stage = LoginStage.VERIFYING
+        return LoginAnswer(token=found)
+
+    def judged(self, found: TokenProof | TokenRefusal, now_ms: int) -> LoginAnswer:
+        """What became of the token that an answer asked to verify."""
+        if self.stage is not LoginStage.VERIFYING:
+            return self._close(Code.ILLEGAL_SASL_STATE)
+        if isinstance(found, TokenRefusal):
+            return self._refuse(found)
+        until_ms = found.until_ms
+        if self.session_max_ms is not None:
+            until_ms = min(until_ms, now_ms + self.session_max_ms)
+        identity = Identity(
+            found.user, OAUTHBEARER, issuer=found.issuer, key=found.key, until_ms=until_ms
+        )
+        return self._logged_in(identity, b"", now_ms)
+
+    def _refuse(self, why: TokenRefusal) -> LoginAnswer:
+        self.stage = LoginStage.TOKEN_REFUSED
+        return LoginAnswer(payload=INVALID_TOKEN, refused=why)
 
     def _failed(self) -> LoginAnswer:
         return self._close(Code.SASL_AUTHENTICATION_FAILED, FAILED)

@@ -13,6 +13,7 @@ from immutables import Map
 from plimsoll_core.security.acl import Acl, AclOperation, ResourceType
 from plimsoll_core.security.acl_index import AclIndex, AclQuestion, AclVerdict, Ground
 from plimsoll_core.security.scram import MECHANISMS, ScramCredential, ScramMechanism
+from plimsoll_core.security.tokens import TokenIssuer
 
 BY_CLIENT = ""
 """The owner of what no object declares."""
@@ -60,20 +61,30 @@ class DeclaredUser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 class Security(msgspec.Struct, frozen=True, kw_only=True):
     """`credentials` by user and mechanism; `users` by name; `acls` with who wants each: uids of
-    User objects and `BY_CLIENT`.  `index` is derived from `acls`."""
+    User objects and `BY_CLIENT`.  `index` is derived from `acls`.  `issuers`: whose tokens are
+    believed."""
 
     authorization: Authorization = Authorization()
     credentials: Map[tuple[str, ScramMechanism], ScramCredential] = Map()
     users: Map[str, DeclaredUser] = Map()
     acls: Map[Acl, tuple[str, ...]] = Map()
     index: AclIndex = AclIndex()
+    issuers: tuple[TokenIssuer, ...] = ()
 
     def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         """By which a user may log in now."""
-        declared = self.users.get(user)
-        if declared is not None and declared.disabled:
+        if self.is_disabled(user):
             return None
         return self.credentials.get((user, mechanism))
+
+    def is_disabled(self, user: str) -> bool:
+        """Whether an object says that the user may not log in."""
+        declared = self.users.get(user)
+        return declared is not None and declared.disabled
+
+    def issuers_of(self, authentication: tuple[str, ...]) -> tuple[TokenIssuer, ...]:
+        """Whose tokens are believed where clients log in by these."""
+        return tuple(one for one in self.issuers if one.login in authentication)
 
     def object_named(self, user: str) -> UserObject | None:
         declared = self.users.get(user)

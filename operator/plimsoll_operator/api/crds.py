@@ -22,6 +22,7 @@ from plimsoll_operator.api.logcluster import LogClusterSpec
 from plimsoll_operator.api.reassignment import ReassignmentSpec, ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceSpec, RebalanceStatus
 from plimsoll_operator.api.schema import structural
+from plimsoll_operator.api.token_issuers import TOKEN_ISSUERS_RULES
 from plimsoll_operator.api.topic import TopicSpec, TopicStatus
 from plimsoll_operator.api.user_crd import USER
 from plimsoll_operator.api.verification import VerificationSpec, VerificationStatus
@@ -63,6 +64,7 @@ LOG_CLUSTER = Kind(
             "users.shared names a resource, unless that is the Cluster, of which there is one.",
         ),
         *LISTENERS_RULES,
+        *TOKEN_ISSUERS_RULES,
     ),
     object_rules=(
         (

@@ -13,7 +13,7 @@ from plimsoll_core.cluster.listeners import Listener
 from plimsoll_operator.api.meta import Api, ObjectName
 
 TLS_VERSION_DEFAULT = "1.2"
-Mechanism = Literal["ScramSha256", "ScramSha512"]
+Login = Literal["ScramSha256", "ScramSha512", "ServiceAccount", "OAuth"]
 
 
 class ListenerTls(Api, frozen=True, kw_only=True):
@@ -59,6 +59,21 @@ class DeclaredLimits(Api, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    reauth_seconds: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=31_536_000,
+                description=(
+                    "After so long a client has to log in again, on the same connection, or is "
+                    "closed (Kafka's connections.max.reauth.ms); unset: when the token ends that "
+                    "it logged in with, and with a password never."
+                ),
+            ),
+        ]
+        | None
+    ) = None
 
 
 class DeclaredListener(Api, frozen=True, kw_only=True):
@@ -82,11 +97,15 @@ class DeclaredListener(Api, frozen=True, kw_only=True):
     ) = None
     authentication: (
         Annotated[
-            tuple[Mechanism, ...],
+            tuple[Login, ...],
             Meta(
                 min_length=1,
-                max_length=2,
-                description="Clients must prove a user name by one of these; unset: by none.",
+                max_length=4,
+                description=(
+                    "Clients must prove a user name by one of these; unset: by none. "
+                    "ServiceAccount: a pod's token, and OAuth: one of spec.tokenIssuers, both by "
+                    "SASL/OAUTHBEARER and with tls alone."
+                ),
                 extra_json_schema={"x-kubernetes-list-type": "set"},
             ),
         ]
@@ -121,6 +140,11 @@ LISTENERS_RULES = (
         "self.listeners.all(l, self.listeners.exists_one(o, o.port == l.port))",
         "Each listener has a port of its own.",
     ),
+    (
+        "!has(self.listeners) || self.listeners.all(l, !has(l.authentication) || has(l.tls) || "
+        "!l.authentication.exists(a, a in ['ServiceAccount', 'OAuth']))",
+        "A listener with ServiceAccount or OAuth needs tls: who reads a token has what it gives.",
+    ),
 )
 
 
@@ -130,11 +154,13 @@ def committed(listeners: tuple[DeclaredListener, ...] | None) -> tuple[Listener,
 
 
 def _committed(listener: DeclaredListener) -> Listener:
-    tls = listener.tls
+    tls, limits = listener.tls, listener.limits
+    reauth_seconds = None if limits is None else limits.reauth_seconds
     return Listener(
         name=listener.name,
         port=listener.port,
         tls_version_min=None if tls is None else tls.min_version or TLS_VERSION_DEFAULT,
         authentication=tuple(sorted(listener.authentication or ())),
-        connections_max=listener.limits.connections if listener.limits else None,
+        connections_max=limits.connections if limits else None,
+        connections_max_reauth_ms=None if reauth_seconds is None else reauth_seconds * 1000,
     )

@@ -32,6 +32,7 @@ from plimsoll_operator.api.meta import (
 )
 from plimsoll_operator.api.observed import Logging, PodMonitor
 from plimsoll_operator.api.quotas import DefaultQuotas
+from plimsoll_operator.api.token_issuers import TokenIssuers
 
 BROKER_COUNT_DEFAULT = 3
 MOVEMENT_DEFAULT = "50Mi"
@@ -245,6 +246,7 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
     racks: Racks | None = None
     listeners: Listeners | None = None
     certificates: Certificates | None = None
+    token_issuers: TokenIssuers | None = None
     authorization: DeclaredAuthorization | None = None
     quotas: DefaultQuotas | None = None
     topics: Topics | None = None

@@ -54,9 +54,10 @@ def refused_namespace(user: User, cluster: LogCluster, labels: Mapping[str, str]
 
 
 def refused_name(user: User, cluster: LogCluster) -> str:
-    """Why it may not have its user name, as a sentence; empty: it may."""
+    """Why it may not have its user name, as a sentence; empty: it may.  An account of its own
+    namespace is nobody else's."""
     prefix = _prefix(user, cluster)
-    if not is_tenant(user) or user.user_name.startswith(prefix):
+    if not is_tenant(user) or user.service_account or user.user_name.startswith(prefix):
         return ""
     return (
         f"A User of namespace {user.metadata.namespace} has a userName that begins with {prefix},"

@@ -15,6 +15,7 @@ from plimsoll_core.security.acl import (
     Pattern,
     ResourceType,
 )
+from plimsoll_core.security.tokens import account_user
 from plimsoll_operator.api.meta import (
     Api,
     ClusterRef,
@@ -94,10 +95,17 @@ class Scram(Api, frozen=True, kw_only=True):
     ) = None
 
 
-class Authentication(Api, frozen=True, kw_only=True):
-    """How the user logs in."""
+class Account(Api, frozen=True, kw_only=True):
+    """A ServiceAccount of this namespace: its pods log in with their token."""
 
-    scram: Scram
+    name: ObjectName
+
+
+class Authentication(Api, frozen=True, kw_only=True):
+    """How the user logs in: one of these."""
+
+    scram: Scram | None = None
+    service_account: Account | None = None
 
 
 class RuleResource(Api, frozen=True, kw_only=True):
@@ -224,9 +232,23 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def user_name(self) -> str:
         """The name by which it logs in."""
+        account = self.service_account
+        if account is not None:
+            return account_user(self.metadata.namespace, account)
         own = self.cluster_key[0] == self.metadata.namespace
         name = self.metadata.name if own else f"{self.metadata.namespace}.{self.metadata.name}"
         return self.spec.user_name or name
+
+    @property
+    def scram(self) -> Scram | None:
+        """Its password; None: it has none here."""
+        return None if self.spec.authentication is None else self.spec.authentication.scram
+
+    @property
+    def service_account(self) -> str | None:
+        """The account that it is; None: it is none."""
+        stated = self.spec.authentication and self.spec.authentication.service_account
+        return stated.name if stated else None
 
     @property
     def principal(self) -> str:

@@ -16,6 +16,16 @@ USER = Kind(
         ("self.clusterRef == oldSelf.clusterRef", "clusterRef is immutable."),
         (same("userName"), "userName is immutable: make another User instead."),
         (
+            "!has(self.authentication) || "
+            "has(self.authentication.scram) != has(self.authentication.serviceAccount)",
+            "A user logs in by scram or as a serviceAccount.",
+        ),
+        (
+            "!has(self.authentication) || !has(self.authentication.serviceAccount) || "
+            "!has(self.userName)",
+            "A ServiceAccount has its own name: userName is for others.",
+        ),
+        (
             "!has(self.acls) || self.acls.all(a, (a.resource.type == 'Cluster') == "
             "!has(a.resource.name))",
             "A rule names its resource, unless that is the Cluster, of which there is one.",

@@ -28,6 +28,8 @@ WATCH_SECONDS = 30
 WATCH_SILENCE_SECONDS = WATCH_SECONDS + 5.0
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+ANY_JSON = "application/json, */*"
+"""Key sets are application/jwk-set+json."""
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 
@@ -45,6 +47,10 @@ class Kube:
     ) -> Object:
         path = kind.path(namespace, name)
         request = HttpRequest(method="GET", path=path, timeout_s=timeout_s)
+        return (await self._call(request))[0]
+
+    async def document(self, path: str) -> Object:
+        request = HttpRequest(method="GET", path=path, accept=ANY_JSON)
         return (await self._call(request))[0]
 
     async def list(

@@ -19,6 +19,10 @@ from plimsoll_operator.kube.resources import Kind
 Object = dict[str, Any]
 
 JSON = "application/json"
+OPENID_CONFIGURATION = "/.well-known/openid-configuration"
+"""Who issues ServiceAccounts' tokens;"""
+OPENID_KEYS = "/openid/v1/jwks"
+"""and the public keys that verify them."""
 TIMEOUT_SECONDS = 10.0
 
 
@@ -83,6 +87,9 @@ class KubeApi(Protocol):
         self, kind: Kind, namespace: str | None, name: str, *, timeout_s: float = TIMEOUT_SECONDS
     ) -> Object:
         """One object, fresh."""
+
+    async def document(self, path: str) -> Object:
+        """What the API server publishes beside its objects."""
 
     async def list(
         self,

@@ -21,6 +21,7 @@ from plimsoll_operator.api.labels import BROKER_ID
 from plimsoll_operator.api.load import Resource
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.kube_client import APPLY
+from plimsoll_operator.kube.memory.account_tokens import AccountTokens
 from plimsoll_operator.kube.memory.definitions import shipped
 from plimsoll_operator.kube.memory.owned_pods import ENDED
 from plimsoll_operator.kube.memory.server import MemoryApiServer
@@ -77,7 +78,13 @@ class LocalObjects:
         self._due_ms: float | None = None
         # Set when `_due_ms` is earlier than it was.
         self._changed = asyncio.Event()
-        self.server = MemoryApiServer(wall_ms, self._new_uid, definitions=shipped(), namespaces=())
+        self.server = MemoryApiServer(
+            wall_ms,
+            self._new_uid,
+            definitions=shipped(),
+            namespaces=(),
+            tokens=AccountTokens(wall_ms),
+        )
         self._restore()
         self.server.seed(resources.NODES, {"metadata": {"name": NODE}})
         self.ensure_namespace("default")

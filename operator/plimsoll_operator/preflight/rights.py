@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from plimsoll_operator.api import GROUP
+from plimsoll_operator.kube.port import OPENID_CONFIGURATION, OPENID_KEYS
 from plimsoll_operator.kube.resources import WATCHED_KINDS
 
 INTERNAL = f"internal.{GROUP}"
@@ -36,6 +37,8 @@ class Right:
     resources: tuple[str, ...]
     """Plurals, with their subresource: `topics/status`."""
     verbs: tuple[str, ...]
+    urls: tuple[str, ...] = ()
+    """Instead of resources: paths of the API server."""
     names: tuple[str, ...] = ()
     """The only objects that it is about; none: all."""
     cluster: bool = False
@@ -215,6 +218,14 @@ RIGHTS = (
         cluster=True,
     ),
     Right(
+        why="Pods that log in with their ServiceAccount's token: the keys that verify it.",
+        group="",
+        resources=(),
+        urls=(OPENID_CONFIGURATION, OPENID_KEYS),
+        verbs=("get",),
+        cluster=True,
+    ),
+    Right(
         why="Racks: the label of the node that a broker's pod runs on.",
         group="",
         resources=("nodes",),
@@ -261,6 +272,8 @@ def render() -> str:
 
 def _row(right: Right) -> dict[str, Any]:
     rule: dict[str, Any] = {"apiGroups": [right.group], "resources": [*right.resources]}
+    if right.urls:
+        rule = {"nonResourceURLs": [*right.urls]}
     if right.names:
         rule["resourceNames"] = [*right.names]
     rule["verbs"] = [*right.verbs]

@@ -138,7 +138,7 @@ MUTANTS: tuple[tuple[Mutant, str], ...] = (
             edits=(
                 Edit(
                     BROKER + "security/authority.py",
-                    '        connection.cut_off("revoked")',
+                    "        connection.cut_off(why)",
                     "        pass",
                 ),
             ),
@@ -187,6 +187,67 @@ MUTANTS: tuple[tuple[Mutant, str], ...] = (
             ),
         ),
         "tests/plimsoll_core/controller/test_security.py",
+    ),
+    *(
+        (Mutant(name=name, rule=rule, edits=(Edit(path, before, after),)), HERE + tests)
+        for name, rule, path, before, after, tests in (
+            (
+                "token-without-an-end",
+                "a token is good until its exp",
+                CORE + "security/tokens.py",
+                "if not claims.exp * 1000 > now_ms:",
+                "if False:",
+                "test_token_signatures.py",
+            ),
+            (
+                "token-for-somebody-else",
+                "a token names the cluster as its audience",
+                CORE + "security/tokens.py",
+                "if not set(audiences) & set(issuer.audiences):",
+                "if False:",
+                "test_token_signatures.py",
+            ),
+            (
+                "signature-is-not-checked",
+                "a token is signed by a committed key",
+                BROKER + "security/token_signatures.py",
+                "algorithms=[key.algorithm])",
+                'algorithms=[key.algorithm], options={"verify_signature": False})',
+                "test_token_signatures.py",
+            ),
+            (
+                "expired-session-is-served",
+                "a session that is over answers another login alone",
+                CORE + "security/sasl.py",
+                "over = self.expired and api_key not in BEFORE_LOGIN",
+                "over = False",
+                "test_token_logins.py",
+            ),
+            (
+                "withdrawn-key-keeps-its-sessions",
+                "a session lasts while the key that it came in by is believed",
+                BROKER + "security/authority.py",
+                "return None if self._is_believed(identity) else 0",
+                "return None",
+                "test_token_logins.py",
+            ),
+            (
+                "verified-token-is-not-looked-at-again",
+                "what was committed while a token was verified counts",
+                BROKER + "handlers/security/logins.py",
+                "proof = self._authority.still_good(proof)",
+                "",
+                "test_token_logins.py",
+            ),
+            (
+                "every-issuer-everywhere",
+                "a listener takes tokens of the issuers that it names",
+                CORE + "security/state.py",
+                "if one.login in authentication",
+                "if one.login",
+                "test_token_logins.py",
+            ),
+        )
     ),
 )
 

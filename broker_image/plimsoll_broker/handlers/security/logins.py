@@ -1,7 +1,8 @@
 """SaslHandshake and SaslAuthenticate: a connection's login, which `security.sasl` decides.
 
-A login that fails is answered late, and then the connection is closed.  What was wrong is told to
-nobody but the audit log's reader, and there only that it failed.  Source: KIP-43, KIP-152, KIP-368.
+A login that fails is answered late, and then the connection is closed.  What was wrong with a
+password is told to nobody, and what was wrong with a token to the audit log's reader alone.
+Source: KIP-43, KIP-152, KIP-255, KIP-368.
 """
 
 from __future__ import annotations
@@ -10,16 +11,15 @@ import asyncio
 import base64
 import secrets
 import time
+from functools import partial
 
+from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.security.audit_log import AuditEvent
 from plimsoll_broker.security.authority import Authority
-from plimsoll_broker.server.dispatch import (
-    Handler,
-    Reply,
-    RequestContext,
-)
+from plimsoll_broker.security.token_signatures import verified
+from plimsoll_broker.server.dispatch import Handler, Reply, RequestContext
 from plimsoll_core.errors import Code
-from plimsoll_core.security.sasl import LoginAnswer
+from plimsoll_core.security.sasl import LoginAnswer, SaslSession
 from plimsoll_core.security.scram import NONCE_BYTES
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response
@@ -57,31 +57,56 @@ class Handshake:
 
 
 class Authenticate:
-    """`__call__` is the route's handler."""
+    """`__call__` is the route's handler.  Tokens are verified in a thread, one at a time for all
+    clients; each connection has one at a time."""
 
     def __init__(self, authority: Authority) -> None:
         self._authority = authority
+        self._aside = Aside()
 
     def __call__(self, context: RequestContext) -> Reply | asyncio.Future[Reply | None]:
         session, authority = context.connection.sasl, self._authority
-        told = NOT_HERE
         request = decode_request(ApiKey.SASL_AUTHENTICATE, context.api_version, context.body)
-        if session is not None:
-            told = session.authenticate(
-                bytes(request.auth_bytes),
-                authority.credential,
-                base64.b64encode(secrets.token_bytes(NONCE_BYTES)).decode(),
-                authority.disguise,
-                time.time_ns() // 1_000_000,
-            )
+        if session is None:
+            return self._tell(context, NOT_HERE)
+        session.session_max_ms = context.connection.listener.connections_max_reauth_ms
+        told = session.authenticate(
+            bytes(request.auth_bytes),
+            authority.credential,
+            base64.b64encode(secrets.token_bytes(NONCE_BYTES)).decode(),
+            authority.disguise,
+            _wall_ms(),
+        )
+        if told.token is not None:
+            return asyncio.ensure_future(self._verify(context, session, told))
+        return self._tell(context, told)
+
+    async def _verify(
+        self, context: RequestContext, session: SaslSession, asked: LoginAnswer
+    ) -> Reply | None:
+        assert asked.token is not None, "there is one to verify"
+        issuers = self._authority.issuers_of(context.connection.listener.authentication)
+        proof = await self._aside.do(partial(verified, asked.token, issuers, _wall_ms()))
+        # What was committed meanwhile counts.
+        proof = self._authority.still_good(proof)
+        told = self._tell(context, session.judged(proof, _wall_ms()))
+        return await told if isinstance(told, asyncio.Future) else told
+
+    def _tell(
+        self, context: RequestContext, told: LoginAnswer
+    ) -> Reply | asyncio.Future[Reply | None]:
+        authority = self._authority
         if told.logged_in is not None:
             authority.logged_in(context.connection, told.logged_in)
             _note(authority, context, "LoggedIn", told.logged_in.mechanism)
+        if told.refused is not None:
+            authority.stats.tokens_refused[told.refused] += 1
+            _note(authority, context, "TokenRefused", told.refused.value)
         values = {
             "error_code": told.code,
             "error_message": told.message,
             "auth_bytes": told.payload,
-            "session_lifetime": 0,
+            "session_lifetime": told.lifetime_ms,
         }
         reply = encode_response(ApiKey.SASL_AUTHENTICATE, context.api_version, values)
         return _answered(authority, context, told, reply)
@@ -107,13 +132,17 @@ def _tell(later: asyncio.Future[Reply | None], reply: bytes) -> None:
         later.set_result(reply)
 
 
-def _note(authority: Authority, context: RequestContext, what: str, mechanism: str = "") -> None:
+def _note(authority: Authority, context: RequestContext, what: str, reason: str = "") -> None:
     connection = context.connection
     event = AuditEvent(
         decision=what,
         principal=connection.principal if what == "LoggedIn" else "",
         host=connection.host,
         listener=connection.listener_name,
-        reason=mechanism,
+        reason=reason,
     )
     authority.audit.note(event)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

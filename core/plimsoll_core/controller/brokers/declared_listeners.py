@@ -17,6 +17,7 @@ from plimsoll_core.controller.kernel.metadata_version import too_old
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.listeners import DeclareListeners
 from plimsoll_core.messages.requests import Answer, Done
+from plimsoll_core.security.tokens import TOKEN_LOGINS
 
 SINCE = 3
 """The metadata version that introduced declared listeners."""
@@ -77,6 +78,14 @@ def names_are_legal(turn: DecisionContext, listeners: tuple[Listener, ...]) -> R
     return None
 
 
+def tokens_are_encrypted(turn: DecisionContext, listeners: tuple[Listener, ...]) -> Refusal | None:
+    """Who reads a token has what it gives."""
+    for listener in listeners:
+        if set(TOKEN_LOGINS) & set(listener.authentication) and not listener.tls:
+            return _invalid(f"Listener {listener.name}: a login by tokens needs tls.")
+    return None
+
+
 def _invalid(message: str) -> Refusal:
     return Refusal(reason=Reason.InvalidRequest, message=message)
 
@@ -87,5 +96,6 @@ CHECKS: tuple[Check, ...] = (
     names_are_legal,
     names_and_ports_are_used_once,
     ports_are_free,
+    tokens_are_encrypted,
     version_allows_them,
 )

@@ -28,6 +28,7 @@ from plimsoll_core.quotas.form import malformed_values
 from plimsoll_core.quotas.state import QuotaEntity, QuotaValues
 from plimsoll_core.security.scram import illegal_user_name
 from plimsoll_core.security.state import Authorization, DeclaredUser, UserObject
+from plimsoll_core.security.tokens import account_user, illegal_account
 
 USERS_MAX = 2_000
 CAUSE = "declared"
@@ -71,7 +72,7 @@ def declare_user(turn: DecisionContext, request: DeclareUser) -> Answer | Refusa
 def _refused(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
     security = turn.image.security
     name = request.user_name
-    if illegal_user_name(name):
+    if illegal_user_name(name) and not _is_own_account(request):
         text = (
             f"No user can be called {name[:130]!r}: a name has 1 to 128 letters, digits and"
             " . _ : @ - and neither begins with system: nor is ANONYMOUS."
@@ -95,6 +96,13 @@ def _refused(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
         if credential.user != name or (refusal := unacceptable(credential)):
             return refusal or Refusal(reason=Reason.InvalidRequest, message="Another user's.")
     return None
+
+
+def _is_own_account(request: DeclareUser) -> bool:
+    """A ServiceAccount beside the object, which gives it no password."""
+    beside = account_user(request.object.namespace, "")
+    named = request.user_name.startswith(beside) and not illegal_account(request.user_name)
+    return named and not request.credentials
 
 
 def _declare_acls(turn: DecisionContext, request: DeclareUser) -> Refusal | None:

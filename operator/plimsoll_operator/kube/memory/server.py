@@ -17,6 +17,7 @@ import msgspec
 import yaml
 
 from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.memory.account_tokens import AccountTokens
 from plimsoll_operator.kube.memory.defaults import with_defaults
 from plimsoll_operator.kube.memory.kinds import Resource
 from plimsoll_operator.kube.memory.kinds import custom as resources_of
@@ -33,7 +34,7 @@ from plimsoll_operator.kube.memory.stored_object import timestamp, typed
 from plimsoll_operator.kube.memory.watches import Encode, Selection, Watch
 from plimsoll_operator.kube.memory.writes import APPLY, RequestTarget, Writes
 from plimsoll_operator.kube.port import HttpRequest, HttpResponse, Object
-from plimsoll_operator.kube.resources import Kind
+from plimsoll_operator.kube.resources import SERVICE_ACCOUNTS, Kind
 
 BODY_BYTES_MAX = 3 * 2**20
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -54,8 +55,11 @@ class MemoryApiServer:
         *,
         definitions: Iterable[Object] = (),
         namespaces: Iterable[str] = ("default",),
+        tokens: AccountTokens | None = None,
     ) -> None:
         self.now_ms = now_ms
+        # Who signs ServiceAccounts' tokens; None: there are none.
+        self._tokens = tokens
         self.store = Store()
         self.writes = Writes(self.store, now_ms, new_uid)
         self._pages: OrderedDict[str, list[StoredObject]] = OrderedDict()
@@ -142,6 +146,8 @@ class MemoryApiServer:
         if len(request.body) > BODY_BYTES_MAX:
             text = f"Request entity too large: limit is {BODY_BYTES_MAX}"
             raise StatusError(413, "RequestEntityTooLarge", text)
+        if self._tokens is not None and self.is_of_tokens(request):
+            return self._of_tokens(self._tokens, request)
         target = self.target(request.path)
         if request.method == "GET" and target.name is None:
             return 200, self._list(target, request)
@@ -151,6 +157,21 @@ class MemoryApiServer:
             return 200, self._delete(target, request)
         status, stored = self._write(target, request)
         return status, _encode_for(request.accept)(stored)
+
+    def is_of_tokens(self, request: HttpRequest) -> bool:
+        """Whether it is about ServiceAccounts' tokens, and not about stored objects."""
+        if self._tokens is None:
+            return False
+        if request.method == "GET":
+            return request.path in self._tokens.documents
+        parts = request.path.split("/")[-3:]
+        return request.method == "POST" and parts[::2] == [SERVICE_ACCOUNTS.plural, "token"]
+
+    def _of_tokens(self, tokens: AccountTokens, request: HttpRequest) -> tuple[int, bytes]:
+        if request.method == "GET":
+            return 200, msgspec.json.encode(tokens.documents[request.path])
+        account = self.writes.existing(self.target(request.path.removesuffix("/token"))).body
+        return 201, msgspec.json.encode(tokens.issue(account, _decoded(request)))
 
     def _write(self, target: RequestTarget, request: HttpRequest) -> tuple[int, StoredObject]:
         params, body = request.params, _decoded(request)

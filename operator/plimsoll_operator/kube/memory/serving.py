@@ -82,6 +82,9 @@ class ServedApi:
         )
         if http.method == "GET" and http.query.get("watch") in _WATCHES:
             return await self._watch(http, request)
+        if self._server.is_of_tokens(request):
+            told = self._server.handle(request)
+            return web.Response(status=told.status, body=told.body, content_type=JSON)
         try:
             warnings = field_validation.unknown(self._server, request)
         except StatusError as error:

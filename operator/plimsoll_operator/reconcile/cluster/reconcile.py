@@ -36,6 +36,7 @@ from plimsoll_operator.reconcile.cluster import (
     pod_monitors,
     quotas,
     release_versions,
+    token_issuers,
     volume_growth,
 )
 from plimsoll_operator.reconcile.cluster.child_repair import apply_child, create_child
@@ -80,6 +81,7 @@ async def reconcile(term: Term) -> None:
     await quotas.declare(term, cluster)
     tenants.follow_grants(term, cluster)
     try:
+        await token_issuers.reconcile(term, cluster)
         await inside.reconcile(term, cluster, context)
         await listeners.reconcile(term, cluster, context)
         for manifest in children(context, term.image.listeners):

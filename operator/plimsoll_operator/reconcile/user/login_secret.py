@@ -40,9 +40,9 @@ def new_password() -> str:
 
 def mechanisms_of(user: User) -> tuple[ScramMechanism, ...]:
     """By which it may log in; none: it has no password here."""
-    if user.spec.authentication is None:
+    if user.scram is None:
         return ()
-    wanted = user.spec.authentication.scram.mechanisms
+    wanted = user.scram.mechanisms
     return tuple(one for one in MECHANISMS if wanted is None or SPEC_NAMES[one] in wanted)
 
 
@@ -171,7 +171,7 @@ def _kept(
     stored_key, server_key = keys_of(mechanism, salted)
     if known is not None and (stored_key, server_key) == (known.stored_key, known.server_key):
         return known
-    scram = None if user.spec.authentication is None else user.spec.authentication.scram
+    scram = user.scram
     overlap_ms = 1000 * ((scram.overlap_seconds if scram is not None else None) or 0)
     previous = None
     if known is not None and overlap_ms:

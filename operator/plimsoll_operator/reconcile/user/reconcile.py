@@ -133,6 +133,8 @@ def _ready(term: Term, user: User) -> Condition:
         return condition("Ready", False, "Disabled", "spec.disabled: the user may not log in.")
     asked = {name for listener in term.image.listeners for name in listener.authentication}
     wanted = {SPEC_NAMES[one] for one in logins.mechanisms_of(user)}
+    if user.service_account is not None:
+        wanted = {"ServiceAccount"}
     if wanted and not wanted & asked:
         text = (
             "No listener of the LogCluster asks for a login by "
@@ -152,8 +154,7 @@ def _object(user: User) -> UserObject:
 
 async def _credentials(term: Term, user: User) -> tuple[ScramCredential, ...]:
     """Of the password that its Secret holds, which is made where there is none."""
-    scram = None if user.spec.authentication is None else user.spec.authentication.scram
-    own = None if scram is None else scram.password_secret
+    own = None if user.scram is None else user.scram.password_secret
     found = await _read(term, user.metadata.namespace, user.secret_name)
     if found is not None and not logins.is_of(found, user):
         text = f"Secret {user.secret_name} is not of this User; delete it, or set spec.secretName."

@@ -1,0 +1,57 @@
+"""Whether a token was signed by an issuer that is believed.  Run in a thread, a token at a time.
+
+PyJWT reads the token and checks its signature, with the one algorithm that belongs to the key; what
+the token says is judged by `security.tokens`.  What its header says of keys is not followed.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import load_der_public_key
+from jwt import PyJWTError
+from jwt.api_jws import PyJWS
+
+from plimsoll_core.security.tokens import (
+    Bearer,
+    TokenIssuer,
+    TokenProof,
+    TokenRefusal,
+    candidates,
+    judge,
+)
+
+_UNREADABLE = (PyJWTError, ValueError, TypeError, KeyError, RecursionError)
+"""What the library raises for tokens that are none, beside its own."""
+_JWS = PyJWS()
+
+
+def verified(
+    bearer: Bearer, issuers: tuple[TokenIssuer, ...], now_ms: int
+) -> TokenProof | TokenRefusal:
+    """Whom a token lets in, or why nobody."""
+    try:
+        key_id = _JWS.get_unverified_header(bearer.token).get("kid")
+    except _UNREADABLE:
+        return TokenRefusal.MALFORMED
+    refusal = TokenRefusal.UNKNOWN_KEY
+    for issuer, key in candidates(issuers, key_id):
+        try:
+            public_key = _loaded(key.public_key)
+            payload = _JWS.decode(bearer.token, public_key, algorithms=[key.algorithm])
+        except _UNREADABLE:
+            refusal = TokenRefusal.BAD_SIGNATURE
+            continue
+        return judge(payload, issuer, key, bearer.user, now_ms)
+    return refusal
+
+
+@lru_cache(maxsize=256)
+def _loaded(public_key: bytes) -> RSAPublicKey | EllipticCurvePublicKey:
+    """Raises ValueError when it is none that a committed algorithm takes."""
+    found = load_der_public_key(public_key)
+    if not isinstance(found, RSAPublicKey | EllipticCurvePublicKey):
+        raise ValueError("neither RSA nor an elliptic curve")
+    return found

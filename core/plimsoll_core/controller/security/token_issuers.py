@@ -1,0 +1,62 @@
+"""Commits whose tokens are believed, with their keys.  Called for DeclareTokenIssuers.
+
+All of it is one record: brokers verify by what is committed, and ask nobody.  A key that is not
+published any more goes with the next one, and with it whoever logged in by it.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from plimsoll_core.cluster.records import TokenIssuersConfigured
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.security.security_version import too_old
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.messages.requests import Answer, Done
+from plimsoll_core.messages.security import DeclareTokenIssuers
+from plimsoll_core.security.tokens import Algorithm, TokenIssuer
+
+ISSUERS_MAX = 9
+KEYS_MAX = 16
+KEY_BYTES_MAX = 1024
+NAME_CHARACTERS_MAX = 512
+_ALGORITHMS = get_args(Algorithm)
+
+
+def declare_token_issuers(turn: DecisionContext, request: DeclareTokenIssuers) -> Answer | Refusal:
+    if request.issuers == turn.image.security.issuers:
+        return Done()
+    if refusal := too_old(turn):
+        return refusal
+    names = [one.name for one in request.issuers]
+    stated = [(one.login, one.issuer) for one in request.issuers]
+    if len(names) > ISSUERS_MAX:
+        return _no(f"A cluster believes {ISSUERS_MAX} issuers of tokens at most.")
+    if len(set(names)) < len(names) or len(set(stated)) < len(stated):
+        return _no("Each issuer of tokens is named once.")
+    for issuer in request.issuers:
+        if text := _malformed(issuer):
+            return _no(f"Issuer {issuer.name[:100]}: {text}")
+    turn.add(TokenIssuersConfigured(cause="declared", issuers=request.issuers))
+    return Done()
+
+
+def _malformed(issuer: TokenIssuer) -> str:
+    """Why nobody can be believed so; empty: it can."""
+    texts = (issuer.name, issuer.issuer, issuer.user_claim, *issuer.audiences)
+    if not all(0 < len(one) <= NAME_CHARACTERS_MAX for one in texts) or not issuer.audiences:
+        return f"a name, an issuer or an audience has 1 to {NAME_CHARACTERS_MAX} characters."
+    if len(issuer.user_prefix) > NAME_CHARACTERS_MAX:
+        return f"a prefix has {NAME_CHARACTERS_MAX} characters at most."
+    ids = [key.key_id for key in issuer.keys]
+    if len(ids) > KEYS_MAX or len(set(ids)) < len(ids):
+        return f"it has {KEYS_MAX} keys at most, each with an id of its own."
+    for key in issuer.keys:
+        long = len(key.key_id) > NAME_CHARACTERS_MAX or len(key.public_key) > KEY_BYTES_MAX
+        if long or key.algorithm not in _ALGORITHMS:
+            return f"the key {key.key_id[:100]} is too long, or for an algorithm not known here."
+    return ""
+
+
+def _no(message: str) -> Refusal:
+    return Refusal(reason=Reason.InvalidRequest, message=message)

@@ -1,0 +1,205 @@
+"""Tokens as logins: whose are believed, what a client sends, and what a verified one says.
+
+Pure: the shell verifies signatures with a key that `candidates` names, and nothing of a token is
+read before that but its key's id.  Issuers and their public keys are committed, so brokers ask
+nobody.  Source: RFC 7519, RFC 7628, KIP-255, KIP-768; `OAuthBearerClientInitialResponse` of Kafka;
+projected ServiceAccount tokens of Kubernetes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from plimsoll_core.security.scram import illegal_user_name
+
+TokenMechanism = Literal["OAUTHBEARER"]
+OAUTHBEARER: TokenMechanism = "OAUTHBEARER"
+TokenLogin = Literal["ServiceAccount", "OAuth"]
+TOKEN_LOGINS: tuple[TokenLogin, ...] = ("OAuth", "ServiceAccount")
+"""As listeners write them: whose tokens are taken."""
+Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384"]
+
+TOKEN_BYTES_MAX = 16 * 1024
+SKEW_MS = 30_000
+"""By so much an issuer's clock may be ahead.  A token's end is never stretched."""
+LIFE_MAX_MS = 24 * 3600 * 1000
+"""A token that is good for longer from now on is refused: who steals it has it for a day."""
+USER_CHARACTERS_MAX = 240
+INVALID_TOKEN = b'{"status":"invalid_token"}'
+"""What RFC 7628 answers; the client acknowledges it, and is told that the login failed."""
+
+_TOKEN = re.compile(rb"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
+_ACCOUNT = re.compile(r"system:serviceaccount:([a-z0-9-]{1,63}):([a-z0-9.-]{1,253})")
+
+
+class TokenKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A public key of an issuer.  `key_id`: by which tokens name it; `algorithm`: the only one that
+    it verifies; `public_key`: a SubjectPublicKeyInfo (DER)."""
+
+    key_id: str
+    algorithm: Algorithm
+    public_key: bytes
+
+
+class TokenIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose tokens are believed.  `name`: in objects; `login`: where listeners ask for that;
+    `issuer`, `audiences`: what tokens have to name; `user_claim`: which claim is the user's name,
+    after `user_prefix` (of ServiceAccounts it is `sub`, and as it is)."""
+
+    name: str
+    login: TokenLogin
+    issuer: str
+    audiences: tuple[str, ...]
+    user_claim: str = "sub"
+    user_prefix: str = ""
+    keys: tuple[TokenKey, ...] = ()
+
+    def still_says(self, issuers: tuple[TokenIssuer, ...], key: TokenKey) -> bool:
+        """Whether a token of this issuer, shown by the key, would be believed by these."""
+        mine = msgspec.structs.replace(self, keys=())
+        return any(
+            msgspec.structs.replace(one, keys=()) == mine and key in one.keys for one in issuers
+        )
+
+
+class TokenRefusal(Enum):
+    """Why a token lets nobody in; the values name them in metrics and the audit log."""
+
+    MALFORMED = "malformed"
+    TOO_LARGE = "too-large"
+    UNKNOWN_KEY = "unknown-key"
+    BAD_SIGNATURE = "bad-signature"
+    OTHER_ISSUER = "other-issuer"
+    OTHER_AUDIENCE = "other-audience"
+    EXPIRED = "expired"
+    NOT_YET_VALID = "not-yet-valid"
+    GOOD_FOR_TOO_LONG = "good-for-too-long"
+    NO_USER = "no-user"
+    DISABLED = "disabled"
+
+
+class Bearer(NamedTuple):
+    """What a client sent.  `user`: whom it wants to be; empty: whomever the token names."""
+
+    token: str
+    user: str
+
+
+class TokenProof(NamedTuple):
+    """A verified token's user, by what it was shown, and until when it is good."""
+
+    user: str
+    issuer: TokenIssuer
+    key: TokenKey
+    until_ms: int
+
+
+def bearer_of(message: bytes) -> Bearer | TokenRefusal:
+    """A client's first message of an exchange: `n,a=user,^Aauth=Bearer …^A^A`; other pairs are
+    extensions, which are not looked at."""
+    if len(message) > TOKEN_BYTES_MAX:
+        return TokenRefusal.TOO_LARGE
+    head, separator, rest = message.partition(b"\x01")
+    binding, _, named = head.partition(b",")
+    if not separator or binding != b"n" or not named.endswith(b",") or not rest.endswith(b"\x01"):
+        return TokenRefusal.MALFORMED
+    user = named[:-1]
+    if user and not user.startswith(b"a="):
+        return TokenRefusal.MALFORMED
+    stated = [pair[5:] for pair in rest.split(b"\x01") if pair.startswith(b"auth=")]
+    scheme, _, token = (stated[0] if len(stated) == 1 else b"").partition(b" ")
+    if scheme.lower() != b"bearer" or _TOKEN.fullmatch(token := token.strip(b" ")) is None:
+        return TokenRefusal.MALFORMED
+    return Bearer(token.decode("ascii"), user[2:].decode("utf-8", "replace"))
+
+
+def candidates(
+    issuers: tuple[TokenIssuer, ...], key_id: object
+) -> Iterator[tuple[TokenIssuer, TokenKey]]:
+    """The keys of that id: one of each issuer at most."""
+    for issuer in issuers:
+        for key in issuer.keys:
+            if key.key_id == key_id:
+                yield issuer, key
+
+
+# --- what a token says, once its signature was verified ------------------------------------------
+
+
+class _ServiceAccount(msgspec.Struct):
+    name: str
+
+
+class _Kubernetes(msgspec.Struct):
+    namespace: str
+    serviceaccount: _ServiceAccount
+
+
+class _Claims(msgspec.Struct):
+    iss: str
+    aud: str | tuple[str, ...]
+    exp: float
+    nbf: float | None = None
+    iat: float | None = None
+    kubernetes: _Kubernetes | None = msgspec.field(default=None, name="kubernetes.io")
+
+
+def judge(
+    payload: bytes, issuer: TokenIssuer, key: TokenKey, wanted: str, now_ms: int
+) -> TokenProof | TokenRefusal:
+    """Whom a token of the issuer lets in now.  `wanted`: the user that the client named."""
+    try:
+        claims = msgspec.json.decode(payload, type=_Claims)
+        named = msgspec.json.decode(payload, type=dict[str, Any]).get(issuer.user_claim)
+    except (msgspec.DecodeError, RecursionError, ValueError, OverflowError):
+        return TokenRefusal.MALFORMED
+    if claims.iss != issuer.issuer:
+        return TokenRefusal.OTHER_ISSUER
+    audiences = (claims.aud,) if isinstance(claims.aud, str) else claims.aud
+    if not set(audiences) & set(issuer.audiences):
+        return TokenRefusal.OTHER_AUDIENCE
+    if refusal := _out_of_time(claims, now_ms):
+        return refusal
+    user = _user(issuer, claims, named)
+    if user is None or (wanted and wanted != user):
+        return TokenRefusal.NO_USER
+    return TokenProof(user, issuer, key, int(claims.exp * 1000))
+
+
+def _out_of_time(claims: _Claims, now_ms: int) -> TokenRefusal | None:
+    if not claims.exp * 1000 > now_ms:
+        return TokenRefusal.EXPIRED
+    if not claims.exp * 1000 <= now_ms + LIFE_MAX_MS + SKEW_MS:
+        return TokenRefusal.GOOD_FOR_TOO_LONG
+    for begins in (claims.nbf, claims.iat):
+        if begins is not None and not begins * 1000 <= now_ms + SKEW_MS:
+            return TokenRefusal.NOT_YET_VALID
+    return None
+
+
+def _user(issuer: TokenIssuer, claims: _Claims, named: object) -> str | None:
+    """None: it names nobody who can log in."""
+    if not isinstance(named, str):
+        return None
+    if issuer.login == "OAuth":
+        user = issuer.user_prefix + named
+        return None if illegal_user_name(user) else user
+    found = claims.kubernetes
+    if found is None or named != account_user(found.namespace, found.serviceaccount.name):
+        return None
+    return None if illegal_account(named) else named
+
+
+def account_user(namespace: str, name: str) -> str:
+    """A ServiceAccount's user name; Kubernetes calls it the same."""
+    return f"system:serviceaccount:{namespace}:{name}"
+
+
+def illegal_account(user: str) -> bool:
+    """Whether no ServiceAccount logs in by that name: it is another kind of name, or too long."""
+    return len(user) > USER_CHARACTERS_MAX or _ACCOUNT.fullmatch(user) is None

@@ -1,0 +1,72 @@
+"""ServiceAccounts' tokens of an API server in memory: TokenRequest, and the keys that verify them.
+
+As `kubectl create token` asks for them and as the kubelet projects them.  The key is made with each
+start and kept nowhere.  Source: `pkg/serviceaccount/claims.go` of Kubernetes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jwt.algorithms import ECAlgorithm
+
+from plimsoll_operator.kube.memory.status_errors import bad_request
+from plimsoll_operator.kube.memory.stored_object import timestamp
+from plimsoll_operator.kube.port import OPENID_CONFIGURATION, OPENID_KEYS, Object
+
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+SECONDS_DEFAULT, SECONDS_MIN, SECONDS_MAX = 3600, 600, 2**32
+ALGORITHM = "ES256"
+
+
+class AccountTokens:
+    """`documents` are served as they are; `issue` answers a TokenRequest."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._key = generate_private_key(SECP256R1())
+        public = self._key.public_key()
+        der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        self._key_id = hashlib.sha256(der).hexdigest()[:43]
+        row: dict[str, Any] = ECAlgorithm.to_jwk(public, as_dict=True)
+        row |= {"kid": self._key_id, "alg": ALGORITHM, "use": "sig"}
+        self.documents: dict[str, Object] = {
+            OPENID_CONFIGURATION: {"issuer": ISSUER, "jwks_uri": OPENID_KEYS},
+            OPENID_KEYS: {"keys": [row]},
+        }
+
+    def issue(self, account: Object, request: Object) -> Object:
+        """The TokenRequest with its status.  Raises StatusError."""
+        spec = request.get("spec") or {}
+        seconds = spec.get("expirationSeconds") or SECONDS_DEFAULT
+        if not isinstance(seconds, int) or not SECONDS_MIN <= seconds <= SECONDS_MAX:
+            raise bad_request(f"spec.expirationSeconds: from {SECONDS_MIN} to {SECONDS_MAX}")
+        metadata, now_s = account["metadata"], self._now_ms() // 1000
+        namespace, name = metadata["namespace"], metadata["name"]
+        until_s = now_s + seconds
+        claims = {
+            "aud": list(spec.get("audiences") or (ISSUER,)),
+            "exp": until_s,
+            "iat": now_s,
+            "iss": ISSUER,
+            "jti": str(uuid.uuid4()),
+            "kubernetes.io": {
+                "namespace": namespace,
+                "serviceaccount": {"name": name, "uid": metadata["uid"]},
+            },
+            "nbf": now_s,
+            "sub": f"system:serviceaccount:{namespace}:{name}",
+        }
+        token = jwt.encode(claims, self._key, ALGORITHM, {"kid": self._key_id})
+        status = {"token": token, "expirationTimestamp": timestamp(until_s * 1000)}
+        head = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1"}
+        named = {"name": name, "namespace": namespace}
+        return {**head, "metadata": named, "spec": {**spec, "expirationSeconds": seconds}} | {
+            "status": status
+        }

@@ -1,0 +1,137 @@
+"""Whose tokens clients may log in with: their keys are read here, and committed for the brokers.
+
+Called with each pass over the cluster, and once a minute while some are believed, so that a new key
+is known before much is signed with it, and a withdrawn one ends its sessions.  Brokers ask nobody.
+What cannot be read leaves what was committed before.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from plimsoll_core.errors import Reason
+from plimsoll_core.messages.requests import Refused
+from plimsoll_core.messages.security import DeclareTokenIssuers
+from plimsoll_core.security.tokens import TokenIssuer
+from plimsoll_operator.api.cluster_ids import kafka_id
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.token_issuers import KEY_DEFAULT, SERVICE_ACCOUNTS, DeclaredIssuer
+from plimsoll_operator.kube.errors import ApiError, NotFound, Unavailable
+from plimsoll_operator.kube.port import OPENID_CONFIGURATION, OPENID_KEYS
+from plimsoll_operator.kube.resources import CONFIG_MAPS
+from plimsoll_operator.pki.token_keys import keys_of
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
+
+LOOK_MS = 60_000
+NO_KEYS = "TokenKeysMissing"
+KEPT = "; brokers go on with the keys that they know, if any."
+
+
+class _NoKeys(Exception):
+    """A sentence about what cannot be read."""
+
+
+def audiences_of(term: Term) -> tuple[str, ...]:
+    """For which a ServiceAccount's token is good here; the first can be written down before the
+    LogCluster is made."""
+    namespace, name = term.key
+    return f"plimsoll:{namespace}/{name}", f"plimsoll:{kafka_id(term.cluster_id)}"
+
+
+async def reconcile(term: Term, cluster: LogCluster) -> None:
+    """Raises Unavailable."""
+    known = {one.name: one for one in term.image.security.issuers}
+    asks = {login for one in cluster.listeners for login in one.authentication or ()}
+    declared = cluster.spec.token_issuers or ()
+    wanted: list[TokenIssuer] = []
+    problems: list[str] = []
+    if "ServiceAccount" in asks:
+        await _add(SERVICE_ACCOUNTS, None, term, known, wanted, problems)
+    for one in declared:
+        await _add(one.name, one, term, known, wanted, problems)
+    if not wanted and not known and not problems:
+        term.unstall(StallSource.TOKENS)
+        return
+    answer = await term.ask(DeclareTokenIssuers(issuers=tuple(wanted)))
+    if isinstance(answer, Refused) and not _comes_by_itself(cluster, answer):
+        term.stall(StallSource.TOKENS, Cause(reason=answer.reason, message=answer.message))
+    elif problems:
+        term.stall(StallSource.TOKENS, Cause(reason=NO_KEYS, message=" ".join(problems)))
+    else:
+        term.unstall(StallSource.TOKENS)
+    if wanted or problems:
+        term.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
+
+
+def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
+    """The metadata version that knows tokens is finalised later, and a pass follows that."""
+    unpinned = cluster.spec.metadata_version is None
+    return unpinned and answer.known_reason is Reason.MetadataTooOld
+
+
+async def _add(
+    name: str,
+    declared: DeclaredIssuer | None,
+    term: Term,
+    known: dict[str, TokenIssuer],
+    wanted: list[TokenIssuer],
+    problems: list[str],
+) -> None:
+    try:
+        found = await (_accounts(term) if declared is None else _declared(term, declared))
+    except _NoKeys as problem:
+        problems.append(f"{problem}{KEPT}")
+        if name in known:
+            wanted.append(known[name])
+        return
+    wanted.append(found)
+
+
+async def _accounts(term: Term) -> TokenIssuer:
+    """The API server itself: it signs ServiceAccounts' tokens."""
+    try:
+        configuration = await term.kube.document(OPENID_CONFIGURATION)
+        keys = keys_of(await term.kube.document(OPENID_KEYS))
+    except Unavailable:
+        raise
+    except ApiError as error:
+        raise _NoKeys(f"The keys of ServiceAccount tokens cannot be read ({error})") from error
+    issuer = configuration.get("issuer")
+    if not keys or not isinstance(issuer, str) or not issuer:
+        raise _NoKeys(f"The API server publishes no usable key at {OPENID_KEYS}")
+    return TokenIssuer(
+        name=SERVICE_ACCOUNTS,
+        login="ServiceAccount",
+        issuer=issuer,
+        audiences=audiences_of(term),
+        keys=keys,
+    )
+
+
+async def _declared(term: Term, declared: DeclaredIssuer) -> TokenIssuer:
+    named, key = declared.keys_config_map.name, declared.keys_config_map.key or KEY_DEFAULT
+    begun = f"Token issuer {declared.name}: ConfigMap {named}"
+    try:
+        found = await term.kube.get(CONFIG_MAPS, term.key[0], named)
+    except NotFound as error:
+        raise _NoKeys(f"{begun} does not exist") from error
+    try:
+        keys = keys_of(msgspec.json.decode((found.get("data") or {}).get(key, "")))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _NoKeys(f"{begun} has no JSON under the key {key}") from error
+    if not keys:
+        raise _NoKeys(f"{begun}: there is no usable key under {key}")
+    prefix = declared.principal_prefix
+    return replace(
+        TokenIssuer(
+            name=declared.name,
+            login="OAuth",
+            issuer=declared.issuer,
+            audiences=(declared.audience,),
+            user_prefix=f"{declared.name}:" if prefix is None else prefix,
+            keys=keys,
+        ),
+        user_claim=declared.principal_claim or "sub",
+    )

@@ -1,0 +1,215 @@
+"""Whose tokens are believed: keys are read, committed, replaced and withdrawn."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from tests.plimsoll_core.security.token_issuer import AnIssuer
+from tests.plimsoll_operator.builders import an_image, finalised
+from tests.plimsoll_operator.terms import Deciding, Scene
+
+from plimsoll_broker.security.token_signatures import verified
+from plimsoll_core.cluster.record_versions import NEWEST
+from plimsoll_core.security.tokens import Bearer, TokenIssuer, TokenProof
+from plimsoll_operator.api.cluster_ids import kafka_id
+from plimsoll_operator.kube.errors import Rejected, Unavailable
+from plimsoll_operator.kube.memory.account_tokens import ISSUER, AccountTokens
+from plimsoll_operator.kube.port import OPENID_KEYS, HttpRequest
+from plimsoll_operator.kube.resources import CONFIG_MAPS, SERVICE_ACCOUNTS
+from plimsoll_operator.pki.token_keys import KEYS_MAX, keys_of
+from plimsoll_operator.preflight.rights import RIGHTS
+from plimsoll_operator.reconcile.cluster import token_issuers
+from plimsoll_operator.reconcile.stall_causes import StallSource
+
+PODS = {"name": "pods", "port": 9094, "tls": {}, "authentication": ["ServiceAccount"]}
+CORP = AnIssuer("https://id.example.test", "kafka-main")
+DECLARED = {
+    "name": "corp",
+    "issuer": CORP.issuer,
+    "audience": CORP.audience,
+    "keysConfigMap": {"name": "corp-keys"},
+}
+
+
+class Declared:
+    """A LogCluster in a term whose controller decides, at an API server that signs tokens."""
+
+    def __init__(self, version: int = NEWEST, **spec: Any) -> None:
+        image = finalised(an_image((0,)), version)
+        self.deciding = Deciding(image)
+        self.scene = Scene(image, self.deciding, **spec)
+        self.tokens = AccountTokens(self.scene.term.now_ms)
+        self.scene.kube.server._tokens = self.tokens
+
+    async def look(self) -> tuple[TokenIssuer, ...]:
+        term = self.scene.term
+        assert term.cluster is not None
+        await token_issuers.reconcile(term, term.cluster)
+        return self.deciding.image.security.issuers
+
+    def give(self, keys: Any, key: str = "jwks.json") -> None:
+        meta = {"name": "corp-keys", "namespace": "kafka"}
+        text = keys if isinstance(keys, str) else json.dumps(keys)
+        self.scene.kube.put(CONFIG_MAPS, {"metadata": meta, "data": {key: text}})
+
+    def publish(self, *keys: dict[str, Any]) -> None:
+        self.tokens.documents[OPENID_KEYS] = {"keys": list(keys)}
+
+    @property
+    def stalled(self) -> str:
+        cause = self.scene.term.stall_causes.get(StallSource.TOKENS)
+        return "" if cause is None else cause.message
+
+
+async def test_cluster_whose_listeners_ask_for_no_token_believes_nobody_and_reads_nothing() -> None:
+    made = Declared()
+    assert await made.look() == ()
+    assert made.deciding.asked == []
+    assert made.scene.work == []
+
+
+async def test_token_of_a_service_account_is_believed_by_the_keys_that_are_committed() -> None:
+    made = Declared(listeners=[PODS])
+    (issuer,) = await made.look()
+    cluster_id = kafka_id(made.scene.term.cluster_id)
+    assert issuer.audiences == ("plimsoll:kafka/main", f"plimsoll:{cluster_id}")
+    account = {"metadata": {"name": "orders", "namespace": "kafka"}}
+    made.scene.kube.put(SERVICE_ACCOUNTS, account)
+    for audience in issuer.audiences:
+        path = SERVICE_ACCOUNTS.path("kafka", "orders") + "/token"
+        body = msgspec.json.encode({"spec": {"audiences": [audience], "expirationSeconds": 600}})
+        answer = made.scene.kube.server.handle(HttpRequest(method="POST", path=path, body=body))
+        token = msgspec.json.decode(answer.body)["status"]["token"]
+        proof = verified(Bearer(token, ""), (issuer,), int(time.time() * 1000))
+        assert isinstance(proof, TokenProof), proof
+        assert proof.user == "system:serviceaccount:kafka:orders"
+
+
+async def test_nothing_is_committed_again_while_the_keys_are_the_same() -> None:
+    made = Declared(listeners=[PODS])
+    await made.look()
+    before = len(made.deciding.records)
+    await made.look()
+    assert len(made.deciding.records) == before
+    assert made.scene.work, "it is looked at again"
+
+
+async def test_new_key_is_added_and_one_that_is_withdrawn_goes() -> None:
+    made = Declared(listeners=[PODS])
+    (first,) = await made.look()
+    old = made.tokens.documents[OPENID_KEYS]["keys"]
+    new = AnIssuer(ISSUER, key_id="zzz").key_set()["keys"]
+    made.publish(*old, *new)
+    assert [key.key_id for key in (await made.look())[0].keys] == [first.keys[0].key_id, "zzz"]
+    made.publish(*new)
+    assert [key.key_id for key in (await made.look())[0].keys] == ["zzz"]
+
+
+@pytest.mark.parametrize("published", [{}, {"keys": []}, {"keys": 7}, {"keys": [{"kty": "oct"}]}])
+async def test_answer_without_a_usable_key_changes_nothing_and_stalls(published: Any) -> None:
+    made = Declared(listeners=[PODS])
+    before = await made.look()
+    made.tokens.documents[OPENID_KEYS] = {"x": 1, **published}
+    assert await made.look() == before
+    assert "no usable key" in made.stalled
+    made.publish(*AnIssuer(ISSUER, key_id="n").key_set()["keys"])
+    await made.look()
+    assert made.stalled == ""
+
+
+async def test_operator_that_may_not_read_the_keys_says_so_and_an_api_server_that_is_away_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = Declared(listeners=[PODS])
+    failure: Exception = Rejected(403, "GET /openid/v1/jwks answered: forbidden")
+
+    async def refused(_: str) -> Any:
+        raise failure
+
+    monkeypatch.setattr(made.scene.kube, "document", refused)
+    assert await made.look() == ()
+    assert "forbidden" in made.stalled
+    failure = Unavailable(0, "gone")
+    with pytest.raises(Unavailable):
+        await made.look()
+    (right,) = [one for one in RIGHTS if one.urls]
+    assert OPENID_KEYS in right.urls
+
+
+async def test_declared_issuers_keys_are_those_of_its_config_map() -> None:
+    made = Declared(listeners=[{**PODS, "authentication": ["OAuth"]}], tokenIssuers=[DECLARED])
+    assert await made.look() == ()
+    assert "ConfigMap corp-keys does not exist" in made.stalled
+    made.give(CORP.key_set())
+    (issuer,) = await made.look()
+    assert made.stalled == ""
+    assert issuer == CORP.committed("OAuth", name="corp", user_prefix="corp:")
+    made.give("[" * 9_000)
+    assert await made.look() == (issuer,)
+    assert "no JSON" in made.stalled
+
+
+async def test_issuer_that_is_not_declared_any_more_is_not_believed() -> None:
+    made = Declared(tokenIssuers=[DECLARED])
+    made.give(CORP.key_set())
+    assert len(await made.look()) == 1
+    made.scene.declare()
+    assert await made.look() == ()
+
+
+async def test_metadata_version_that_does_not_know_tokens_is_waited_for() -> None:
+    made = Declared(version=2, listeners=[PODS])
+    assert await made.look() == ()
+    assert made.stalled == ""
+    pinned = Declared(version=2, listeners=[PODS], metadataVersion="0.1")
+    assert await pinned.look() == ()
+    assert pinned.stalled != ""
+
+
+# --- keys ----------------------------------------------------------------------------------------
+
+
+def a_row(issuer: AnIssuer, **more: Any) -> dict[str, Any]:
+    (row,) = issuer.key_set()["keys"]
+    return {name: value for name, value in {**row, **more}.items() if value is not None}
+
+
+RSA = AnIssuer(rsa=True)
+
+
+@pytest.mark.parametrize(
+    ("row", "algorithm"),
+    [
+        (a_row(CORP), "ES256"),
+        (a_row(CORP, alg=None, use=None), "ES256"),
+        (a_row(RSA), "RS256"),
+        (a_row(RSA, alg="RS512"), "RS512"),
+        (a_row(RSA, alg=None), "RS256"),
+        (a_row(RSA, alg="PS256"), None),
+        (a_row(RSA, alg="ES256"), None),
+        (a_row(RSA, alg="none"), None),
+        (a_row(CORP, alg="HS256"), None),
+        (a_row(CORP, use="enc"), None),
+        (a_row(CORP, kid=None), None),
+        (a_row(CORP, kid=7), None),
+        (a_row(CORP, kid="k" * 600), None),
+        (a_row(CORP, x="AA"), None),
+        (a_row(RSA, n="AQAB"), None),
+        ({"kty": "oct", "k": "c2VjcmV0", "kid": "s", "alg": "HS256"}, None),
+        ("no object", None),
+    ],
+)
+def test_key_verifies_by_one_algorithm_or_not_at_all(row: Any, algorithm: str | None) -> None:
+    found = keys_of({"keys": [row]})
+    assert [key.algorithm for key in found] == ([] if algorithm is None else [algorithm])
+
+
+def test_keys_are_so_many_at_most_and_each_id_stands_once() -> None:
+    rows = [a_row(CORP, kid=f"k{number:03}") for number in range(3 * KEYS_MAX)]
+    found = keys_of({"keys": [*rows, a_row(RSA, kid="k000")]})
+    assert len(found) == KEYS_MAX
+    assert found[0].algorithm == "ES256"
