@@ -19,7 +19,13 @@ from plimsoll_broker.security.audit_log import AuditEvent, AuditLog
 from plimsoll_broker.server.dispatch import ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.messages.security import OnBehalf
-from plimsoll_core.security.acl import CLUSTER_NAME, AclOperation, ResourceType
+from plimsoll_core.security.acl import (
+    CLUSTER_NAME,
+    TOLD_OPERATIONS,
+    AclOperation,
+    ResourceType,
+    operation_bits,
+)
 from plimsoll_core.security.acl_index import AclQuestion
 from plimsoll_core.security.sasl import Identity
 from plimsoll_core.security.scram import ScramCredential, ScramMechanism
@@ -78,9 +84,15 @@ class Rights:
         topic = self._authority.image.topics.get(topic_id)  # type: ignore[arg-type]
         return None if topic is None else topic.name
 
+    def there_is(self, name: str) -> bool:
+        """Such a topic."""
+        return name in self._authority.image.topic_ids
+
     def may_be_made(self, name: str) -> bool:
-        """Whether asking for the topic may make it, unless it is there."""
-        if name in self._authority.image.topic_ids or self.cluster_quietly(AclOperation.CREATE):
+        """Whether the client may make the topic by asking for it, where that makes it."""
+        if self.there_is(name) or not self._authority.makes_topics:
+            return True
+        if self.cluster_quietly(AclOperation.CREATE):
             return True
         return self.topic(AclOperation.CREATE, name)
 
@@ -92,6 +104,20 @@ class Rights:
         """Whether it is left in a list: what is left out is no attempt."""
         allowed = self._decide(AclOperation.DESCRIBE, kind, name)
         return allowed or self._authority.audits
+
+    def operations(self, kind: ResourceType, name: str) -> int:
+        """What it may, as the bits of an answer (KIP-430): to ask is no attempt."""
+        return operation_bits(
+            operation
+            for operation in TOLD_OPERATIONS[kind]
+            if self._authority.audits or self._decide(operation, kind, name)
+        )
+
+    def on_the_cluster(self) -> int:
+        """The same of the cluster: nothing to who may not describe it."""
+        if not (self._authority.audits or self.cluster_quietly(AclOperation.DESCRIBE)):
+            return 0
+        return self.operations(ResourceType.CLUSTER, CLUSTER_NAME)
 
     def on_any_topic(self, operation: AclOperation) -> bool:
         security = self._authority.security
@@ -154,10 +180,12 @@ class _Visible(NamedTuple):
 
 
 class Authority:
-    """`security`: as of the last image that was applied."""
+    """`security`: as of the last image that was applied.  `makes_topics`: whether asking for a
+    topic makes it (auto.create.topics.enable)."""
 
-    def __init__(self, image: ClusterImage, audit: AuditLog) -> None:
+    def __init__(self, image: ClusterImage, audit: AuditLog, *, makes_topics: bool = False) -> None:
         self.image = image
+        self.makes_topics = makes_topics
         self.security = image.security
         self.audit = audit
         self.stats = SecurityStats()

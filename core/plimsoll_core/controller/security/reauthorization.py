@@ -81,7 +81,10 @@ def _created(_: ClusterImage, request: CreateTopics) -> _Rows:
 def _deleted(image: ClusterImage, request: DeleteTopics) -> _Rows:
     known = (image.topics.get(topic_id) for topic_id in request.ids)
     for name in (*request.names, *(topic.name for topic in known if topic is not None)):
-        yield ((_Op.DELETE, _Type.TOPIC, name), (_Op.DELETE, _Type.CLUSTER, CLUSTER_NAME))
+        needed = ((_Op.DELETE, _Type.TOPIC, name), (_Op.DELETE, _Type.CLUSTER, CLUSTER_NAME))
+        # Who may describe a topic is told when there is none.
+        described = (_Op.DESCRIBE, _Type.TOPIC, name)
+        yield needed if name in image.topic_ids else (*needed, described)
 
 
 def _configured(_: ClusterImage, request: AlterTopicConfigs) -> _Rows:
