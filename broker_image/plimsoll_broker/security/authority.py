@@ -28,7 +28,7 @@ from plimsoll_core.security.acl import (
 )
 from plimsoll_core.security.acl_index import AclQuestion
 from plimsoll_core.security.sasl import Identity
-from plimsoll_core.security.scram import ScramCredential, ScramMechanism
+from plimsoll_core.security.scram import ScramCredential, ScramMechanism, login_mark
 from plimsoll_core.security.state import Mode, Security
 
 REMEMBERED_MAX = 10_000
@@ -42,7 +42,7 @@ _Known = tuple[Security, dict[tuple[AclOperation, ResourceType, str], bool]]
 class Rights:
     """Of one connection."""
 
-    __slots__ = ("_authority", "_known", "host", "listener", "principal")
+    __slots__ = ("_authority", "_known", "_login", "host", "listener", "principal")
 
     def __init__(self, authority: Authority, connection: ConnectionState) -> None:
         self._authority = authority
@@ -52,11 +52,13 @@ class Rights:
         self.principal = connection.principal
         self.host = connection.host
         self.listener = connection.listener_name
+        # By what its client logged in: a request that outlives that is its client's of then.
+        self._login = authority.login_of(connection)
 
     @property
     def behalf(self) -> OnBehalf:
         """For what is asked of the controller."""
-        return OnBehalf(principal=self.principal, host=self.host)
+        return OnBehalf(principal=self.principal, host=self.host, login=self._login)
 
     @property
     def security(self) -> Security:
@@ -247,6 +249,12 @@ class Authority:
             asyncio.get_running_loop().call_soon(self._review)
         connection.forget = partial(self._gone, connection, identity.user)
         self.stats.logins += 1
+
+    def login_of(self, connection: ConnectionState) -> bytes:
+        """The mark of the key by which it logged in; empty: by none."""
+        user = connection.principal.removeprefix("User:")
+        identity = self._logged_in.get(user, {}).get(connection)
+        return login_mark(identity.stored_key) if identity and identity.stored_key else b""
 
     def connections_of(self, user: str) -> int:
         """How many are logged in as the user."""
