@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -83,7 +84,7 @@ def local(
     where it was.
     """
     logging.basicConfig(
-        level="INFO",
+        level=os.environ.get("PLIMSOLL_LOG_LEVEL", "info").upper(),
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
         stream=sys.stderr,
     )
