@@ -52,6 +52,8 @@ def commands(document: Path) -> list[str]:
 
 DOCUMENTED = "tests/integration/test_documented_commands.py"
 INSTALL = "helm upgrade --install plimsoll dist/plimsoll-0.2.0.tgz -n plimsoll-system"
+PATCH = "kubectl patch logcluster main -n kafka --type merge -p"
+SECURED = '{"name": "secured", "port": 9094, "tls": {}, "authentication": ["ScramSha512"]}'
 RUN_BY: dict[str, tuple[str, ...]] = {
     # Taken from the page and run as they stand there.
     f"{DOCUMENTED}::test_commands_about_a_local_cluster_do_what_the_page_shows": (
@@ -156,6 +158,18 @@ RUN_BY: dict[str, tuple[str, ...]] = {
     "tests/integration/test_local_secure.py": (
         "plimsoll local --secure --data /tmp/secure",
         "kcat -F /tmp/secure/users/admin/librdkafka.conf -L",
+    ),
+    "tests/integration/test_closing_a_cluster.py": (
+        f'{PATCH} \'{{"spec": {{"certificates": {{"internal": {{"mode": "Required"}}}}}}}}\'',
+        f'{PATCH} \'{{"spec": {{"listeners": [{{"name": "open", "port": 9092}}, {SECURED}]}}}}\'',
+        "kubectl apply -n kafka -f examples/user-admin.yaml -f examples/user-orders-writer.yaml",
+        f'{PATCH} \'{{"spec": {{"authorization": {{"mode": "Audit",'
+        ' "superUsers": ["User:admin"]}}}\'',
+        "kubectl get users -n kafka",
+        f'{PATCH} \'{{"spec": {{"authorization": {{"mode": "Enforce"}}}}}}\'',
+        f'{PATCH} \'{{"spec": {{"authorization": {{"mode": "Audit"}}}}}}\'',
+        f'{PATCH} \'{{"spec": {{"listeners": [{SECURED}]}}}}\'',
+        "kubectl wait --for=condition=Secure logcluster/main -n kafka --timeout=5m",
     ),
     "tests/plimsoll_sim/test_command_line.py": (
         "make sim",

@@ -55,15 +55,18 @@ class ApacheKafka:
         configs: dict[str, str] | None = None,
         heap_mb: int = HEAP_MB,
         advertised_ports: tuple[int, ...] = (),
+        authorizes: bool = False,
     ) -> None:
         """`advertised_ports`: of proxies, one before each node, that clients are sent to; nodes
-        speak to each other past them."""
+        speak to each other past them.  `authorizes`: one node, with a second listener that asks for
+        a SCRAM login, and rights; who is not asked may do all."""
         self.directory = directory
         self.brokers = brokers
         self.version = version
         self.configs = dict(configs or {})
         self.heap_mb = heap_mb
         self.advertised_ports = advertised_ports
+        self.authorizes = authorizes
         self.ports: tuple[int, ...] = ()
         # Of the nodes among themselves, where clients are sent to proxies.
         self._internal_ports: tuple[int, ...] = ()
@@ -73,6 +76,12 @@ class ApacheKafka:
     def bootstrap(self) -> str:
         """What a client is given."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    @property
+    def secured_port(self) -> int:
+        """Where a login is asked for."""
+        assert self.authorizes
+        return self._internal_ports[0]
 
     def data_dir(self, node: int) -> Path:
         """Where a node keeps its partitions: `<topic>-<partition>/00000000000000000000.log`."""
@@ -197,6 +206,8 @@ class ApacheKafka:
                     "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
                 ),
             }
+        if self.authorizes:
+            properties |= _authorizing(listeners, f"SECURED://127.0.0.1:{self.secured_port}")
         if node == 0:
             properties["process.roles"] = "broker,controller"
             properties["listeners"] += f",CONTROLLER://127.0.0.1:{controller_port}"
@@ -232,6 +243,23 @@ class ApacheKafka:
                 if len(admin.list_topics(timeout=1).brokers) == self.brokers:
                     return
         raise KafkaDidNotStart(f"{self.brokers} brokers were not up after {START_TIMEOUT_S:.0f} s")
+
+
+def _authorizing(open_listener: str, secured_listener: str) -> dict[str, str]:
+    """Properties of a node with rights."""
+    both = f"{open_listener},{secured_listener}"
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    return {
+        "listeners": both,
+        "advertised.listeners": both,
+        "listener.security.protocol.map": (
+            "PLAINTEXT:PLAINTEXT,SECURED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"
+        ),
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.secured.scram-sha-512.sasl.jaas.config": f"{scram} required;",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
 
 
 @contextlib.contextmanager

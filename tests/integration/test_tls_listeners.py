@@ -171,10 +171,11 @@ class Load:
 
     loads = itertools.count()
 
-    def __init__(self, servers: str, **config: str) -> None:
+    def __init__(self, servers: str, *, topic: str = TOPIC, **config: Any) -> None:
         self.acked = Acked()
         # No two of them write the same.
         self._name = b"load %d of " % next(self.loads)
+        self._topic = topic
         self._producer = a_producer(servers, **config)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -192,9 +193,15 @@ class Load:
         number = 0
         while not self._stop.is_set():
             value = self._name + b"%d" % number
-            self._producer.produce(TOPIC, value=value, on_delivery=self.acked.delivered)
+            self._producer.produce(self._topic, value=value, on_delivery=self.acked.delivered)
             self._producer.poll(0.002)
             number += 1
+
+    def give_up(self) -> None:
+        """What is not acknowledged by now never will be."""
+        self._stop.set()
+        self._thread.join()
+        self._producer.purge()
 
     def goes_on(self) -> None:
         """More is acknowledged than was when it was asked."""

@@ -13,7 +13,14 @@ from tests.plimsoll_operator.builders import an_image, with_topic
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.process.http_server import Health
-from plimsoll_operator.process.view_access import REVIEWS_AT_ONCE, WAITING_MAX, ViewAccess
+from plimsoll_operator.process.view_access import (
+    FIRST_MAX,
+    OF_SOURCE_MAX,
+    REMEMBERED_MAX,
+    REVIEWS_AT_ONCE,
+    WAITING_MAX,
+    ViewAccess,
+)
 from plimsoll_operator.status.operator_metrics import Metrics
 
 AUDIENCE = "plimsoll.dev/view"
@@ -138,7 +145,8 @@ async def test_flood_of_tokens_is_bounded() -> None:
     reviews.gate.clear()
     checked = access(reviews)
     asking = [
-        asyncio.ensure_future(checked.check(sent(f"t{n}"), KEY)) for n in range(2 * WAITING_MAX)
+        asyncio.ensure_future(checked.check(sent(f"t{n}"), KEY, f"10.0.0.{n % 8}"))
+        for n in range(2 * WAITING_MAX)
     ]
     await asyncio.sleep(0)
     busy = [one.result() for one in asking if one.done()]
@@ -147,6 +155,68 @@ async def test_flood_of_tokens_is_bounded() -> None:
     assert len(reviews.asked) <= REVIEWS_AT_ONCE
     reviews.gate.set()
     await asyncio.gather(*asking)
+
+
+async def test_false_tokens_of_one_address_keep_out_no_other_address() -> None:
+    reviews = Reviews()
+    reviews.gate.clear()
+    checked = access(reviews)
+    false = [
+        asyncio.ensure_future(checked.check(sent(f"t{n}"), KEY, f"10.0.0.{n % 40}"))
+        for n in range(400)
+    ]
+    await asyncio.sleep(0)
+    good = asyncio.ensure_future(checked.check(sent("good"), KEY, "10.9.9.9"))
+    await asyncio.sleep(0)
+    reviews.gate.set()
+    assert await good is None
+    denied = [one for one in await asyncio.gather(*false) if one is not None]
+    assert {one.status for one in denied} == {401, 503}
+    assert sum(one.status == 401 for one in denied) <= FIRST_MAX
+
+
+async def test_of_one_address_few_tokens_are_reviewed_at_a_time() -> None:
+    reviews = Reviews()
+    reviews.gate.clear()
+    checked = access(reviews)
+    asking = [
+        asyncio.ensure_future(checked.check(sent(f"t{n}"), KEY, "10.0.0.1")) for n in range(100)
+    ]
+    await asyncio.sleep(0)
+    reviews.gate.set()
+    told = [one.status for one in await asyncio.gather(*asking) if one is not None]
+    assert (told.count(401), told.count(503)) == (OF_SOURCE_MAX, 100 - OF_SOURCE_MAX)
+
+
+async def test_token_that_was_let_in_is_reviewed_again_whatever_false_ones_wait() -> None:
+    reviews, now = Reviews(), [0]
+    checked = access(reviews, now)
+    assert await checked.check(sent("good"), KEY) is None
+    now[0] += 10_001
+    reviews.gate.clear()
+    false = [
+        asyncio.ensure_future(checked.check(sent(f"t{n}"), KEY, f"10.0.0.{n}"))
+        for n in range(2 * FIRST_MAX)
+    ]
+    await asyncio.sleep(0)
+    before = len(reviews.asked)
+    good = asyncio.ensure_future(checked.check(sent("good"), KEY))
+    await asyncio.sleep(0)
+    assert [one["spec"]["token"] for one in reviews.asked[before:]] == ["good"]
+    reviews.gate.set()
+    assert await good is None
+    await asyncio.gather(*false)
+
+
+async def test_false_tokens_displace_no_verdict_of_who_was_let_in() -> None:
+    reviews = Reviews()
+    checked = access(reviews)
+    assert await checked.check(sent("good"), KEY) is None
+    for number in range(2 * REMEMBERED_MAX):
+        await checked.check(sent(f"t{number}"), KEY)
+    before = len(reviews.asked)
+    assert await checked.check(sent("good"), KEY) is None
+    assert len(reviews.asked) == before
 
 
 def a_leader() -> Any:

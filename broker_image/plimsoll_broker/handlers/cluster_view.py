@@ -17,9 +17,12 @@ from plimsoll_core.cluster.model import Broker, ClusterImage, Endpoint, Partitio
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, Forwarded
+from plimsoll_core.security.acl import TOLD_OPERATIONS, operation_bits
 
 WAIT_MS_MAX = 60_000
 """However long a client is willing to wait, we hold its request no longer than this."""
+EVERY_OPERATION = {kind: operation_bits(told) for kind, told in TOLD_OPERATIONS.items()}
+"""What a client is told that it may where nobody is asked for rights."""
 
 Command = Callable[[Forwarded, int], Awaitable[Answer]]
 """Ask the controller once, within so many milliseconds; raises NoController."""

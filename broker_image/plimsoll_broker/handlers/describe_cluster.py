@@ -10,10 +10,12 @@ from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_broker.storage.checkpoint_formats import uuid_text
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.errors import Code
+from plimsoll_core.security.acl import ResourceType
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response
 
 _BROKERS = 1
+_CLUSTER = ResourceType.CLUSTER
 
 
 def describe_cluster(view: ClusterView) -> Handler:
@@ -30,6 +32,10 @@ def describe_cluster(view: ClusterView) -> Handler:
                 view, context.connection.listener, getattr(request, "include_fenced_brokers", False)
             ),
         }
+        if request.include_cluster_authorized_operations:
+            rights = context.rights
+            may = shared.EVERY_OPERATION[_CLUSTER] if rights is None else rights.on_the_cluster()
+            values["cluster_authorized_operations"] = may
         if endpoint_type != _BROKERS:
             values["error_code"] = Code.UNSUPPORTED_ENDPOINT_TYPE
             values["error_message"] = "This listener is the brokers', not the controller's."

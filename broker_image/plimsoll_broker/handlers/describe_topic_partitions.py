@@ -14,6 +14,7 @@ from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.errors import Code
+from plimsoll_core.security.acl import ResourceType
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response
 
@@ -88,16 +89,19 @@ def _topic(
     image: ClusterImage, asked_on: AskedOn, name: str, first: int, room: int
 ) -> dict[str, Any]:
     topic_id = image.topic_ids.get(name)
+    # Where rights are asked for, the guard tells each client its own.
+    may = {"topic_authorized_operations": shared.EVERY_OPERATION[ResourceType.TOPIC]}
     if topic_id is None:
         illegal = check_form(name) is not None
         code = Code.INVALID_TOPIC_EXCEPTION if illegal else Code.UNKNOWN_TOPIC_OR_PARTITION
-        return {"error_code": code, "name": name, "topic_id": None, "partitions": []}
+        return {"error_code": code, "name": name, "topic_id": None, "partitions": [], **may}
     indexes = range(first, min(first + room, image.topics[topic_id].partitions))
     return {
         "error_code": Code.NONE,
         "is_internal": is_internal(name),
         "name": name,
         "topic_id": topic_id,
+        **may,
         "partitions": [
             _partition(image, asked_on, image.partitions[PartitionKey(topic_id, index)])
             for index in indexes

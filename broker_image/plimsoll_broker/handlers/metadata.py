@@ -23,12 +23,14 @@ from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey, Topic
 from plimsoll_core.errors import Code
+from plimsoll_core.security.acl import ResourceType
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response
 
 _LISTENER_CODE_VERSION = 6
 _NULLABLE_NAME_VERSION = 12
 _REMEMBERED_MAX = 16
+_TOPIC = ResourceType.TOPIC
 
 
 class _MetadataQuestion(NamedTuple):
@@ -48,13 +50,21 @@ class _Answering(NamedTuple):
     version: int
 
     def encoded(self, request: Any) -> bytes:
-        values = {
+        topics = self._topics(request.topics)
+        values: dict[str, Any] = {
             "brokers": brokers(self.image, self.listener),
             "cluster_id": uuid_text(self.image.cluster_id),
             "controller_id": self.controller_id,
-            "topics": self._topics(request.topics),
+            "topics": topics,
             "error_code": Code.NONE,
         }
+        # Of nobody in particular; where rights are asked for, the guard tells each client its own.
+        if getattr(request, "include_cluster_authorized_operations", False):
+            values["cluster_authorized_operations"] = shared.EVERY_OPERATION[ResourceType.CLUSTER]
+        if getattr(request, "include_topic_authorized_operations", False):
+            for topic in topics:
+                if topic["name"] is not None:
+                    topic["topic_authorized_operations"] = shared.EVERY_OPERATION[_TOPIC]
         return encode_response(ApiKey.METADATA, self.version, values)
 
     def _topics(self, asked: Any) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from plimsoll_broker.control.controller_client import ControllerClient
 from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_broker.coordinator.roles import Coordinators
+from plimsoll_broker.handlers.auto_creation import is_enabled
 from plimsoll_broker.handlers.cluster_view import ImageWatch
 from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.handlers.routes import replication_routes, routes
@@ -98,7 +99,9 @@ def assemble(
         manager, GroupSettings.of(config.kafka_configs), InternalTopics(client.command)
     )
     quotas = Quotas(address_limits(config.kafka_configs))
-    authority = Authority(stream.image, AuditLog(broker.broker_id))
+    authority = Authority(
+        stream.image, AuditLog(broker.broker_id), makes_topics=is_enabled(config.kafka_configs)
+    )
     handlers = routes(broker, manager, client, watch, coordinators, port)
     handlers |= login_handlers(authority)
     clients = Dispatch(guarded(handlers, authority, Aside()))

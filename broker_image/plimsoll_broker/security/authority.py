@@ -20,10 +20,16 @@ from plimsoll_broker.security.audit_log import AuditEvent, AuditLog
 from plimsoll_broker.server.dispatch import ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.messages.security import OnBehalf
-from plimsoll_core.security.acl import CLUSTER_NAME, AclOperation, ResourceType
+from plimsoll_core.security.acl import (
+    CLUSTER_NAME,
+    TOLD_OPERATIONS,
+    AclOperation,
+    ResourceType,
+    operation_bits,
+)
 from plimsoll_core.security.acl_index import AclQuestion
 from plimsoll_core.security.sasl import EXPIRED_GRACE_MS, Identity
-from plimsoll_core.security.scram import ScramCredential, ScramMechanism
+from plimsoll_core.security.scram import ScramCredential, ScramMechanism, login_mark
 from plimsoll_core.security.state import Mode, Security
 from plimsoll_core.security.tokens import (
     OAUTHBEARER,
@@ -43,7 +49,7 @@ _Known = tuple[Security, dict[tuple[AclOperation, ResourceType, str], bool]]
 class Rights:
     """Of one connection."""
 
-    __slots__ = ("_authority", "_known", "host", "listener", "principal")
+    __slots__ = ("_authority", "_known", "_login", "host", "listener", "principal")
 
     def __init__(self, authority: Authority, connection: ConnectionState) -> None:
         self._authority = authority
@@ -53,11 +59,13 @@ class Rights:
         self.principal = connection.principal
         self.host = connection.host
         self.listener = connection.listener_name
+        # By what its client logged in: a request that outlives that is its client's of then.
+        self._login = authority.login_of(connection)
 
     @property
     def behalf(self) -> OnBehalf:
         """For what is asked of the controller."""
-        return OnBehalf(principal=self.principal, host=self.host)
+        return OnBehalf(principal=self.principal, host=self.host, login=self._login)
 
     @property
     def security(self) -> Security:
@@ -85,9 +93,15 @@ class Rights:
         topic = self._authority.image.topics.get(topic_id)  # type: ignore[arg-type]
         return None if topic is None else topic.name
 
+    def there_is(self, name: str) -> bool:
+        """Such a topic."""
+        return name in self._authority.image.topic_ids
+
     def may_be_made(self, name: str) -> bool:
-        """Whether asking for the topic may make it, unless it is there."""
-        if name in self._authority.image.topic_ids or self.cluster_quietly(AclOperation.CREATE):
+        """Whether the client may make the topic by asking for it, where that makes it."""
+        if self.there_is(name) or not self._authority.makes_topics:
+            return True
+        if self.cluster_quietly(AclOperation.CREATE):
             return True
         return self.topic(AclOperation.CREATE, name)
 
@@ -99,6 +113,20 @@ class Rights:
         """Whether it is left in a list: what is left out is no attempt."""
         allowed = self._decide(AclOperation.DESCRIBE, kind, name)
         return allowed or self._authority.audits
+
+    def operations(self, kind: ResourceType, name: str) -> int:
+        """What it may, as the bits of an answer (KIP-430): to ask is no attempt."""
+        return operation_bits(
+            operation
+            for operation in TOLD_OPERATIONS[kind]
+            if self._authority.audits or self._decide(operation, kind, name)
+        )
+
+    def on_the_cluster(self) -> int:
+        """The same of the cluster: nothing to who may not describe it."""
+        if not (self._authority.audits or self.cluster_quietly(AclOperation.DESCRIBE)):
+            return 0
+        return self.operations(ResourceType.CLUSTER, CLUSTER_NAME)
 
     def on_any_topic(self, operation: AclOperation) -> bool:
         security = self._authority.security
@@ -162,10 +190,12 @@ class _Visible(NamedTuple):
 
 
 class Authority:
-    """`security`: as of the last image that was applied."""
+    """`security`: as of the last image that was applied.  `makes_topics`: whether asking for a
+    topic makes it (auto.create.topics.enable)."""
 
-    def __init__(self, image: ClusterImage, audit: AuditLog) -> None:
+    def __init__(self, image: ClusterImage, audit: AuditLog, *, makes_topics: bool = False) -> None:
         self.image = image
+        self.makes_topics = makes_topics
         self.security = image.security
         self.audit = audit
         self.stats = SecurityStats()
@@ -241,6 +271,12 @@ class Authority:
         connection.forget = partial(self._gone, connection, identity.user)
         self._end_later(connection, identity)
         self.stats.logins += 1
+
+    def login_of(self, connection: ConnectionState) -> bytes:
+        """The mark of the key by which it logged in; empty: by none."""
+        user = connection.principal.removeprefix("User:")
+        identity = self._logged_in.get(user, {}).get(connection)
+        return login_mark(identity.stored_key) if identity and identity.stored_key else b""
 
     def connections_of(self, user: str) -> int:
         """How many are logged in as the user."""

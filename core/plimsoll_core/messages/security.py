@@ -17,10 +17,12 @@ from plimsoll_core.security.tokens import TokenIssuer
 
 
 class OnBehalf(msgspec.Struct, frozen=True, kw_only=True):
-    """The client for whom a broker asks: the controller decides its rights again."""
+    """The client for whom a broker asks: the controller decides its rights again, and whether its
+    login is good.  `login`: `scram.login_mark` of the key that it logged in by; empty: by none."""
 
     principal: str
     host: str
+    login: bytes = b""
 
 
 class CreateAcls(Message, frozen=True, kw_only=True):

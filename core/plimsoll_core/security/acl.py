@@ -6,6 +6,7 @@ Parts of records and of images; `acl_index` decides with them.  Source: KIP-11, 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
 import msgspec
@@ -66,6 +67,40 @@ OPERATION_NUMBERS = {operation: number for number, operation in enumerate(AclOpe
 RESOURCE_NUMBERS = {kind: number for number, kind in enumerate(ResourceType, start=2)}
 PATTERN_NUMBERS = {Pattern.LITERAL: 3, Pattern.PREFIXED: 4}
 PERMISSION_NUMBERS = {AclPermission.DENY: 2, AclPermission.ALLOW: 3}
+_ON_CONFIGS = (AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS)
+TOLD_OPERATIONS: Mapping[ResourceType, tuple[AclOperation, ...]] = {
+    ResourceType.TOPIC: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        *_ON_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        *_ON_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.IDEMPOTENT_WRITE,
+        *_ON_CONFIGS,
+    ),
+}
+"""Of which a client that asks is told whether it may (KIP-430; Kafka's `AclEntry`)."""
+
+
+def operation_bits(operations: Iterable[AclOperation]) -> int:
+    """As answers tell them: a bit by each one's number."""
+    return sum(1 << OPERATION_NUMBERS[operation] for operation in operations)
+
+
 ANY_NUMBER = 1
 """In a filter: everything of its kind."""
 MATCH_NUMBER = 2

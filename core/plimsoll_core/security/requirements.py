@@ -60,7 +60,7 @@ REQUIREMENTS: Mapping[int, tuple[Requirement, ...]] = {
     20: (_topic(_Op.DELETE),),  # DeleteTopics
     21: (_topic(_Op.DELETE),),  # DeleteRecords
     22: (_cluster(_Op.IDEMPOTENT_WRITE),),  # InitProducerId; or Write on any topic
-    23: (_topic(_Op.DESCRIBE),),  # OffsetForLeaderEpoch
+    23: (_topic(_Op.DESCRIBE),),  # OffsetForLeaderEpoch; or ClusterAction
     29: (_cluster(_Op.DESCRIBE),),  # DescribeAcls
     30: (_cluster(_Op.ALTER),),  # CreateAcls
     31: (_cluster(_Op.ALTER),),  # DeleteAcls

@@ -61,6 +61,12 @@ class ScramCredential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     owner: str = ""
     previous: PreviousKeys | None = None
 
+    @property
+    def stored_keys(self) -> tuple[bytes, ...]:
+        """Now, and before a rotation."""
+        previous = self.previous
+        return (self.stored_key,) if previous is None else (self.stored_key, previous.stored_key)
+
     def __repr__(self) -> str:
         return f"ScramCredential({self.user}, {self.mechanism}, ***)"
 
@@ -84,6 +90,11 @@ def salt_of(random: bytes) -> bytes:
         number, digit = divmod(number, 36)
         digits = b"0123456789abcdefghijklmnopqrstuvwxyz"[digit : digit + 1] + digits
     return digits
+
+
+def login_mark(stored_key: bytes) -> bytes:
+    """Tells one key from another, and lets nobody log in."""
+    return hashlib.sha256(stored_key).digest()[:16]
 
 
 def salted_password(

@@ -12,7 +12,7 @@ from immutables import Map
 
 from plimsoll_core.security.acl import Acl, AclOperation, ResourceType
 from plimsoll_core.security.acl_index import AclIndex, AclQuestion, AclVerdict, Ground
-from plimsoll_core.security.scram import MECHANISMS, ScramCredential, ScramMechanism
+from plimsoll_core.security.scram import MECHANISMS, ScramCredential, ScramMechanism, login_mark
 from plimsoll_core.security.tokens import TokenIssuer
 
 BY_CLIENT = ""
@@ -85,6 +85,18 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     def issuers_of(self, authentication: tuple[str, ...]) -> tuple[TokenIssuer, ...]:
         """Whose tokens are believed where clients log in by these."""
         return tuple(one for one in self.issuers if one.login in authentication)
+
+    def login_is_good(self, user: str, mark: bytes) -> bool:
+        """Whether who logged in by the key with that `scram.login_mark` still could; with none,
+        whether the user is not disabled.  A key of before a rotation is good for as long as it is
+        kept: brokers end such logins at their time."""
+        if self.is_disabled(user):
+            return False
+        if not mark:
+            return True
+        found = (self.credentials.get((user, mechanism)) for mechanism in MECHANISMS)
+        keys = [key for one in found if one is not None for key in one.stored_keys]
+        return any(login_mark(key) == mark for key in keys)
 
     def object_named(self, user: str) -> UserObject | None:
         declared = self.users.get(user)

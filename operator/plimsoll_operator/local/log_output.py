@@ -1,12 +1,13 @@
 """Where a local cluster's operator writes its log lines: a file, and the terminal.
 
 The terminal is for who types: warnings alone, unless asked for more.  The file has everything from
-Info on, and is bounded.  Called by the command line.
+Info on, or what PLIMSOLL_LOG_LEVEL says, and is bounded.  Called by the command line.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -21,7 +22,8 @@ def to_terminal(*, verbose: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setLevel(logging.INFO if verbose else logging.WARNING)
     handler.setFormatter(FORMAT)
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    level = os.environ.get("PLIMSOLL_LOG_LEVEL", "info").upper()
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 def to_file(path: Path) -> None:

@@ -4,6 +4,10 @@ A token for the audience `plimsoll.dev/view`, and for no other: one for the API 
 could do far more, is never wanted here.  Its bearer (TokenReview) must be allowed to get
 `logclusters/view` of that cluster (SubjectAccessReview).  Nothing is believed because of where a
 request comes from: the API server's pod proxy is no proof, since every pod reaches this port too.
+
+False tokens crowd out nobody: of one address few are reviewed at a time, what is remembered of
+tokens that were refused displaces nothing that is remembered of others, and tokens that were let in
+lately have reviews of their own.
 Source: docs/design/20261124-the-operators-view.md.
 """
 
@@ -11,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +31,14 @@ REMEMBERED_MAX = 256
 REMEMBERED_MS = 10_000
 REVIEWS_AT_ONCE = 4
 WAITING_MAX = 32
+OF_SOURCE_MAX = 8
+"""Of them from one address."""
+FIRST_MAX = 128
+"""With those that are the only ones of their address: others do not keep them out."""
+KNOWN_MAX = 64
+"""Tokens that were let in lately: their next review waits behind each other alone."""
+KNOWN_MS = 600_000
+"""As long as a token lives that `kubectl plimsoll` makes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,42 +63,88 @@ class _Verdict:
     until_ms: int
 
 
+_Asked = tuple[bytes, Key]
+
+
 class ViewAccess:
     """Single owner: the process's event loop."""
 
     def __init__(self, kube: KubeApi, monotonic_ms: Callable[[], int]) -> None:
         self._kube = kube
         self._monotonic_ms = monotonic_ms
-        # What was said of a token (by its hash) and a cluster, for some seconds.
-        self._verdicts: dict[tuple[bytes, Key], _Verdict] = {}
+        # What was said of a token (by its hash) and a cluster, for some seconds: of those that
+        # were let in, and of those that were refused.
+        self._let_in: dict[_Asked, _Verdict] = {}
+        self._refused: dict[_Asked, _Verdict] = {}
+        # Tokens that were let in, by when that is forgotten.
+        self._known: dict[_Asked, int] = {}
         self._reviews = asyncio.Semaphore(REVIEWS_AT_ONCE)
-        self._waiting = 0
+        self._known_reviews = asyncio.Semaphore(1)
+        self._known_waiting = 0
+        # Of tokens that are not known, by the address that they come from.
+        self._waiting: Counter[str] = Counter()
 
-    async def check(self, headers: Any, key: Key) -> Denied | None:
-        """None: it may read what is shown of the LogCluster `key`.  `headers`: the request's."""
+    async def check(self, headers: Any, key: Key, source: str = "") -> Denied | None:
+        """None: it may read what is shown of the LogCluster `key`.  `headers`: the request's;
+        `source`: the address of who sent it, or of a proxy."""
         token = bearer(headers)
         if token is None:
             return NO_TOKEN
         asked = hashlib.sha256(token.encode()).digest(), key
-        known = self._verdicts.get(asked)
-        if known is not None and known.until_ms > self._monotonic_ms():
-            return known.denied
-        if self._waiting >= WAITING_MAX:
-            return BUSY
-        self._waiting += 1
+        found = self._let_in.get(asked) or self._refused.get(asked)
+        if found is not None and found.until_ms > self._monotonic_ms():
+            return found.denied
         try:
-            async with self._reviews:
-                denied = await self._review(token, key)
+            known = self._known.get(asked, 0) > self._monotonic_ms()
+            if self._is_full(source, known):
+                return BUSY
+            if known:
+                denied = await self._reviewed_again(token, key)
+            else:
+                denied = await self._reviewed_for(source, token, key)
         except ApiError as error:
             # Not remembered: the next one may be answered.
             return Denied(status=503, message=f"The API server reviews no token: {error.reply}.")
-        finally:
-            self._waiting -= 1
-        if len(self._verdicts) >= REMEMBERED_MAX:
-            self._verdicts.clear()
-        until_ms = self._monotonic_ms() + REMEMBERED_MS
-        self._verdicts[asked] = _Verdict(denied=denied, until_ms=until_ms)
+        self._remember(asked, denied)
         return denied
+
+    def _is_full(self, source: str, known: bool) -> bool:
+        if known:
+            return self._known_waiting >= WAITING_MAX
+        own, all_of_them = self._waiting[source], self._waiting.total()
+        if own == 0:
+            return all_of_them >= FIRST_MAX
+        return own >= OF_SOURCE_MAX or all_of_them >= WAITING_MAX
+
+    async def _reviewed_again(self, token: str, key: Key) -> Denied | None:
+        self._known_waiting += 1
+        try:
+            async with self._known_reviews:
+                return await self._review(token, key)
+        finally:
+            self._known_waiting -= 1
+
+    async def _reviewed_for(self, source: str, token: str, key: Key) -> Denied | None:
+        self._waiting[source] += 1
+        try:
+            async with self._reviews:
+                return await self._review(token, key)
+        finally:
+            self._waiting[source] -= 1
+            if not self._waiting[source]:
+                del self._waiting[source]
+
+    def _remember(self, asked: _Asked, denied: Denied | None) -> None:
+        now_ms = self._monotonic_ms()
+        for verdicts in (self._let_in, self._refused):
+            verdicts.pop(asked, None)
+        self._known.pop(asked, None)
+        if denied is None:
+            _make_room(self._known, KNOWN_MAX)
+            self._known[asked] = now_ms + KNOWN_MS
+        verdicts = self._let_in if denied is None else self._refused
+        _make_room(verdicts, REMEMBERED_MAX)
+        verdicts[asked] = _Verdict(denied=denied, until_ms=now_ms + REMEMBERED_MS)
 
     async def _review(self, token: str, key: Key) -> Denied | None:
         spec = {"token": token, "audiences": [labels.VIEW_AUDIENCE]}
@@ -115,6 +174,12 @@ class ViewAccess:
         body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec}
         answer = await self._kube.create(kind, {**body, "metadata": {}})
         return dict(answer.get("status") or {})
+
+
+def _make_room(table: dict[_Asked, Any], size: int) -> None:
+    """For one more: the oldest goes."""
+    while len(table) >= size:
+        del table[next(iter(table))]
 
 
 def bearer(headers: Any) -> str | None:

@@ -27,8 +27,8 @@ NOT_LEADING = "NotLeading"
 EVERY: Key = ("", "")
 """All LogClusters, in the words of an access review."""
 
-Guard = Callable[[Any, Key], Awaitable[Denied | None]]
-"""(headers, LogCluster) → why it is not answered."""
+Guard = Callable[[Any, Key, str], Awaitable[Denied | None]]
+"""(headers, LogCluster, address of the peer) → why it is not answered."""
 Answer = web.Response
 
 
@@ -68,7 +68,9 @@ class Views:
         return handle
 
     async def _denied(self, request: web.Request, key: Key) -> Denied | None:
-        return None if self._guard is None else await self._guard(request.headers, key)
+        if self._guard is None:
+            return None
+        return await self._guard(request.headers, key, request.remote or "")
 
     async def _clusters(self, request: web.Request) -> Answer:
         """Those that the bearer may see; a token that is none sees not even that there are none."""

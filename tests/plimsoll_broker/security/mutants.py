@@ -68,8 +68,8 @@ MUTANTS: tuple[tuple[Mutant, str], ...] = (
             edits=(
                 Edit(
                     BROKER + "handlers/security/guards.py",
-                    "        return _all_metadata(asking)",
-                    "        return asking.pass_on()",
+                    "verdict = _all_metadata(asking) if all_of_them",
+                    "verdict = asking.pass_on() if all_of_them",
                 ),
             ),
         ),

@@ -62,7 +62,7 @@ class Secured:
     def __init__(self, mode: Mode = Mode.ENFORCE, *acls: Acl) -> None:
         image = replace(an_image(), metadata_version=3)
         self.watch = ImageWatch(image)
-        self.authority = Authority(image, AuditLog(1))
+        self.authority = Authority(image, AuditLog(1), makes_topics=True)
         self.quotas = Quotas()
         self.commands: list[Any] = []
         self.answer: Answer | None = None

@@ -130,6 +130,57 @@ async def test_api_without_a_requirement_is_not_answered(monkeypatch: pytest.Mon
         AskedByAlice(Secured())(ApiKey.DESCRIBE_LOG_DIRS, {"topics": None})
 
 
+async def test_who_has_no_right_asks_for_a_topic_that_there_is_not_where_asking_makes_none() -> (
+    None
+):
+    secured = Secured(Mode.ENFORCE, a_rule(Op.DESCRIBE, "new"))
+    secured.authority.makes_topics = False
+    with pytest.raises(Reached):
+        AskedByAlice(secured)(ApiKey.METADATA, metadata_values("new", makes=True))
+
+
+# --- authorized operations (KIP-430) --------------------------------------------------------------
+
+
+ON_TOPIC, ON_CLUSTER = 3576, 8096
+"""Every bit, as Kafka tells it."""
+
+
+@pytest.mark.parametrize("mode", [Mode.OFF, Mode.AUDIT])
+async def test_client_is_told_that_it_may_do_all_where_nothing_is_enforced(mode: Mode) -> None:
+    secured = Secured(mode)
+    counted: list[Any] = []
+    secured.authority.audit.note = counted.append  # type: ignore[method-assign]
+    asked = AskedByAlice(secured)
+    told = {"include_cluster_authorized_operations": True}
+    values = metadata_values("orders", **told, include_topic_authorized_operations=True)
+    answer = asked(ApiKey.METADATA, values, 8, secured.handlers[ApiKey.METADATA])
+    assert answer.cluster_authorized_operations == ON_CLUSTER
+    assert answer.topics[0].topic_authorized_operations == ON_TOPIC
+    values = {"topics": [{"name": "orders"}], "response_partition_limit": 10, "cursor": None}
+    key = ApiKey.DESCRIBE_TOPIC_PARTITIONS
+    answer = asked(key, values, None, secured.handlers[key])
+    assert answer.topics[0].topic_authorized_operations == ON_TOPIC
+    key = ApiKey.DESCRIBE_CLUSTER
+    values = {**told, "endpoint_type": 1, "include_fenced_brokers": False}
+    answer = asked(key, values, None, secured.handlers[key])
+    assert answer.cluster_authorized_operations == ON_CLUSTER
+    # To ask for the topic is an attempt; to ask what it may is none.
+    assert {event.operation for event in counted} <= {"Describe"}
+
+
+async def test_remembered_answer_tells_each_client_its_own_operations() -> None:
+    secured = Secured(Mode.ENFORCE, a_rule(Op.READ), a_rule(Op.WRITE, principal="User:bob"))
+    secured.allow(a_rule(Op.DESCRIBE, "*", principal="User:carol"))
+    values = metadata_values("orders", include_topic_authorized_operations=True)
+    handler = secured.handlers[ApiKey.METADATA]
+    told = {}
+    for user in ("alice", "bob", "carol", "alice"):
+        answer = AskedByAlice(secured, f"User:{user}")(ApiKey.METADATA, values, None, handler)
+        told[user] = answer.topics[0].topic_authorized_operations
+    assert told == {"alice": 264, "bob": 272, "carol": 256}
+
+
 # --- in part -------------------------------------------------------------------------------------
 
 

@@ -33,6 +33,7 @@ from plimsoll_core.messages.topic_changes import (
 )
 from plimsoll_core.security.acl import Acl, AclFilter, AclOperation, ResourceType
 from plimsoll_core.security.acl_index import index_of
+from plimsoll_core.security.scram import PreviousKeys, login_mark
 from plimsoll_core.security.state import Authorization, Mode, UserObject
 
 ALICE = m.OnBehalf(principal="User:alice", host="10.0.0.1")
@@ -317,6 +318,43 @@ def test_forwarded_request_is_decided_again_by_the_rights_that_are_committed_now
     root = m.OnBehalf(principal="User:root", host="10.0.0.1")
     assert not refused_for_rights(controller.ask(forwarded(root)))
     assert not refused_for_rights(controller.ask(forwarded(None)))  # the brokers' own
+
+
+@pytest.mark.parametrize("forwarded", FORWARDED, ids=lambda one: type(one(None)).__name__)
+def test_forwarded_request_of_who_was_cut_off_meanwhile_is_refused(
+    forwarded: Callable[[m.OnBehalf | None], Any],
+) -> None:
+    controller = Controller()
+    controller.enforce("User:alice")
+    old, new = a_credential(password="old"), a_credential(password="new")
+    behalf = m.OnBehalf(principal="User:alice", host="10.0.0.1", login=login_mark(old.stored_key))
+    changed = forwarded(behalf)
+    controller.ask(m.AlterScramCredentials(upsertions=(old,)))
+    assert not refused_for_rights(controller.ask(changed))
+    controller.ask(m.AlterScramCredentials(upsertions=(new,)))
+    before = controller.image
+    assert refused_for_rights(controller.ask(changed))
+    again = m.OnBehalf(principal="User:alice", host="10.0.0.1", login=login_mark(new.stored_key))
+    controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", disabled=True))
+    assert refused_for_rights(controller.ask(forwarded(again)))
+    by_no_key = m.OnBehalf(principal="User:alice", host="10.0.0.1")
+    assert refused_for_rights(controller.ask(forwarded(by_no_key)))
+    gone = m.ScramDeletion(user="alice", mechanism=new.mechanism)
+    controller.ask(m.UserObjectGone(object=OBJECT))
+    controller.ask(m.AlterScramCredentials(deletions=(gone,)))
+    assert refused_for_rights(controller.ask(forwarded(again)))
+    assert before.topics == controller.image.topics
+
+
+def test_login_of_before_a_rotation_still_asks_for_changes_until_brokers_end_it() -> None:
+    controller = Controller()
+    controller.enforce("User:alice")
+    old, new = a_credential(password="old"), a_credential(password="new")
+    keys = PreviousKeys(stored_key=old.stored_key, server_key=old.server_key, until_ms=1)
+    rotated = replace(new, previous=keys)
+    controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", credentials=(rotated,)))
+    behalf = m.OnBehalf(principal="User:alice", host="10.0.0.1", login=login_mark(old.stored_key))
+    assert not refused_for_rights(controller.ask(m.CreateAcls(acls=(a_rule(),), behalf=behalf)))
 
 
 @pytest.mark.parametrize(

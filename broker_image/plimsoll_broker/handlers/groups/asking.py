@@ -51,11 +51,19 @@ ROWS_AT_ONCE = 500
 
 class GroupRequest(NamedTuple):
     """One request that has been read; `value` is kio's.  `refused`: topics of which its client
-    may not know."""
+    may not know, or may know nothing since the group was refused: `group_refused`."""
 
     context: RequestContext
     value: Any
     refused: frozenset[str] = frozenset()
+    group_refused: bool = False
+
+    @property
+    def topic_code(self) -> Code:
+        """Of topics that were refused."""
+        if self.group_refused:
+            return Code.GROUP_AUTHORIZATION_FAILED
+        return Code.TOPIC_AUTHORIZATION_FAILED
 
     @property
     def version(self) -> int:
@@ -82,6 +90,9 @@ class GroupApi:
         if rights is None or self.topics is None:
             return GroupRequest(context, value)
         names = frozenset(self.topics(value))
+        group = getattr(value, "group_id", None)
+        if group is not None and not rights.group(self.right, group):
+            return GroupRequest(context, value, names, group_refused=True)
         refused = frozenset(name for name in names if not rights.topic(self.topic_right, name))
         return GroupRequest(context, value, refused)
 

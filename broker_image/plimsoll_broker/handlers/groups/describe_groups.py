@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from plimsoll_broker.handlers.cluster_view import EVERY_OPERATION
 from plimsoll_broker.handlers.groups.asking import GroupApi, GroupRequest
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.operations import DescribedMember, DescribeGroup, GroupDescribed
-from plimsoll_core.security.acl import AclOperation
+from plimsoll_core.security.acl import AclOperation, ResourceType
 
 _MISSING_VERSION = 6
 _DEAD = "Dead"
@@ -33,7 +34,17 @@ def _tells(request: GroupRequest, answers: list[object]) -> dict[str, Any]:
         {"group_id": name, **_group(request.version, answer)}
         for name, answer in zip(_named(request), answers, strict=True)
     ]
+    if getattr(request.value, "include_authorized_operations", False):
+        for group in told:
+            if not group["error_code"]:
+                group["authorized_operations"] = _may(request, group["group_id"])
     return {"groups": told}
+
+
+def _may(request: GroupRequest, name: str) -> int:
+    rights = request.context.rights
+    kind = ResourceType.GROUP
+    return EVERY_OPERATION[kind] if rights is None else rights.operations(kind, name)
 
 
 def _group(version: int, answer: object) -> dict[str, Any]:

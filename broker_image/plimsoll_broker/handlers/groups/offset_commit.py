@@ -69,7 +69,7 @@ def _tells(request: GroupRequest, answers: list[object]) -> dict[str, Any]:
             topic.name,
             {
                 "partition_index": partition.partition_index,
-                "error_code": Code.TOPIC_AUTHORIZATION_FAILED,
+                "error_code": request.topic_code,
             },
         )
         for topic in request.value.topics

@@ -78,8 +78,11 @@ def _tells(request: GroupRequest, answers: list[object]) -> dict[str, Any]:
     code: Code = values["error_code"]
     if request.version < _GROUP_CODE_VERSION and code is not Code.NONE:
         # Before a group had a code, each partition told it.
-        named = _named(request, request.value)
-        nothing = (FetchedOffset(topic, index) for topic, index in named)
+        nothing = (
+            FetchedOffset(topic.name, index)
+            for topic in request.value.topics
+            for index in topic.partition_indexes
+        )
         return {"topics": by_topic(_row(one, code) for one in nothing)}
     return values
 
@@ -101,7 +104,7 @@ def _told(request: GroupRequest, group: Any, answers: list[object]) -> dict[str,
                 return _refused(group, code_of(answer))
     rows = (_row(one, Code.NONE) for offsets in found for one in offsets)
     nothing = (
-        _row(FetchedOffset(topic.name, index), Code.TOPIC_AUTHORIZATION_FAILED)
+        _row(FetchedOffset(topic.name, index), request.topic_code)
         for topic in group.topics or ()
         if topic.name in request.refused
         for index in topic.partition_indexes

@@ -122,7 +122,9 @@ GUARDS: Mapping[ApiKey, Guard] = {
     ApiKey.DELETE_TOPICS: guards.delete_topics,
     ApiKey.DELETE_RECORDS: EachTopic(_Op.DELETE, guards.records_deleted),
     ApiKey.INIT_PRODUCER_ID: guards.init_producer_id,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: EachTopic(_Op.DESCRIBE, guards.epoch_ends, name="topic"),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: EachTopic(
+        _Op.DESCRIBE, guards.epoch_ends, name="topic", on_all=_Op.CLUSTER_ACTION
+    ),
     ApiKey.DESCRIBE_ACLS: on_cluster(_Op.DESCRIBE, _nothing_in("resources")),
     ApiKey.CREATE_ACLS: on_cluster(_Op.ALTER, _each_refused("creations", "results")),
     ApiKey.DELETE_ACLS: on_cluster(

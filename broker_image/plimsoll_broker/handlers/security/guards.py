@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from plimsoll_broker.handlers.security.asking import Asking, Guarded, Values, added, plain
+from plimsoll_broker.security.authority import Rights
 from plimsoll_core.errors import Code
-from plimsoll_core.security.acl import AclOperation
+from plimsoll_core.security.acl import AclOperation, ResourceType
 
 Guard = Callable[[Asking], Guarded]
 _Op = AclOperation
@@ -45,15 +47,18 @@ def on_cluster(operation: AclOperation, refused: Callable[[Any], Values]) -> Gua
 @dataclass(frozen=True, slots=True)
 class EachTopic:
     """Where a request names topics, and where its answer tells of them.  `refused`: the entry of
-    one, with Kafka's code."""
+    one, with Kafka's code.  `on_all`: of the cluster, enough for all topics."""
 
     operation: AclOperation
     refused: Callable[[Any, int], Values]
     asked: str = "topics"
     told: str = "topics"
     name: str = "name"
+    on_all: AclOperation | None = None
 
     def __call__(self, asking: Asking) -> Guarded:
+        if self.on_all is not None and asking.rights.cluster_quietly(self.on_all):
+            return asking.pass_on()
         may = asking.rights.topic
         topics = getattr(asking.value, self.asked)
         denied = [one for one in topics if not may(self.operation, getattr(one, self.name))]
@@ -153,7 +158,7 @@ def delete_topics(asking: Asking) -> Guarded:
         name = one if by_name else one.name
         topic_id = None if by_name else one.topic_id
         known = rights.topic_name(topic_id) if name is None else name
-        if known is None or rights.topic(_Op.DELETE, known):
+        if known is None or rights.topic(_Op.DELETE, known) or _may_know_it_is_not(rights, known):
             left.append(plain(one))
             continue
         shown = name if name is not None or not rights.topic(_Op.DESCRIBE, known) else known
@@ -173,8 +178,16 @@ def delete_topics(asking: Asking) -> Guarded:
     return asking.change(asking.pass_on_with(**{field: left}), added("responses", entries))
 
 
+def _may_know_it_is_not(rights: Rights, name: str) -> bool:
+    return not rights.there_is(name) and rights.topic(_Op.DESCRIBE, name)
+
+
 def describe_topic_partitions(asking: Asking) -> Guarded:
     """All: what may be described; named: the others are refused."""
+    return asking.change(_described(asking), partial(tell_topics, asking))
+
+
+def _described(asking: Asking) -> Guarded:
     rights = asking.rights
     code = Code.TOPIC_AUTHORIZATION_FAILED
     if not asking.value.topics:
@@ -204,9 +217,25 @@ def metadata(asking: Asking) -> Guarded:
     """What a client may not describe it is not told of: asked for all, it is as if it had named
     those that it sees, so that no remembered answer is another one's."""
     topics = asking.value.topics
-    if topics is None or (asking.version == 0 and not topics):
-        return _all_metadata(asking)
-    return _named_metadata(asking)
+    all_of_them = topics is None or (asking.version == 0 and not topics)
+    verdict = _all_metadata(asking) if all_of_them else _named_metadata(asking)
+    if getattr(asking.value, "include_cluster_authorized_operations", False):
+        verdict = asking.change(verdict, partial(_tell_cluster, asking))
+    if getattr(asking.value, "include_topic_authorized_operations", False):
+        verdict = asking.change(verdict, partial(tell_topics, asking))
+    return verdict
+
+
+def _tell_cluster(asking: Asking, values: Values) -> None:
+    values["cluster_authorized_operations"] = asking.rights.on_the_cluster()
+
+
+def tell_topics(asking: Asking, values: Values) -> None:
+    """What the client may do on each topic that it may describe (KIP-430)."""
+    for topic in values["topics"]:
+        if topic["name"] is not None and topic["error_code"] != Code.TOPIC_AUTHORIZATION_FAILED:
+            may = asking.rights.operations(ResourceType.TOPIC, topic["name"])
+            topic["topic_authorized_operations"] = may
 
 
 def _all_metadata(asking: Asking) -> Guarded:

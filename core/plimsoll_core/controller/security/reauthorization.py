@@ -1,4 +1,6 @@
-"""Decides again whether the client for whom a broker asks may have what it asks for.
+"""Decides again whether the client for whom a broker asks may have what it asks for, and is still
+logged in: its user may have been disabled, or its password changed, while the request was on its
+way.
 
 Called by `decide` before a forwarded request is decided, with the image that the change is made
 from: rights that were taken away since the broker looked count here.  A request of which a part is
@@ -41,6 +43,10 @@ def refused_again(image: ClusterImage, request: Any) -> Refusal | None:
     behalf: OnBehalf | None = None if needed is None else request.behalf
     if needed is None or behalf is None:
         return None
+    user = behalf.principal.removeprefix("User:")
+    if not image.security.login_is_good(user, behalf.login):
+        text = f"The login of {behalf.principal} is not good any more."
+        return Refusal(reason=Reason.ClusterAuthorizationFailed, message=text)
     if image.security.authorization.mode is not Mode.ENFORCE:
         return None
     for each in needed(image, request):
@@ -81,7 +87,10 @@ def _created(_: ClusterImage, request: CreateTopics) -> _Rows:
 def _deleted(image: ClusterImage, request: DeleteTopics) -> _Rows:
     known = (image.topics.get(topic_id) for topic_id in request.ids)
     for name in (*request.names, *(topic.name for topic in known if topic is not None)):
-        yield ((_Op.DELETE, _Type.TOPIC, name), (_Op.DELETE, _Type.CLUSTER, CLUSTER_NAME))
+        needed = ((_Op.DELETE, _Type.TOPIC, name), (_Op.DELETE, _Type.CLUSTER, CLUSTER_NAME))
+        # Who may describe a topic is told when there is none.
+        described = (_Op.DESCRIBE, _Type.TOPIC, name)
+        yield needed if name in image.topic_ids else (*needed, described)
 
 
 def _configured(_: ClusterImage, request: AlterTopicConfigs) -> _Rows:
