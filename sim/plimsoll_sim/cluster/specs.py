@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from plimsoll_core.cluster.record_versions import RELEASES
+from plimsoll_operator.api.certificates import Certificates, InternalCertificates
 from plimsoll_operator.api.cluster_topics import TopicDeletion, Topics
 from plimsoll_operator.api.logcluster import (
     Brokers,
@@ -17,6 +18,8 @@ from plimsoll_operator.api.meta import ClusterRef
 from plimsoll_operator.api.topic import TopicSpec, TopicUncleanRecovery
 from plimsoll_sim.checkers.expiries import OffsetsKept
 from plimsoll_sim.cluster.run_options import RunOptions
+
+REQUIRED = Certificates(internal=InternalCertificates(mode="Required"))
 
 
 def cleaning_configs(options: RunOptions) -> dict[str, str | int | bool]:
@@ -58,6 +61,7 @@ def cluster_spec(options: RunOptions, cluster_id: UUID) -> LogClusterSpec:
         movement=Movement(auto_rebalance=options.auto_rebalance),
         on_controller_loss=options.on_controller_loss,
         config=_config(options),
+        certificates=REQUIRED if options.inside else None,
     )
 
 

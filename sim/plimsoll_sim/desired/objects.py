@@ -80,6 +80,12 @@ class AppliedObjects:
         new = {**body, "spec": _plain(spec)}
         self._server.writes.replace(self._target(kind, name), new, dry_run=False)
 
+    def annotate(self, kind: Kind, name: str, key: str, value: str) -> None:
+        body = self._stored(kind, name).body
+        found = {**(body["metadata"].get("annotations") or {}), key: value}
+        new = {**body, "metadata": {**body["metadata"], "annotations": found}}
+        self._server.writes.replace(self._target(kind, name), new, dry_run=False)
+
     def delete(self, kind: Kind, name: str) -> None:
         self.gone[self._stored(kind, name).metadata["uid"]] = name
         self._server.writes.delete(self._target(kind, name), {}, dry_run=False)

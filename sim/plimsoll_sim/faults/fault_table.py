@@ -15,6 +15,7 @@ from plimsoll_sim.faults import (
     client_topics,
     clients,
     disks,
+    inside,
     links,
     members,
     objects,
@@ -360,6 +361,24 @@ TABLE: tuple[Fault, ...] = (
         links.isolate_broker,
         0,
         "A leader that only clients reach, for longer than its lease.",
+    ),
+    Fault(
+        "rotate_authority",
+        inside.rotate_authority,
+        0,
+        "Certificates of another authority, for everybody, while everything goes on.",
+    ),
+    Fault(
+        "step_operators_clocks",
+        inside.step_operators_clocks,
+        0,
+        "Certificates that are due, all at once, or not valid yet.",
+    ),
+    Fault(
+        "intrude",
+        inside.intrude,
+        0,
+        "Nobody is a broker but who shows what is committed of it.",
     ),
     Fault("start_verification", objects.start_verification, 0, "A driver, and what it reports."),
 )

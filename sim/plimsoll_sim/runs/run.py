@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from plimsoll_sim.cluster.world import UP_US_MAX, Crash, NotAlive, World
@@ -112,6 +112,7 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
             instead(world.loop, world.entropy),
             faster(options.chores_faster),
             shorter_minutes(options.offsets_kept_ms),
+            nullcontext() if world.secured is None else world.secured.instead(),
         ):
             yield
     finally:
@@ -169,6 +170,8 @@ def _live(world: World, steps: int, result: Result, only: frozenset[int] | None)
 
 
 def _up(world: World) -> bool:
+    if world.secured is not None and not world.secured.closed:
+        return False
     return bool(world.ghost.image.topics) and all(host.serving for host in world.brokers.values())
 
 

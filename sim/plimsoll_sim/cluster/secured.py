@@ -1,0 +1,151 @@
+"""What a secured cluster has besides: certificates, mounts of Secrets, who looks at them, and who
+breaks in.  A `World` has one if its options want it, and asks it after every step.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+from uuid import UUID
+
+from plimsoll_core.security.inside import InsideMode
+from plimsoll_net.inside_identity import CERTIFICATE, fingerprints
+from plimsoll_operator.api.labels import ROTATE_INSIDE
+from plimsoll_operator.kube.memory.store import ObjectChange
+from plimsoll_operator.kube.resources import LOG_CLUSTERS
+from plimsoll_sim.checkers.inside import InsideChecker
+from plimsoll_sim.cluster.run_options import RunOptions
+from plimsoll_sim.desired.objects import AppliedObjects
+from plimsoll_sim.engine.loop import SimLoop
+from plimsoll_sim.environment import security_seams
+from plimsoll_sim.environment.certificates import all_of
+from plimsoll_sim.hosts import intruder
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.hosts.intruder import Intruder, Loot, Target
+from plimsoll_sim.hosts.operators import OperatorHost
+from plimsoll_sim.hosts.secret_mounts import SecretMounts
+from plimsoll_sim.oracle.committed import MetadataGhost
+
+
+class Parts(NamedTuple):
+    """Of the world that it belongs to."""
+
+    cluster_id: UUID
+    options: RunOptions
+    loop: SimLoop
+    ghost: MetadataGhost
+    objects: AppliedObjects
+    brokers: dict[int, BrokerHost]
+
+
+class Secured:
+    """`rng` is its own: the world's other dice fall as they do without."""
+
+    def __init__(self, parts: Parts, rng: random.Random) -> None:
+        self._parts = parts
+        self.mounts = SecretMounts(parts.loop, rng, parts.brokers)
+        calm = parts.options.calm
+        self.inside = InsideChecker(
+            parts.ghost, parts.cluster_id, parts.brokers, self._issuer, calm=calm
+        )
+        # How often the administrator asked for another authority.
+        self.asked = 0
+        # What became of the intruders' attempts.
+        self.attempts: Counter[str] = Counter()
+
+    def instead(self) -> AbstractContextManager[None]:
+        """Certificates and mounts are the simulation's."""
+        return security_seams.instead(self.mounts.mounted)
+
+    def stored(self, change: ObjectChange, before: int) -> None:
+        """Something was written to the API server; `before`: how many records were committed."""
+        if len(self._parts.ghost.history) > before:
+            self.inside.committed()
+        self.mounts.stored(change)
+        self.inside.stored(change)
+
+    def _issuer(self, sha256: str) -> str:
+        """The fingerprint of the authority that signed a broker's certificate."""
+        known = self.inside.authorities
+        trusted = b"" if known is None else known.trusted
+        keys = {one.key: print_ for one, print_ in zip(
+            all_of(trusted), fingerprints(trusted), strict=True)}  # fmt: skip
+        for held in self.mounts.once.values():
+            for files in held:
+                chain = files.get(CERTIFICATE, b"")
+                if chain and fingerprints(chain)[0] == sha256:
+                    return keys.get(all_of(chain)[0].issuer, "")
+        return ""
+
+    # --- the administrator ------------------------------------------------------------------------
+
+    def rotate(self) -> None:
+        """Ask for another internal authority."""
+        self.asked += 1
+        objects = self._parts.objects
+        objects.annotate(LOG_CLUSTERS, objects.name, ROTATE_INSIDE, f"request-{self.asked}")
+
+    @property
+    def closed(self) -> bool:
+        """Whether plaintext is refused everywhere."""
+        return self._parts.ghost.image.inside.mode is InsideMode.REQUIRED
+
+    def unfinished(self) -> Iterator[str]:
+        """What has not come about, once faults stop."""
+        inside, known = self._parts.ghost.image.inside, self.inside.authorities
+        if inside.mode is not InsideMode.REQUIRED:
+            yield f"inside, the mode is {inside.mode.value}"
+        if known is None or known.announced is not None or known.former:
+            yield "the internal authority is being replaced"
+        elif self.asked and known.served != f"request-{self.asked}":
+            yield "another internal authority is asked for"
+        for host in self._parts.brokers.values():
+            identity = None if host.node is None else host.node.inside.identity
+            allowed = inside.of(host.id)
+            if host.running and (identity is None or allowed != (identity.sha256,)):
+                yield f"{host.name} may show {len(allowed)} certificates"
+
+    # --- intruders --------------------------------------------------------------------------------
+
+    def loot(self, rng: random.Random, claimed: int) -> Loot:
+        """What an intruder has who says that it is this broker."""
+        once = self.mounts.once
+        kind = rng.choice(("nothing", "older", "older", "older", "another's", "forged"))
+        others = [one for one in sorted(once) if one != claimed]
+        if kind == "older" and len(once.get(claimed, ())) > 1:
+            files = rng.choice(once[claimed][:-1])
+            return self._with_newest_trust(f"an older Secret of broker {claimed}", claimed, files)
+        if kind == "another's" and others:
+            other = rng.choice(others)
+            return self._with_newest_trust(f"the Secret of broker {other}", other, once[other][-1])
+        if kind == "forged" and self.inside.authorities is not None:
+            return intruder.forged(self._parts.cluster_id, claimed, self.inside.authorities.trusted)
+        return intruder.NOTHING
+
+    def _with_newest_trust(self, name: str, broker_id: int, files: dict[str, bytes]) -> Loot:
+        """Authorities are no secret."""
+        known = self.inside.authorities
+        if CERTIFICATE not in files or known is None:
+            return intruder.NOTHING
+        return intruder.stolen(name, broker_id, {**files, intruder.AUTHORITIES: known.trusted})
+
+    def intruder(self, loot: Loot, claimed: int) -> Intruder | None:
+        """None: nobody is registered by that number."""
+        broker = next(
+            (one for one in self._parts.ghost.image.brokers.values() if one.id == claimed), None
+        )
+        return None if broker is None else Intruder(self._parts.cluster_id, loot, broker)
+
+
+def of_broker(host: BrokerHost) -> Target:
+    return Target(
+        host=host.name,
+        image=lambda: None if (manager := host.manager) is None else manager.image,
+    )
+
+
+def of_operator(host: OperatorHost) -> Target:
+    return Target(host=host.name, image=lambda: host.image)

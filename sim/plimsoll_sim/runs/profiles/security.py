@@ -1,0 +1,68 @@
+"""Runs of clusters whose brokers and operators show each other certificates: these are replaced,
+and intruders try what they stole.  Each is asked for by name, so that all other seeds are what they
+were."""
+
+from __future__ import annotations
+
+from plimsoll_sim.environment.latency import LatencyUs
+from plimsoll_sim.runs.profiles.profile import ACKED, CLOSE, THREE, Profile
+
+_SECURED = {
+    **CLOSE,
+    **THREE,
+    "inside": (True,),
+    "latency_us": (LatencyUs(100, 5_000), LatencyUs(1_000, 40_000)),
+    "think_ms": ((10, 500), (200, 2_000)),
+    "producers": ACKED,
+    "consumers": (1,),
+    "flap_wait_ms_max": (1_000,),
+}
+_OPERATORS = {
+    "rotate_authority": 8,
+    "step_operators_clocks": 3,
+    "intrude": 6,
+    "kill_operator": 4,
+    "stop_operator": 2,
+}
+
+SECURITY: dict[str, Profile] = {
+    # Brokers are down, slow and cut off, and operators killed, in every state of a rotation.
+    "rotation": Profile(
+        faults={
+            **_OPERATORS,
+            "kill_broker": 3,
+            "stop_broker": 2,
+            "cut_broker_from_controllers": 3,
+            "cut_link_between_brokers": 2,
+            "stall_metadata_stream": 2,
+            "pause_operator": 3,
+            "cut_operator_from_api_server": 2,
+            "degrade_api_server": 2,
+        },
+        choices={**_SECURED, "heal_ms": (500, 2_000, 8_000), "fault_gap_ms": (1_500, 4_000)},
+    ),
+    # Nothing but operators fails: no broker may leave an ISR.
+    "calm rotation": Profile(
+        faults={**_OPERATORS, "degrade_api_server": 2},
+        choices={
+            **_SECURED,
+            "calm": (True,),
+            "lag_time_max_ms": (30_000,),
+            "flush_messages": (None,),
+            "fault_gap_ms": (1_500, 4_000),
+        },
+    ),
+    "intruder": Profile(
+        faults={
+            "intrude": 16,
+            "rotate_authority": 6,
+            "step_operators_clocks": 2,
+            "kill_broker": 3,
+            "pause_broker": 2,
+            "cut_broker_from_controllers": 3,
+            "stall_metadata_stream": 3,
+            "kill_operator": 3,
+        },
+        choices={**_SECURED, "fault_gap_ms": (400, 1_500)},
+    ),
+}
