@@ -89,12 +89,28 @@ class InsideChecker:
         """Records were committed."""
         before, self._image = self._image, self._ghost.image
         after = self._image
-        for broker_id, epoch in list(self._steady.items()):
-            broker = after.brokers.get(broker_id)
-            if broker is None or broker.fenced or broker.broker_epoch != epoch:
-                del self._steady[broker_id]
+        if after.brokers is not before.brokers:
+            for broker_id, epoch in list(self._steady.items()):
+                broker = after.brokers.get(broker_id)
+                if broker is None or broker.fenced or broker.broker_epoch != epoch:
+                    del self._steady[broker_id]
+        if after.inside is not before.inside:
+            self._check_shown(after)
         if self._calm and after.partitions is not before.partitions:
             self._check_isrs(before, after)
+
+    def _check_shown(self, after: ClusterImage) -> None:
+        """What a broker that takes part shows stays allowed until it shows another."""
+        if after.inside.mode is InsideMode.OFF:
+            return
+        for broker_id in [id for id, one in after.brokers.items() if not one.fenced]:
+            host = self._brokers[int(broker_id)]
+            identity = None if host.node is None else host.node.inside.identity
+            if not host.running or identity is None:
+                continue
+            if identity.sha256 not in after.inside.of(broker_id):
+                text = f"what {host.name} shows is retired before it has another"
+                raise Violation("RotationCutsNobody", text)
 
     def _check_isrs(self, before: ClusterImage, after: ClusterImage) -> None:
         for key, new in after.partitions.items():

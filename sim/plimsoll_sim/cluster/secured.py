@@ -29,6 +29,8 @@ from plimsoll_sim.hosts.operators import OperatorHost
 from plimsoll_sim.hosts.secret_mounts import SecretMounts
 from plimsoll_sim.oracle.committed import MetadataGhost
 
+DAY_MS = 24 * 3_600_000
+
 
 class Parts(NamedTuple):
     """Of the world that it belongs to."""
@@ -88,6 +90,12 @@ class Secured:
         objects = self._parts.objects
         objects.annotate(LOG_CLUSTERS, objects.name, ROTATE_INSIDE, f"request-{self.asked}")
 
+    def days_pass(self, days: int, operators: list[OperatorHost]) -> None:
+        """By the operators' clocks, for as long as their processes live."""
+        for host in operators:
+            if host.process is not None:
+                host.process.wall_offset_ms = days * DAY_MS
+
     @property
     def closed(self) -> bool:
         """Whether plaintext is refused everywhere."""
@@ -119,11 +127,17 @@ class Secured:
             files = rng.choice(once[claimed][:-1])
             return self._with_newest_trust(f"an older Secret of broker {claimed}", claimed, files)
         if kind == "another's" and others:
-            other = rng.choice(others)
-            return self._with_newest_trust(f"the Secret of broker {other}", other, once[other][-1])
+            return self.newest_of(rng.choice(others))
         if kind == "forged" and self.inside.authorities is not None:
             return intruder.forged(self._parts.cluster_id, claimed, self.inside.authorities.trusted)
         return intruder.NOTHING
+
+    def newest_of(self, broker_id: int) -> Loot:
+        """What a broker's Secret holds now."""
+        held = self.mounts.once.get(broker_id)
+        if not held:
+            return intruder.NOTHING
+        return self._with_newest_trust(f"the Secret of broker {broker_id}", broker_id, held[-1])
 
     def _with_newest_trust(self, name: str, broker_id: int, files: dict[str, bytes]) -> Loot:
         """Authorities are no secret."""

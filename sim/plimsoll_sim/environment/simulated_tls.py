@@ -17,8 +17,38 @@ from plimsoll_sim.environment.certificates import checked, of_der
 
 HELLO, CERTIFICATE, DATA, ALERT = 0x16, 0x17, 0x18, 0x15
 """Kinds of records; a real handshake begins with 0x16, too."""
+RECORDS = frozenset((HELLO, CERTIFICATE, DATA, ALERT))
 GOODBYE = b"close_notify"
 _HEAD = 5
+
+
+class Records:
+    """Kinds and bodies, from the bytes of one direction."""
+
+    def __init__(self) -> None:
+        # What is no whole record yet.
+        self._raw = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+    def receive(self, data: bytes) -> None:
+        self._raw += data
+
+    def next(self) -> tuple[int, bytes] | None:
+        """None: none is whole."""
+        size = int.from_bytes(self._raw[1:_HEAD], "big")
+        if len(self._raw) < _HEAD or len(self._raw) < _HEAD + size:
+            return None
+        kind, body = self._raw[0], bytes(self._raw[_HEAD : _HEAD + size])
+        del self._raw[: _HEAD + size]
+        return kind, body
+
+    def carried(self, data: bytes) -> bytes:
+        """What sessions are given of it."""
+        self.receive(data)
+        found = iter(self.next, None)
+        return b"".join(body for kind, body in found if kind == DATA)
 
 
 class SimContext(NamedTuple):
@@ -56,8 +86,9 @@ class SimTls:
         self._incoming, self._outgoing = incoming, outgoing
         self._server_side = server_side
         self._asks = asks
-        # What came and is no whole record yet, and what was decrypted and not read.
-        self._raw, self._clear = bytearray(), bytearray()
+        self._records = Records()
+        # What was decrypted and not read.
+        self._clear = bytearray()
         self._begun = False
         self._shaken = False
         # The peer's, once it is believed.
@@ -111,13 +142,11 @@ class SimTls:
         self._outgoing.write(body)
 
     def _next(self) -> tuple[int, bytes]:
-        self._raw += self._incoming.read()
-        size = int.from_bytes(self._raw[1:_HEAD], "big")
-        if len(self._raw) < _HEAD or len(self._raw) < _HEAD + size:
+        self._records.receive(self._incoming.read())
+        found = self._records.next()
+        if found is None:
             raise ssl.SSLWantReadError
-        kind, body = self._raw[0], bytes(self._raw[_HEAD : _HEAD + size])
-        del self._raw[: _HEAD + size]
-        return kind, body
+        return found
 
     def read(self, size: int, buffer: memoryview) -> int:
         """How many bytes there were; 0 after the peer's goodbye."""
@@ -138,7 +167,7 @@ class SimTls:
         return len(piece)
 
     def pending(self) -> int:
-        return len(self._clear) + len(self._raw)
+        return len(self._clear) + len(self._records)
 
     def unwrap(self) -> None:
         self._put(ALERT, GOODBYE)

@@ -380,6 +380,7 @@ TABLE: tuple[Fault, ...] = (
         0,
         "Nobody is a broker but who shows what is committed of it.",
     ),
+    Fault("linger", inside.linger, 0, "Connections that outlive what they were let in by."),
     Fault("start_verification", objects.start_verification, 0, "A driver, and what it reports."),
 )
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in TABLE}

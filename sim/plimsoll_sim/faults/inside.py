@@ -14,7 +14,6 @@ from plimsoll_sim.faults.fault_context import FaultContext
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.hosts.intruder import REQUESTS, Intruder, Target, is_allowed
 
-DAY_MS = 24 * 3_600_000
 DAYS = (21, 250, -21)
 """Certificates are renewed after 20, the authority after 243."""
 
@@ -30,11 +29,11 @@ def rotate_authority(context: FaultContext, _: random.Random) -> str | None:
 
 def step_operators_clocks(context: FaultContext, rng: random.Random) -> str | None:
     """For all operators certificates are older, or younger, than they are."""
-    days = rng.choice(DAYS)
-    processes = [host.process for host in context.world.operators if host.process is not None]
-    for process in processes:
-        process.wall_offset_ms = days * DAY_MS
-    return f"by {days} days" if processes else None
+    days, secured = rng.choice(DAYS), context.world.secured
+    if secured is None:
+        return None
+    secured.days_pass(days, context.world.operators)
+    return f"by {days} days"
 
 
 def intrude(context: FaultContext, rng: random.Random) -> str | None:
@@ -59,6 +58,26 @@ def intrude(context: FaultContext, rng: random.Random) -> str | None:
     offset = max(observed_partitions.log_end(p.key, leader), 0)
     one_off_requests.by_somebody(world, _fetches(secured, who, leader, p, offset))
     return f"fetch as {follower.name} at {leader.name}, with {loot.name}"
+
+
+def linger(context: FaultContext, rng: random.Random) -> str | None:
+    """Who has stolen the Secret that a broker shows now connects as a follower and stays."""
+    world = context.world
+    secured = world.secured
+    found = observed_partitions.followed_partitions(world)
+    if secured is None or not found:
+        return None
+    _, leader, follower = rng.choice(found)
+    loot = secured.newest_of(follower.id)
+    who = secured.intruder(loot, follower.id)
+    if who is None:
+        return None
+    one_off_requests.by_somebody(world, _lingers(secured, who, leader))
+    return f"as {follower.name} at {leader.name}"
+
+
+async def _lingers(secured: Secured, who: Intruder, leader: BrokerHost) -> None:
+    secured.attempts[await who.linger(of_broker(leader))] += 1
 
 
 async def _fetches(

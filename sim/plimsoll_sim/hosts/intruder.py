@@ -163,6 +163,15 @@ class Intruder:
             cluster_id=cluster_id, controller_epoch=ControllerEpoch(0), request=request
         )
 
+    async def linger(self, target: Target) -> str:
+        """Open a connection as a follower, say nothing, and wait for its end."""
+        try:
+            connection = await self._dial(PeerAddress(target.host, REPLICATION_PORT), "")
+        except (OSError, Lost):
+            return "no answer"
+        await connection.lost.wait()
+        return "closed"
+
     # --- how it asks ------------------------------------------------------------------------------
 
     async def _ask(

@@ -13,7 +13,7 @@ from plimsoll_operator.manifests.listener_secrets import data_of
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.hosts.brokers import BrokerHost
 
-LATE_US = (100_000, 10_000_000)
+LATE_US = (100_000, 3_000_000)
 """How long a kubelet takes to notice, at least and at most; real ones take up to a minute or two,
 which a run has no time for."""
 Files = dict[str, bytes]
@@ -29,6 +29,8 @@ class SecretMounts:
         # What each broker's Secret holds now, and what its machine shows of it.
         self._stored: dict[int, Files] = {}
         self._mounted: dict[str, Files] = {}
+        # Machines whose kubelet looks at no Secret.
+        self.held: set[int] = set()
         # Every content that held a key, the newest last.
         self.once: dict[int, list[Files]] = {}
         for host in brokers.values():
@@ -52,6 +54,11 @@ class SecretMounts:
             self.once.setdefault(broker_id, []).append(files)
         self._loop.later(self._rng.randint(*LATE_US), lambda: self._mount(broker_id, files))
 
+    def release(self, broker_id: int) -> None:
+        """Its kubelet looks again."""
+        self.held.discard(broker_id)
+        self._mount(broker_id, self._stored.get(broker_id, {}))
+
     def started(self, host: BrokerHost) -> None:
         """A container starts with what is there."""
         if host.certificates is not None:
@@ -59,6 +66,7 @@ class SecretMounts:
 
     def _mount(self, broker_id: int, files: Files) -> None:
         host = self._brokers[broker_id]
-        if host.certificates is not None and not host.powered_off:
+        reached = broker_id not in self.held and not host.powered_off
+        if host.certificates is not None and reached:
             if self._stored.get(broker_id) is files:
                 self._mounted[host.certificates] = files

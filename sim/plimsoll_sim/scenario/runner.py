@@ -19,6 +19,7 @@ from plimsoll_sim.scenario import (
     cluster_verbs,
     fault_verbs,
     impostor_verbs,
+    inside_verbs,
     restart_verbs,
 )
 from plimsoll_sim.scenario.cluster_verbs import Verb
@@ -31,6 +32,7 @@ VERBS: dict[str, Verb] = {
     **restart_verbs.VERBS,
     **client_verbs.VERBS,
     **impostor_verbs.VERBS,
+    **inside_verbs.VERBS,
 }
 
 

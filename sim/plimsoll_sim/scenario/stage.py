@@ -20,6 +20,7 @@ from plimsoll_sim.cluster.world import TOPIC, NotAlive, World
 from plimsoll_sim.environment.power_cuts import Folder
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.hosts.group_members import Fellows
+from plimsoll_sim.hosts.intruder import Loot
 from plimsoll_sim.hosts.operators import OperatorHost
 from plimsoll_sim.runs.run import alone
 from plimsoll_sim.scenario.fixed_randomness import Dice
@@ -48,6 +49,8 @@ class Stage:
         self.batches: dict[str, SentBatch] = {}
         self.backups: dict[int, Folder] = {}
         self.etcd_backup: Backup | None = None
+        # What intruders have, by what the scenario calls it.
+        self.stolen: dict[str, Loot] = {}
         self.changes_shown = 0
 
     def __enter__(self) -> Stage:

@@ -12,7 +12,7 @@ _SECURED = {
     **THREE,
     "inside": (True,),
     "latency_us": (LatencyUs(100, 5_000), LatencyUs(1_000, 40_000)),
-    "think_ms": ((10, 500), (200, 2_000)),
+    "think_ms": ((200, 2_000), (1_000, 4_000)),
     "producers": ACKED,
     "consumers": (1,),
     "flap_wait_ms_max": (1_000,),
@@ -21,6 +21,7 @@ _OPERATORS = {
     "rotate_authority": 8,
     "step_operators_clocks": 3,
     "intrude": 6,
+    "linger": 2,
     "kill_operator": 4,
     "stop_operator": 2,
 }
@@ -55,6 +56,7 @@ SECURITY: dict[str, Profile] = {
     "intruder": Profile(
         faults={
             "intrude": 16,
+            "linger": 4,
             "rotate_authority": 6,
             "step_operators_clocks": 2,
             "kill_broker": 3,
