@@ -103,7 +103,7 @@ class InsideChecker:
         """What a broker that takes part shows stays allowed until it shows another."""
         if after.inside.mode is InsideMode.OFF:
             return
-        for broker_id in [id for id, one in after.brokers.items() if not one.fenced]:
+        for broker_id in [one.id for one in after.brokers.values() if not one.fenced]:
             host = self._brokers[int(broker_id)]
             identity = None if host.node is None else host.node.inside.identity
             if not host.running or identity is None:
@@ -142,7 +142,7 @@ class InsideChecker:
             self._check_renewed(fingerprints(after.current.certificate)[0])
             self.rotations += 1
         brokers = self._image.brokers
-        self._steady = {id: int(one.broker_epoch) for id, one in brokers.items() if not one.fenced}
+        self._steady = {one.id: int(one.broker_epoch) for one in brokers.values() if not one.fenced}
 
     def _check_trusted(self, sha256: str) -> None:
         """An authority signs from now on."""

@@ -11,7 +11,7 @@ from typing import Literal
 from plimsoll_sim.environment.latency import QUICK_US, LatencyUs
 
 OFFSETS_FACTOR = 3
-NAMED = ("deletes_groups", "offsets_kept_ms", "inside", "calm")
+NAMED = ("deletes_groups", "offsets_kept_ms", "inside", "calm", "tenants")
 """Printed, though seeds do not depend on them."""
 
 
@@ -28,7 +28,8 @@ class RunOptions:
     `chores_faster`: by how much the brokers' chores (retention, checkpoints) come more often.
     `broker_configs`: a scenario's, beside all that.
     `inside`: brokers and operators show each other certificates; `calm`: no fault of the run may
-    have a broker leave an ISR.
+    have a broker leave an ISR; `tenants`: beside the clients that are let do all there are some who
+    log in, and may do what an administrator lets them.
     """
 
     profile: str = ""
@@ -76,6 +77,7 @@ class RunOptions:
     # Not drawn: seeds depend on what is shown of all others.
     inside: bool = field(default=False, repr=False)
     calm: bool = field(default=False, repr=False)
+    tenants: bool = field(default=False, repr=False)
     broker_configs: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def lines(self) -> list[str]:

@@ -6,20 +6,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from typing import NamedTuple
-from uuid import UUID
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 from plimsoll_core.security.inside import InsideMode
+from plimsoll_core.security.state import Mode
 from plimsoll_net.inside_identity import CERTIFICATE, fingerprints
 from plimsoll_operator.api.labels import ROTATE_INSIDE
 from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_sim.checkers.inside import InsideChecker
-from plimsoll_sim.cluster.run_options import RunOptions
-from plimsoll_sim.desired.objects import AppliedObjects
-from plimsoll_sim.engine.loop import SimLoop
+from plimsoll_sim.cluster.secured_parts import Parts
+from plimsoll_sim.cluster.tenancy import Tenants
+from plimsoll_sim.engine.process import Process
 from plimsoll_sim.environment import security_seams
 from plimsoll_sim.environment.certificates import all_of
 from plimsoll_sim.hosts import intruder
@@ -27,20 +26,8 @@ from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.hosts.intruder import Intruder, Loot, Target
 from plimsoll_sim.hosts.operators import OperatorHost
 from plimsoll_sim.hosts.secret_mounts import SecretMounts
-from plimsoll_sim.oracle.committed import MetadataGhost
 
 DAY_MS = 24 * 3_600_000
-
-
-class Parts(NamedTuple):
-    """Of the world that it belongs to."""
-
-    cluster_id: UUID
-    options: RunOptions
-    loop: SimLoop
-    ghost: MetadataGhost
-    objects: AppliedObjects
-    brokers: dict[int, BrokerHost]
 
 
 class Secured:
@@ -48,7 +35,12 @@ class Secured:
 
     def __init__(self, parts: Parts, rng: random.Random) -> None:
         self._parts = parts
-        self.mounts = SecretMounts(parts.loop, rng, parts.brokers)
+        self._rng = rng
+        self.mounts = SecretMounts(parts.loop, rng)
+        if parts.options.inside:
+            self.mounts.add(parts.brokers)
+        # Who logs in; None: nobody does.
+        self.tenants = Tenants(parts) if parts.options.tenants else None
         calm = parts.options.calm
         self.inside = InsideChecker(
             parts.ghost, parts.cluster_id, parts.brokers, self._issuer, calm=calm
@@ -60,14 +52,37 @@ class Secured:
 
     def instead(self) -> AbstractContextManager[None]:
         """Certificates and mounts are the simulation's."""
+        if not self._parts.options.inside:
+            return nullcontext()
         return security_seams.instead(self.mounts.mounted)
 
     def stored(self, change: ObjectChange, before: int) -> None:
         """Something was written to the API server; `before`: how many records were committed."""
         if len(self._parts.ghost.history) > before:
             self.inside.committed()
+            if self.tenants is not None:
+                self.tenants.rights.committed()
         self.mounts.stored(change)
         self.inside.stored(change)
+
+    def look(self, host: BrokerHost) -> None:
+        """After a step in which this broker did something."""
+        self.inside.look(host)
+        if self.tenants is not None:
+            self.tenants.rights.look(host)
+
+    def begin(self, stopped: Callable[[], bool]) -> list[Process]:
+        """The cluster has come up: users are declared, and their clients begin."""
+        if self.tenants is None:
+            return []
+        self.tenants.declare()
+        processes = []
+        for number, client in enumerate(self.tenants.clients(stopped, self._rng)):
+            name = f"tenant-{number}-{client.name}"
+            process = Process(self._parts.loop, name, name)
+            process.start(client.forever())
+            processes.append(process)
+        return processes
 
     def _issuer(self, sha256: str) -> str:
         """The fingerprint of the authority that signed a broker's certificate."""
@@ -98,11 +113,16 @@ class Secured:
 
     @property
     def closed(self) -> bool:
-        """Whether plaintext is refused everywhere."""
-        return self._parts.ghost.image.inside.mode is InsideMode.REQUIRED
+        """Whether everybody is asked who he is, as is declared."""
+        image, options = self._parts.ghost.image, self._parts.options
+        if options.tenants and image.security.authorization.mode is not Mode.ENFORCE:
+            return False
+        return not options.inside or self._parts.ghost.image.inside.mode is InsideMode.REQUIRED
 
     def unfinished(self) -> Iterator[str]:
         """What has not come about, once faults stop."""
+        if not self._parts.options.inside:
+            return
         inside, known = self._parts.ghost.image.inside, self.inside.authorities
         if inside.mode is not InsideMode.REQUIRED:
             yield f"inside, the mode is {inside.mode.value}"

@@ -33,7 +33,8 @@ from plimsoll_sim.checkers.stale_serving import LeaseChecker
 from plimsoll_sim.cluster.record_text import short
 from plimsoll_sim.cluster.run_clients import Witnesses, clients_of
 from plimsoll_sim.cluster.run_options import RunOptions
-from plimsoll_sim.cluster.secured import Parts, Secured
+from plimsoll_sim.cluster.secured import Secured
+from plimsoll_sim.cluster.secured_parts import Parts
 from plimsoll_sim.cluster.specs import cleaning_configs, cluster_spec, offsets_kept, topic_spec
 from plimsoll_sim.desired import rebalances, revisions
 from plimsoll_sim.desired.approvals import Approvals
@@ -155,7 +156,7 @@ class World:
     def _secured(self, seed: int) -> Secured | None:
         """With dice of its own: all others fall as they would without it."""
         options = self.options
-        if not options.inside:
+        if not (options.inside or options.tenants):
             return None
         parts = Parts(CLUSTER_ID, options, self.loop, self.ghost, self.objects, self.brokers)
         return Secured(parts, random.Random(f"secured {seed}"))
@@ -224,6 +225,8 @@ class World:
         told = Witnesses(self.witness, self.groups)
         for client in clients_of(self.options, self._habits("", TOPIC), self._stream, told):
             self._start_client(client)
+        if self.secured is not None:
+            self.client_processes += self.secured.begin(lambda: self.stop_clients)
         for number, kinds in enumerate(self.options.members):
             for name, kind in kinds_of(number, kinds):
                 self.start_member(name, kind)
@@ -282,7 +285,7 @@ class World:
                 self.leases.look(host)
                 self.groups.look(host)
                 if self.secured is not None:
-                    self.secured.inside.look(host)
+                    self.secured.look(host)
             if process.exited:
                 self._ended(process)
         if self._violation is not None:

@@ -1,4 +1,4 @@
-"""Where OpenSSL, X.509 and the kubelets' mounts would come in: simulated ones, while a world exists.
+"""Where OpenSSL, X.509 and kubelets' mounts would come in: simulated ones, while a world exists.
 
 Modules hold the functions of `pki.authority` and `tls_policy` under their own names, so that each
 place where one stands is found and gets the other for as long as `instead` lasts.

@@ -23,6 +23,7 @@ from plimsoll_sim.faults import (
     reassignments,
     rebalances,
     topics,
+    users,
 )
 from plimsoll_sim.faults.fault_context import FaultContext
 from plimsoll_sim.faults.scripts import (
@@ -379,6 +380,12 @@ TABLE: tuple[Fault, ...] = (
         inside.intrude,
         0,
         "Nobody is a broker but who shows what is committed of it.",
+    ),
+    Fault(
+        "change_user",
+        users.change_user,
+        0,
+        "Rules, passwords and users that change while they are used.",
     ),
     Fault("linger", inside.linger, 0, "Connections that outlive what they were let in by."),
     Fault("start_verification", objects.start_verification, 0, "A driver, and what it reports."),

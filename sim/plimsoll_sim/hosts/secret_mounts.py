@@ -22,10 +22,10 @@ Files = dict[str, bytes]
 class SecretMounts:
     """Of all brokers' machines."""
 
-    def __init__(self, loop: SimLoop, rng: random.Random, brokers: dict[int, BrokerHost]) -> None:
+    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
         self._loop = loop
         self._rng = rng
-        self._brokers = brokers
+        self._brokers: dict[int, BrokerHost] = {}
         # What each broker's Secret holds now, and what its machine shows of it.
         self._stored: dict[int, Files] = {}
         self._mounted: dict[str, Files] = {}
@@ -33,6 +33,10 @@ class SecretMounts:
         self.held: set[int] = set()
         # Every content that held a key, the newest last.
         self.once: dict[int, list[Files]] = {}
+
+    def add(self, brokers: dict[int, BrokerHost]) -> None:
+        """From now on each has a mounted Secret."""
+        self._brokers = brokers
         for host in brokers.values():
             host.certificates = f"/secrets/{host.id}"
 
@@ -57,7 +61,8 @@ class SecretMounts:
     def release(self, broker_id: int) -> None:
         """Its kubelet looks again."""
         self.held.discard(broker_id)
-        self._mount(broker_id, self._stored.get(broker_id, {}))
+        if broker_id in self._stored:
+            self._mount(broker_id, self._stored[broker_id])
 
     def started(self, host: BrokerHost) -> None:
         """A container starts with what is there."""
@@ -67,6 +72,6 @@ class SecretMounts:
     def _mount(self, broker_id: int, files: Files) -> None:
         host = self._brokers[broker_id]
         reached = broker_id not in self.held and not host.powered_off
-        if host.certificates is not None and reached:
-            if self._stored.get(broker_id) is files:
-                self._mounted[host.certificates] = files
+        newest = self._stored.get(broker_id) is files
+        if host.certificates is not None and reached and newest:
+            self._mounted[host.certificates] = files

@@ -44,7 +44,7 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
         profile = rng.choice(("", *DRAWN)) if rng.random() < 0.6 else ""
     options = _of_profile(rng, profile)
     version = rng.choice((None, None, 1))
-    needs_newest = bool(options.committers or options.members or options.inside)
+    needs_newest = bool(options.committers or options.members or options.inside or options.tenants)
     options = replace(
         options,
         metadata_version=None if needs_newest else version,

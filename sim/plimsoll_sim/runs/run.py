@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from plimsoll_sim.cluster.world import UP_US_MAX, Crash, NotAlive, World
+from plimsoll_sim.desired.users import TENANT_TOPICS
 from plimsoll_sim.engine.determinism import faster, instead, shorter_minutes
 from plimsoll_sim.engine.loop import Livelock
 from plimsoll_sim.faults.schedule import FaultSchedule
@@ -130,6 +131,9 @@ def _live(world: World, steps: int, result: Result, only: frozenset[int] | None)
     try:
         world.start_all()
         world.declare()
+        if world.options.tenants:
+            for name in TENANT_TOPICS:
+                world.declare(name)
         world.until(lambda: _up(world), UP_US_MAX, "coming up")
         world.start_clients()
         faults.begin()

@@ -39,7 +39,7 @@ def days(stage: Stage, words: Words) -> None:
 
 
 def linger(stage: Stage, words: Words) -> None:
-    """linger 2 with=now: who stole that connects to the leader of orders-0 as broker 2, and stays."""
+    """linger 2 with=now: who stole that connects to orders-0's leader as broker 2, and stays."""
     at, broker_id = stage.at(words.option("of", "")), whole(words.take("a broker"))
     who = secured(stage).intruder(_loot(stage, words.option("with", ""), broker_id), broker_id)
     words.end()
@@ -92,7 +92,8 @@ def _loot(stage: Stage, name: str, broker_id: int) -> Loot:
     if name not in stage.stolen:
         raise BadScript(f"nothing was stolen by the name {name}")
     loot, known = stage.stolen[name], secured(stage).inside.authorities
-    assert known is not None and loot.files is not None, "a Secret of a broker"
+    assert known is not None, "the cluster has begun with one"
+    assert loot.files is not None, "a Secret of a broker"
     # Authorities are no secret.
     return loot._replace(files={**loot.files, intruder.AUTHORITIES: known.trusted})
 

@@ -21,6 +21,7 @@ from plimsoll_sim.scenario import (
     impostor_verbs,
     inside_verbs,
     restart_verbs,
+    user_verbs,
 )
 from plimsoll_sim.scenario.cluster_verbs import Verb
 from plimsoll_sim.scenario.script import BadScript, Block, ScriptLine, Words, parse
@@ -33,6 +34,7 @@ VERBS: dict[str, Verb] = {
     **client_verbs.VERBS,
     **impostor_verbs.VERBS,
     **inside_verbs.VERBS,
+    **user_verbs.VERBS,
 }
 
 

@@ -67,4 +67,27 @@ SECURITY: dict[str, Profile] = {
         },
         choices={**_SECURED, "fault_gap_ms": (400, 1_500)},
     ),
+    # An administrator changes what users may, while they do it.
+    "revocation": Profile(
+        faults={
+            "change_user": 16,
+            "kill_broker": 2,
+            "stop_broker": 1,
+            "cut_broker_from_controllers": 2,
+            "stall_metadata_stream": 6,
+            "elect_preferred_leaders": 1,
+            "kill_operator": 2,
+        },
+        choices={
+            **_SECURED,
+            "inside": (False, False, True),
+            "tenants": (True,),
+            "brokers": (3,),
+            "partitions": (1,),
+            "think_ms": ((50, 500), (200, 2_000)),
+            "producers": (((-1, True),),),
+            "consumers": (0,),
+            "fault_gap_ms": (400, 1_500),
+        },
+    ),
 }
