@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.security.acl import Acl, AclOperation, AclPermission, Pattern, ResourceType
 from plimsoll_core.security.sasl import LoginStage
+from plimsoll_core.security.scram import ScramMechanism
 from plimsoll_core.security.state import Mode, Security
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.hosts.scram_client import stored_key
 from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import Violation
 
-MECHANISM = "SCRAM-SHA-512"
+MECHANISM: ScramMechanism = "SCRAM-SHA-512"
 _Op = AclOperation
 DESCRIBES = frozenset({_Op.READ, _Op.WRITE, _Op.DELETE, _Op.ALTER})
 LATE_MS = 1_000
@@ -30,7 +31,7 @@ LENT_S = 11
 """For so long who used nothing before may use the bound at once (`quotas.rates`)."""
 
 
-class Asked(NamedTuple):
+class RightAsked(NamedTuple):
     """By a principal, of one resource."""
 
     principal: str
@@ -40,7 +41,7 @@ class Asked(NamedTuple):
     name: str
 
 
-def allows(security: Security, asked: Asked) -> bool:
+def allows(security: Security, asked: RightAsked) -> bool:
     """The decision, rule by rule."""
     authorization = security.authorization
     if authorization.mode is not Mode.ENFORCE or asked.principal in authorization.super_users:
@@ -71,7 +72,7 @@ def _names(acl: Acl, kind: ResourceType, name: str) -> bool:
     return acl.name in (name, "*")
 
 
-class Committed(NamedTuple):
+class CommittedImage(NamedTuple):
     """From this metadata offset on."""
 
     offset: int
@@ -87,7 +88,7 @@ class RightsChecker:
         self._now_us = now_us
         self._wall_ms = wall_ms
         # Images with other rules, users or topics than the one before.
-        self._images = [Committed(0, ghost.image)]
+        self._images = [CommittedImage(0, ghost.image)]
         # What each broker had applied, since when.
         self._applied: dict[str, deque[tuple[int, int]]] = {}
         # By broker and user: what was accepted, and when.
@@ -99,7 +100,7 @@ class RightsChecker:
         """Records were committed."""
         last, image = self._images[-1].image, self._ghost.image
         if image.security is not last.security or image.topic_ids is not last.topic_ids:
-            self._images.append(Committed(int(image.next_offset), image))
+            self._images.append(CommittedImage(int(image.next_offset), image))
 
     def look(self, host: BrokerHost) -> None:
         """After a step in which this broker did something."""
@@ -166,7 +167,7 @@ class RightsChecker:
         raise Violation("NoAnswerBeforeAuthentication", f"{host} answers who has not logged in")
 
     def decided(
-        self, host: str, since_us: int, asked: Asked, *, allowed: bool, late_us: int
+        self, host: str, since_us: int, asked: RightAsked, *, allowed: bool, late_us: int
     ) -> None:
         """It was answered, as who may, or refused, as who may not; `late_us`: how long an answer
         takes at most.  What was asked before waited, and was decided again."""
@@ -180,17 +181,19 @@ class RightsChecker:
         """How much is committed."""
         return int(self._ghost.image.next_offset)
 
-    def carried_out(self, since: int, asked: Asked) -> None:
+    def carried_out(self, since: int, asked: RightAsked) -> None:
         """By a controller, which decides on what is committed when it does so; `since`: how much
         was when it was asked for."""
         self._decided("the controller", self._between(since, self.newest), asked, True)
 
-    def refused_by_anybody(self, host: str, since_us: int, asked: Asked) -> None:
+    def refused_by_anybody(self, host: str, since_us: int, asked: RightAsked) -> None:
         """By the broker or by a controller."""
         images = self._between(self.applied(host, since_us), self.newest)
         self._decided(f"{host} or a controller", images, asked, False)
 
-    def _decided(self, who: str, images: list[ClusterImage], asked: Asked, allowed: bool) -> None:
+    def _decided(
+        self, who: str, images: list[ClusterImage], asked: RightAsked, allowed: bool
+    ) -> None:
         if all(allows(image.security, asked) is not allowed for image in images):
             told = "answered" if allowed else "refused"
             raise Violation("DecidedOnCommitted", f"{who}: {asked} is {told}")
@@ -204,7 +207,9 @@ class RightsChecker:
 
     def _visible(self, image: ClusterImage, principal: str, host: str) -> set[str]:
         about = (principal, "", _Op.DESCRIBE, ResourceType.TOPIC)
-        return {name for name in image.topic_ids if allows(image.security, Asked(*about, name))}
+        return {
+            name for name in image.topic_ids if allows(image.security, RightAsked(*about, name))
+        }
 
     def used(self, host: str, user: str, size: int, bound: int) -> None:
         """So many bytes were taken of a user who may write so many a second."""

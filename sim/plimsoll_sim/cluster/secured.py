@@ -11,19 +11,19 @@ from contextlib import AbstractContextManager, nullcontext
 
 from plimsoll_core.security.inside import InsideMode
 from plimsoll_core.security.state import Mode
-from plimsoll_net.inside_identity import CERTIFICATE, fingerprints
+from plimsoll_net.inside_identity import AUTHORITIES, CERTIFICATE, fingerprints
 from plimsoll_operator.api.labels import ROTATE_INSIDE
 from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_sim.checkers.inside import InsideChecker
-from plimsoll_sim.cluster.secured_parts import Parts
+from plimsoll_sim.cluster.secured_parts import SecuredParts
 from plimsoll_sim.cluster.tenancy import Tenants
 from plimsoll_sim.engine.process import Process
 from plimsoll_sim.environment import security_seams
 from plimsoll_sim.environment.certificates import all_of
 from plimsoll_sim.hosts import intruder
 from plimsoll_sim.hosts.brokers import BrokerHost
-from plimsoll_sim.hosts.intruder import Intruder, Loot, Target
+from plimsoll_sim.hosts.intruder import IntrudedHost, Intruder, Loot
 from plimsoll_sim.hosts.operators import OperatorHost
 from plimsoll_sim.hosts.secret_mounts import SecretMounts
 
@@ -33,7 +33,7 @@ DAY_MS = 24 * 3_600_000
 class Secured:
     """`rng` is its own: the world's other dice fall as they do without."""
 
-    def __init__(self, parts: Parts, rng: random.Random) -> None:
+    def __init__(self, parts: SecuredParts, rng: random.Random) -> None:
         self._parts = parts
         self._rng = rng
         self.mounts = SecretMounts(parts.loop, rng)
@@ -43,7 +43,7 @@ class Secured:
         self.tenants = Tenants(parts) if parts.options.tenants else None
         calm = parts.options.calm
         self.inside = InsideChecker(
-            parts.ghost, parts.cluster_id, parts.brokers, self._issuer, calm=calm
+            parts.ghost, parts.ghost.image.cluster_id, parts.brokers, self._issuer, calm=calm
         )
         # How often the administrator asked for another authority.
         self.asked = 0
@@ -149,7 +149,9 @@ class Secured:
         if kind == "another's" and others:
             return self.newest_of(rng.choice(others))
         if kind == "forged" and self.inside.authorities is not None:
-            return intruder.forged(self._parts.cluster_id, claimed, self.inside.authorities.trusted)
+            return intruder.forged(
+                self._parts.ghost.image.cluster_id, claimed, self.inside.authorities.trusted
+            )
         return intruder.NOTHING
 
     def newest_of(self, broker_id: int) -> Loot:
@@ -164,22 +166,24 @@ class Secured:
         known = self.inside.authorities
         if CERTIFICATE not in files or known is None:
             return intruder.NOTHING
-        return intruder.stolen(name, broker_id, {**files, intruder.AUTHORITIES: known.trusted})
+        return intruder.stolen(name, broker_id, {**files, AUTHORITIES: known.trusted})
 
     def intruder(self, loot: Loot, claimed: int) -> Intruder | None:
         """None: nobody is registered by that number."""
         broker = next(
             (one for one in self._parts.ghost.image.brokers.values() if one.id == claimed), None
         )
-        return None if broker is None else Intruder(self._parts.cluster_id, loot, broker)
+        return (
+            None if broker is None else Intruder(self._parts.ghost.image.cluster_id, loot, broker)
+        )
 
 
-def of_broker(host: BrokerHost) -> Target:
-    return Target(
+def of_broker(host: BrokerHost) -> IntrudedHost:
+    return IntrudedHost(
         host=host.name,
         image=lambda: None if (manager := host.manager) is None else manager.image,
     )
 
 
-def of_operator(host: OperatorHost) -> Target:
-    return Target(host=host.name, image=lambda: host.image)
+def of_operator(host: OperatorHost) -> IntrudedHost:
+    return IntrudedHost(host=host.name, image=lambda: host.image)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-from uuid import UUID
+from typing import Protocol
 
 from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.desired.objects import AppliedObjects
@@ -12,10 +11,9 @@ from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.committed import MetadataGhost
 
 
-class Parts(NamedTuple):
-    """Of the world."""
+class SecuredParts(Protocol):
+    """A `World`."""
 
-    cluster_id: UUID
     options: RunOptions
     loop: SimLoop
     ghost: MetadataGhost

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from plimsoll_core.errors import Code
 from plimsoll_core.security.acl import AclOperation, ResourceType
-from plimsoll_sim.checkers.rights import Asked, RightsChecker
-from plimsoll_sim.cluster.secured_parts import Parts
+from plimsoll_sim.checkers.rights import RightAsked, RightsChecker
+from plimsoll_sim.cluster.secured_parts import SecuredParts
 from plimsoll_sim.desired.users import (
     GREEDY,
     GREEDY_BYTES_PER_SECOND,
@@ -21,7 +21,7 @@ from plimsoll_sim.desired.users import (
 )
 from plimsoll_sim.engine.determinism import EPOCH_NS
 from plimsoll_sim.hosts.brokers import BrokerHost
-from plimsoll_sim.hosts.tenants import Tenancy, Tenant, Told
+from plimsoll_sim.hosts.tenants import Tenancy, Tenant, TenantQuestion
 
 ROUNDS = 3
 """An answer may come in two pieces, behind another one."""
@@ -30,7 +30,7 @@ ROUNDS = 3
 class Tenants:
     """`told` counts what they heard, by kind."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: SecuredParts) -> None:
         self._parts = parts
         self.users = DeclaredUsers(parts.objects)
         self.rights = RightsChecker(parts.ghost, self._now_us, EPOCH_NS // 1_000_000)
@@ -80,23 +80,23 @@ class Tenants:
 
     # --- what they were told ----------------------------------------------------------------------
 
-    def logged_in(self, told: Told, password: str) -> None:
+    def logged_in(self, told: TenantQuestion, password: str) -> None:
         self.told["logins"] += 1
         self.rights.logged_in(told.host, told.since_us, told.user, password)
 
-    def answered_first(self, told: Told) -> None:
+    def answered_first(self, told: TenantQuestion) -> None:
         self.rights.answered_first(told.host)
 
-    def topic(self, told: Told, operation: str, name: str, *, allowed: bool) -> None:
+    def topic(self, told: TenantQuestion, operation: str, name: str, *, allowed: bool) -> None:
         self.told[f"{operation} {'answered' if allowed else 'refused'}"] += 1
         asked, late_us = _asked(told, operation, name), ROUNDS * self._parts.options.latency_us.most
         self.rights.decided(told.host, told.since_us, asked, allowed=allowed, late_us=late_us)
 
-    def topics(self, told: Told, names: set[str]) -> None:
+    def topics(self, told: TenantQuestion, names: set[str]) -> None:
         self.told["lists"] += 1
         self.rights.told_topics(told.host, told.since_us, f"User:{told.user}", names)
 
-    def created(self, told: Told, name: str, code: int) -> None:
+    def created(self, told: TenantQuestion, name: str, code: int) -> None:
         asked = _asked(told, "Create", name)
         if code == Code.NONE:
             self.told["Create answered"] += 1
@@ -105,11 +105,11 @@ class Tenants:
             self.told["Create refused"] += 1
             self.rights.refused_by_anybody(told.host, told.since_us, asked)
 
-    def wrote(self, told: Told, size: int) -> None:
+    def wrote(self, told: TenantQuestion, size: int) -> None:
         if told.user == GREEDY:
             self.told["written bytes of the greedy"] += size
             self.rights.used(told.host, told.user, size, GREEDY_BYTES_PER_SECOND)
 
 
-def _asked(told: Told, operation: str, name: str) -> Asked:
-    return Asked(f"User:{told.user}", "", AclOperation(operation), ResourceType.TOPIC, name)
+def _asked(told: TenantQuestion, operation: str, name: str) -> RightAsked:
+    return RightAsked(f"User:{told.user}", "", AclOperation(operation), ResourceType.TOPIC, name)

@@ -34,7 +34,6 @@ from plimsoll_sim.cluster.record_text import short
 from plimsoll_sim.cluster.run_clients import Witnesses, clients_of
 from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.cluster.secured import Secured
-from plimsoll_sim.cluster.secured_parts import Parts
 from plimsoll_sim.cluster.specs import cleaning_configs, cluster_spec, offsets_kept, topic_spec
 from plimsoll_sim.desired import rebalances, revisions
 from plimsoll_sim.desired.approvals import Approvals
@@ -155,11 +154,9 @@ class World:
 
     def _secured(self, seed: int) -> Secured | None:
         """With dice of its own: all others fall as they would without it."""
-        options = self.options
-        if not (options.inside or options.tenants):
+        if not self.options.inside and not self.options.tenants:
             return None
-        parts = Parts(CLUSTER_ID, options, self.loop, self.ghost, self.objects, self.brokers)
-        return Secured(parts, random.Random(f"secured {seed}"))
+        return Secured(self, random.Random(f"secured {seed}"))
 
     def _operators(self, rng: random.Random) -> list[OperatorHost]:
         options = self.options

@@ -43,7 +43,7 @@ def instead(mounted: Mounted) -> Iterator[None]:
     read = InsideFiles._read
     for module, name, _, simulated in places:
         setattr(module, name, simulated)
-    InsideFiles._read = _reads(mounted)  # type: ignore[method-assign]
+    InsideFiles._read = _reads(mounted)  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:

@@ -117,23 +117,24 @@ class SimTls:
         if self._context.find is not None:
             found = self._context.find(name)
             if found is None:
-                self._refuse("unrecognized_name")
+                raise self._refused("unrecognized_name")
             self._context = found
         self._show()
 
     def _show(self) -> None:
         if self._context.certificate is None:
-            self._refuse("no certificate")
+            raise self._refused("no certificate")
         self._put(CERTIFICATE, self._context.certificate)
 
     def _believe(self, der: bytes) -> None:
         if of_der(der).issuer not in self._context.trusted:
-            self._refuse("unknown_ca")
+            raise self._refused("unknown_ca")
         self._peer = der
 
-    def _refuse(self, why: str) -> Any:
+    def _refused(self, why: str) -> ssl.SSLError:
+        """The peer hears of it."""
         self._put(ALERT, why.encode())
-        raise ssl.SSLError(why)
+        return ssl.SSLError(why)
 
     # --- records ----------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from plimsoll_sim.cluster.secured import Secured, of_broker, of_operator
 from plimsoll_sim.faults import observed_partitions
 from plimsoll_sim.faults.fault_context import FaultContext
 from plimsoll_sim.hosts.brokers import BrokerHost
-from plimsoll_sim.hosts.intruder import REQUESTS, Intruder, Target, is_allowed
+from plimsoll_sim.hosts.intruder import REQUESTS, IntrudedHost, Intruder, is_allowed
 
 DAYS = (21, 250, -21)
 """Certificates are renewed after 20, the authority after 243."""
@@ -87,6 +87,6 @@ async def _fetches(
 
 
 async def _commands(
-    secured: Secured, who: Intruder, target: Target, what: str, rng: random.Random
+    secured: Secured, who: Intruder, target: IntrudedHost, what: str, rng: random.Random
 ) -> None:
     secured.attempts[await who.command(target, what, rng)] += 1

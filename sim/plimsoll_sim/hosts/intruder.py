@@ -87,7 +87,7 @@ def is_allowed(image: ClusterImage, loot: Loot, broker_id: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class IntrudedHost:
     """Whom it asks, and what that one has applied when it does; None: it serves nobody."""
 
     host: str
@@ -104,7 +104,7 @@ class Intruder:
 
     # --- what it asks -----------------------------------------------------------------------------
 
-    async def fetch(self, target: Target, p: Partition, offset: int) -> str:
+    async def fetch(self, target: IntrudedHost, p: Partition, offset: int) -> str:
         """A Fetch as a follower that has everything below the offset; what came of it."""
         asked = PartitionFetch(p.index, p.leader_epoch, offset, p.leader_epoch, 0)
         sender = FetchSender(int(self._claims.id), int(self._claims.broker_epoch), 0)
@@ -119,7 +119,7 @@ class Intruder:
         refused = found.code or any(one.code for one in found.partitions)
         return "refused" if refused else self._answered("NoForeignFollower", target, image)
 
-    async def command(self, target: Target, what: str, rng: random.Random) -> str:
+    async def command(self, target: IntrudedHost, what: str, rng: random.Random) -> str:
         """One of `REQUESTS` to a controller."""
         name = controller_name(self._cluster_id)
         frame = control.encode_request(1, "intruder", self._body(what, rng))
@@ -163,7 +163,7 @@ class Intruder:
             cluster_id=cluster_id, controller_epoch=ControllerEpoch(0), request=request
         )
 
-    async def linger(self, target: Target) -> str:
+    async def linger(self, target: IntrudedHost) -> str:
         """Open a connection as a follower, say nothing, and wait for its end."""
         try:
             connection = await self._dial(PeerAddress(target.host, REPLICATION_PORT), "")
@@ -175,7 +175,7 @@ class Intruder:
     # --- how it asks ------------------------------------------------------------------------------
 
     async def _ask(
-        self, target: Target, port: int, name: str, frame: bytes
+        self, target: IntrudedHost, port: int, name: str, frame: bytes
     ) -> tuple[bytes | None, ClusterImage | None]:
         """The answer, None: there is none; and what was known at the other end when it was sent."""
         image: ClusterImage | None = None
@@ -206,7 +206,7 @@ class Intruder:
         )
         return cast("ClientConnection", made)
 
-    def _answered(self, predicate: str, target: Target, image: ClusterImage | None) -> str:
+    def _answered(self, predicate: str, target: IntrudedHost, image: ClusterImage | None) -> str:
         broker_id = int(self._claims.id)
         if image is not None and not is_allowed(image, self._loot, broker_id):
             text = f"{target.host} answers as to broker {broker_id} whoever has {self._loot.name}"

@@ -37,7 +37,7 @@ WAITING_SHARE = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class TenantQuestion:
     """Of one question: by whom it was answered, since when it was on its way (virtual µs), and how
     much was committed then."""
 
@@ -50,12 +50,12 @@ class Told:
 class RightsWitness(Protocol):
     """Who hears what tenants were told."""
 
-    def logged_in(self, told: Told, password: str) -> None: ...
-    def answered_first(self, told: Told) -> None: ...
-    def topic(self, told: Told, operation: str, name: str, *, allowed: bool) -> None: ...
-    def topics(self, told: Told, names: set[str]) -> None: ...
-    def created(self, told: Told, name: str, code: int) -> None: ...
-    def wrote(self, told: Told, size: int) -> None: ...
+    def logged_in(self, told: TenantQuestion, password: str) -> None: ...
+    def answered_first(self, told: TenantQuestion) -> None: ...
+    def topic(self, told: TenantQuestion, operation: str, name: str, *, allowed: bool) -> None: ...
+    def topics(self, told: TenantQuestion, names: set[str]) -> None: ...
+    def created(self, told: TenantQuestion, name: str, code: int) -> None: ...
+    def wrote(self, told: TenantQuestion, size: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +129,8 @@ class Tenant(Caller):
             raise Lost(str(error)) from None
         return made
 
-    def _told(self, host: str) -> Told:
-        return Told(
+    def _told(self, host: str) -> TenantQuestion:
+        return TenantQuestion(
             host=host,
             user=self._tenancy.user,
             since_us=self._tenancy.now_us(),
@@ -224,7 +224,7 @@ class Tenant(Caller):
         self._witness.created(told, wish["name"], code)
         return code
 
-    def _decided(self, told: Told, operation: str, topic: str, code: int) -> None:
+    def _decided(self, told: TenantQuestion, operation: str, topic: str, code: int) -> None:
         allowed = code != Code.TOPIC_AUTHORIZATION_FAILED
         self._witness.topic(told, operation, topic, allowed=allowed)
 

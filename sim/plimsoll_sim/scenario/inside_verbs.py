@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from plimsoll_core.ids import BrokerId
+from plimsoll_net.inside_identity import AUTHORITIES
 from plimsoll_sim.cluster.secured import Secured, of_broker, of_operator
 from plimsoll_sim.hosts import intruder
 from plimsoll_sim.hosts.intruder import REQUESTS, Loot
@@ -95,7 +96,7 @@ def _loot(stage: Stage, name: str, broker_id: int) -> Loot:
     assert known is not None, "the cluster has begun with one"
     assert loot.files is not None, "a Secret of a broker"
     # Authorities are no secret.
-    return loot._replace(files={**loot.files, intruder.AUTHORITIES: known.trusted})
+    return loot._replace(files={**loot.files, AUTHORITIES: known.trusted})
 
 
 def kubelet(stage: Stage, words: Words) -> None:

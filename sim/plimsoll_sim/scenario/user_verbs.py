@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from plimsoll_core.errors import Code
 from plimsoll_operator.api.user import Rule
@@ -20,6 +20,15 @@ FLOOD = 60
 """Batches, one behind the other."""
 
 
+class Wish(NamedTuple):
+    """Of a user, at a broker's host."""
+
+    user: str
+    host: str
+    what: str
+    topic: str
+
+
 def tenants(stage: Stage) -> Tenants:
     found = None if stage.world.secured is None else stage.world.secured.tenants
     if found is None:
@@ -28,7 +37,7 @@ def tenants(stage: Stage) -> Tenants:
 
 
 def user(stage: Stage, words: Words) -> None:
-    """user alice allow=Read,Write:payments* deny=Read:payments password=new overlap=5s disabled=yes:
+    """user alice allow=Read,Write:payments* deny=Read:invoices password=x overlap=5s disabled=yes:
     apply a User, or change it, and wait until all brokers know (`nowait`: go on at once).  Rules
     that are named take the place of all before; `allow=nothing` takes them all."""
     users, name = tenants(stage).users, words.take("a user")
@@ -61,9 +70,10 @@ def _rules(text: str, *, denied: bool) -> tuple[Rule, ...]:
 
 
 def tenant(stage: Stage, words: Words) -> list[str]:
-    """tenant alice 1 log-in | produce | fetch | list | create | flood | ask-first payments: alice asks
-    broker 1, over the connection on which she logged in there (`password=`; else her newest).
-    `flood` writes sixty batches; `fetch` waits at the end of the log for two seconds; with `nowait` its answer is `told` later."""
+    """tenant alice 1 log-in | produce | fetch | list | create | flood | ask-first payments: alice
+    asks broker 1, over the connection on which she logged in there (`password=`; else her newest).
+    `flood` writes sixty batches; `fetch` waits at the end of the log for two seconds; with `nowait`
+    its answer is `told` later."""
     name, number, what = words.take("a user"), words.take("a broker"), words.take("what")
     topic = words.plain.pop(0) if words.plain else "payments"
     password, nowait = words.option("password", ""), words.flag("nowait")
@@ -74,7 +84,7 @@ def tenant(stage: Stage, words: Words) -> list[str]:
         client = known.client(name, lambda: False, random.Random(name))
         stage.tenants[name] = client
     newest = known.users.passwords.get(name, ["guess"])[-1]
-    work = _work(stage, client, (name, host, what, topic), password or newest)
+    work = _work(stage, client, Wish(name, host, what, topic), password or newest)
     actor = stage.actor(f"tenant-{name}")
     if nowait:
         stage.pending.append(actor.begin(work))
@@ -82,9 +92,7 @@ def tenant(stage: Stage, words: Words) -> list[str]:
     return stage.ask(actor, work, microseconds(PATIENCE))
 
 
-async def _work(
-    stage: Stage, client: Tenant, asked: tuple[str, str, str, str], password: str
-) -> list[str]:
+async def _work(stage: Stage, client: Tenant, asked: Wish, password: str) -> list[str]:
     name, host, what, topic = asked
     try:
         if what in ("log-in", "ask-first"):
