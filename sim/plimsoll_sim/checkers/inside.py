@@ -3,7 +3,8 @@
 `InsideChecker.look` is called with each broker that did something in a step.  What it knows of a
 connection is not what its ends believe: the network knows whose process is at the other end.
 
-A2 NoForeignFollower · A3 OneKeyOneBroker · A6 TrustOnlyCommitted · A7 RotationCutsNobody
+A2 NoForeignFollower · A3 OneKeyOneBroker · A6 TrustOnlyCommitted · A7 RotationCutsNobody · A8
+PhaseMonotone
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.security.inside import InsideMode
+from plimsoll_core.security.inside import ORDER, InsideMode
 from plimsoll_net.inside_identity import fingerprints
 from plimsoll_operator.api import labels
 from plimsoll_operator.kube.memory.store import ObjectChange
@@ -95,9 +96,17 @@ class InsideChecker:
                 if broker is None or broker.fenced or broker.broker_epoch != epoch:
                     del self._steady[broker_id]
         if after.inside is not before.inside:
+            self._check_mode(before, after)
             self._check_shown(after)
         if self._calm and after.partitions is not before.partitions:
             self._check_isrs(before, after)
+
+    def _check_mode(self, before: ClusterImage, after: ClusterImage) -> None:
+        """Required is declared, for as long as a run lasts: each step leads there."""
+        step = ORDER.index(after.inside.mode) - ORDER.index(before.inside.mode)
+        if step not in (0, 1):
+            text = f"from {before.inside.mode.value} to {after.inside.mode.value}"
+            raise Violation("PhaseMonotone", text)
 
     def _check_shown(self, after: ClusterImage) -> None:
         """What a broker that takes part shows stays allowed until it shows another."""
