@@ -19,13 +19,15 @@ from plimsoll_sim.mutants.cleaning import CLEANING
 from plimsoll_sim.mutants.groups import GROUPS
 from plimsoll_sim.mutants.guards import GUARDS
 from plimsoll_sim.mutants.hunt import SCENARIOS
+from plimsoll_sim.mutants.inside import INSIDE
 from plimsoll_sim.mutants.kills_table import PAGE, known
 from plimsoll_sim.mutants.mutant import Edit, Mutant, Stale, texts
+from plimsoll_sim.mutants.rights import RIGHTS
 from plimsoll_sim.mutants.trust import TRUST
 from plimsoll_sim.mutants.unlisted_guards import OTHERS
 from plimsoll_sim.runs.profiles.profile_table import PROFILES
 
-MUTANTS = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST, *GROUPS, *CLEANING)
+MUTANTS = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST, *GROUPS, *CLEANING, *INSIDE, *RIGHTS)
 NAMES = [mutant.name for mutant in MUTANTS]
 TIMEOUT_S = 3_000
 pytestmark = pytest.mark.timeout(TIMEOUT_S + 60)  # whichever comes first waits for all of them

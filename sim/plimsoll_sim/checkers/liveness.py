@@ -15,6 +15,12 @@ from plimsoll_sim.hosts.operators import OperatorHost
 from plimsoll_sim.oracle.committed import MetadataGhost
 
 
+class Unfinished(Protocol):
+    """What a part of the cluster has not come to."""
+
+    def unfinished(self) -> Iterator[str]: ...
+
+
 class Healed(Protocol):
     """What is looked at of a simulated cluster."""
 
@@ -23,6 +29,10 @@ class Healed(Protocol):
     brokers: dict[int, BrokerHost]
     operators: list[OperatorHost]
     clients: list[Client]
+
+    @property
+    def secured(self) -> Unfinished | None:
+        """None: nobody shows certificates."""
 
 
 def unfinished(world: Healed) -> list[str]:
@@ -52,6 +62,8 @@ def _left(world: Healed) -> Iterator[str]:
     for broker_id in image.grants:
         yield f"broker {broker_id} is away by grant"
     yield from _image_tags(world)
+    if world.secured is not None:
+        yield from world.secured.unfinished()
     for client in world.clients:
         if not client.idle:
             yield f"{client.habits.name} still waits"

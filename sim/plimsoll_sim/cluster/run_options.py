@@ -11,6 +11,8 @@ from typing import Literal
 from plimsoll_sim.environment.latency import QUICK_US, LatencyUs
 
 OFFSETS_FACTOR = 3
+NAMED = ("deletes_groups", "offsets_kept_ms", "inside", "calm", "tenants")
+"""Printed, though seeds do not depend on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,9 @@ class RunOptions:
     `compacted`: topics keep the last record of each key alone, and records have keys.
     `chores_faster`: by how much the brokers' chores (retention, checkpoints) come more often.
     `broker_configs`: a scenario's, beside all that.
+    `inside`: brokers and operators show each other certificates; `calm`: no fault of the run may
+    have a broker leave an ISR; `tenants`: beside the clients that are let do all there are some who
+    log in, and may do what an administrator lets them.
     """
 
     profile: str = ""
@@ -70,13 +75,16 @@ class RunOptions:
     # Whether committers delete their groups, too.  Drawn behind all others, by dice of its own.
     deletes_groups: bool = field(default=False, repr=False)
     # Not drawn: seeds depend on what is shown of all others.
+    inside: bool = field(default=False, repr=False)
+    calm: bool = field(default=False, repr=False)
+    tenants: bool = field(default=False, repr=False)
     broker_configs: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def lines(self) -> list[str]:
         return [
             f"  {one.name} = {getattr(self, one.name)!r}"
             for one in fields(self)
-            if one.repr or one.name in ("deletes_groups", "offsets_kept_ms")
+            if one.repr or one.name in NAMED
         ]
 
     @property

@@ -5,7 +5,11 @@ from __future__ import annotations
 from uuid import UUID
 
 from plimsoll_core.cluster.record_versions import RELEASES
+from plimsoll_core.security.acl import ANONYMOUS
+from plimsoll_operator.api.authorization import DeclaredAuthorization
+from plimsoll_operator.api.certificates import Certificates, InternalCertificates
 from plimsoll_operator.api.cluster_topics import TopicDeletion, Topics
+from plimsoll_operator.api.listeners import DeclaredListener
 from plimsoll_operator.api.logcluster import (
     Brokers,
     LogClusterSpec,
@@ -17,6 +21,16 @@ from plimsoll_operator.api.meta import ClusterRef
 from plimsoll_operator.api.topic import TopicSpec, TopicUncleanRecovery
 from plimsoll_sim.checkers.expiries import OffsetsKept
 from plimsoll_sim.cluster.run_options import RunOptions
+from plimsoll_sim.hosts.brokers import KAFKA_PORT
+from plimsoll_sim.hosts.tenants import SECURED_PORT
+
+LISTENERS = (
+    DeclaredListener(name="internal", port=KAFKA_PORT),
+    DeclaredListener(name="secured", port=SECURED_PORT, authentication=("ScramSha512",)),
+)
+ENFORCED = DeclaredAuthorization(mode="Enforce", super_users=(ANONYMOUS,))
+"""Who comes by the listener that asks for no login may do all."""
+REQUIRED = Certificates(internal=InternalCertificates(mode="Required"))
 
 
 def cleaning_configs(options: RunOptions) -> dict[str, str | int | bool]:
@@ -58,6 +72,9 @@ def cluster_spec(options: RunOptions, cluster_id: UUID) -> LogClusterSpec:
         movement=Movement(auto_rebalance=options.auto_rebalance),
         on_controller_loss=options.on_controller_loss,
         config=_config(options),
+        certificates=REQUIRED if options.inside else None,
+        listeners=LISTENERS if options.tenants else None,
+        authorization=ENFORCED if options.tenants else None,
     )
 
 

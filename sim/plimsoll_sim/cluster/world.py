@@ -31,7 +31,9 @@ from plimsoll_sim.checkers.liveness import is_finished, unfinished
 from plimsoll_sim.checkers.replica_predicates import ReplicaChecker
 from plimsoll_sim.checkers.stale_serving import LeaseChecker
 from plimsoll_sim.cluster.record_text import short
+from plimsoll_sim.cluster.run_clients import Witnesses, clients_of
 from plimsoll_sim.cluster.run_options import RunOptions
+from plimsoll_sim.cluster.secured import Secured
 from plimsoll_sim.cluster.specs import cleaning_configs, cluster_spec, offsets_kept, topic_spec
 from plimsoll_sim.desired import rebalances, revisions
 from plimsoll_sim.desired.approvals import Approvals
@@ -41,8 +43,7 @@ from plimsoll_sim.engine.process import Process
 from plimsoll_sim.environment.api_server_faults import NAMESPACE, Weather, simulated_server
 from plimsoll_sim.environment.network import Network
 from plimsoll_sim.hosts.brokers import CONTROLLERS, DATA, BrokerEnvironment, BrokerHost
-from plimsoll_sim.hosts.clients import Client, Consumer, Habits, Producer
-from plimsoll_sim.hosts.committers import OffsetCommitter
+from plimsoll_sim.hosts.clients import Client, Habits, Producer
 from plimsoll_sim.hosts.group_members import GroupMember, MemberKind, kinds_of
 from plimsoll_sim.hosts.jobs import Jobs
 from plimsoll_sim.hosts.nodes import Nodes
@@ -103,6 +104,7 @@ class World:
         self.objects = AppliedObjects(self.api_server, NAMESPACE, CLUSTER_NAME)
         self.etcd.observers.append(self._stored)
         self.brokers = self._brokers(stream())
+        self.secured = self._secured(seed)
         self.nodes = Nodes(self.loop, self.rng, self.api_server, self.weather, self.brokers)
         self.nodes.started, self.nodes.note = self._started, self.note
         self.jobs = Jobs(self.loop, self.rng, self.api_server)
@@ -150,6 +152,12 @@ class World:
             host.on_controller_loss = options.on_controller_loss
         return hosts
 
+    def _secured(self, seed: int) -> Secured | None:
+        """With dice of its own: all others fall as they would without it."""
+        if not self.options.inside and not self.options.tenants:
+            return None
+        return Secured(self, random.Random(f"secured {seed}"))
+
     def _operators(self, rng: random.Random) -> list[OperatorHost]:
         options = self.options
         around = OperatorContext(
@@ -164,6 +172,7 @@ class World:
                 target_lost_ms=10_000,
             ),
             slots=options.slots,
+            asks_brokers=options.inside,
         )
         self.ghost.strict_slices = options.slice_partitions_max > 10
         hosts = [OperatorHost(n, around) for n in range(options.operators)]
@@ -195,6 +204,8 @@ class World:
     def _started(self, host: BrokerHost) -> None:
         assert host.process is not None
         self._hosts[host.process] = host
+        if self.secured is not None:
+            self.secured.mounts.started(host)
 
     def start_operator(self, host: OperatorHost) -> None:
         if not host.running:
@@ -208,55 +219,36 @@ class World:
             self.start_operator(operator)
 
     def start_clients(self) -> None:
-        options = self.options
-        hosts = tuple(host.name for host in self.brokers.values())
-        for number, (acks, idempotent) in enumerate(options.producers):
-            name = f"producer-{number}"
-            partition = number % options.partitions
-            habits = Habits(
-                name=name, topic=TOPIC, partition=partition, hosts=hosts, acks=acks,
-                idempotent=idempotent, think_ms=options.think_ms,
-                stopped=lambda: self.stop_clients, keyed=options.compacted,
-            )  # fmt: skip
-            self._start_client(Producer(habits, self._stream(), self.witness))
-        for number in range(options.consumers):
-            habits = Habits(
-                name=f"consumer-{number}", topic=TOPIC, partition=number % options.partitions,
-                hosts=hosts, think_ms=options.think_ms, stopped=lambda: self.stop_clients,
-            )  # fmt: skip
-            self._start_client(Consumer(habits, self._stream(), self.witness))
-        for number in range(options.committers):
-            habits = Habits(deletes_groups=options.deletes_groups, kept_ms=options.offsets_kept_ms,
-                name=f"committer-{number}", topic=TOPIC, partition=number % options.partitions,
-                hosts=hosts, think_ms=options.think_ms, stopped=lambda: self.stop_clients,
-            )  # fmt: skip
-            self._start_client(OffsetCommitter(habits, self._stream(), self.witness, self.groups))
-        for number, kinds in enumerate(options.members):
+        told = Witnesses(self.witness, self.groups)
+        for client in clients_of(self.options, self._habits("", TOPIC), self._stream, told):
+            self._start_client(client)
+        if self.secured is not None:
+            self.client_processes += self.secured.begin(lambda: self.stop_clients)
+        for number, kinds in enumerate(self.options.members):
             for name, kind in kinds_of(number, kinds):
                 self.start_member(name, kind)
 
-    def start_member(self, name: str, kind: MemberKind) -> GroupMember:
-        """A member of a group, whose process runs until the world stops its clients."""
-        habits = Habits(
-            name=name, topic=TOPIC, partition=0, think_ms=self.options.think_ms,
+    def _habits(self, name: str, topic: str) -> Habits:
+        return Habits(
+            name=name, topic=topic, partition=0, think_ms=self.options.think_ms,
             hosts=tuple(host.name for host in self.brokers.values()),
             stopped=lambda: self.stop_clients,
         )  # fmt: skip
+
+    def start_member(self, name: str, kind: MemberKind) -> GroupMember:
+        """A member of a group, whose process runs until the world stops its clients."""
         generations = self.groups.generations
+        habits = self._habits(name, TOPIC)
         member = GroupMember(habits, self._stream(), self.witness, kind, generations)
         self._start_client(member)
         return member
 
     def start_client_topic_producer(self) -> None:
         """Once; it looks for its topic until that is there."""
-        name, options = f"producer-of-{CLIENT_TOPIC}", self.options
+        name = f"producer-of-{CLIENT_TOPIC}"
         if any(client.habits.name == name for client in self.clients):
             return
-        habits = Habits(
-            name=name, topic=CLIENT_TOPIC, partition=0, think_ms=options.think_ms,
-            hosts=tuple(host.name for host in self.brokers.values()),
-            stopped=lambda: self.stop_clients,
-        )  # fmt: skip
+        habits = self._habits(name, CLIENT_TOPIC)
         self._start_client(Producer(habits, self._stream(), self.witness))
 
     def _stream(self) -> random.Random:
@@ -289,6 +281,8 @@ class World:
                 self.replicas.look(host)
                 self.leases.look(host)
                 self.groups.look(host)
+                if self.secured is not None:
+                    self.secured.look(host)
             if process.exited:
                 self._ended(process)
         if self._violation is not None:
@@ -333,6 +327,8 @@ class World:
         before = len(self.ghost.history)
         try:
             self.ghost.stored(change.resource.kind.plural, change.after.body)
+            if self.secured is not None:
+                self.secured.stored(change, before)
         except Violation as violation:
             # Whose call this is must not catch it.
             self._violation = self._violation or violation
@@ -365,6 +361,8 @@ class World:
         for operator in self.operators:
             if operator.process is not None and operator.process.paused:
                 operator.process.resume()
+            if operator.process is not None:
+                operator.process.wall_offset_ms = 0
             self.start_operator(operator)
         for process in self.client_processes:
             process.resume()

@@ -6,6 +6,7 @@ here is what is asked for.  Called by the world, faults, scenarios and the liven
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from plimsoll_operator.api.logcluster import Brokers, LogCluster, LogClusterSpec
 from plimsoll_operator.api.reassignment import Reassignment, ReassignmentSpec
 from plimsoll_operator.api.rebalance import Rebalance, RebalanceSpec
 from plimsoll_operator.api.topic import Topic, TopicSpec
+from plimsoll_operator.api.user import User, UserSpec
 from plimsoll_operator.api.verification import Verification, VerificationSpec
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.memory.stateful_sets import target
@@ -29,20 +31,23 @@ from plimsoll_operator.kube.resources import (
     LOG_CLUSTERS,
     REASSIGNMENTS,
     REBALANCES,
+    SECRETS,
     TOPICS,
+    USERS,
     VERIFICATIONS,
     Kind,
 )
 from plimsoll_operator.reconcile.topic.topic_declaration import declare
 
-Spec = LogClusterSpec | TopicSpec | ReassignmentSpec | RebalanceSpec | VerificationSpec
-Read = LogCluster | Topic | Reassignment | Rebalance | Verification
+Spec = LogClusterSpec | TopicSpec | ReassignmentSpec | RebalanceSpec | VerificationSpec | UserSpec
+Read = LogCluster | Topic | Reassignment | Rebalance | Verification | User
 MODELS: dict[Kind, Any] = {
     LOG_CLUSTERS: LogCluster,
     TOPICS: Topic,
     REASSIGNMENTS: Reassignment,
     REBALANCES: Rebalance,
     VERIFICATIONS: Verification,
+    USERS: User,
 }
 IMAGE = "broker"
 """The brokers' image; its tag is what scenarios call a revision."""
@@ -79,6 +84,26 @@ class AppliedObjects:
         spec = msgspec.structs.replace(self.get(kind, name).spec, **changes)
         new = {**body, "spec": _plain(spec)}
         self._server.writes.replace(self._target(kind, name), new, dry_run=False)
+
+    def annotate(self, kind: Kind, name: str, key: str, value: str) -> None:
+        body = self._stored(kind, name).body
+        found = {**(body["metadata"].get("annotations") or {}), key: value}
+        new = {**body, "metadata": {**body["metadata"], "annotations": found}}
+        self._server.writes.replace(self._target(kind, name), new, dry_run=False)
+
+    def put_secret(self, name: str, data: dict[str, bytes]) -> None:
+        """A Secret of the administrator's own, made or replaced."""
+        body: Object = {
+            "apiVersion": SECRETS.api_version,
+            "kind": SECRETS.kind,
+            "metadata": {"name": name},
+            "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+        }
+        target = self._target(SECRETS, name)
+        if self._server.store.get(target.resource, target.key) is None:
+            self._server.writes.create(self._target(SECRETS, None), body, dry_run=False)
+        else:
+            self._server.writes.replace(target, body, dry_run=False)
 
     def delete(self, kind: Kind, name: str) -> None:
         self.gone[self._stored(kind, name).metadata["uid"]] = name

@@ -15,6 +15,7 @@ from plimsoll_sim.faults import (
     client_topics,
     clients,
     disks,
+    inside,
     links,
     members,
     objects,
@@ -22,6 +23,7 @@ from plimsoll_sim.faults import (
     reassignments,
     rebalances,
     topics,
+    users,
 )
 from plimsoll_sim.faults.fault_context import FaultContext
 from plimsoll_sim.faults.scripts import (
@@ -361,6 +363,31 @@ TABLE: tuple[Fault, ...] = (
         0,
         "A leader that only clients reach, for longer than its lease.",
     ),
+    Fault(
+        "rotate_authority",
+        inside.rotate_authority,
+        0,
+        "Certificates of another authority, for everybody, while everything goes on.",
+    ),
+    Fault(
+        "step_operators_clocks",
+        inside.step_operators_clocks,
+        0,
+        "Certificates that are due, all at once, or not valid yet.",
+    ),
+    Fault(
+        "intrude",
+        inside.intrude,
+        0,
+        "Nobody is a broker but who shows what is committed of it.",
+    ),
+    Fault(
+        "change_user",
+        users.change_user,
+        0,
+        "Rules, passwords and users that change while they are used.",
+    ),
+    Fault("linger", inside.linger, 0, "Connections that outlive what they were let in by."),
     Fault("start_verification", objects.start_verification, 0, "A driver, and what it reports."),
 )
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in TABLE}

@@ -53,6 +53,8 @@ class BrokerHost:
         self.configs = configs
         self.rack: str | None = None
         self.on_controller_loss: Literal["KeepServing", "StopServing"] = "KeepServing"
+        # Where its Secret is mounted; None: everything inside is in plaintext.
+        self.certificates: str | None = None
         self._loop, self._network, rng = around
         # A file's time is that of the wall clock of whoever writes it.
         entropy = random.Random(rng.getrandbits(64))
@@ -163,6 +165,7 @@ class BrokerHost:
             revision=self.revision,
             configs=self.configs,
             on_controller_loss=self.on_controller_loss,
+            certificates=self.certificates,
         )
 
         async def main() -> None:

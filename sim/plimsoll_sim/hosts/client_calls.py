@@ -36,6 +36,8 @@ class ClientConnection(asyncio.Protocol):
         self._waiting: deque[asyncio.Future[bytes]] = deque()
         self._transport: Any = None
         self.closed = False
+        # Set once it is lost.
+        self.lost = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -54,6 +56,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
+        self.lost.set()
         for future in self._waiting:
             if not future.done():
                 future.set_exception(Lost("connection lost"))

@@ -11,10 +11,12 @@ import random
 from dataclasses import dataclass
 from uuid import UUID
 
+from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.messages.requests import Request
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.controller.controller_term import Controller
+from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.controller.outcome import Outcome
 from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.memory.server import MemoryApiServer
@@ -50,6 +52,8 @@ class OperatorContext:
     rng: random.Random
     settings: Settings
     slots: int
+    asks_brokers: bool = False
+    """Whether brokers and controllers show each other certificates."""
 
 
 class _Leaders(dict[Key, Led]):
@@ -81,6 +85,13 @@ class OperatorHost:
     def active(self) -> bool:
         """Whether it leads."""
         return self.running and any(led.controller.active for led in self._leaders.values())
+
+    @property
+    def image(self) -> ClusterImage | None:
+        """What it takes for committed; None: it leads nothing."""
+        if not self.active:
+            return None
+        return next((led.controller.image for led in self._leaders.values()), None)
 
     @property
     def ended(self) -> Outcome | None:
@@ -127,7 +138,9 @@ class OperatorHost:
             watch_kube=kube,
             metadata_log=metadata_log,
             objects=Objects(),
-            server=ControllerServer(self.name, CONTROLLER_PORT),
+            server=ControllerServer(
+                self.name, CONTROLLER_PORT, InsideServer() if around.asks_brokers else None
+            ),
             metrics=Metrics(),
             now_ms=wall_ms,
             monotonic_ms=monotonic_ms,

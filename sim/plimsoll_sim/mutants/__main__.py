@@ -21,12 +21,14 @@ from plimsoll_sim.mutants.cleaning import CLEANING
 from plimsoll_sim.mutants.groups import GROUPS
 from plimsoll_sim.mutants.guards import GUARDS
 from plimsoll_sim.mutants.hunt import STEPS, Chase, Try, hunt
+from plimsoll_sim.mutants.inside import INSIDE
 from plimsoll_sim.mutants.kills_table import known, told, write
 from plimsoll_sim.mutants.mutant import Mutant, Stale, texts
+from plimsoll_sim.mutants.rights import RIGHTS
 from plimsoll_sim.mutants.trust import TRUST
 from plimsoll_sim.mutants.unlisted_guards import OTHERS
 
-ALL = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST, *GROUPS, *CLEANING)
+ALL = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST, *GROUPS, *CLEANING, *INSIDE, *RIGHTS)
 KILLS = 2
 """How many seeds are remembered: they shift whenever the code changes."""
 MORE_SEEDS = 300

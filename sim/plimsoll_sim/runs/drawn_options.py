@@ -44,10 +44,10 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
         profile = rng.choice(("", *DRAWN)) if rng.random() < 0.6 else ""
     options = _of_profile(rng, profile)
     version = rng.choice((None, None, 1))
-    about_groups = bool(options.committers or options.members)
+    needs_newest = bool(options.committers or options.members or options.inside or options.tenants)
     options = replace(
         options,
-        metadata_version=None if about_groups else version,
+        metadata_version=None if needs_newest else version,
         volumes_when_scaled=rng.choice(("Retain", "Delete")),
         auto_rebalance=rng.choice(("Off", "Propose", "Automatic")),
     )

@@ -10,10 +10,11 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from plimsoll_sim.cluster.world import UP_US_MAX, Crash, NotAlive, World
+from plimsoll_sim.desired.users import TENANT_TOPICS
 from plimsoll_sim.engine.determinism import faster, instead, shorter_minutes
 from plimsoll_sim.engine.loop import Livelock
 from plimsoll_sim.faults.schedule import FaultSchedule
@@ -112,6 +113,7 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
             instead(world.loop, world.entropy),
             faster(options.chores_faster),
             shorter_minutes(options.offsets_kept_ms),
+            nullcontext() if world.secured is None else world.secured.instead(),
         ):
             yield
     finally:
@@ -129,6 +131,9 @@ def _live(world: World, steps: int, result: Result, only: frozenset[int] | None)
     try:
         world.start_all()
         world.declare()
+        if world.options.tenants:
+            for name in TENANT_TOPICS:
+                world.declare(name)
         world.until(lambda: _up(world), UP_US_MAX, "coming up")
         world.start_clients()
         faults.begin()
@@ -169,6 +174,8 @@ def _live(world: World, steps: int, result: Result, only: frozenset[int] | None)
 
 
 def _up(world: World) -> bool:
+    if world.secured is not None and not world.secured.closed:
+        return False
     return bool(world.ghost.image.topics) and all(host.serving for host in world.brokers.values())
 
 

@@ -35,7 +35,9 @@ def cluster(stage: Stage, words: Words) -> None:
     `lag` is replica.lag.time.max.ms, `flush` log.flush.interval.messages, `metadata` where the
     metadata version is pinned, `cleaning` whether topics are compacted: then a batch named a:1 has
     the key a, and a: deletes it; with `offsets=1` __consumer_offsets gets so many partitions.
-    Names with a dot are configs of brokers."""
+    Names with a dot are configs of brokers.  `inside=required`: brokers and operators show each
+    other certificates, and nobody is answered without; `logins=on`: brokers have a listener that
+    asks for logins, and rights are enforced, but for who comes by the other one."""
     flush = words.option("flush", "never")
     metadata = words.option("metadata", "newest")
     offsets = words.number("offsets", 0)
@@ -56,6 +58,8 @@ def cluster(stage: Stage, words: Words) -> None:
         compacted=words.option("cleaning", "off") == "on",
         think_ms=(think_ms, think_ms),
         broker_configs=tuple(words.dotted().items()),
+        inside=words.option("inside", "off") == "required",
+        tenants=words.option("logins", "off") == "on",
         slots=words.number("slots", 64),
         slice_partitions_max=words.number("slice", 1_000),
     )
@@ -64,6 +68,8 @@ def cluster(stage: Stage, words: Words) -> None:
     stage.world.start_all()
     hosts = stage.world.brokers.values()
     stage.until(lambda: all(stage.takes_part(host) for host in hosts), "every broker serves")
+    if (secured := stage.world.secured) is not None:
+        stage.until(lambda: secured.closed, "everybody is asked who he is")
 
 
 def topic(stage: Stage, words: Words) -> None:

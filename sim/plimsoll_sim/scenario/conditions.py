@@ -7,6 +7,7 @@
     held                     a message is kept back
     kept                     a write to the API server is on its way
     operator 1               operator 1 leads
+    renewed                  no certificate, and no authority, is being replaced
 
 Besides `=` there is `!=`, and `>=` for numbers.
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from plimsoll_core.ids import TopicPartition
-from plimsoll_sim.scenario import rendering, restart_verbs
+from plimsoll_sim.scenario import inside_verbs, rendering, restart_verbs
 from plimsoll_sim.scenario.script import BadScript, whole
 from plimsoll_sim.scenario.stage import Stage
 
@@ -35,6 +36,8 @@ def condition(stage: Stage, words: list[str]) -> Callable[[], bool]:
         return lambda: stage.taps.kept > 0
     if words == ["kept"]:
         return lambda: any(stage.world.weather.kept.values())
+    if words == ["renewed"]:
+        return lambda: inside_verbs.renewed(stage)
     if words == ["rolled"]:
         return lambda: restart_verbs.rolled(stage)
     if words[:1] == ["granted"] and words[1:] and words[1].isdecimal():
@@ -62,7 +65,10 @@ def state(stage: Stage, words: list[str]) -> str:
     """How it is instead, for whoever waited in vain."""
     subjects = [word for word in words if not _is_comparison(word)]
     broker = subjects.pop(0) if subjects and subjects[0].isdecimal() else None
-    if words in (["held"], ["kept"], ["rolled"]) or words[:1] in (["operator"], ["granted"]):
+    if words in (["held"], ["kept"], ["rolled"], ["renewed"]) or words[:1] in (
+        ["operator"],
+        ["granted"],
+    ):
         return "not so"
     fields = _fields(stage, broker, stage.at(subjects[0] if subjects else ""))
     return " ".join(f"{name}={value}" for name, value in fields.items())

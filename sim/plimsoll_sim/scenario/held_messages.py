@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_sim.environment.network import End, Network
+from plimsoll_sim.environment.simulated_tls import RECORDS, Records
 from plimsoll_sim.hosts.brokers import CONTROLLER_PORT, KAFKA_PORT, REPLICATION_PORT
 from plimsoll_sim.scenario import proposal_trace
 from plimsoll_sim.scenario.proposal_trace import Named
@@ -38,6 +39,18 @@ class _Side:
 
     framer: Framer = field(default_factory=lambda: Framer(FRAME_BYTES_MAX))
     asked: dict[int, str] = field(default_factory=dict)
+    # What came of its records of TLS; None: it speaks none, or has said nothing.
+    records: Records | None = None
+    spoken: bool = False
+
+    def heard(self, data: bytes) -> None:
+        """Simulated TLS hides nothing from who looks."""
+        if not self.spoken:
+            self.spoken = True
+            self.records = Records() if data[0] in RECORDS else None
+        if self.records is not None:
+            data = self.records.carried(data)
+        self.framer.receive(data)
 
 
 class Taps:
@@ -96,7 +109,7 @@ class Taps:
         """The messages that end in these bytes."""
         mine = self._sides.setdefault(end, _Side())
         theirs = self._sides.setdefault(end.peer, _Side())
-        mine.framer.receive(data)
+        mine.heard(data)
         found: list[str] = []
         while (frame := mine.framer.next_frame()) is not None:
             port = end.peer.address[1]

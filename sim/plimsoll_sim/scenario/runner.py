@@ -19,7 +19,9 @@ from plimsoll_sim.scenario import (
     cluster_verbs,
     fault_verbs,
     impostor_verbs,
+    inside_verbs,
     restart_verbs,
+    user_verbs,
 )
 from plimsoll_sim.scenario.cluster_verbs import Verb
 from plimsoll_sim.scenario.script import BadScript, Block, ScriptLine, Words, parse
@@ -31,6 +33,8 @@ VERBS: dict[str, Verb] = {
     **restart_verbs.VERBS,
     **client_verbs.VERBS,
     **impostor_verbs.VERBS,
+    **inside_verbs.VERBS,
+    **user_verbs.VERBS,
 }
 
 

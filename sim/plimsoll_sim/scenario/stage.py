@@ -19,8 +19,11 @@ from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.cluster.world import TOPIC, NotAlive, World
 from plimsoll_sim.environment.power_cuts import Folder
 from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.hosts.client_calls import ClientConnection
 from plimsoll_sim.hosts.group_members import Fellows
+from plimsoll_sim.hosts.intruder import Loot
 from plimsoll_sim.hosts.operators import OperatorHost
+from plimsoll_sim.hosts.tenants import Tenant
 from plimsoll_sim.runs.run import alone
 from plimsoll_sim.scenario.fixed_randomness import Dice
 from plimsoll_sim.scenario.held_messages import Taps
@@ -48,6 +51,12 @@ class Stage:
         self.batches: dict[str, SentBatch] = {}
         self.backups: dict[int, Folder] = {}
         self.etcd_backup: Backup | None = None
+        # What intruders have, by what the scenario calls it.
+        self.stolen: dict[str, Loot] = {}
+        # Users, their connections by user and host, and what they asked and did not wait for.
+        self.tenants: dict[str, Tenant] = {}
+        self.sessions: dict[tuple[str, str], ClientConnection] = {}
+        self.pending: list[asyncio.Task[list[str]]] = []
         self.changes_shown = 0
 
     def __enter__(self) -> Stage:
@@ -56,6 +65,9 @@ class Stage:
     def __exit__(self, *_: object) -> None:
         # Nothing may refer to what is collected with the world.
         self.actors.clear()
+        self.tenants.clear()
+        self.sessions.clear()
+        self.pending.clear()
         self.batches.clear()
         self._taps = None
         self._stack.close()

@@ -315,6 +315,9 @@ async def _broker(
     told = one.told.sha256 if one.told is not None else ""
     # What it shows now, as far as is known: that one stays allowed.
     in_use = told if told in allowed else None
+    # What it was given last it may show by now, without having told: that one stays allowed, too.
+    unseen = one.takes_part and len(allowed) > 1 and told != allowed[0]
+    may_renew = may_renew and not unseen
     renewed = False
     if pair is None or (may_renew and not _is_right(term, one, pair, authorities)):
         identity = broker_identity(term.cluster_id, one.broker_id)

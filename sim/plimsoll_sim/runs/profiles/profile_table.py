@@ -13,7 +13,8 @@ from plimsoll_sim.runs.profiles.groups import GROUPS
 from plimsoll_sim.runs.profiles.operations import OPERATIONS
 from plimsoll_sim.runs.profiles.profile import Profile
 from plimsoll_sim.runs.profiles.replication import REPLICATION
+from plimsoll_sim.runs.profiles.security import SECURITY
 
 DRAWN: dict[str, Profile] = {**REPLICATION, **OPERATIONS, **DISKS}
 """Those that a seed may draw."""
-PROFILES: dict[str, Profile] = {**DRAWN, **CLEANING, **GROUPS}
+PROFILES: dict[str, Profile] = {**DRAWN, **CLEANING, **GROUPS, **SECURITY}

@@ -1,0 +1,224 @@
+"""What clients were let do, against what was committed: logins, rules, quotas.
+
+The rules are read here one by one, as Kafka's `StandardAuthorizer` says: whoever finds them by an
+index is held against that.  A1 NoAnswerBeforeAuthentication · A4 DecidedOnCommitted · A5
+RevokedWithin (in the turn in which a broker applies it) · A9 QuotaBound · A10 NoCrossTenantAnswer
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.security.acl import Acl, AclOperation, AclPermission, Pattern, ResourceType
+from plimsoll_core.security.sasl import LoginStage
+from plimsoll_core.security.scram import ScramMechanism
+from plimsoll_core.security.state import Mode, Security
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.hosts.scram_client import stored_key
+from plimsoll_sim.oracle.committed import MetadataGhost
+from plimsoll_sim.oracle.partition_ghost import Violation
+
+MECHANISM: ScramMechanism = "SCRAM-SHA-512"
+_Op = AclOperation
+DESCRIBES = frozenset({_Op.READ, _Op.WRITE, _Op.DELETE, _Op.ALTER})
+LATE_MS = 1_000
+"""After the end of an old password, until nobody who logged in by it is there any more."""
+WINDOW_US = 30_000_000
+LENT_S = 11
+"""For so long who used nothing before may use the bound at once (`quotas.rates`)."""
+
+
+class RightAsked(NamedTuple):
+    """By a principal, of one resource."""
+
+    principal: str
+    host: str
+    operation: AclOperation
+    kind: ResourceType
+    name: str
+
+
+def allows(security: Security, asked: RightAsked) -> bool:
+    """The decision, rule by rule."""
+    authorization = security.authorization
+    if authorization.mode is not Mode.ENFORCE or asked.principal in authorization.super_users:
+        return True
+    found = [acl for acl in security.acls if _names(acl, asked.kind, asked.name)]
+    mine = [
+        acl
+        for acl in found
+        if acl.principal in (asked.principal, "User:*") and acl.host in (asked.host, "*")
+    ]
+    said = {acl.operation for acl in mine if acl.permission is AclPermission.DENY}
+    if said & {asked.operation, _Op.ALL}:
+        return False
+    said = {acl.operation for acl in mine if acl.permission is AclPermission.ALLOW}
+    enough = {asked.operation, _Op.ALL}
+    if asked.operation is _Op.DESCRIBE:
+        enough |= DESCRIBES
+    if said & enough:
+        return True
+    return not found and authorization.allow_everyone_if_no_acl
+
+
+def _names(acl: Acl, kind: ResourceType, name: str) -> bool:
+    if acl.resource is not kind:
+        return False
+    if acl.pattern is Pattern.PREFIXED:
+        return name.startswith(acl.name)
+    return acl.name in (name, "*")
+
+
+class CommittedImage(NamedTuple):
+    """From this metadata offset on."""
+
+    offset: int
+    image: ClusterImage
+
+
+class RightsChecker:
+    """One for all brokers and tenants of a world."""
+
+    def __init__(self, ghost: MetadataGhost, now_us: Callable[[], int], wall_ms: int) -> None:
+        """`wall_ms`: the wall clock when a run begins."""
+        self._ghost = ghost
+        self._now_us = now_us
+        self._wall_ms = wall_ms
+        # Images with other rules, users or topics than the one before.
+        self._images = [CommittedImage(0, ghost.image)]
+        # What each broker had applied, since when.
+        self._applied: dict[str, deque[tuple[int, int]]] = {}
+        # By broker and user: what was accepted, and when.
+        self._used: dict[tuple[str, str], deque[tuple[int, int]]] = {}
+
+    # --- what is committed, and what brokers know of it -------------------------------------------
+
+    def committed(self) -> None:
+        """Records were committed."""
+        last, image = self._images[-1].image, self._ghost.image
+        if image.security is not last.security or image.topic_ids is not last.topic_ids:
+            self._images.append(CommittedImage(int(image.next_offset), image))
+
+    def look(self, host: BrokerHost) -> None:
+        """After a step in which this broker did something."""
+        manager = host.manager
+        image = None if manager is None else manager.image
+        if image is None or host.node is None or host.node._serving is None:
+            return
+        offset = int(image.next_offset)
+        known = self._applied.setdefault(host.name, deque(maxlen=1_000))
+        if not known or known[-1][1] != offset:
+            known.append((self._now_us(), offset))
+        for server in host.node._serving.clients._open.values():
+            if server.listener.authentication:
+                for session in server._open:
+                    self._check_session(host, image.security, session)
+
+    def _check_session(self, host: BrokerHost, security: Security, session: Any) -> None:
+        sasl = session._connection.sasl
+        if session._transport is None or sasl.stage is not LoginStage.AUTHENTICATED:
+            return
+        user, _, key = sasl.identity
+        good = self._good_keys(security, user, LATE_MS)
+        if key not in good:
+            raise Violation("RevokedWithin", f"{host.name} still serves {user}, who was revoked")
+
+    def _good_keys(self, security: Security, user: str, late_ms: int) -> tuple[bytes, ...]:
+        """By which the user may be logged in."""
+        declared = security.users.get(user)
+        found = security.credentials.get((user, MECHANISM))
+        if found is None or (declared is not None and declared.disabled):
+            return ()
+        now_ms = self._wall_ms + self._now_us() // 1_000
+        previous = found.previous
+        if previous is None or now_ms >= previous.until_ms + late_ms:
+            return (found.stored_key,)
+        return (found.stored_key, previous.stored_key)
+
+    def applied(self, host: str, us: int) -> int:
+        """What a broker had applied at this time."""
+        known = self._applied.get(host, ())
+        return max((offset for when, offset in known if when <= us), default=0)
+
+    def _between(self, first: int, last: int) -> list[ClusterImage]:
+        """Whatever was committed while somebody had applied so much."""
+        before = [one for one in self._images if one.offset <= first][-1:]
+        later = [one for one in self._images if first < one.offset <= last]
+        return [one.image for one in (*before, *later)]
+
+    # --- what tenants were told -------------------------------------------------------------------
+
+    def logged_in(self, host: str, since_us: int, user: str, password: str) -> None:
+        """It was let in."""
+        images = self._between(self.applied(host, since_us), self.applied(host, self._now_us()))
+        for image in images:
+            found = image.security.credentials.get((user, MECHANISM))
+            if found is not None:
+                key = stored_key(password, found.salt, found.iterations)
+                if key in self._good_keys(image.security, user, LATE_MS):
+                    return
+        raise Violation("DecidedOnCommitted", f"{host} lets {user} in by what is no password")
+
+    def answered_first(self, host: str) -> None:
+        """Something else than a login was answered before one."""
+        raise Violation("NoAnswerBeforeAuthentication", f"{host} answers who has not logged in")
+
+    def decided(
+        self, host: str, since_us: int, asked: RightAsked, *, allowed: bool, late_us: int
+    ) -> None:
+        """It was answered, as who may, or refused, as who may not; `late_us`: how long an answer
+        takes at most.  What was asked before waited, and was decided again."""
+        now_us = self._now_us()
+        since_us = max(since_us, now_us - late_us)
+        images = self._between(self.applied(host, since_us), self.applied(host, now_us))
+        self._decided(host, images, asked, allowed)
+
+    @property
+    def newest(self) -> int:
+        """How much is committed."""
+        return int(self._ghost.image.next_offset)
+
+    def carried_out(self, since: int, asked: RightAsked) -> None:
+        """By a controller, which decides on what is committed when it does so; `since`: how much
+        was when it was asked for."""
+        self._decided("the controller", self._between(since, self.newest), asked, True)
+
+    def refused_by_anybody(self, host: str, since_us: int, asked: RightAsked) -> None:
+        """By the broker or by a controller."""
+        images = self._between(self.applied(host, since_us), self.newest)
+        self._decided(f"{host} or a controller", images, asked, False)
+
+    def _decided(
+        self, who: str, images: list[ClusterImage], asked: RightAsked, allowed: bool
+    ) -> None:
+        if all(allows(image.security, asked) is not allowed for image in images):
+            told = "answered" if allowed else "refused"
+            raise Violation("DecidedOnCommitted", f"{who}: {asked} is {told}")
+
+    def told_topics(self, host: str, since_us: int, principal: str, names: set[str]) -> None:
+        """By Metadata of all there are."""
+        last = self.applied(host, self._now_us())
+        images = self._between(self.applied(host, since_us), last)
+        if all(self._visible(image, principal, host) != names for image in images):
+            raise Violation("NoCrossTenantAnswer", f"{host} tells {principal} of {sorted(names)}")
+
+    def _visible(self, image: ClusterImage, principal: str, host: str) -> set[str]:
+        about = (principal, "", _Op.DESCRIBE, ResourceType.TOPIC)
+        return {
+            name for name in image.topic_ids if allows(image.security, RightAsked(*about, name))
+        }
+
+    def used(self, host: str, user: str, size: int, bound: int) -> None:
+        """So many bytes were taken of a user who may write so many a second."""
+        taken, now_us = self._used.setdefault((host, user), deque()), self._now_us()
+        taken.append((now_us, size))
+        while taken[0][0] <= now_us - WINDOW_US:
+            taken.popleft()
+        total = sum(size for _, size in taken)
+        most = bound * (WINDOW_US // 1_000_000 + LENT_S) + 2 * size
+        if total > most:
+            text = f"{host} took {total} bytes of {user} in 30 s, and may take {most}"
+            raise Violation("QuotaBound", text)

@@ -1,0 +1,42 @@
+"""The producers, consumers and committers that a run begins with, from its options."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from plimsoll_sim.checkers.acked_and_read import ClientChecker
+from plimsoll_sim.checkers.groups import GroupChecker
+from plimsoll_sim.cluster.run_options import RunOptions
+from plimsoll_sim.hosts.clients import Client, Consumer, Habits, Producer
+from plimsoll_sim.hosts.committers import OffsetCommitter
+
+
+class Witnesses(NamedTuple):
+    """Who hears what they were told."""
+
+    clients: ClientChecker
+    groups: GroupChecker
+
+
+def clients_of(
+    options: RunOptions, habits: Habits, stream: Callable[[], random.Random], told: Witnesses
+) -> Iterator[Client]:
+    """`habits`: what they have in common; `stream`: makes each one's dice."""
+    for number, (acks, idempotent) in enumerate(options.producers):
+        mine = _of(habits, f"producer-{number}", number % options.partitions)
+        mine = replace(mine, acks=acks, idempotent=idempotent, keyed=options.compacted)
+        yield Producer(mine, stream(), told.clients)
+    for number in range(options.consumers):
+        mine = _of(habits, f"consumer-{number}", number % options.partitions)
+        yield Consumer(mine, stream(), told.clients)
+    for number in range(options.committers):
+        mine = _of(habits, f"committer-{number}", number % options.partitions)
+        mine = replace(mine, deletes_groups=options.deletes_groups, kept_ms=options.offsets_kept_ms)
+        yield OffsetCommitter(mine, stream(), told.clients, told.groups)
+
+
+def _of(habits: Habits, name: str, partition: int) -> Habits:
+    return replace(habits, name=name, partition=partition)

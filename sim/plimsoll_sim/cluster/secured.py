@@ -1,0 +1,189 @@
+"""What a secured cluster has besides: certificates, mounts of Secrets, who looks at them, and who
+breaks in.  A `World` has one if its options want it, and asks it after every step.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+
+from plimsoll_core.security.inside import InsideMode
+from plimsoll_core.security.state import Mode
+from plimsoll_net.inside_identity import AUTHORITIES, CERTIFICATE, fingerprints
+from plimsoll_operator.api.labels import ROTATE_INSIDE
+from plimsoll_operator.kube.memory.store import ObjectChange
+from plimsoll_operator.kube.resources import LOG_CLUSTERS
+from plimsoll_sim.checkers.inside import InsideChecker
+from plimsoll_sim.cluster.secured_parts import SecuredParts
+from plimsoll_sim.cluster.tenancy import Tenants
+from plimsoll_sim.engine.process import Process
+from plimsoll_sim.environment import security_seams
+from plimsoll_sim.environment.certificates import all_of
+from plimsoll_sim.hosts import intruder
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.hosts.intruder import IntrudedHost, Intruder, Loot
+from plimsoll_sim.hosts.operators import OperatorHost
+from plimsoll_sim.hosts.secret_mounts import SecretMounts
+
+DAY_MS = 24 * 3_600_000
+
+
+class Secured:
+    """`rng` is its own: the world's other dice fall as they do without."""
+
+    def __init__(self, parts: SecuredParts, rng: random.Random) -> None:
+        self._parts = parts
+        self._rng = rng
+        self.mounts = SecretMounts(parts.loop, rng)
+        if parts.options.inside:
+            self.mounts.add(parts.brokers)
+        # Who logs in; None: nobody does.
+        self.tenants = Tenants(parts) if parts.options.tenants else None
+        calm = parts.options.calm
+        self.inside = InsideChecker(
+            parts.ghost, parts.ghost.image.cluster_id, parts.brokers, self._issuer, calm=calm
+        )
+        # How often the administrator asked for another authority.
+        self.asked = 0
+        # What became of the intruders' attempts.
+        self.attempts: Counter[str] = Counter()
+
+    def instead(self) -> AbstractContextManager[None]:
+        """Certificates and mounts are the simulation's."""
+        if not self._parts.options.inside:
+            return nullcontext()
+        return security_seams.instead(self.mounts.mounted)
+
+    def stored(self, change: ObjectChange, before: int) -> None:
+        """Something was written to the API server; `before`: how many records were committed."""
+        if len(self._parts.ghost.history) > before:
+            self.inside.committed()
+            if self.tenants is not None:
+                self.tenants.rights.committed()
+        self.mounts.stored(change)
+        self.inside.stored(change)
+
+    def look(self, host: BrokerHost) -> None:
+        """After a step in which this broker did something."""
+        self.inside.look(host)
+        if self.tenants is not None:
+            self.tenants.rights.look(host)
+
+    def begin(self, stopped: Callable[[], bool]) -> list[Process]:
+        """The cluster has come up: users are declared, and their clients begin."""
+        if self.tenants is None:
+            return []
+        self.tenants.declare()
+        processes = []
+        for number, client in enumerate(self.tenants.clients(stopped, self._rng)):
+            name = f"tenant-{number}-{client.name}"
+            process = Process(self._parts.loop, name, name)
+            process.start(client.forever())
+            processes.append(process)
+        return processes
+
+    def _issuer(self, sha256: str) -> str:
+        """The fingerprint of the authority that signed a broker's certificate."""
+        known = self.inside.authorities
+        trusted = b"" if known is None else known.trusted
+        keys = {one.key: print_ for one, print_ in zip(
+            all_of(trusted), fingerprints(trusted), strict=True)}  # fmt: skip
+        for held in self.mounts.once.values():
+            for files in held:
+                chain = files.get(CERTIFICATE, b"")
+                if chain and fingerprints(chain)[0] == sha256:
+                    return keys.get(all_of(chain)[0].issuer, "")
+        return ""
+
+    # --- the administrator ------------------------------------------------------------------------
+
+    def rotate(self) -> None:
+        """Ask for another internal authority."""
+        self.asked += 1
+        objects = self._parts.objects
+        objects.annotate(LOG_CLUSTERS, objects.name, ROTATE_INSIDE, f"request-{self.asked}")
+
+    def days_pass(self, days: int, operators: list[OperatorHost]) -> None:
+        """By the operators' clocks, for as long as their processes live."""
+        for host in operators:
+            if host.process is not None:
+                host.process.wall_offset_ms = days * DAY_MS
+
+    @property
+    def closed(self) -> bool:
+        """Whether everybody is asked who he is, as is declared."""
+        image, options = self._parts.ghost.image, self._parts.options
+        if options.tenants and image.security.authorization.mode is not Mode.ENFORCE:
+            return False
+        return not options.inside or self._parts.ghost.image.inside.mode is InsideMode.REQUIRED
+
+    def unfinished(self) -> Iterator[str]:
+        """What has not come about, once faults stop."""
+        if not self._parts.options.inside:
+            return
+        inside, known = self._parts.ghost.image.inside, self.inside.authorities
+        if inside.mode is not InsideMode.REQUIRED:
+            yield f"inside, the mode is {inside.mode.value}"
+        if known is None or known.announced is not None or known.former:
+            yield "the internal authority is being replaced"
+        elif self.asked and known.served != f"request-{self.asked}":
+            yield "another internal authority is asked for"
+        for host in self._parts.brokers.values():
+            identity = None if host.node is None else host.node.inside.identity
+            allowed = inside.of(host.id)
+            if host.running and (identity is None or allowed != (identity.sha256,)):
+                yield f"{host.name} may show {len(allowed)} certificates"
+
+    # --- intruders --------------------------------------------------------------------------------
+
+    def loot(self, rng: random.Random, claimed: int) -> Loot:
+        """What an intruder has who says that it is this broker."""
+        once = self.mounts.once
+        kind = rng.choice(("nothing", "older", "older", "older", "another's", "forged"))
+        others = [one for one in sorted(once) if one != claimed]
+        if kind == "older" and len(once.get(claimed, ())) > 1:
+            files = rng.choice(once[claimed][:-1])
+            return self._with_newest_trust(f"an older Secret of broker {claimed}", claimed, files)
+        if kind == "another's" and others:
+            return self.newest_of(rng.choice(others))
+        if kind == "forged" and self.inside.authorities is not None:
+            return intruder.forged(
+                self._parts.ghost.image.cluster_id, claimed, self.inside.authorities.trusted
+            )
+        return intruder.NOTHING
+
+    def newest_of(self, broker_id: int) -> Loot:
+        """What a broker's Secret holds now."""
+        held = self.mounts.once.get(broker_id)
+        if not held:
+            return intruder.NOTHING
+        return self._with_newest_trust(f"the Secret of broker {broker_id}", broker_id, held[-1])
+
+    def _with_newest_trust(self, name: str, broker_id: int, files: dict[str, bytes]) -> Loot:
+        """Authorities are no secret."""
+        known = self.inside.authorities
+        if CERTIFICATE not in files or known is None:
+            return intruder.NOTHING
+        return intruder.stolen(name, broker_id, {**files, AUTHORITIES: known.trusted})
+
+    def intruder(self, loot: Loot, claimed: int) -> Intruder | None:
+        """None: nobody is registered by that number."""
+        broker = next(
+            (one for one in self._parts.ghost.image.brokers.values() if one.id == claimed), None
+        )
+        return (
+            None if broker is None else Intruder(self._parts.ghost.image.cluster_id, loot, broker)
+        )
+
+
+def of_broker(host: BrokerHost) -> IntrudedHost:
+    return IntrudedHost(
+        host=host.name,
+        image=lambda: None if (manager := host.manager) is None else manager.image,
+    )
+
+
+def of_operator(host: OperatorHost) -> IntrudedHost:
+    return IntrudedHost(host=host.name, image=lambda: host.image)

@@ -1,0 +1,115 @@
+"""Users of a cluster that asks for logins and rights: what is declared of them, the clients that
+they are, and who holds the answers against what was committed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+from plimsoll_core.errors import Code
+from plimsoll_core.security.acl import AclOperation, ResourceType
+from plimsoll_sim.checkers.rights import RightAsked, RightsChecker
+from plimsoll_sim.cluster.secured_parts import SecuredParts
+from plimsoll_sim.desired.users import (
+    GREEDY,
+    GREEDY_BYTES_PER_SECOND,
+    TENANT_TOPICS,
+    TENANTS,
+    DeclaredUsers,
+)
+from plimsoll_sim.engine.determinism import EPOCH_NS
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.hosts.tenants import Tenancy, Tenant, TenantQuestion
+
+ROUNDS = 3
+"""An answer may come in two pieces, behind another one."""
+
+
+class Tenants:
+    """`told` counts what they heard, by kind."""
+
+    def __init__(self, parts: SecuredParts) -> None:
+        self._parts = parts
+        self.users = DeclaredUsers(parts.objects)
+        self.rights = RightsChecker(parts.ghost, self._now_us, EPOCH_NS // 1_000_000)
+        self.told: Counter[str] = Counter()
+
+    def _now_us(self) -> int:
+        return self._parts.loop.now_us
+
+    # --- what is declared, and who they are -------------------------------------------------------
+
+    def declare(self) -> None:
+        for user in (*TENANTS, GREEDY):
+            self.users.declare(user)
+
+    def clients(self, stopped: Callable[[], bool], rng: random.Random) -> list[Tenant]:
+        """Two of each tenant, for each has connections to several brokers."""
+        return [
+            self.client(user, stopped, random.Random(rng.getrandbits(64)))
+            for user in (*TENANTS, *TENANTS, GREEDY)
+        ]
+
+    def client(self, user: str, stopped: Callable[[], bool], rng: random.Random) -> Tenant:
+        parts = self._parts
+        tenancy = Tenancy(
+            user=user,
+            hosts=tuple(host.name for host in parts.brokers.values()),
+            topics=TENANT_TOPICS,
+            passwords=lambda: self.users.passwords[user],
+            leader=self._leader,
+            now_us=self._now_us,
+            committed=lambda: self.rights.newest,
+            stopped=stopped,
+            think_ms=parts.options.think_ms,
+            greedy=user == GREEDY,
+        )
+        return Tenant(tenancy, rng, self)
+
+    def _leader(self, topic: str) -> str | None:
+        image = self._parts.ghost.image
+        topic_id = image.topic_ids.get(topic)
+        found = (p for key, p in image.partitions.items() if key.topic_id == topic_id)
+        leader = next((p.leader for p in found), None)
+        return None if leader is None else self._parts.brokers[int(leader)].name
+
+    def look(self, host: BrokerHost) -> None:
+        self.rights.look(host)
+
+    # --- what they were told ----------------------------------------------------------------------
+
+    def logged_in(self, told: TenantQuestion, password: str) -> None:
+        self.told["logins"] += 1
+        self.rights.logged_in(told.host, told.since_us, told.user, password)
+
+    def answered_first(self, told: TenantQuestion) -> None:
+        self.rights.answered_first(told.host)
+
+    def topic(self, told: TenantQuestion, operation: str, name: str, *, allowed: bool) -> None:
+        self.told[f"{operation} {'answered' if allowed else 'refused'}"] += 1
+        asked, late_us = _asked(told, operation, name), ROUNDS * self._parts.options.latency_us.most
+        self.rights.decided(told.host, told.since_us, asked, allowed=allowed, late_us=late_us)
+
+    def topics(self, told: TenantQuestion, names: set[str]) -> None:
+        self.told["lists"] += 1
+        self.rights.told_topics(told.host, told.since_us, f"User:{told.user}", names)
+
+    def created(self, told: TenantQuestion, name: str, code: int) -> None:
+        asked = _asked(told, "Create", name)
+        if code == Code.NONE:
+            self.told["Create answered"] += 1
+            self.rights.carried_out(told.committed, asked)
+        elif code == Code.TOPIC_AUTHORIZATION_FAILED:
+            self.told["Create refused"] += 1
+            self.rights.refused_by_anybody(told.host, told.since_us, asked)
+
+    def wrote(self, told: TenantQuestion, size: int) -> None:
+        if told.user == GREEDY:
+            self.told["written bytes of the greedy"] += size
+            self.rights.used(told.host, told.user, size, GREEDY_BYTES_PER_SECOND)
+
+
+def _asked(told: TenantQuestion, operation: str, name: str) -> RightAsked:
+    return RightAsked(f"User:{told.user}", "", AclOperation(operation), ResourceType.TOPIC, name)

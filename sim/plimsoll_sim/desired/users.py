@@ -1,0 +1,119 @@
+"""Users that an administrator has declared: their passwords, their rules, what becomes of them."""
+
+from __future__ import annotations
+
+import random
+
+from msgspec.structs import replace
+
+from plimsoll_operator.api.meta import LocalClusterRef
+from plimsoll_operator.api.quotas import DeclaredClientQuotas
+from plimsoll_operator.api.user import (
+    Authentication,
+    PasswordSecret,
+    Rule,
+    RuleResource,
+    Scram,
+    UserSpec,
+)
+from plimsoll_operator.kube.resources import USERS
+from plimsoll_sim.desired.objects import AppliedObjects
+
+TENANTS = ("alice", "bob")
+GREEDY = "carol"
+"""Who writes all the time, and may write so much."""
+GREEDY_BYTES_PER_SECOND = 200
+TENANT_TOPICS = ("payments", "invoices")
+TOUCHED = "plimsoll.dev/touched"
+
+
+def rule(*operations: str, name: str, denied: bool = False, prefixed: bool = False) -> Rule:
+    """About topics."""
+    return Rule(
+        resource=RuleResource(type="Topic", name=name, pattern="Prefixed" if prefixed else None),
+        operations=operations,  # type: ignore[arg-type]  # of Kafka's words
+        permission="Deny" if denied else None,
+    )
+
+
+WHOLE = tuple(rule("All", name=topic, prefixed=True) for topic in TENANT_TOPICS)
+RULES: tuple[tuple[Rule, ...], ...] = (
+    WHOLE,
+    (),
+    (rule("Read", name="payments"),),
+    (rule("Write", "Create", name="inv", prefixed=True),),
+    (*WHOLE, rule("Read", "Write", name="payments", denied=True)),
+    (*WHOLE, rule("Describe", name="invoices", denied=True)),
+    (rule("Describe", name="*"), rule("Read", "Write", name="invoices")),
+)
+"""What a user may be let do."""
+
+
+class DeclaredUsers:
+    """Of one cluster."""
+
+    def __init__(self, objects: AppliedObjects) -> None:
+        self._objects = objects
+        # What each could log in by, the newest last.
+        self.passwords: dict[str, list[str]] = {}
+        self._changes = 0
+
+    def declare(self, user: str, *, overlap_s: int | None = None) -> None:
+        """With all rules of a tenant."""
+        self.set_password(user, f"first-of-{user}")
+        greedy = user == GREEDY
+        spec = UserSpec(
+            cluster_ref=LocalClusterRef(name=self._objects.name),
+            authentication=Authentication(
+                scram=Scram(
+                    mechanisms=("ScramSha512",),
+                    overlap_seconds=overlap_s,
+                    password_secret=PasswordSecret(name=f"{user}-password"),
+                )
+            ),
+            acls=WHOLE,
+            quotas=DeclaredClientQuotas(producer_bytes_per_second=str(GREEDY_BYTES_PER_SECOND))
+            if greedy
+            else None,
+        )
+        self._objects.create(USERS, user, spec)
+
+    def set_password(self, user: str, password: str) -> None:
+        self._objects.put_secret(f"{user}-password", {"password": password.encode()})
+        self.passwords.setdefault(user, []).append(password)
+        if user in self._objects.names(USERS):
+            self.touch(user)
+
+    def touch(self, user: str) -> None:
+        """Secrets are read again within a minute, or as soon as their object changes."""
+        self._changes += 1
+        self._objects.annotate(USERS, user, TOUCHED, str(self._changes))
+
+    def change(self, user: str, **changes: object) -> None:
+        """Fields of its spec."""
+        self._objects.edit(USERS, user, **changes)
+
+    def disabled(self, user: str) -> bool:
+        return bool(self._objects.get(USERS, user).spec.disabled)
+
+    def set_overlap(self, user: str, seconds: int | None) -> None:
+        spec = self._objects.get(USERS, user).spec
+        scram = replace(spec.authentication.scram, overlap_seconds=seconds)
+        self.change(user, authentication=Authentication(scram=scram))
+
+
+def change_anything(users: DeclaredUsers, rng: random.Random) -> str:
+    """What an administrator does to a user; for people."""
+    user = rng.choice(TENANTS)
+    number = rng.randrange(10)
+    if number < 5:
+        chosen = rng.randrange(len(RULES))
+        users.change(user, acls=RULES[chosen])
+        return f"{user} has rules {chosen}"
+    if number < 7:
+        users.change(user, disabled=not users.disabled(user))
+        return f"{user} is {'disabled' if users.disabled(user) else 'enabled'}"
+    overlap_s = rng.choice((None, 1, 5))
+    users.set_overlap(user, overlap_s)
+    users.set_password(user, f"password-{len(users.passwords[user])}-of-{user}")
+    return f"{user} has another password; the one before is good for {overlap_s or 0} s"

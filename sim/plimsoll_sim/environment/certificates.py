@@ -1,0 +1,152 @@
+"""Certificates as values: who signed whose key, for which names, from when to when.
+
+The functions are those of `plimsoll_operator.pki.authority` and `plimsoll_net.tls_policy`, without
+cryptography: what stands in a PEM is JSON, and a key is its own name, which only its holder has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import ssl
+from collections.abc import Iterable
+
+import msgspec
+
+from plimsoll_net.tls_policy import BadCertificate
+from plimsoll_operator.pki.authority import (
+    INSIDE_DAYS,
+    LISTENER_CA_DAYS,
+    LISTENER_DAYS,
+    Description,
+    KeyPair,
+    Unreadable,
+    Validity,
+)
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+_BEGIN, _END = b"-----BEGIN PRIVATE KEY-----\n", b"\n-----END PRIVATE KEY-----\n"
+_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
+
+
+class SimCertificate(msgspec.Struct, frozen=True, kw_only=True):
+    """`key`: the public half of its own; `issuer`: of the one that signed it."""
+
+    key: str
+    issuer: str
+    names: tuple[str, ...]
+    not_before_ms: int
+    not_after_ms: int
+
+
+def of_der(der: bytes) -> SimCertificate:
+    """Raises Unreadable."""
+    try:
+        return msgspec.json.decode(der, type=SimCertificate)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Unreadable("it holds no certificate") from error
+
+
+def all_of(pem: bytes) -> list[SimCertificate]:
+    """The certificates of a chain, in order."""
+    return [of_der(der) for der in ders(pem)]
+
+
+def ders(pem: bytes) -> list[bytes]:
+    parts = (_CERTIFICATE + part for part in pem.split(_CERTIFICATE)[1:])
+    return [ssl.PEM_cert_to_DER_cert(_trimmed(part)) for part in parts]
+
+
+def _trimmed(part: bytes) -> str:
+    end = "-----END CERTIFICATE-----"
+    return part.decode().partition(end)[0] + end
+
+
+def public(secret: str) -> str:
+    """Of a key."""
+    return f"public-{secret.removeprefix('secret-')}"
+
+
+def _made(
+    names: tuple[str, ...], issuer: str | None, not_before_ms: int, not_after_ms: int
+) -> KeyPair:
+    """`issuer` None: it signs itself."""
+    secret = f"secret-{os.urandom(8).hex()}"
+    one = SimCertificate(
+        key=public(secret),
+        issuer=public(secret) if issuer is None else issuer,
+        names=names,
+        not_before_ms=not_before_ms,
+        not_after_ms=not_after_ms,
+    )
+    certificate = ssl.DER_cert_to_PEM_cert(msgspec.json.encode(one)).encode()
+    return KeyPair(certificate=certificate, key=_BEGIN + secret.encode() + _END)
+
+
+def _secret(pem: bytes) -> str:
+    return pem.partition(_BEGIN)[2].partition(_END)[0].decode()
+
+
+# --- instead of `pki.authority` -------------------------------------------------------------------
+
+
+def new_authority(common_name: str, now_ms: int, days: int = LISTENER_CA_DAYS) -> KeyPair:
+    return _made((common_name,), None, now_ms - HOUR_MS, now_ms + days * DAY_MS)
+
+
+def issue(
+    authority: KeyPair, names: Iterable[str], now_ms: int, days: int = LISTENER_DAYS
+) -> KeyPair:
+    until_ms = min(now_ms + days * DAY_MS, _first(authority.certificate).not_after_ms)
+    signer = public(_secret(authority.key))
+    return _made(tuple(dict.fromkeys(names)), signer, now_ms - HOUR_MS, until_ms)
+
+
+def issue_inside(
+    authority: KeyPair, identity: str, now_ms: int, days: int = INSIDE_DAYS
+) -> KeyPair:
+    return issue(authority, (identity,), now_ms, days)
+
+
+def describe(pair_or_chain: bytes) -> Description:
+    found = _first(pair_or_chain)
+    return Description(
+        names=frozenset(found.names),
+        validity=Validity(not_before_ms=found.not_before_ms, not_after_ms=found.not_after_ms),
+        sha256=hashlib.sha256(ders(pair_or_chain)[0]).hexdigest(),
+    )
+
+
+def signed_by(chain: bytes, authorities: bytes) -> bool:
+    return _first(chain).issuer in {one.key for one in all_of(authorities)}
+
+
+def why_unusable(pair: KeyPair) -> str:
+    try:
+        leaf = _first(pair.certificate)
+    except Unreadable as error:
+        return str(error)
+    return "" if public(_secret(pair.key)) == leaf.key else "the key is another certificate's"
+
+
+def _first(chain: bytes) -> SimCertificate:
+    found = all_of(chain)
+    if not found:
+        raise Unreadable("it holds no certificate in PEM form")
+    return found[0]
+
+
+# --- instead of `tls_policy` ----------------------------------------------------------------------
+
+
+def checked(pair: bytes, authorities: bytes) -> tuple[bytes, frozenset[str]]:
+    """What is shown, and whose certificates are believed.  Raises BadCertificate."""
+    try:
+        leaf = _first(pair)
+        trusted = frozenset(one.key for one in all_of(authorities))
+    except (Unreadable, ValueError) as error:
+        raise BadCertificate(f"they cannot be used: {error}") from error
+    if public(_secret(pair)) != leaf.key:
+        raise BadCertificate("the key is another certificate's")
+    return ders(pair)[0], trusted

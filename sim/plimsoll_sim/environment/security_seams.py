@@ -1,0 +1,68 @@
+"""Where OpenSSL, X.509 and kubelets' mounts would come in: simulated ones, while a world exists.
+
+Modules hold the functions of `pki.authority` and `tls_policy` under their own names, so that each
+place where one stands is found and gets the other for as long as `instead` lasts.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from plimsoll_net import handshakes, tls_policy
+from plimsoll_net.inside_identity import FILES, InsideFiles
+from plimsoll_operator.pki import authority
+from plimsoll_sim.environment import certificates, simulated_tls
+
+Mounted = Callable[[str], dict[str, bytes]]
+"""What is in a directory that a Secret is mounted at."""
+OF_AUTHORITY = ("new_authority", "issue", "issue_inside", "describe", "signed_by", "why_unusable")
+OF_TLS = ("mutual_context", "asking_context")
+
+
+def _pairs() -> list[tuple[Any, Any]]:
+    found = [(getattr(authority, name), getattr(certificates, name)) for name in OF_AUTHORITY]
+    found += [(getattr(tls_policy, name), getattr(simulated_tls, name)) for name in OF_TLS]
+    found.append((handshakes._NOTHING_TO_SHOW, simulated_tls.asking_context(lambda _: None)))
+    return found
+
+
+@contextmanager
+def instead(mounted: Mounted) -> Iterator[None]:
+    """`mounted` is asked by directory."""
+    pairs = [(shipped, simulated) for shipped, simulated in _pairs()]
+    places = [
+        (module, name, shipped, simulated)
+        for module in _modules()
+        for name, value in list(vars(module).items())
+        for shipped, simulated in pairs
+        if value is shipped
+    ]
+    read = InsideFiles._read
+    for module, name, _, simulated in places:
+        setattr(module, name, simulated)
+    InsideFiles._read = _reads(mounted)  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        InsideFiles._read = read  # type: ignore[method-assign]
+        for module, name, shipped, _ in places:
+            setattr(module, name, shipped)
+
+
+def _modules() -> list[Any]:
+    shells = ("plimsoll_net.", "plimsoll_operator.", "plimsoll_broker.")
+    return [sys.modules[name] for name in sorted(sys.modules) if name.startswith(shells)]
+
+
+def _reads(mounted: Mounted) -> Callable[[InsideFiles], tuple[bytes, bytes, bytes, bytes] | None]:
+    def read(files: InsideFiles) -> tuple[bytes, bytes, bytes, bytes] | None:
+        found = mounted(str(files._directory))
+        if not all(name in found for name in FILES):
+            return None
+        certificate, key, authorities, mode = (found[name] for name in FILES)
+        return certificate, key, authorities, mode
+
+    return read

@@ -1,0 +1,193 @@
+"""What OpenSSL does for a connection, without its cryptography: `ssl.SSLContext` and `SSLObject` as
+far as `plimsoll_net` uses them.
+
+Each end shows its certificate and believes one that an authority which it trusts has signed; what
+follows is carried as it is.  Who is behind a certificate, and whether it is believed still, is
+decided by the code that ships.  As with TLS 1.3 a client has shaken hands before it hears that its
+own certificate was refused.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from plimsoll_sim.environment.certificates import checked, of_der
+
+HELLO, CERTIFICATE, DATA, ALERT = 0x16, 0x17, 0x18, 0x15
+"""Kinds of records; a real handshake begins with 0x16, too."""
+RECORDS = frozenset((HELLO, CERTIFICATE, DATA, ALERT))
+GOODBYE = b"close_notify"
+_HEAD = 5
+
+
+class Records:
+    """Kinds and bodies, from the bytes of one direction."""
+
+    def __init__(self) -> None:
+        # What is no whole record yet.
+        self._raw = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+    def receive(self, data: bytes) -> None:
+        self._raw += data
+
+    def next(self) -> tuple[int, bytes] | None:
+        """None: none is whole."""
+        size = int.from_bytes(self._raw[1:_HEAD], "big")
+        if len(self._raw) < _HEAD or len(self._raw) < _HEAD + size:
+            return None
+        kind, body = self._raw[0], bytes(self._raw[_HEAD : _HEAD + size])
+        del self._raw[: _HEAD + size]
+        return kind, body
+
+    def carried(self, data: bytes) -> bytes:
+        """What sessions are given of it."""
+        self.receive(data)
+        found = iter(self.next, None)
+        return b"".join(body for kind, body in found if kind == DATA)
+
+
+class SimContext(NamedTuple):
+    """`certificate`: what is shown, None: nothing; `trusted`: keys of authorities; `find`: what
+    takes its place, by the name that a client states."""
+
+    certificate: bytes | None = None
+    trusted: frozenset[str] = frozenset()
+    find: Callable[[str | None], SimContext | None] | None = None
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+    ) -> SimTls:
+        return SimTls(self, incoming, outgoing, server_side=server_side, asks=server_hostname)
+
+
+class SimTls:
+    """One end of a connection."""
+
+    def __init__(
+        self,
+        context: SimContext,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        *,
+        server_side: bool,
+        asks: str | None,
+    ) -> None:
+        self._context = context
+        self._incoming, self._outgoing = incoming, outgoing
+        self._server_side = server_side
+        self._asks = asks
+        self._records = Records()
+        # What was decrypted and not read.
+        self._clear = bytearray()
+        self._begun = False
+        self._shaken = False
+        # The peer's, once it is believed.
+        self._peer: bytes | None = None
+
+    # --- the handshake ----------------------------------------------------------------------------
+
+    def do_handshake(self) -> None:
+        if not self._begun:
+            self._begun = True
+            if not self._server_side:
+                self._put(HELLO, (self._asks or "").encode())
+        while not self._shaken:
+            kind, body = self._next()
+            if self._server_side and kind == HELLO:
+                self._answer(body.decode() or None)
+            elif kind == CERTIFICATE:
+                self._believe(body)
+                if not self._server_side:
+                    self._show()
+                self._shaken = True
+            else:
+                raise ssl.SSLError(f"an alert, or a record out of turn: {kind}")
+
+    def _answer(self, name: str | None) -> None:
+        if self._context.find is not None:
+            found = self._context.find(name)
+            if found is None:
+                raise self._refused("unrecognized_name")
+            self._context = found
+        self._show()
+
+    def _show(self) -> None:
+        if self._context.certificate is None:
+            raise self._refused("no certificate")
+        self._put(CERTIFICATE, self._context.certificate)
+
+    def _believe(self, der: bytes) -> None:
+        if of_der(der).issuer not in self._context.trusted:
+            raise self._refused("unknown_ca")
+        self._peer = der
+
+    def _refused(self, why: str) -> ssl.SSLError:
+        """The peer hears of it."""
+        self._put(ALERT, why.encode())
+        return ssl.SSLError(why)
+
+    # --- records ----------------------------------------------------------------------------------
+
+    def _put(self, kind: int, body: bytes | memoryview) -> None:
+        self._outgoing.write(bytes((kind,)) + len(body).to_bytes(4, "big"))
+        self._outgoing.write(body)
+
+    def _next(self) -> tuple[int, bytes]:
+        self._records.receive(self._incoming.read())
+        found = self._records.next()
+        if found is None:
+            raise ssl.SSLWantReadError
+        return found
+
+    def read(self, size: int, buffer: memoryview) -> int:
+        """How many bytes there were; 0 after the peer's goodbye."""
+        while not self._clear:
+            kind, body = self._next()
+            if kind == ALERT and body == GOODBYE:
+                return 0
+            if kind != DATA:
+                raise ssl.SSLError(f"an alert, or a record out of turn: {kind}")
+            self._clear += body
+        count = min(size, len(self._clear))
+        buffer[:count] = self._clear[:count]
+        del self._clear[:count]
+        return count
+
+    def write(self, piece: bytes | memoryview) -> int:
+        self._put(DATA, memoryview(piece))
+        return len(piece)
+
+    def pending(self) -> int:
+        return len(self._clear) + len(self._records)
+
+    def unwrap(self) -> None:
+        self._put(ALERT, GOODBYE)
+
+    # --- the peer ---------------------------------------------------------------------------------
+
+    def getpeercert(self, binary_form: bool = False) -> Any:
+        if self._peer is None:
+            return None
+        if binary_form:
+            return self._peer
+        return {"subjectAltName": tuple(("URI", name) for name in of_der(self._peer).names)}
+
+
+def asking_context(find: Callable[[str | None], Any]) -> SimContext:
+    """Instead of `tls_policy.asking_context`."""
+    return SimContext(find=find)
+
+
+def mutual_context(pair: bytes, authorities: bytes, *, server: bool) -> SimContext:
+    """Instead of `tls_policy.mutual_context`.  Raises BadCertificate."""
+    return SimContext(*checked(pair, authorities))

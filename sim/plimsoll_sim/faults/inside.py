@@ -1,0 +1,92 @@
+"""An administrator who replaces the internal authority, clocks that say certificates are old, and
+intruders.
+"""
+
+from __future__ import annotations
+
+import random
+
+from plimsoll_core.cluster.model import Partition
+from plimsoll_sim.cluster import one_off_requests
+from plimsoll_sim.cluster.secured import Secured, of_broker, of_operator
+from plimsoll_sim.faults import observed_partitions
+from plimsoll_sim.faults.fault_context import FaultContext
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.hosts.intruder import REQUESTS, IntrudedHost, Intruder, is_allowed
+
+DAYS = (21, 250, -21)
+"""Certificates are renewed after 20, the authority after 243."""
+
+
+def rotate_authority(context: FaultContext, _: random.Random) -> str | None:
+    """Another internal authority is asked for, unless one is on its way."""
+    secured = context.world.secured
+    if secured is None or next(secured.unfinished(), None) is not None:
+        return None
+    secured.rotate()
+    return f"request {secured.asked}"
+
+
+def step_operators_clocks(context: FaultContext, rng: random.Random) -> str | None:
+    """For all operators certificates are older, or younger, than they are."""
+    days, secured = rng.choice(DAYS), context.world.secured
+    if secured is None:
+        return None
+    secured.days_pass(days, context.world.operators)
+    return f"by {days} days"
+
+
+def intrude(context: FaultContext, rng: random.Random) -> str | None:
+    """Who belongs to nobody asks a broker or a controller as if it were a broker."""
+    world = context.world
+    secured = world.secured
+    found = observed_partitions.followed_partitions(world)
+    if secured is None or not found:
+        return None
+    p, leader, follower = rng.choice(found)
+    loot = secured.loot(rng, follower.id)
+    who = secured.intruder(loot, follower.id)
+    # Who has what is allowed is that broker: nothing promises otherwise.
+    if who is None or is_allowed(world.ghost.image, loot, follower.id):
+        return None
+    operators = [host for host in world.operators if host.active]
+    if operators and rng.random() < 0.5:
+        operator, what = rng.choice(operators), rng.choice(REQUESTS)
+        work = _commands(secured, who, of_operator(operator), what, rng)
+        one_off_requests.by_somebody(world, work)
+        return f"{what} as {follower.name} at {operator.name}, with {loot.name}"
+    offset = max(observed_partitions.log_end(p.key, leader), 0)
+    one_off_requests.by_somebody(world, _fetches(secured, who, leader, p, offset))
+    return f"fetch as {follower.name} at {leader.name}, with {loot.name}"
+
+
+def linger(context: FaultContext, rng: random.Random) -> str | None:
+    """Who has stolen the Secret that a broker shows now connects as a follower and stays."""
+    world = context.world
+    secured = world.secured
+    found = observed_partitions.followed_partitions(world)
+    if secured is None or not found:
+        return None
+    _, leader, follower = rng.choice(found)
+    loot = secured.newest_of(follower.id)
+    who = secured.intruder(loot, follower.id)
+    if who is None:
+        return None
+    one_off_requests.by_somebody(world, _lingers(secured, who, leader))
+    return f"as {follower.name} at {leader.name}"
+
+
+async def _lingers(secured: Secured, who: Intruder, leader: BrokerHost) -> None:
+    secured.attempts[await who.linger(of_broker(leader))] += 1
+
+
+async def _fetches(
+    secured: Secured, who: Intruder, leader: BrokerHost, p: Partition, offset: int
+) -> None:
+    secured.attempts[await who.fetch(of_broker(leader), p, offset)] += 1
+
+
+async def _commands(
+    secured: Secured, who: Intruder, target: IntrudedHost, what: str, rng: random.Random
+) -> None:
+    secured.attempts[await who.command(target, what, rng)] += 1

@@ -1,0 +1,16 @@
+"""An administrator who changes what users may."""
+
+from __future__ import annotations
+
+import random
+
+from plimsoll_sim.desired.users import change_anything
+from plimsoll_sim.faults.fault_context import FaultContext
+
+
+def change_user(context: FaultContext, rng: random.Random) -> str | None:
+    """Its rules, its password, or whether it may log in at all."""
+    secured = context.world.secured
+    if secured is None or secured.tenants is None:
+        return None
+    return change_anything(secured.tenants.users, rng)

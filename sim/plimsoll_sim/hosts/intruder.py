@@ -1,0 +1,219 @@
+"""Who does not belong in: a process that calls brokers and controllers as if it were one of them.
+
+It has what it stole: nothing, an older Secret of a broker, the present one of another broker, or
+keys of its own authority.  It judges its answers by what was committed, as whoever it asked knew it
+when it asked: what names nobody who is allowed may get no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+from uuid import UUID
+
+from plimsoll_core.cluster.model import AnnouncedEndpoint, Broker, ClusterImage, Partition
+from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
+from plimsoll_core.messages.broker_figures import BrokerFigures, InsideFigures
+from plimsoll_core.messages.metadata_stream import FetchMetadata
+from plimsoll_core.messages.requests import (
+    CreateTopics,
+    Heartbeat,
+    LogPosition,
+    NewTopic,
+    Refused,
+    RegisterBroker,
+)
+from plimsoll_core.messages.security import OnBehalf
+from plimsoll_core.security.inside import InsideMode, broker_identity, controller_name
+from plimsoll_net.dialling import Dialler, PeerAddress, Refusals
+from plimsoll_net.inside_identity import AUTHORITIES, CERTIFICATE, KEY, fingerprints, identity_of
+from plimsoll_sim.environment import certificates
+from plimsoll_sim.hosts.brokers import CONTROLLER_PORT, REPLICATION_PORT
+from plimsoll_sim.hosts.client_calls import ClientConnection, Lost
+from plimsoll_sim.oracle.partition_ghost import Violation
+from plimsoll_wire import control
+from plimsoll_wire.replication import (
+    NEW_SESSION,
+    FetchLimits,
+    FetchSender,
+    MalformedReply,
+    PartitionFetch,
+    decode_fetch,
+    encode_fetch,
+)
+
+ANSWER_S = 10.0
+LIMITS = FetchLimits(0, 2**20, 2**20)
+FOREIGN = UUID(int=0xBAD)
+REQUESTS = ("heartbeat", "register", "metadata", "forward")
+"""What it asks a controller for."""
+
+
+class Loot(NamedTuple):
+    """What it shows: PEM, and whose certificate it is; `files` None: nothing."""
+
+    name: str
+    files: dict[str, bytes] | None = None
+    broker_id: int = -1
+    sha256: str = ""
+
+
+NOTHING = Loot("no certificate")
+
+
+def stolen(name: str, broker_id: int, files: dict[str, bytes]) -> Loot:
+    """Files of a broker's Secret."""
+    return Loot(name, files, broker_id, fingerprints(files[CERTIFICATE])[0])
+
+
+def forged(cluster_id: UUID, broker_id: int, trusted: bytes) -> Loot:
+    """What an authority of its own says is this broker's."""
+    authority = certificates.new_authority("intruder", 0)
+    identity = broker_identity(cluster_id, broker_id)
+    pair = certificates.issue_inside(authority, identity, 0)
+    files = {CERTIFICATE: pair.certificate, KEY: pair.key, AUTHORITIES: trusted}
+    return stolen("a certificate of another authority", broker_id, files)
+
+
+def is_allowed(image: ClusterImage, loot: Loot, broker_id: int) -> bool:
+    """Whether who shows it may be this broker, going by what is committed alone."""
+    inside = image.inside
+    if loot.files is None or inside.mode is InsideMode.OFF:
+        return inside.mode is not InsideMode.REQUIRED
+    return loot.broker_id == broker_id and loot.sha256 in inside.of(BrokerId(broker_id))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntrudedHost:
+    """Whom it asks, and what that one has applied when it does; None: it serves nobody."""
+
+    host: str
+    image: Callable[[], ClusterImage | None]
+
+
+class Intruder:
+    """`claims`: as which broker."""
+
+    def __init__(self, cluster_id: UUID, loot: Loot, claims: Broker) -> None:
+        self._cluster_id = cluster_id
+        self._loot = loot
+        self._claims = claims
+
+    # --- what it asks -----------------------------------------------------------------------------
+
+    async def fetch(self, target: IntrudedHost, p: Partition, offset: int) -> str:
+        """A Fetch as a follower that has everything below the offset; what came of it."""
+        asked = PartitionFetch(p.index, p.leader_epoch, offset, p.leader_epoch, 0)
+        sender = FetchSender(int(self._claims.id), int(self._claims.broker_epoch), 0)
+        frame = encode_fetch(1, sender, LIMITS, [(p.topic_id.bytes, [asked])], NEW_SESSION)
+        reply, image = await self._ask(target, REPLICATION_PORT, "", frame)
+        if reply is None:
+            return "no answer"
+        try:
+            found = decode_fetch(memoryview(reply), 1)
+        except MalformedReply:
+            return "refused"
+        refused = found.code or any(one.code for one in found.partitions)
+        return "refused" if refused else self._answered("NoForeignFollower", target, image)
+
+    async def command(self, target: IntrudedHost, what: str, rng: random.Random) -> str:
+        """One of `REQUESTS` to a controller."""
+        name = controller_name(self._cluster_id)
+        frame = control.encode_request(1, "intruder", self._body(what, rng))
+        reply, image = await self._ask(target, CONTROLLER_PORT, name, frame)
+        if reply is None:
+            return "no answer"
+        if what == "metadata":
+            refused = control.decode_metadata_reply(reply).update is None
+        else:
+            refused = isinstance(control.decode_command_reply(reply).answer, Refused)
+        return "refused" if refused else self._answered("OneKeyOneBroker", target, image)
+
+    def _body(self, what: str, rng: random.Random) -> Any:
+        broker, cluster_id = self._claims, self._cluster_id
+        position = LogPosition(
+            applied_offset=MetadataOffset(0), nonce=None, controller_epoch=ControllerEpoch(0)
+        )
+        if what == "metadata":
+            return FetchMetadata(
+                cluster_id=cluster_id, broker_id=broker.id, offset=MetadataOffset(0)
+            )
+        request: Any
+        if what == "heartbeat":
+            told = InsideFigures(sha256=self._loot.sha256, only_tls=True)
+            request = Heartbeat(
+                broker_id=broker.id, broker_epoch=broker.broker_epoch, position=position,
+                want_shutdown=rng.random() < 0.5, figures=BrokerFigures(inside=told),
+            )  # fmt: skip
+        elif what == "register":
+            request = RegisterBroker(
+                cluster_id=cluster_id, broker_id=broker.id, incarnation_id=FOREIGN,
+                previous_broker_epoch=BrokerEpoch(broker.broker_epoch),
+                directory_ids=broker.directory_ids, metadata_versions=(1, 3), release="0.2",
+                endpoints=(AnnouncedEndpoint(name="clients", host="intruder", port=9092),),
+            )  # fmt: skip
+        else:
+            topic = NewTopic(name="intruders", partitions=1, replication_factor=1)
+            by = OnBehalf(principal="User:admin", host="intruder")
+            request = CreateTopics(topics=(topic,), behalf=by)
+        return control.Command(
+            cluster_id=cluster_id, controller_epoch=ControllerEpoch(0), request=request
+        )
+
+    async def linger(self, target: IntrudedHost) -> str:
+        """Open a connection as a follower, say nothing, and wait for its end."""
+        try:
+            connection = await self._dial(PeerAddress(target.host, REPLICATION_PORT), "")
+        except (OSError, Lost):
+            return "no answer"
+        await connection.lost.wait()
+        return "closed"
+
+    # --- how it asks ------------------------------------------------------------------------------
+
+    async def _ask(
+        self, target: IntrudedHost, port: int, name: str, frame: bytes
+    ) -> tuple[bytes | None, ClusterImage | None]:
+        """The answer, None: there is none; and what was known at the other end when it was sent."""
+        image: ClusterImage | None = None
+        connection: ClientConnection | None = None
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                connection = await self._dial(PeerAddress(target.host, port), name)
+                image = target.image()
+                future = connection.send(frame)
+                assert future is not None, "it waits for the answer"
+                return await future, image
+        except (OSError, TimeoutError, Lost):
+            return None, image
+        finally:
+            if connection is not None:
+                connection.close()
+
+    async def _dial(self, address: PeerAddress, name: str) -> ClientConnection:
+        files = self._loot.files
+        if files is None:
+            loop = asyncio.get_running_loop()
+            _, plain = await loop.create_connection(ClientConnection, *address)
+            return plain
+        identity = identity_of(files[CERTIFICATE], files[KEY], files[AUTHORITIES])
+        dialler = Dialler(lambda: identity, lambda: True, Refusals())
+        made, _ = await dialler.dial(
+            cast("Callable[[], asyncio.BaseProtocol]", ClientConnection), address, name, _anybody
+        )
+        return cast("ClientConnection", made)
+
+    def _answered(self, predicate: str, target: IntrudedHost, image: ClusterImage | None) -> str:
+        broker_id = int(self._claims.id)
+        if image is not None and not is_allowed(image, self._loot, broker_id):
+            text = f"{target.host} answers as to broker {broker_id} whoever has {self._loot.name}"
+            raise Violation(predicate, text)
+        return "answered"
+
+
+def _anybody(_: object) -> str:
+    """Whom it reached it does not ask."""
+    return ""

@@ -1,0 +1,77 @@
+"""Secrets as kubelets mount them: a container finds what is there when it starts, and what changes
+later comes late.  What each broker's Secret once held is kept, for those who stole it.
+"""
+
+from __future__ import annotations
+
+import random
+
+from plimsoll_operator.api import labels
+from plimsoll_operator.kube.memory.store import ObjectChange
+from plimsoll_operator.kube.resources import SECRETS
+from plimsoll_operator.manifests.listener_secrets import data_of
+from plimsoll_sim.engine.loop import SimLoop
+from plimsoll_sim.hosts.brokers import BrokerHost
+
+LATE_US = (100_000, 3_000_000)
+"""How long a kubelet takes to notice, at least and at most; real ones take up to a minute or two,
+which a run has no time for."""
+Files = dict[str, bytes]
+
+
+class SecretMounts:
+    """Of all brokers' machines."""
+
+    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
+        self._loop = loop
+        self._rng = rng
+        self._brokers: dict[int, BrokerHost] = {}
+        # What each broker's Secret holds now, and what its machine shows of it.
+        self._stored: dict[int, Files] = {}
+        self._mounted: dict[str, Files] = {}
+        # Machines whose kubelet looks at no Secret.
+        self.held: set[int] = set()
+        # Every content that held a key, the newest last.
+        self.once: dict[int, list[Files]] = {}
+
+    def add(self, brokers: dict[int, BrokerHost]) -> None:
+        """From now on each has a mounted Secret."""
+        self._brokers = brokers
+        for host in brokers.values():
+            host.certificates = f"/secrets/{host.id}"
+
+    def mounted(self, directory: str) -> Files:
+        return self._mounted.get(directory, {})
+
+    def stored(self, change: ObjectChange) -> None:
+        """An observer of the API server's store."""
+        meta = change.after.body["metadata"]
+        number = (meta.get("labels") or {}).get(labels.BROKER_ID)
+        if change.resource.kind != SECRETS or number is None:
+            return
+        broker_id = int(number)
+        files = {} if change.type == "DELETED" else data_of(change.after.body)
+        if files == self._stored.get(broker_id):
+            return
+        self._stored[broker_id] = files
+        if files:
+            self.once.setdefault(broker_id, []).append(files)
+        self._loop.later(self._rng.randint(*LATE_US), lambda: self._mount(broker_id, files))
+
+    def release(self, broker_id: int) -> None:
+        """Its kubelet looks again."""
+        self.held.discard(broker_id)
+        if broker_id in self._stored:
+            self._mount(broker_id, self._stored[broker_id])
+
+    def started(self, host: BrokerHost) -> None:
+        """A container starts with what is there."""
+        if host.certificates is not None:
+            self._mounted[host.certificates] = self._stored.get(host.id, {})
+
+    def _mount(self, broker_id: int, files: Files) -> None:
+        host = self._brokers[broker_id]
+        reached = broker_id not in self.held and not host.powered_off
+        newest = self._stored.get(broker_id) is files
+        if host.certificates is not None and reached and newest:
+            self._mounted[host.certificates] = files

@@ -1,0 +1,239 @@
+"""Clients that log in: each is somebody, with the password that it has, and asks for what it may
+and for what it may not.  What it was told goes to the witness (`RightsWitness`), which holds it
+against what was committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from plimsoll_core.errors import Code
+from plimsoll_core.ids import TopicPartition
+from plimsoll_sim.hosts.client_calls import (
+    Caller,
+    ClientConnection,
+    Lost,
+    Sent,
+    fetch_values,
+    produce_values,
+    sealed,
+)
+from plimsoll_sim.hosts.scram_client import ScramClient
+from plimsoll_wire.api_versions import ApiKey
+
+SECURED_PORT = 9095
+OTHER_PASSWORD_SHARE = 0.1
+STRANGER_SHARE = 0.1
+"""How often it asks for something before it has logged in."""
+REQUESTS = ("metadata", "metadata", "produce", "produce", "fetch", "fetch", "fetch", "create")
+FETCH_MS = 2_000
+WAITING_SHARE = 0.7
+"""How often a fetch is at the end of the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantQuestion:
+    """Of one question: by whom it was answered, since when it was on its way (virtual µs), and how
+    much was committed then."""
+
+    host: str
+    user: str
+    since_us: int
+    committed: int
+
+
+class RightsWitness(Protocol):
+    """Who hears what tenants were told."""
+
+    def logged_in(self, told: TenantQuestion, password: str) -> None: ...
+    def answered_first(self, told: TenantQuestion) -> None: ...
+    def topic(self, told: TenantQuestion, operation: str, name: str, *, allowed: bool) -> None: ...
+    def topics(self, told: TenantQuestion, names: set[str]) -> None: ...
+    def created(self, told: TenantQuestion, name: str, code: int) -> None: ...
+    def wrote(self, told: TenantQuestion, size: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenancy:
+    """`passwords`: those that it has heard of, the newest last; `leader`: the host of who leads a
+    topic's first partition, None: nobody; `greedy`: it writes all the time, whatever it is told."""
+
+    user: str
+    hosts: tuple[str, ...]
+    topics: tuple[str, ...]
+    passwords: Callable[[], list[str]]
+    leader: Callable[[str], str | None]
+    now_us: Callable[[], int]
+    committed: Callable[[], int]
+    stopped: Callable[[], bool]
+    think_ms: tuple[int, int]
+    greedy: bool = False
+
+
+class Tenant(Caller):
+    """A process of its own runs `forever`."""
+
+    def __init__(self, tenancy: Tenancy, rng: random.Random, witness: RightsWitness) -> None:
+        super().__init__(tenancy.user)
+        self._tenancy = tenancy
+        self._rng = rng
+        self._witness = witness
+        self._number = 0
+
+    async def forever(self) -> None:
+        while not self._tenancy.stopped():
+            topic = self._rng.choice(self._tenancy.topics)
+            host = self._tenancy.leader(topic) or self._rng.choice(self._tenancy.hosts)
+            with contextlib.suppress(Lost):
+                await self._session(host, topic)
+            await self._think()
+        await asyncio.Event().wait()
+
+    async def _think(self) -> None:
+        least, most = self._tenancy.think_ms
+        await asyncio.sleep(self._rng.uniform(least, most) / 1_000)
+
+    async def _session(self, host: str, topic: str) -> None:
+        connection = await self.connected(host)
+        try:
+            if self._rng.random() < STRANGER_SHARE:
+                await self.ask_first(connection, host)
+                return
+            await self.log_in(connection, host, self._password())
+            while not self._tenancy.stopped():
+                if self._tenancy.greedy:
+                    await self.produce(connection, host, topic)
+                    continue
+                await getattr(self, self._rng.choice(REQUESTS))(connection, host, topic)
+                await self._think()
+        finally:
+            connection.close()
+
+    def _password(self) -> str:
+        known = self._tenancy.passwords()
+        if self._rng.random() < OTHER_PASSWORD_SHARE:
+            return self._rng.choice(["guess", *known])
+        return known[-1]
+
+    async def connected(self, host: str) -> ClientConnection:
+        try:
+            async with asyncio.timeout(2.0):
+                loop = asyncio.get_running_loop()
+                _, made = await loop.create_connection(ClientConnection, host, SECURED_PORT)
+        except (OSError, TimeoutError) as error:
+            raise Lost(str(error)) from None
+        return made
+
+    def _told(self, host: str) -> TenantQuestion:
+        return TenantQuestion(
+            host=host,
+            user=self._tenancy.user,
+            since_us=self._tenancy.now_us(),
+            committed=self._tenancy.committed(),
+        )
+
+    # --- what it asks -----------------------------------------------------------------------------
+
+    async def ask_first(self, connection: ClientConnection, host: str) -> None:
+        """Before a login: whatever is answered is one answer too many."""
+        told = self._told(host)
+        await self.ask(connection, ApiKey.METADATA, 9, _metadata())
+        self._witness.answered_first(told)
+
+    async def log_in(self, connection: ClientConnection, host: str, password: str) -> None:
+        """Raises Lost if it is not let in."""
+        told, scram = self._told(host), ScramClient(self._tenancy.user, password)
+        mechanism = {"mechanism": "SCRAM-SHA-512"}
+        reply = await self.ask(connection, ApiKey.SASL_HANDSHAKE, 1, mechanism)
+        for message in (lambda _: scram.first(), scram.last):
+            if int(reply.error_code):
+                raise Lost("no login")
+            said = bytes(getattr(reply, "auth_bytes", b""))
+            values = {"auth_bytes": message(said)}
+            reply = await self.ask(connection, ApiKey.SASL_AUTHENTICATE, 1, values)
+        if int(reply.error_code):
+            raise Lost("no login")
+        self._witness.logged_in(told, password)
+
+    async def metadata(self, connection: ClientConnection, host: str, _: str) -> set[str]:
+        """All that it is told of."""
+        told = self._told(host)
+        reply = await self.ask(connection, ApiKey.METADATA, 9, _metadata())
+        names = {str(topic.name) for topic in reply.topics}
+        self._witness.topics(told, names)
+        return names
+
+    async def produce(self, connection: ClientConnection, host: str, topic: str) -> int:
+        """The answer's code."""
+        told = self._told(host)
+        self._number += 1
+        sent = Sent(f"{self.name}{self._number}".encode(), 0, 1)
+        batch = sealed(sent, None)
+        values = produce_values(TopicPartition(topic, 0), 1, batch)
+        reply = await self.ask(connection, ApiKey.PRODUCE, 9, values)
+        code = int(reply.responses[0].partition_responses[0].error_code)
+        self._decided(told, "Write", topic, code)
+        if code == Code.NONE:
+            self._witness.wrote(told, len(batch))
+        return code
+
+    async def fetch(self, connection: ClientConnection, host: str, topic: str) -> int:
+        """From anywhere.  The answer's code."""
+        if self._rng.random() < WAITING_SHARE:
+            return await self.wait_for_records(connection, host, topic)
+        return await self._fetch(connection, host, topic, 2**40)
+
+    async def wait_for_records(self, connection: ClientConnection, host: str, topic: str) -> int:
+        """At the end of the log.  The answer's code."""
+        end = await self._end(connection, topic)
+        return await self._fetch(connection, host, topic, end)
+
+    async def _fetch(self, connection: ClientConnection, host: str, topic: str, offset: int) -> int:
+        told = self._told(host)
+        values = fetch_values(TopicPartition(topic, 0), offset, -1, FETCH_MS)
+        reply = await self.ask(connection, ApiKey.FETCH, 11, {**values, "min_bytes": 2**19})
+        code = int(reply.responses[0].partitions[0].error_code)
+        self._decided(told, "Read", topic, code)
+        return code
+
+    async def _end(self, connection: ClientConnection, topic: str) -> int:
+        partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
+        topics = [{"name": topic, "partitions": [partition]}]
+        values = {"replica_id": -1, "isolation_level": 0, "topics": topics}
+        reply = await self.ask(connection, ApiKey.LIST_OFFSETS, 6, values)
+        return max(int(reply.topics[0].partitions[0].offset), 0)
+
+    async def create(self, connection: ClientConnection, host: str, topic: str) -> int:
+        """The answer's code."""
+        told = self._told(host)
+        wish: dict[str, Any] = {
+            "name": f"{topic}-of-{self.name}",
+            "num_partitions": 1,
+            "replication_factor": 3,
+            "assignments": [],
+            "configs": [],
+        }
+        values = {"topics": [wish], "timeout": 30_000, "validate_only": False}
+        reply = await self.ask(connection, ApiKey.CREATE_TOPICS, 5, values)
+        code = int(reply.topics[0].error_code)
+        self._witness.created(told, wish["name"], code)
+        return code
+
+    def _decided(self, told: TenantQuestion, operation: str, topic: str, code: int) -> None:
+        allowed = code != Code.TOPIC_AUTHORIZATION_FAILED
+        self._witness.topic(told, operation, topic, allowed=allowed)
+
+
+def _metadata() -> dict[str, Any]:
+    """Of all topics."""
+    return {
+        "topics": None,
+        "allow_auto_topic_creation": False,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }

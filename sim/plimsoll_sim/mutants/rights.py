@@ -1,0 +1,133 @@
+"""Guards of logins, rules and quotas."""
+
+from __future__ import annotations
+
+from plimsoll_sim.mutants.mutant import Edit, Mutant
+
+CORE = "core/plimsoll_core/"
+BROKER = "broker_image/plimsoll_broker/"
+PROFILE = "revocation"
+
+RIGHTS: tuple[Mutant, ...] = (
+    Mutant(
+        name="decides-by-former-rules",
+        rule="a remembered decision is of the rules that are committed now",
+        scenarios=("U01",),
+        profile=PROFILE,
+        edits=(
+            Edit(BROKER + "security/authority.py", "if known[0] is not security:", "if False:"),
+        ),
+    ),
+    Mutant(
+        name="tells-of-anothers-topics",
+        rule="a remembered list of topics is told to nobody else",
+        scenarios=("U01",),
+        profile=PROFILE,
+        edits=(
+            Edit(
+                BROKER + "security/authority.py",
+                "who = (rights.principal, rights.host)",
+                'who = ("", "")',
+            ),
+        ),
+    ),
+    Mutant(
+        name="waits-with-former-rights",
+        rule="a fetch that waits is decided again when it is answered",
+        scenarios=("U02",),
+        profile=PROFILE,
+        edits=(
+            Edit(
+                BROKER + "handlers/fetch_poll.py",
+                "self._denied(one) or one.refused or self._read(one, left)",
+                "(self.future is None and self._denied(one)) or one.refused"
+                " or self._read(one, left)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="trusts-what-brokers-let-through",
+        rule="the controller decides a client's rights on the committed image",
+        scenarios=("U03",),
+        profile=PROFILE,
+        by_chance=False,  # none of 12 runs: what a tenant makes is there for the rest of a run
+        edits=(
+            Edit(
+                CORE + "controller/decide.py", "refused_again(image, request) or _RULES", "_RULES"
+            ),
+        ),
+    ),
+    Mutant(
+        name="denied-is-not-seen",
+        rule="a Deny denies its own operation, and implies nothing",
+        scenarios=("U01",),
+        profile=PROFILE,
+        edits=(
+            Edit(
+                CORE + "security/acl_index.py",
+                "allowing, denying = _ALLOWS[operation], _DENIES[operation]",
+                "allowing, denying = _ALLOWS[operation], _ALLOWS[operation]",
+            ),
+        ),
+    ),
+    Mutant(
+        name="former-password-for-good",
+        rule="the password before is good until its time",
+        scenarios=("U04",),
+        profile=PROFILE,
+        by_chance=False,  # none of 12 runs: few logins by passwords that were good once
+        edits=(
+            Edit(
+                CORE + "security/scram.py",
+                "if previous is None or now_ms >= previous.until_ms:",
+                "if previous is None:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="revoked-and-still-there",
+        rule="whose login is not good any more is cut off",
+        scenarios=("U04",),
+        profile=PROFILE,
+        edits=(
+            Edit(
+                BROKER + "security/authority.py",
+                '        connection.cut_off("revoked")',
+                "        pass",
+            ),
+        ),
+    ),
+    Mutant(
+        name="disabled-logs-in",
+        rule="a user who is disabled may not log in",
+        scenarios=("U04",),
+        profile=PROFILE,
+        edits=(
+            Edit(
+                CORE + "security/state.py",
+                "if declared is not None and declared.disabled:",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="answers-strangers",
+        rule="before a login nothing but the login is answered",
+        scenarios=("U05",),
+        profile=PROFILE,
+        edits=(
+            Edit(
+                CORE + "security/sasl.py",
+                "if api_key not in BEFORE_LOGIN or self._asked > REQUESTS_MAX:",
+                "if self._asked > REQUESTS_MAX:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="throttled-and-still-read",
+        rule="whoever used too much is not read from for as long as it was told",
+        scenarios=("U06",),
+        profile=PROFILE,
+        edits=(Edit(BROKER + "server/muting.py", "if not throttle_ms:", "if True:"),),
+    ),
+)

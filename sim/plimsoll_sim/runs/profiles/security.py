@@ -1,0 +1,93 @@
+"""Runs of clusters whose brokers and operators show each other certificates: these are replaced,
+and intruders try what they stole.  Each is asked for by name, so that all other seeds are what they
+were."""
+
+from __future__ import annotations
+
+from plimsoll_sim.environment.latency import LatencyUs
+from plimsoll_sim.runs.profiles.profile import ACKED, CLOSE, THREE, Profile
+
+_SECURED = {
+    **CLOSE,
+    **THREE,
+    "inside": (True,),
+    "latency_us": (LatencyUs(100, 5_000), LatencyUs(1_000, 40_000)),
+    "think_ms": ((200, 2_000), (1_000, 4_000)),
+    "producers": ACKED,
+    "consumers": (1,),
+    "flap_wait_ms_max": (1_000,),
+}
+_OPERATORS = {
+    "rotate_authority": 8,
+    "step_operators_clocks": 3,
+    "intrude": 6,
+    "linger": 2,
+    "kill_operator": 4,
+    "stop_operator": 2,
+}
+
+SECURITY: dict[str, Profile] = {
+    # Brokers are down, slow and cut off, and operators killed, in every state of a rotation.
+    "rotation": Profile(
+        faults={
+            **_OPERATORS,
+            "kill_broker": 3,
+            "stop_broker": 2,
+            "cut_broker_from_controllers": 3,
+            "cut_link_between_brokers": 2,
+            "stall_metadata_stream": 2,
+            "pause_operator": 3,
+            "cut_operator_from_api_server": 2,
+            "degrade_api_server": 2,
+        },
+        choices={**_SECURED, "heal_ms": (500, 2_000, 8_000), "fault_gap_ms": (1_500, 4_000)},
+    ),
+    # Nothing but operators fails: no broker may leave an ISR.
+    "calm rotation": Profile(
+        faults={**_OPERATORS, "degrade_api_server": 2},
+        choices={
+            **_SECURED,
+            "calm": (True,),
+            "lag_time_max_ms": (30_000,),
+            "flush_messages": (None,),
+            "fault_gap_ms": (1_500, 4_000),
+        },
+    ),
+    "intruder": Profile(
+        faults={
+            "intrude": 16,
+            "linger": 4,
+            "rotate_authority": 6,
+            "step_operators_clocks": 2,
+            "kill_broker": 3,
+            "pause_broker": 2,
+            "cut_broker_from_controllers": 3,
+            "stall_metadata_stream": 3,
+            "kill_operator": 3,
+        },
+        choices={**_SECURED, "fault_gap_ms": (400, 1_500)},
+    ),
+    # An administrator changes what users may, while they do it.
+    "revocation": Profile(
+        faults={
+            "change_user": 16,
+            "kill_broker": 2,
+            "stop_broker": 1,
+            "cut_broker_from_controllers": 2,
+            "stall_metadata_stream": 6,
+            "elect_preferred_leaders": 1,
+            "kill_operator": 2,
+        },
+        choices={
+            **_SECURED,
+            "inside": (False, False, True),
+            "tenants": (True,),
+            "brokers": (3,),
+            "partitions": (1,),
+            "think_ms": ((50, 500), (200, 2_000)),
+            "producers": (((-1, True),),),
+            "consumers": (0,),
+            "fault_gap_ms": (400, 1_500),
+        },
+    ),
+}

@@ -1,0 +1,142 @@
+"""Verbs about certificates inside: who replaces them, who steals them, who comes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_net.inside_identity import AUTHORITIES
+from plimsoll_sim.cluster.secured import Secured, of_broker, of_operator
+from plimsoll_sim.hosts import intruder
+from plimsoll_sim.hosts.intruder import REQUESTS, Loot
+from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
+from plimsoll_sim.scenario.stage import CLIENT, Stage
+
+PATIENCE = "15s"
+
+
+def secured(stage: Stage) -> Secured:
+    found = stage.world.secured
+    if found is None:
+        raise BadScript("this cluster has no certificates: inside=required")
+    return found
+
+
+def renewed(stage: Stage) -> bool:
+    return next(secured(stage).unfinished(), None) is None
+
+
+def rotate(stage: Stage, words: Words) -> None:
+    """rotate: the administrator asks for another internal authority."""
+    words.end()
+    secured(stage).rotate()
+
+
+def days(stage: Stage, words: Words) -> None:
+    """days 21: so many days are over, for the operators that run."""
+    number = whole(words.take("a number"))
+    words.end()
+    secured(stage).days_pass(number, stage.world.operators)
+
+
+def linger(stage: Stage, words: Words) -> None:
+    """linger 2 with=now: who stole that connects to orders-0's leader as broker 2, and stays."""
+    at, broker_id = stage.at(words.option("of", "")), whole(words.take("a broker"))
+    who = secured(stage).intruder(_loot(stage, words.option("with", ""), broker_id), broker_id)
+    words.end()
+    if who is None:
+        raise BadScript(f"broker {broker_id} is not registered")
+    leader = stage.world.brokers[int(stage.partition(at).leader or 0)]
+    stage.actor(CLIENT).begin(who.linger(of_broker(leader)))
+
+
+def steal(stage: Stage, words: Words) -> None:
+    """steal 2 as=old: somebody keeps what broker 2's Secret holds now, by this name."""
+    broker_id, name = whole(words.take("a broker")), words.option("as", "it")
+    words.end()
+    files = secured(stage).mounts.once[broker_id][-1]
+    stage.stolen[name] = intruder.stolen(f"broker {broker_id}'s Secret", broker_id, files)
+
+
+def intrude(stage: Stage, words: Words) -> list[str]:
+    """intrude fetch 2 offset=5 with=old: who is no broker asks the leader of orders-0 (or `of=`) as
+    broker 2, in its registered epoch, for what follows the offset, on the port of brokers, and
+    shows what was stolen by that name (`with=nothing`: no certificate; `with=forged`: one of
+    another authority); or asks the controller: intrude heartbeat | register | metadata | forward
+    2."""
+    what, broker_id = words.take("what it asks for"), whole(words.take("a broker"))
+    at, offset = stage.at(words.option("of", "")), words.number("offset", 0)
+    shown = _loot(stage, words.option("with", "nothing"), broker_id)
+    words.end()
+    who = secured(stage).intruder(shown, broker_id)
+    if who is None or what not in ("fetch", *REQUESTS):
+        raise BadScript(f"fetch, {', '.join(REQUESTS)}, and a registered broker")
+    actor, us = stage.actor(CLIENT), microseconds(PATIENCE)
+
+    async def work() -> list[str]:
+        if what == "fetch":
+            leader = stage.world.brokers[int(stage.partition(at).leader or 0)]
+            return [await who.fetch(of_broker(leader), stage.partition(at), offset)]
+        leading = next(host for host in stage.world.operators if host.active)
+        return [await who.command(of_operator(leading), what, stage.world.rng)]
+
+    return stage.ask(actor, work(), us)
+
+
+def _loot(stage: Stage, name: str, broker_id: int) -> Loot:
+    if name == "nothing":
+        return intruder.NOTHING
+    if name == "forged":
+        known = secured(stage).inside.authorities
+        assert known is not None, "the cluster has begun with one"
+        return intruder.forged(stage.image.cluster_id, broker_id, known.trusted)
+    if name not in stage.stolen:
+        raise BadScript(f"nothing was stolen by the name {name}")
+    loot, known = stage.stolen[name], secured(stage).inside.authorities
+    assert known is not None, "the cluster has begun with one"
+    assert loot.files is not None, "a Secret of a broker"
+    # Authorities are no secret.
+    return loot._replace(files={**loot.files, AUTHORITIES: known.trusted})
+
+
+def kubelet(stage: Stage, words: Words) -> None:
+    """kubelet 3 stops | goes-on: the machine of broker 3 does not notice that Secrets change."""
+    broker_id, how = whole(words.take("a broker")), words.take("stops, or goes-on")
+    words.end()
+    if how == "stops":
+        secured(stage).mounts.held.add(broker_id)
+    elif how == "goes-on":
+        secured(stage).mounts.release(broker_id)
+    else:
+        raise BadScript("a kubelet stops, or goes-on")
+
+
+def show_inside(stage: Stage, words: Words) -> list[str]:
+    """show-inside: the mode, the authorities by their age, and each broker's certificates."""
+    words.end()
+    found, known = stage.image.inside, secured(stage).inside.authorities
+    assert known is not None, "the cluster has begun with one"
+    states = [
+        "one announced" if known.announced is not None else "",
+        "one on its way out" if known.former else "",
+    ]
+    lines = [f"{found.mode.value}, {', '.join(one for one in states if one) or 'one authority'}"]
+    for host in stage.world.brokers.values():
+        allowed = found.of(BrokerId(host.id))
+        identity = None if not host.running or host.node is None else host.node.inside.identity
+        shown = "nothing" if identity is None else "another"
+        if identity is not None and identity.sha256 in allowed:
+            shown = ("the newest", "the one before")[allowed.index(identity.sha256)]
+        lines.append(f"{host.id}  may show {len(allowed)}, shows {shown}")
+    return lines
+
+
+VERBS: dict[str, Callable[[Stage, Words], list[str] | None]] = {
+    "rotate": rotate,
+    "days": days,
+    "linger": linger,
+    "steal": steal,
+    "intrude": intrude,
+    "kubelet": kubelet,
+    "show-inside": show_inside,
+}

@@ -1,0 +1,143 @@
+"""Verbs about users: what is declared of them, and what they ask for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+from plimsoll_core.errors import Code
+from plimsoll_operator.api.user import Rule
+from plimsoll_sim.cluster.tenancy import Tenants
+from plimsoll_sim.desired.users import rule
+from plimsoll_sim.hosts.client_calls import Lost
+from plimsoll_sim.hosts.tenants import Tenant
+from plimsoll_sim.scenario.script import BadScript, Words, microseconds
+from plimsoll_sim.scenario.stage import Stage
+
+PATIENCE = "60s"
+FLOOD = 60
+"""Batches, one behind the other."""
+
+
+class Wish(NamedTuple):
+    """Of a user, at a broker's host."""
+
+    user: str
+    host: str
+    what: str
+    topic: str
+
+
+def tenants(stage: Stage) -> Tenants:
+    found = None if stage.world.secured is None else stage.world.secured.tenants
+    if found is None:
+        raise BadScript("this cluster asks for no logins: logins=on")
+    return found
+
+
+def user(stage: Stage, words: Words) -> None:
+    """user alice allow=Read,Write:payments* deny=Read:invoices password=x overlap=5s disabled=yes:
+    apply a User, or change it, and wait until all brokers know (`nowait`: go on at once).  Rules
+    that are named take the place of all before; `allow=nothing` takes them all."""
+    users, name = tenants(stage).users, words.take("a user")
+    allowed, denied = words.option("allow", ""), words.option("deny", "")
+    password, overlap = words.option("password", ""), words.option("overlap", "")
+    disabled, nowait = words.option("disabled", ""), words.flag("nowait")
+    words.end()
+    if name not in users.passwords:
+        users.declare(name)
+    if overlap:
+        users.set_overlap(name, microseconds(overlap) // 1_000_000)
+    if password:
+        users.set_password(name, password)
+    if allowed or denied:
+        acls = (*_rules(allowed, denied=False), *_rules(denied, denied=True))
+        users.change(name, acls=acls)
+    if disabled:
+        users.change(name, disabled=disabled == "yes")
+    if not nowait:
+        stage.run(3_000_000)
+
+
+def _rules(text: str, *, denied: bool) -> tuple[Rule, ...]:
+    if text in ("", "nothing"):
+        return ()
+    operations, _, name = text.partition(":")
+    prefixed = name.endswith("*") and name != "*"
+    bare = name.removesuffix("*") if prefixed else name
+    return (rule(*operations.split(","), name=bare, denied=denied, prefixed=prefixed),)
+
+
+def tenant(stage: Stage, words: Words) -> list[str]:
+    """tenant alice 1 log-in | produce | fetch | list | create | flood | ask-first payments: alice
+    asks broker 1, over the connection on which she logged in there (`password=`; else her newest).
+    `flood` writes sixty batches; `fetch` waits at the end of the log for two seconds; with `nowait`
+    its answer is `told` later."""
+    name, number, what = words.take("a user"), words.take("a broker"), words.take("what")
+    topic = words.plain.pop(0) if words.plain else "payments"
+    password, nowait = words.option("password", ""), words.flag("nowait")
+    words.end()
+    host, known = stage.broker(number).name, tenants(stage)
+    client = stage.tenants.get(name)
+    if client is None:
+        client = known.client(name, lambda: False, random.Random(name))
+        stage.tenants[name] = client
+    newest = known.users.passwords.get(name, ["guess"])[-1]
+    work = _work(stage, client, Wish(name, host, what, topic), password or newest)
+    actor = stage.actor(f"tenant-{name}")
+    if nowait:
+        stage.pending.append(actor.begin(work))
+        return []
+    return stage.ask(actor, work, microseconds(PATIENCE))
+
+
+async def _work(stage: Stage, client: Tenant, asked: Wish, password: str) -> list[str]:
+    name, host, what, topic = asked
+    try:
+        if what in ("log-in", "ask-first"):
+            connection = await client.connected(host)
+            stage.sessions[name, host] = connection
+            if what == "ask-first":
+                await client.ask_first(connection, host)
+            else:
+                await client.log_in(connection, host, password)
+            return [f"{name}: logged in"]
+        connection = stage.sessions[name, host]
+        if what == "list":
+            names = await client.metadata(connection, host, topic)
+            return [f"{name}: sees {', '.join(sorted(names)) or 'nothing'}"]
+        if what == "flood":
+            since_us = stage.world.loop.now_us
+            codes = [await client.produce(connection, host, topic) for _ in range(FLOOD)]
+            lasted_s = (stage.world.loop.now_us - since_us) // 1_000_000
+            return [f"{name}: {codes.count(Code.NONE)} batches are written in {lasted_s} s"]
+        asks: dict[str, Callable[..., Coroutine[Any, Any, int]]] = {
+            "produce": client.produce, "fetch": client.wait_for_records, "create": client.create,
+        }  # fmt: skip
+        code = await asks[what](connection, host, topic)
+    except Lost as error:
+        return [f"{name}: {error}"]
+    return [f"{name}: {Code(code).name}"]
+
+
+def told(stage: Stage, words: Words) -> list[str]:
+    """told: what came of all that was not waited for."""
+    words.end()
+    pending, stage.pending = stage.pending, []
+    us = microseconds(PATIENCE)
+    return [line for task in pending for line in _result(stage, task, us)]
+
+
+def _result(stage: Stage, task: Any, us: int) -> list[str]:
+    if not stage.waited(task.done, us):
+        return ["no answer"]
+    found: list[str] = task.result()
+    return found
+
+
+VERBS: dict[str, Callable[[Stage, Words], list[str] | None]] = {
+    "user": user,
+    "tenant": tenant,
+    "told": told,
+}
