@@ -142,7 +142,7 @@ async def until_gone(kube: Kube, name: str) -> None:
 async def a_ring(kube: Kube, api: Api) -> Writer:
     """A new log, of which every slot is made."""
     place = Place(namespace=NAMESPACE, cluster_name="bench", cluster_id=uuid.uuid4(), group=GROUP)
-    writer = Writer(RingLog(api, place, RingOptions(slots=SLOTS)))
+    writer = Writer(RingLog(api, place, RingOptions(slots=SLOTS, make_pause_ms=0)))
     await writer.take_over()
     async with asyncio.timeout(WAIT_S):
         while True:

@@ -1,9 +1,9 @@
 """`make quick`: what one runs before a commit, in 100 s of processor time on two processors.
 
-Two lanes that take about as long: the gates of `dev/check.sh`, then the unit tests of all but the
-broker; and those of the broker, then a few clusters of the simulator.  Of the unit tests, those
-that are not slow (`dev/slow_tests.py`).  A step that fails does not stop the others.  Left out: the
-slow unit tests, and every other tier of `make test`.
+Two lanes that take about as long: the gates of `dev/check.sh`, then most folders of unit tests;
+and those of the broker and of the chart, then a few clusters of the simulator.  Of the unit tests,
+those that are not slow (`dev/slow_tests.py`).  A step that fails does not stop the others.  Left
+out: the slow unit tests, and every other tier of `make test`.
 """
 
 import os
@@ -23,10 +23,10 @@ LIMIT_S = 1_200
 """Of one step, on a machine that does much else; then it is ended, and counts as failed."""
 TIMED_OUT = 124
 UNIT_TESTS = [PYTHON, "-m", "pytest", "-q", "--no-header", "-p", "dev.slow_tests", "-m", UNIT]
-BROKER = "tests/plimsoll_broker"
-"""Half of what the unit tests take."""
+FOLDERS = ["tests/plimsoll_broker", "tests/helm"]
+"""What takes longest of the unit tests."""
 # The gates run tests/test_tidy.py themselves.
-OTHERS = ["tests", "--ignore=tests/test_tidy.py", f"--ignore={BROKER}"]
+OTHERS = ["tests", *(f"--ignore={one}" for one in ("tests/test_tidy.py", *FOLDERS))]
 BEHIND = ["bash", "-c", 'dev/check.sh; gates=$?; "$@" && exit $gates', "quick"]
 """The lane whose output is shown at the end: the gates, then the command behind it."""
 SEEDS = [PYTHON, "-W", "ignore", "-m", "plimsoll_sim", "--seeds", "1..4", "--steps", "1000"]
@@ -69,7 +69,7 @@ def main() -> int:
     codes = {}
     behind = started([*BEHIND, *UNIT_TESTS, *OTHERS], LOG)
     try:
-        codes["the broker's unit tests"] = ended(started([*UNIT_TESTS, BROKER]), LIMIT_S)
+        codes["unit tests"] = ended(started([*UNIT_TESTS, *FOLDERS]), LIMIT_S)
         codes["simulator"] = ended(started(SEEDS), LIMIT_S)
     finally:
         # An interrupt must not leave the other lane running.
