@@ -6,7 +6,7 @@ import random
 
 from msgspec.structs import replace
 
-from plimsoll_operator.api.meta import LocalClusterRef
+from plimsoll_operator.api.meta import ClusterRef
 from plimsoll_operator.api.quotas import DeclaredClientQuotas
 from plimsoll_operator.api.user import (
     Authentication,
@@ -63,7 +63,7 @@ class DeclaredUsers:
         self.set_password(user, f"first-of-{user}")
         greedy = user == GREEDY
         spec = UserSpec(
-            cluster_ref=LocalClusterRef(name=self._objects.name),
+            cluster_ref=ClusterRef(name=self._objects.name),
             authentication=Authentication(
                 scram=Scram(
                     mechanisms=("ScramSha512",),
