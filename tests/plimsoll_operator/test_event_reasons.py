@@ -32,6 +32,7 @@ COMPUTING = {
     "leadership/led_cluster.py",
     "reconcile/reconcile_term.py",
     "reconcile/topic/deletion_proof.py",
+    "reconcile/user/deletion_grace.py",
     "reconcile/verification/reconcile.py",
     "status/record_events.py",
 }

@@ -4,10 +4,11 @@ proven, ends the user's rights and logins."""
 from __future__ import annotations
 
 import base64
+import re
 from typing import Any
 
 import pytest
-from tests.plimsoll_operator.builders import an_image, replay
+from tests.plimsoll_operator.builders import a_cluster_body, an_image, replay
 from tests.plimsoll_operator.terms import Deciding, Scene
 
 from plimsoll_core.cluster.listeners import Listener
@@ -17,6 +18,7 @@ from plimsoll_core.security.acl import AclOperation, Pattern, ResourceType
 from plimsoll_core.security.acl_index import AclQuestion
 from plimsoll_core.security.scram import ScramCredential, keys_of, salted_password
 from plimsoll_core.security.state import Mode
+from plimsoll_operator.api.labels import ACKNOWLEDGE
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.user import UserStatus
 from plimsoll_operator.kube.resources import CONFIG_MAPS, CRDS, NAMESPACES, SECRETS, USERS
@@ -26,6 +28,7 @@ from plimsoll_operator.reconcile.reconcile_term import Task, Work
 from plimsoll_operator.reconcile.registry import KINDS, all_work
 from plimsoll_operator.reconcile.user import reconcile as user
 from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.occurrence import Occurrence
 from plimsoll_operator.status.status_writer import Target
 
 KEY = ("kafka", "writer")
@@ -34,6 +37,20 @@ RULES = [
     {"resource": {"type": "Topic", "name": "shop.", "pattern": "Prefixed"}, "operations": ["Read"]},
     {"resource": {"type": "Cluster"}, "operations": ["Describe"]},
 ]
+
+
+def declared_user(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "plimsoll.dev/v1alpha1",
+        "kind": "User",
+        "metadata": {"name": KEY[1], "namespace": KEY[0]},
+        "spec": {
+            "clusterRef": {"name": "main"},
+            "authentication": {"scram": {}},
+            "acls": RULES,
+            **spec,
+        },
+    }
 
 
 class Users(Scene):
@@ -49,18 +66,7 @@ class Users(Scene):
         super().__init__(image, self.decided)
 
     def apply(self, **spec: Any) -> None:
-        body = {
-            "apiVersion": "plimsoll.dev/v1alpha1",
-            "kind": "User",
-            "metadata": {"name": KEY[1], "namespace": KEY[0]},
-            "spec": {
-                "clusterRef": {"name": "main"},
-                "authentication": {"scram": {}},
-                "acls": RULES,
-                **spec,
-            },
-        }
-        stored = self.kube.put(USERS, body)
+        stored = self.kube.put(USERS, declared_user(**spec))
         assert self.objects.users.put(stored) is not None
 
     async def reconciled(self) -> Condition:
@@ -280,15 +286,84 @@ async def gone(scene: Users) -> None:
     await user.reconcile(scene.term, KEY)
 
 
-async def test_user_whose_object_is_gone_has_no_login_and_no_rules() -> None:
-    scene = Users()
+async def test_user_whose_object_is_gone_has_no_login_and_no_rules_once_its_grace_is_over() -> None:
+    scene, now_ms = Users(), [1_000_000]
+    scene.term.now_ms = lambda: now_ms[0]
+    told: list[Occurrence] = []
+    scene.term.tell = told.append
     scene.apply()
     await scene.reconciled()
     await gone(scene)
+    assert [one.reason for one in told] == ["UserPendingDeletion"]
+    assert "writer may log in for 300 s more" in told[0].message
+    now_ms[0] += 299_999
+    await user.reconcile(scene.term, KEY)
+    assert scene.decided.image.security.users
+    assert scene.decided.image.security.acls
+    now_ms[0] += 1
+    await user.reconcile(scene.term, KEY)
     security = scene.decided.image.security
     assert not security.users
     assert not security.credentials
     assert not security.acls
+
+
+async def test_user_without_a_grace_goes_as_soon_as_its_absence_is_proven() -> None:
+    scene = Users()
+    scene.declare(users={"deletion": {"graceSeconds": 0}})
+    scene.apply()
+    await scene.reconciled()
+    await gone(scene)
+    assert not scene.decided.image.security.users
+
+
+async def test_object_that_takes_the_place_of_another_needs_no_grace() -> None:
+    scene = Users()
+    scene.apply()
+    await scene.reconciled()
+    before = scene.decided.image.security.users["writer"].object
+    scene.kube.drop(SECRETS, KEY[0], "writer-kafka")  # it goes with its object
+    scene.kube.drop(USERS, *KEY)
+    scene.objects.users.drop(KEY)
+    await user.reconcile(scene.term, KEY)
+    scene.apply()
+    assert (await scene.reconciled()).status == "True"
+    assert scene.decided.image.security.users["writer"].object.uid != before.uid
+    assert scene.knows(scene.secret()["password"])
+
+
+async def test_many_objects_that_go_at_once_cut_off_nobody_until_that_was_meant() -> None:
+    scene, now_ms = Users(), [1_795_550_000_000]
+    scene.term.now_ms = lambda: now_ms[0]
+    users = {"deletion": {"graceSeconds": 60, "maxPerHour": 1}}
+    scene.declare(users=users)
+    keys = [(KEY[0], name) for name in ("one", "two")]
+    body = scene.kube.put(USERS, declared_user(authentication=None))
+    for namespace, name in keys:
+        other = {**body, "metadata": {"name": name, "namespace": namespace}}
+        scene.objects.users.put(scene.kube.put(USERS, other))
+        await user.reconcile(scene.term, (namespace, name))
+    for key in keys:
+        scene.kube.drop(USERS, *key)
+        scene.objects.users.drop(key)
+        await user.reconcile(scene.term, key)
+    stalled = scene.term.notes["Stalled"]
+    assert (stalled.status, stalled.reason) == ("True", "MassDeletion")
+    assert "2 User objects of namespace kafka disappeared within an hour (one, two)" in (
+        stalled.message
+    )
+    now_ms[0] += 61_000
+    for key in keys:
+        await user.reconcile(scene.term, key)
+    assert set(scene.decided.image.security.users) == {"one", "two"}
+    (stamp,) = re.findall(r"acknowledge-deletion=(\S+)\.", stalled.message)
+    acknowledged = a_cluster_body(users=users)
+    acknowledged["metadata"]["annotations"] = {ACKNOWLEDGE: stamp}
+    scene.objects.clusters.put(acknowledged)
+    for key in keys:
+        await user.reconcile(scene.term, key)
+    assert not scene.decided.image.security.users
+    assert "Stalled" not in scene.term.notes
 
 
 @pytest.mark.parametrize("going", [(CRDS, None, "users.plimsoll.dev"), (NAMESPACES, None, "kafka")])

@@ -1,4 +1,4 @@
-"""A LogCluster's rules for Users of other namespaces: `spec.users`."""
+"""A LogCluster's rules for Users: of other namespaces, and when objects go (`spec.users`)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from plimsoll_operator.api.name_prefix import NamePrefix
 from plimsoll_operator.api.user import Operation, RuleResource
 
 SHARED_MAX = 64
+GRACE_SECONDS_DEFAULT = 300
+REMOVALS_PER_HOUR_DEFAULT = 20
 
 
 class Shared(Api, frozen=True, kw_only=True):
@@ -31,8 +33,41 @@ class Shared(Api, frozen=True, kw_only=True):
     ]
 
 
+class UserDeletion(Api, frozen=True, kw_only=True):
+    """How a user goes whose object is gone."""
+
+    grace_seconds: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=86_400,
+                description=(
+                    "How long it may still log in, so that an object that was deleted by mistake "
+                    "cuts nobody off; 300 if unset. spec.disabled of a User cuts off at once."
+                ),
+            ),
+        ]
+        | None
+    ) = None
+    max_per_hour: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=2_000,
+                description=(
+                    "More disappearances than this in one namespace end no login there; 20 if "
+                    "unset."
+                ),
+            ),
+        ]
+        | None
+    ) = None
+
+
 class ClusterUsers(Api, frozen=True, kw_only=True):
-    """Which other namespaces may have Users here, and what these may be given."""
+    """Which other namespaces may have Users here, what these may be given, and how users go."""
 
     allowed_namespaces: AllowedNamespaces | None = None
     prefix: (
@@ -47,6 +82,7 @@ class ClusterUsers(Api, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    deletion: UserDeletion | None = None
     shared: (
         Annotated[
             tuple[Shared, ...],

@@ -27,6 +27,7 @@ class StallSource(Enum):
     METADATA_LOG = "Objects of the log are gone: the next controller could not take over."
     DELETED_VOLUMES = "A replica's data goes as soon as a pod ends."
     ABSENT_TOPICS = "Topics go with their data if this was meant; until then nothing is removed."
+    ABSENT_USERS = "Users lose their logins if this was meant; until then nobody is cut off."
     BROKER_METADATA = "A broker applies no metadata: it follows no election any more."
     RACKS = "A broker cannot register."
     SPEC = "The spec cannot be read: all that follows is about an earlier one."

@@ -76,13 +76,19 @@ REASONS = (
         ONLY_CLUSTER,
         "A Topic's object is gone: the topic serves until its grace ends.",
     ),
+    EventReason(
+        "UserPendingDeletion",
+        "Normal",
+        ONLY_CLUSTER,
+        "A User's object is gone: the user may log in until its grace ends.",
+    ),
     EventReason("TopicRemoved", "Normal", ONLY_CLUSTER, "A topic is gone, with its data."),
     EventReason(
         Reason.MassDeletion.name,
         "Warning",
         ONLY_CLUSTER,
-        "More Topics disappeared than `topics.deletion.maxPerHour`: none is deleted until a person"
-        " says so.",
+        "More Topics disappeared than `topics.deletion.maxPerHour`, or Users of one namespace than"
+        " `users.deletion.maxPerHour`: none goes until a person says so.",
     ),
     *_phases("Reassignment", "Its moves begin"),
     EventReason(

@@ -1,24 +1,11 @@
-"""Which disappearances of Topic objects a human has acknowledged by annotation: pure.
-
-The annotation states the time of the newest disappearance that is meant, so that an acknowledgement
-covers what had vanished by then and nothing later.
-"""
+"""Which disappearances of Topic objects a human has acknowledged by annotation: pure."""
 
 from __future__ import annotations
 
 from plimsoll_core.cluster.image import HOUR_MS
 from plimsoll_core.cluster.model import Topic
-from plimsoll_operator.api.conditions import milliseconds
-from plimsoll_operator.api.labels import ACKNOWLEDGE
+from plimsoll_operator.api.acknowledgement import acknowledged_until_ms
 from plimsoll_operator.api.logcluster import LogCluster
-
-
-def acknowledged_until_ms(cluster: LogCluster) -> int:
-    """The newest disappearance that is meant, to the end of its second; -1 when none is."""
-    try:
-        return milliseconds(cluster.metadata.annotations[ACKNOWLEDGE]) + 999
-    except (KeyError, ValueError):
-        return -1
 
 
 def is_acknowledged(topic: Topic, cluster: LogCluster, now_ms: int) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from plimsoll_core.cluster.model import Topic, TopicObject
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.requests import Refused, TopicObjectGone
+from plimsoll_operator.api.acknowledgement import acknowledged_until_ms, way_out
 from plimsoll_operator.api.cluster_topics import (
     GRACE_SECONDS_DEFAULT,
     REMOVALS_PER_HOUR_DEFAULT,
@@ -27,15 +28,8 @@ from plimsoll_operator.kube.port import Listed
 from plimsoll_operator.kube.resources import CRDS, LEASES, LOG_CLUSTERS, NAMESPACES, TOPICS
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
-from plimsoll_operator.reconcile.topic.deletion_acknowledgement import (
-    acknowledged_until_ms,
-    is_acknowledged,
-)
-from plimsoll_operator.reconcile.topic.mass_deletion_notice import (
-    mass_deletion,
-    sentence,
-    way_out,
-)
+from plimsoll_operator.reconcile.topic.deletion_acknowledgement import is_acknowledged
+from plimsoll_operator.reconcile.topic.mass_deletion_notice import mass_deletion, sentence
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.occurrence import LENGTH_MAX, Occurrence
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.controller.topics.mass_deletions import most_vanished
-from plimsoll_operator.api.conditions import timestamp
-from plimsoll_operator.api.labels import ACKNOWLEDGE
+from plimsoll_operator.api.acknowledgement import way_out
 from plimsoll_operator.api.logcluster import LogCluster
 
 NAMES_MAX = 5
@@ -54,13 +53,4 @@ def sentence(mass: Mass, cluster: LogCluster, most: int) -> str:
         f"{f' and {more} more' if more > 0 else ''}). More than {most} look like an accident: no "
         f"data is removed. {way_out(cluster, mass.newest_ms)} Or set "
         f"spec.topics.deletion.maxPerHour of {namespace}/{name} to {mass.count} or more for good."
-    )
-
-
-def way_out(cluster: LogCluster, until_ms: int) -> str:
-    """How to say once that everything up to `until_ms` is meant."""
-    namespace, name = cluster.key
-    return (
-        "Re-apply them, or acknowledge these alone: kubectl annotate --overwrite logcluster "
-        f"{name} -n {namespace} {ACKNOWLEDGE}={timestamp(until_ms)}."
     )

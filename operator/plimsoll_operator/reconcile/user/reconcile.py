@@ -2,11 +2,13 @@
 
 In that order nothing is lost by a crash: whoever leads next finds the Secret, and commits what it
 says.  The operator reads Secrets by name alone, so another password is noticed within a minute.
-A user whose object is proven absent may log in no more.  Of an object of another namespace than
-the LogCluster's counts what `tenants` allows.
+A user whose object is proven absent may log in no more, after a grace (`deletion_grace`).  Of an
+object of another namespace than the LogCluster's counts what `tenants` allows.
 """
 
 from __future__ import annotations
+
+from enum import Enum
 
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.messages.security import DeclareUser, UserObjectGone
@@ -32,8 +34,8 @@ from plimsoll_operator.kube.resources import (
 )
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.user import deletion_grace, tenants
 from plimsoll_operator.reconcile.user import login_secret as logins
-from plimsoll_operator.reconcile.user import tenants
 from plimsoll_operator.reconcile.user.bootstrap import bootstrap_of
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.status_writer import Target
@@ -59,6 +61,8 @@ async def reconcile(term: Term, key: Key) -> None:
     for row in _rows(term, key):
         if user is None or row.object.uid != user.metadata.uid:
             await _forget(term, row)
+        else:
+            deletion_grace.is_back(term, row)
     if user is None or user.metadata.deletion_timestamp:
         term.statuses.pop(target, None)
         return
@@ -217,30 +221,49 @@ def _rows(term: Term, key: Key) -> list[DeclaredUser]:
 
 
 async def _forget(term: Term, row: DeclaredUser) -> None:
-    """Whose object is gone may log in no more; what went with its CRD, its namespace or its cluster
-    was not meant."""
+    """Whose object is gone may log in no more, after a grace; what went with its CRD, its namespace
+    or its cluster was not meant."""
+    cluster = term.cluster
+    if cluster is None or "users" in term.missing:
+        return  # how users go was stated, and cannot be read
     try:
         if await tenants.went_with_its_namespace(term, row):
             await tenants.cut_off(term, row)
             return
-        if not await _is_gone(term, row):
-            return
+        fate = await _fate(term, row)
     except ApiError as error:
         raise Retry(f"absence is not proven: {error}") from error
+    if fate is _Fate.STANDS:
+        deletion_grace.is_back(term, row)
+        return
+    if fate is _Fate.GONE and (wait_ms := deletion_grace.wait_ms(term, cluster, row)):
+        term.add_later(Work(Task.USER, (row.object.namespace, row.object.name)), wait_ms)
+        return
     answer = await term.ask(UserObjectGone(object=row.object))
     if isinstance(answer, Refused):
         raise Retry(answer.message)
+    if fate is _Fate.GONE:
+        deletion_grace.went(term, row)
 
 
-async def _is_gone(term: Term, row: DeclaredUser) -> bool:
+class _Fate(Enum):
+    """What became of an object.  STANDS: it is there, or nothing proves that it is not; REPLACED:
+    another one has its name."""
+
+    STANDS = "Stands"
+    GONE = "Gone"
+    REPLACED = "Replaced"
+
+
+async def _fate(term: Term, row: DeclaredUser) -> _Fate:
     namespace, name = row.object.namespace, row.object.name
     crd = await term.kube.get(CRDS, None, CRD_NAME)
     cluster = await term.kube.get(LOG_CLUSTERS, *term.key)
     around = await term.kube.get(NAMESPACES, None, namespace)
     if any(one["metadata"].get("deletionTimestamp") for one in (crd, cluster, around)):
-        return False
+        return _Fate.STANDS
     try:
         found = await term.kube.get(USERS, namespace, name)
     except NotFound:
-        return True
-    return bool(found["metadata"]["uid"] != row.object.uid)
+        return _Fate.GONE
+    return _Fate.STANDS if found["metadata"]["uid"] == row.object.uid else _Fate.REPLACED
