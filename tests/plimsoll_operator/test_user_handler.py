@@ -4,89 +4,27 @@ proven, ends the user's rights and logins."""
 from __future__ import annotations
 
 import base64
-import re
 from typing import Any
 
-import pytest
-from tests.plimsoll_operator.builders import a_cluster_body, an_image, replay
+from tests.plimsoll_operator.builders import an_image, replay
+from tests.plimsoll_operator.declared_users import KEY, RULES, SECURED, Users
 from tests.plimsoll_operator.terms import Deciding, Scene
 
 from plimsoll_core.cluster.listeners import Listener
-from plimsoll_core.cluster.records import ListenersConfigured, MetadataVersionFinalized
+from plimsoll_core.cluster.model import Endpoint
+from plimsoll_core.cluster.records import BrokerUpdated, MetadataVersionFinalized
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.security import DeclareUser
 from plimsoll_core.security.acl import AclOperation, Pattern, ResourceType
 from plimsoll_core.security.acl_index import AclQuestion
-from plimsoll_core.security.scram import ScramCredential, keys_of, salted_password
 from plimsoll_core.security.state import Mode
-from plimsoll_operator.api.labels import ACKNOWLEDGE
-from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.user import UserStatus
-from plimsoll_operator.kube.resources import CONFIG_MAPS, CRDS, NAMESPACES, SECRETS, USERS
+from plimsoll_operator.kube.resources import CONFIG_MAPS, SECRETS, USERS
 from plimsoll_operator.reconcile.cluster import authorization
 from plimsoll_operator.reconcile.cluster.authorization import secure_condition
-from plimsoll_operator.reconcile.reconcile_term import Task, Work
-from plimsoll_operator.reconcile.registry import KINDS, all_work
+from plimsoll_operator.reconcile.registry import KINDS
 from plimsoll_operator.reconcile.user import reconcile as user
-from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.occurrence import Occurrence
 from plimsoll_operator.status.status_writer import Target
-
-KEY = ("kafka", "writer")
-SECURED = Listener(name="secured", port=9094, authentication=("ScramSha512",))
-RULES = [
-    {"resource": {"type": "Topic", "name": "shop.", "pattern": "Prefixed"}, "operations": ["Read"]},
-    {"resource": {"type": "Cluster"}, "operations": ["Describe"]},
-]
-
-
-def declared_user(**spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "plimsoll.dev/v1alpha1",
-        "kind": "User",
-        "metadata": {"name": KEY[1], "namespace": KEY[0]},
-        "spec": {
-            "clusterRef": {"name": "main"},
-            "authentication": {"scram": {}},
-            "acls": RULES,
-            **spec,
-        },
-    }
-
-
-class Users(Scene):
-    """A cluster of the newest metadata version with a listener that asks for a login."""
-
-    def __init__(self, *listeners: Listener) -> None:
-        image = replay(
-            an_image(),
-            MetadataVersionFinalized(cause="t", metadata_version=3),
-            ListenersConfigured(cause="t", listeners=listeners or (SECURED,)),
-        )
-        self.decided = Deciding(image)
-        super().__init__(image, self.decided)
-
-    def apply(self, **spec: Any) -> None:
-        stored = self.kube.put(USERS, declared_user(**spec))
-        assert self.objects.users.put(stored) is not None
-
-    async def reconciled(self) -> Condition:
-        await user.reconcile(self.term, KEY)
-        _, status = self.term.statuses[Target(USERS, *KEY)]
-        assert isinstance(status, UserStatus)
-        return status.conditions[0]
-
-    def secret(self) -> dict[str, str]:
-        data = self.kube.find(SECRETS, KEY[0], "writer-kafka")["data"]
-        return {name: base64.b64decode(value).decode() for name, value in data.items()}
-
-    def credential(self, mechanism: str = "SCRAM-SHA-512") -> ScramCredential:
-        return self.decided.image.security.credentials["writer", mechanism]  # type: ignore[index]
-
-    def knows(self, password: str) -> bool:
-        """Whether the committed credential is of the password."""
-        one = self.credential()
-        salted = salted_password(one.mechanism, password, one.salt, one.iterations)
-        return keys_of(one.mechanism, salted) == (one.stored_key, one.server_key)
 
 
 async def test_user_gets_a_secret_with_ready_files_and_what_is_committed_fits_it() -> None:
@@ -131,6 +69,55 @@ async def test_user_of_a_listener_with_tls_is_told_what_to_trust() -> None:
         r"ssl.truststore.certificates=-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----"
     )
     assert f"{line}\n" in secret["java.properties"]
+
+
+async def test_secret_is_a_service_binding_and_its_files_name_all_that_a_client_needs() -> None:
+    endpoints = tuple(
+        Endpoint(name="secured", host=f"main-broker-{number}-0", port=9094) for number in range(2)
+    )
+    scene = Users()
+    for number, one in enumerate(endpoints):
+        broker = scene.decided.image.brokers[BrokerId(number)]
+        record = BrokerUpdated(
+            cause="registration",
+            broker_id=broker.id,
+            broker_epoch=broker.broker_epoch,
+            directory_ids=broker.directory_ids,
+            endpoints=(*broker.endpoints, one),
+        )
+        scene.decided.image = replay(scene.decided.image, record)
+    scene.apply()
+    await scene.reconciled()
+    secret = scene.secret()
+    servers = "main-broker-0-0:9094,main-broker-1-0:9094"
+    password = secret["password"]
+    jaas = (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        f' username="writer" password="{password}";'
+    )
+    common = {
+        "bootstrap.servers": servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+    }
+    assert lines_of(secret["java.properties"]) == {**common, "sasl.jaas.config": jaas}
+    login = {"sasl.username": "writer", "sasl.password": password}
+    assert lines_of(secret["librdkafka.conf"]) == {**common, **login}
+    own = {"password": password, "username": "writer", "sasl.jaas.config": jaas, **common}
+    binding = {"type": "kafka", "provider": "plimsoll", "host": "main-broker-0-0", "port": "9094"}
+    frameworks = {
+        "user": "writer",
+        "bootstrapServers": servers,
+        "bootstrap-servers": servers,
+        "securityProtocol": "SASL_PLAINTEXT",
+        "saslMechanism": "SCRAM-SHA-512",
+    }
+    files = {name: secret[name] for name in ("java.properties", "librdkafka.conf")}
+    assert secret == {**own, **binding, **frameworks, **files}
+
+
+def lines_of(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.splitlines())
 
 
 async def test_user_looked_at_again_changes_nothing() -> None:
@@ -274,126 +261,6 @@ async def test_name_that_another_object_has_is_refused() -> None:
     assert isinstance(status, UserStatus)
     assert status.conditions[0].reason == "UserNameTaken"
     assert "User kafka/writer" in status.conditions[0].message
-
-
-# --- absence -------------------------------------------------------------------------------------
-
-
-async def gone(scene: Users) -> None:
-    scene.kube.drop(USERS, *KEY)
-    scene.objects.users.drop(KEY)
-    assert Work(Task.USER, KEY) in list(all_work(scene.term))
-    await user.reconcile(scene.term, KEY)
-
-
-async def test_user_whose_object_is_gone_has_no_login_and_no_rules_once_its_grace_is_over() -> None:
-    scene, now_ms = Users(), [1_000_000]
-    scene.term.now_ms = lambda: now_ms[0]
-    told: list[Occurrence] = []
-    scene.term.tell = told.append
-    scene.apply()
-    await scene.reconciled()
-    await gone(scene)
-    assert [one.reason for one in told] == ["UserPendingDeletion"]
-    assert "writer may log in for 300 s more" in told[0].message
-    now_ms[0] += 299_999
-    await user.reconcile(scene.term, KEY)
-    assert scene.decided.image.security.users
-    assert scene.decided.image.security.acls
-    now_ms[0] += 1
-    await user.reconcile(scene.term, KEY)
-    security = scene.decided.image.security
-    assert not security.users
-    assert not security.credentials
-    assert not security.acls
-
-
-async def test_user_without_a_grace_goes_as_soon_as_its_absence_is_proven() -> None:
-    scene = Users()
-    scene.declare(users={"deletion": {"graceSeconds": 0}})
-    scene.apply()
-    await scene.reconciled()
-    await gone(scene)
-    assert not scene.decided.image.security.users
-
-
-async def test_object_that_takes_the_place_of_another_needs_no_grace() -> None:
-    scene = Users()
-    scene.apply()
-    await scene.reconciled()
-    before = scene.decided.image.security.users["writer"].object
-    scene.kube.drop(SECRETS, KEY[0], "writer-kafka")  # it goes with its object
-    scene.kube.drop(USERS, *KEY)
-    scene.objects.users.drop(KEY)
-    await user.reconcile(scene.term, KEY)
-    scene.apply()
-    assert (await scene.reconciled()).status == "True"
-    assert scene.decided.image.security.users["writer"].object.uid != before.uid
-    assert scene.knows(scene.secret()["password"])
-
-
-async def test_many_objects_that_go_at_once_cut_off_nobody_until_that_was_meant() -> None:
-    scene, now_ms = Users(), [1_795_550_000_000]
-    scene.term.now_ms = lambda: now_ms[0]
-    users = {"deletion": {"graceSeconds": 60, "maxPerHour": 1}}
-    scene.declare(users=users)
-    keys = [(KEY[0], name) for name in ("one", "two")]
-    body = scene.kube.put(USERS, declared_user(authentication=None))
-    for namespace, name in keys:
-        other = {**body, "metadata": {"name": name, "namespace": namespace}}
-        scene.objects.users.put(scene.kube.put(USERS, other))
-        await user.reconcile(scene.term, (namespace, name))
-    for key in keys:
-        scene.kube.drop(USERS, *key)
-        scene.objects.users.drop(key)
-        await user.reconcile(scene.term, key)
-    stalled = scene.term.notes["Stalled"]
-    assert (stalled.status, stalled.reason) == ("True", "MassDeletion")
-    assert "2 User objects of namespace kafka disappeared within an hour (one, two)" in (
-        stalled.message
-    )
-    now_ms[0] += 61_000
-    for key in keys:
-        await user.reconcile(scene.term, key)
-    assert set(scene.decided.image.security.users) == {"one", "two"}
-    (stamp,) = re.findall(r"acknowledge-deletion=(\S+)\.", stalled.message)
-    acknowledged = a_cluster_body(users=users)
-    acknowledged["metadata"]["annotations"] = {ACKNOWLEDGE: stamp}
-    scene.objects.clusters.put(acknowledged)
-    for key in keys:
-        await user.reconcile(scene.term, key)
-    assert not scene.decided.image.security.users
-    assert "Stalled" not in scene.term.notes
-
-
-@pytest.mark.parametrize("going", [(CRDS, None, "users.plimsoll.dev"), (NAMESPACES, None, "kafka")])
-async def test_user_whose_object_goes_with_its_crd_or_namespace_stays(going: Any) -> None:
-    scene = Users()
-    scene.apply()
-    await scene.reconciled()
-    scene.kube.set_metadata(*going, deletionTimestamp="2026-01-01T00:00:00Z")
-    await gone(scene)
-    assert "writer" in scene.decided.image.security.users
-
-
-async def test_user_that_is_only_not_seen_stays() -> None:
-    scene = Users()
-    scene.apply()
-    await scene.reconciled()
-    scene.objects.users.drop(KEY)
-    await user.reconcile(scene.term, KEY)
-    assert "writer" in scene.decided.image.security.users
-
-
-async def test_absence_that_cannot_be_read_is_no_proof() -> None:
-    scene = Users()
-    scene.apply()
-    await scene.reconciled()
-    scene.kube.drop(CRDS, None, "users.plimsoll.dev")
-    scene.objects.users.drop(KEY)
-    with pytest.raises(Retry, match="absence is not proven"):
-        await user.reconcile(scene.term, KEY)
-    assert "writer" in scene.decided.image.security.users
 
 
 # --- spec.authorization --------------------------------------------------------------------------

@@ -31,7 +31,7 @@ LOOK_AGAIN_MS = 30_000
 
 
 @dataclass(slots=True)
-class Absences:
+class AbsentUsers:
     """`since`: by uid, the user and when its object was first proven absent (wall clock);
     `removed`: namespace and time of those whose grace is over."""
 
@@ -39,13 +39,13 @@ class Absences:
     removed: deque[tuple[str, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_MAX))
 
 
-def absences_of(term: Term) -> Absences:
+def absences_of(term: Term) -> AbsentUsers:
     """Of this term."""
-    return term.kept(Absences, Absences)
+    return term.kept(AbsentUsers, AbsentUsers)
 
 
 def is_back(term: Term, row: DeclaredUser) -> None:
-    """The object is there, or another has taken its place."""
+    """The object is there, another has taken its place, or nobody waits for it any more."""
     if absences_of(term).since.pop(row.object.uid, None) is not None:
         settle(term)
 

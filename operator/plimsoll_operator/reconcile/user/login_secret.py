@@ -116,8 +116,28 @@ def _files(
         "sasl.jaas.config": jaas,
         "java.properties": _lines(java),
         "librdkafka.conf": _lines(librdkafka),
+        **_binding(user_name, common, bootstrap),
+    }
+
+
+def _binding(user_name: str, common: dict[str, str], bootstrap: Bootstrap) -> dict[str, str]:
+    """What frameworks look for in a mounted Secret: the keys of the Service Binding specification,
+    and those of its Kafka bindings in Quarkus (`bootstrapServers`, …) and Spring."""
+    first = bootstrap.servers[0] if bootstrap.servers else ""
+    host, _, port = first.rpartition(":")
+    servers = common["bootstrap.servers"]
+    return {
         "type": "kafka",
         "provider": "plimsoll",
+        "host": host,
+        "port": port,
+        "user": user_name,
+        "bootstrapServers": servers,
+        "bootstrap-servers": servers,
+        "security.protocol": common["security.protocol"],
+        "securityProtocol": common["security.protocol"],
+        "sasl.mechanism": common["sasl.mechanism"],
+        "saslMechanism": common["sasl.mechanism"],
     }
 
 

@@ -229,6 +229,7 @@ async def _forget(term: Term, row: DeclaredUser) -> None:
     try:
         if await tenants.went_with_its_namespace(term, row):
             await tenants.cut_off(term, row)
+            deletion_grace.is_back(term, row)
             return
         fate = await _fate(term, row)
     except ApiError as error:
@@ -244,6 +245,8 @@ async def _forget(term: Term, row: DeclaredUser) -> None:
         raise Retry(answer.message)
     if fate is _Fate.GONE:
         deletion_grace.went(term, row)
+    else:
+        deletion_grace.is_back(term, row)
 
 
 class _Fate(Enum):

@@ -1,0 +1,137 @@
+"""User objects that are gone: proof first, a grace, and no surprise where many go at once."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from tests.plimsoll_operator.builders import a_cluster_body
+from tests.plimsoll_operator.declared_users import KEY, Users, declared_user
+
+from plimsoll_operator.api.labels import ACKNOWLEDGE
+from plimsoll_operator.kube.resources import CRDS, NAMESPACES, SECRETS, USERS
+from plimsoll_operator.reconcile.reconcile_term import Task, Work
+from plimsoll_operator.reconcile.registry import all_work
+from plimsoll_operator.reconcile.user import reconcile as user
+from plimsoll_operator.reconcile.user.deletion_grace import absences_of
+from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.occurrence import Occurrence
+
+
+async def gone(scene: Users) -> None:
+    scene.kube.drop(USERS, *KEY)
+    scene.objects.users.drop(KEY)
+    assert Work(Task.USER, KEY) in list(all_work(scene.term))
+    await user.reconcile(scene.term, KEY)
+
+
+async def test_user_whose_object_is_gone_has_no_login_and_no_rules_once_its_grace_is_over() -> None:
+    scene, now_ms = Users(), [1_000_000]
+    scene.term.now_ms = lambda: now_ms[0]
+    told: list[Occurrence] = []
+    scene.term.tell = told.append
+    scene.apply()
+    await scene.reconciled()
+    await gone(scene)
+    assert [one.reason for one in told] == ["UserPendingDeletion"]
+    assert "writer may log in for 300 s more" in told[0].message
+    now_ms[0] += 299_999
+    await user.reconcile(scene.term, KEY)
+    assert scene.decided.image.security.users
+    assert scene.decided.image.security.acls
+    now_ms[0] += 1
+    await user.reconcile(scene.term, KEY)
+    security = scene.decided.image.security
+    assert not security.users
+    assert not security.credentials
+    assert not security.acls
+
+
+async def test_user_without_a_grace_goes_as_soon_as_its_absence_is_proven() -> None:
+    scene = Users()
+    scene.declare(users={"deletion": {"graceSeconds": 0}})
+    scene.apply()
+    await scene.reconciled()
+    await gone(scene)
+    assert not scene.decided.image.security.users
+
+
+async def test_object_that_takes_the_place_of_another_needs_no_grace() -> None:
+    scene = Users()
+    scene.apply()
+    await scene.reconciled()
+    before = scene.decided.image.security.users["writer"].object
+    scene.kube.drop(SECRETS, KEY[0], "writer-kafka")  # it goes with its object
+    scene.kube.drop(USERS, *KEY)
+    scene.objects.users.drop(KEY)
+    await user.reconcile(scene.term, KEY)
+    scene.apply()
+    assert (await scene.reconciled()).status == "True"
+    assert scene.decided.image.security.users["writer"].object.uid != before.uid
+    assert not absences_of(scene.term).since, "nobody counts what has come back"
+    assert scene.knows(scene.secret()["password"])
+
+
+async def test_many_objects_that_go_at_once_cut_off_nobody_until_that_was_meant() -> None:
+    scene, now_ms = Users(), [1_795_550_000_000]
+    scene.term.now_ms = lambda: now_ms[0]
+    users = {"deletion": {"graceSeconds": 60, "maxPerHour": 1}}
+    scene.declare(users=users)
+    keys = [(KEY[0], name) for name in ("one", "two")]
+    body = scene.kube.put(USERS, declared_user(authentication=None))
+    for namespace, name in keys:
+        other = {**body, "metadata": {"name": name, "namespace": namespace}}
+        scene.objects.users.put(scene.kube.put(USERS, other))
+        await user.reconcile(scene.term, (namespace, name))
+    for key in keys:
+        scene.kube.drop(USERS, *key)
+        scene.objects.users.drop(key)
+        await user.reconcile(scene.term, key)
+    stalled = scene.term.notes["Stalled"]
+    assert (stalled.status, stalled.reason) == ("True", "MassDeletion")
+    assert "2 User objects of namespace kafka disappeared within an hour (one, two)" in (
+        stalled.message
+    )
+    now_ms[0] += 61_000
+    for key in keys:
+        await user.reconcile(scene.term, key)
+    assert set(scene.decided.image.security.users) == {"one", "two"}
+    (stamp,) = re.findall(r"acknowledge-deletion=(\S+)\.", stalled.message)
+    acknowledged = a_cluster_body(users=users)
+    acknowledged["metadata"]["annotations"] = {ACKNOWLEDGE: stamp}
+    scene.objects.clusters.put(acknowledged)
+    for key in keys:
+        await user.reconcile(scene.term, key)
+    assert not scene.decided.image.security.users
+    assert "Stalled" not in scene.term.notes
+
+
+@pytest.mark.parametrize("going", [(CRDS, None, "users.plimsoll.dev"), (NAMESPACES, None, "kafka")])
+async def test_user_whose_object_goes_with_its_crd_or_namespace_stays(going: Any) -> None:
+    scene = Users()
+    scene.apply()
+    await scene.reconciled()
+    scene.kube.set_metadata(*going, deletionTimestamp="2026-01-01T00:00:00Z")
+    await gone(scene)
+    assert "writer" in scene.decided.image.security.users
+
+
+async def test_user_that_is_only_not_seen_stays() -> None:
+    scene = Users()
+    scene.apply()
+    await scene.reconciled()
+    scene.objects.users.drop(KEY)
+    await user.reconcile(scene.term, KEY)
+    assert "writer" in scene.decided.image.security.users
+
+
+async def test_absence_that_cannot_be_read_is_no_proof() -> None:
+    scene = Users()
+    scene.apply()
+    await scene.reconciled()
+    scene.kube.drop(CRDS, None, "users.plimsoll.dev")
+    scene.objects.users.drop(KEY)
+    with pytest.raises(Retry, match="absence is not proven"):
+        await user.reconcile(scene.term, KEY)
+    assert "writer" in scene.decided.image.security.users
