@@ -16,12 +16,14 @@ from plimsoll_core.cluster.record_versions import NEWEST
 from plimsoll_core.cluster.records import ControllerChanged, InsideModeSet, MetadataVersionFinalized
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.security.inside import RETIRED, InsideMode
+from plimsoll_net.inside_identity import CERTIFICATE
 from plimsoll_operator.api import labels
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, SECRETS
 from plimsoll_operator.manifests import listener_secrets as manifests
 from plimsoll_operator.metalog.codec import pack
 from plimsoll_operator.metalog.interface import EMPTY_TIP
+from plimsoll_operator.pki.authority import signed_by
 
 CLUSTER = UUID(CLUSTER_UID)
 
@@ -120,3 +122,60 @@ async def test_peers_that_are_refused_are_told_in_one_event_for_each_reason() ->
         await scene.leader.stop()
         await term
     assert scene.events.count("PeerRefused") == 2
+
+
+class Died(Exception):
+    """The operator is gone."""
+
+
+class Mortal:
+    """Dies at one of its effects on the API server and the log, before it or after it."""
+
+    def __init__(self, made: Inside, at: int, *, done: bool) -> None:
+        self.left, self.done = at, done
+        made.scene.kube.replace = self.dying(made.scene.kube.replace)  # type: ignore[method-assign]
+        made.deciding.request = self.dying(made.deciding.request)  # type: ignore[method-assign]
+
+    def dying(self, effect: Any) -> Any:
+        async def once(*arguments: Any) -> Any:
+            self.left -= 1
+            if self.left == -1 and not self.done:
+                raise Died
+            result = await effect(*arguments)
+            if self.left == -1:
+                raise Died
+            return result
+
+        return once
+
+
+@pytest.mark.parametrize("done", [False, True])
+async def test_operator_that_dies_at_any_effect_of_a_rotation_cuts_no_broker_off(
+    done: bool,
+) -> None:
+    """What a broker shows stays allowed, its authority trusted, and the next operator ends it."""
+    deaths = 0
+    for at in range(100):
+        made = Inside()
+        await made.settle()
+        first = made.authority.current.certificate
+        made.want("Required", **{labels.ROTATE_INSIDE: "1"})
+        mortal = Mortal(made, at, done=done)
+        for _ in range(12):
+            made.beat()
+            shown = {broker: made.sha256(broker) for broker in (0, 1)}
+            signed = {broker: made.files(broker)[CERTIFICATE] for broker in (0, 1)}
+            try:
+                await made.look()
+            except Died:
+                deaths += 1
+                made.scene.term._kept.clear()
+            for broker in (0, 1):
+                assert shown[broker] in made.allowed(broker)
+                assert signed_by(signed[broker], made.authority.trusted)
+        assert made.authority.current.certificate != first
+        assert made.authority.former == b""
+        if mortal.left >= 0:
+            break
+    assert deaths == at
+    assert deaths >= 8
