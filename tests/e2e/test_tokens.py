@@ -83,8 +83,6 @@ def test_pod_with_nothing_but_its_service_account_writes_and_reads_what_its_user
         "authorization": {"mode": "Enforce"},
     }
     applied(cluster, namespace, "LogCluster", "main", spec)
-    topic = {"clusterRef": {"name": "main"}, "partitions": 1, "replicationFactor": 1}
-    applied(cluster, namespace, "Topic", "t", topic)
     user = {
         "clusterRef": {"name": "main"},
         "authentication": {"serviceAccount": {"name": "orders"}},
@@ -99,10 +97,11 @@ def test_pod_with_nothing_but_its_service_account_writes_and_reads_what_its_user
         applied(cluster, namespace, "Pod", account, a_pod(namespace, account, image))
     for pod in ("orders", "stranger"):
         wait_for(f"pod {pod}", lambda pod=pod: ready("pod", pod), PATIENCE_S)
+    wait_for("the listener", lambda: is_open(cluster, namespace), PATIENCE_S)
+    topic = {"clusterRef": {"name": "main"}, "partitions": 1, "replicationFactor": 1}
+    applied(cluster, namespace, "Topic", "t", topic)
     for kind, name in (("topic", "t"), ("user", "orders")):
         wait_for(f"{kind} {name}", lambda kind=kind, name=name: ready(kind, name), PATIENCE_S)
-    wait_for("the listener", lambda: is_open(cluster, namespace), PATIENCE_S)
-
     authority = cluster.get("configmap", "main-listener-ca", namespace)
     assert authority is not None
     with left_sockets(), cluster_names(cluster, namespace):
