@@ -1,8 +1,9 @@
 """A watch over an event loop: how long each turn holds it, and what was running when it was long.
 
 Entry points start one in the loop.  A timer says by how much it ran late, and how much CPU time the
-loop's thread used meanwhile; a thread looks at what the loop runs when the timer does not come.  It
-costs 50 timers and 40 looks at a clock a second.  What is counted is `loop_holds`' to say.
+loop's thread used meanwhile; a thread looks at what the loop runs when the timer does not come, and
+sleeps else.  It costs 50 timers a second, and an idle loop half as many.  What is counted is
+`loop_holds`' to say.
 """
 
 from __future__ import annotations
@@ -21,10 +22,15 @@ from prometheus_client.core import Metric
 
 from plimsoll_process.loop_holds import HELD_S_MAX, LoopHolds, LoopTurn
 from plimsoll_process.metric_table import MetricTable, loop_rows
+from plimsoll_process.put_off_alarm import Alarm
 
 logger = logging.getLogger("plimsoll.loop")
 
 TICK_S = 0.02
+IDLE_TICK_S = 0.04
+IDLE_CPU_S = 0.002
+"""A loop whose thread computed no longer since the last tick has nothing that holds it: the next
+comes later.  A hold that begins then is measured from when that tick was due, all the same."""
 LOOK_S = 0.025
 FRAMES_MAX = 4
 LOOKS_MAX = 200
@@ -35,7 +41,9 @@ class LoopWatch:
 
     def __init__(self) -> None:
         self.holds = LoopHolds()
-        self._stopped = threading.Event()
+        self._stopped = False
+        # From `start` on.
+        self._alarm: Alarm | None = None
         self._thread = threading.Thread(target=self._look, name="loop watch", daemon=True)
         self._loop_thread = 0
         self._due_s = 0.0
@@ -47,28 +55,38 @@ class LoopWatch:
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        self._again(self._loop)
+        self._alarm = Alarm(LOOK_S)
+        self._again(self._loop, TICK_S, time.monotonic(), time.thread_time())
         self._thread.start()
 
     def stop(self) -> None:
-        self._stopped.set()
+        self._stopped = True
+        if self._alarm is not None:
+            self._alarm.ring()
         if self._timer is not None:
             self._timer.cancel()
 
-    def _again(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._cpu_s = time.thread_time()
-        self._due_s = time.monotonic() + TICK_S
-        self._timer = loop.call_later(TICK_S, self._tick)
+    def _again(
+        self, loop: asyncio.AbstractEventLoop, after_s: float, now_s: float, cpu_s: float
+    ) -> None:
+        if self._alarm is not None and not self._stopped:
+            self._alarm.put_off(after_s + LOOK_S)
+        self._cpu_s = cpu_s
+        self._due_s = now_s + after_s
+        self._timer = loop.call_later(after_s, self._tick)
 
     def _tick(self) -> None:
         now_s = time.monotonic()
+        read_s = time.thread_time()
         late_s = max(now_s - self._due_s, 0.0)
-        cpu_s = min(time.thread_time() - self._cpu_s, late_s)
+        used_s = read_s - self._cpu_s
+        cpu_s = min(used_s, late_s)
         line = self.holds.note(LoopTurn(late_s, cpu_s), now_s, self._seen_most())
         if line is not None:
             logger.log(logging.WARNING if cpu_s > HELD_S_MAX else logging.INFO, "%s", line)
         assert self._loop is not None
-        self._again(self._loop)
+        after_s = TICK_S if used_s > IDLE_CPU_S else IDLE_TICK_S
+        self._again(self._loop, after_s, now_s, read_s)
 
     def _seen_most(self) -> str:
         """Where the loop was seen most often since the last tick.  The thread may be in the middle
@@ -81,9 +99,12 @@ class LoopWatch:
     # --- the thread -----------------------------------------------------------------------------
 
     def _look(self) -> None:
-        while not self._stopped.wait(LOOK_S):
+        assert self._alarm is not None, "started"
+        while not self._stopped:
+            self._alarm.wait()
             if time.monotonic() - self._due_s >= LOOK_S:
                 self._look_once()
+        self._alarm.close()
 
     def _look_once(self) -> None:
         frame = _frames().get(self._loop_thread)

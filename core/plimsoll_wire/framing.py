@@ -127,12 +127,14 @@ class Framer:
             self._begin = self._end = 0
             self._chunk = bytearray()
 
-    def received(self, count: int) -> None:
-        """So many bytes were written into the last `get_buffer`."""
+    def received(self, count: int) -> bool:
+        """So many bytes were written into the last `get_buffer`.  False: they are in the middle of
+        a large frame, and `next_frame` has none."""
         if self._frame is not None and self._got < self._length:
             self._got += count
-        else:
-            self._end += count
+            return self._got == self._length
+        self._end += count
+        return True
 
     @property
     def unfinished(self) -> bool:

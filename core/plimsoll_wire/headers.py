@@ -15,6 +15,7 @@ from plimsoll_wire.primitives import BytesReader, MalformedMessage
 _REQUEST = struct.Struct(">hhi")
 _RESPONSE = struct.Struct(">ii")
 _CORRELATION_SIZE = 4
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 
 class RequestHeader(NamedTuple):
@@ -32,11 +33,14 @@ def parse_request_header(frame: bytearray) -> RequestHeader:
 
     For an API or a version that we do not know only the fixed part is read.
     """
-    reader = BytesReader(frame, False)
-    key, version, correlation_id = reader.unpack(_REQUEST)
-    versions = SUPPORTED.get(key) if key in _KEYS else None  # type: ignore[call-overload]
+    try:
+        key, version, correlation_id = _REQUEST.unpack_from(frame)
+    except struct.error as error:
+        raise MalformedMessage("the message ends inside its header") from error
+    versions = _VERSIONS.get(key)
     if versions is None or not 0 <= version <= versions.last:
         return RequestHeader(key, version, correlation_id, None, None)
+    reader = BytesReader(frame, False, _REQUEST.size)
     client_id = reader.nullable_string()
     if version >= versions.flexible:
         reader.flexible = True
@@ -44,12 +48,12 @@ def parse_request_header(frame: bytearray) -> RequestHeader:
     return RequestHeader(key, version, correlation_id, client_id, reader.position)
 
 
-_KEYS = frozenset(int(key) for key in SUPPORTED)
+_VERSIONS = {int(key): versions for key, versions in SUPPORTED.items()}
 
 
 def response_head(key: int, version: int, correlation_id: int, body_size: int) -> bytes:
     """Length and header of a reply whose body has `body_size` bytes."""
-    if key != ApiKey.API_VERSIONS and version >= SUPPORTED[ApiKey(key)].flexible:
+    if key != _API_VERSIONS and version >= _VERSIONS[key].flexible:
         return _RESPONSE.pack(_CORRELATION_SIZE + 1 + body_size, correlation_id) + b"\0"
     return _RESPONSE.pack(_CORRELATION_SIZE + body_size, correlation_id)
 

@@ -59,10 +59,20 @@ class BytesReader:
         return self.unpack(_I8)[0]
 
     def i16(self) -> int:
-        return self.unpack(_I16)[0]
+        position = self.position
+        self.position = position + 2
+        try:
+            return _I16.unpack_from(self.data, position)[0]  # type: ignore[no-any-return]
+        except struct.error as error:
+            raise MalformedMessage("the message ends inside a field") from error
 
     def i32(self) -> int:
-        return self.unpack(_I32)[0]
+        position = self.position
+        self.position = position + 4
+        try:
+            return _I32.unpack_from(self.data, position)[0]  # type: ignore[no-any-return]
+        except struct.error as error:
+            raise MalformedMessage("the message ends inside a field") from error
 
     def i64(self) -> int:
         return self.unpack(_I64)[0]

@@ -15,11 +15,20 @@ from plimsoll_wire.api_versions import ApiKey, is_flexible
 from plimsoll_wire.primitives import BytesReader, MalformedMessage
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
+_HEAD = struct.Struct(">hhiih")
+_HEAD_FLEXIBLE = struct.Struct(">BhiBB")
+"""Transactional id, acks, timeout, how many topics, the length of the first one's name."""
+_BATCH = struct.Struct(">iii")
+"""How many partitions, which one, bytes."""
 _PARTITION_V2 = struct.Struct(">ihqq")
 _PARTITION_V5 = struct.Struct(">ihqqq")
 _I32 = struct.Struct(">i")
 _LEADER = struct.Struct(">iiB")
 _NODE = struct.Struct(">i")
+
+_NOTHING_MORE = bytes(4) + b"\xff\xff"
+_NOTHING_MORE_FLEXIBLE = b"\1\0\0"
+"""No bad records, no message (and no tagged fields)."""
 
 NAMED_MAX = 10_000
 """Topics and partitions of one Produce: reading their names must not hold up others."""
@@ -74,7 +83,57 @@ class NodeEndpoint(NamedTuple):
 
 def decode_request(body: memoryview, version: int) -> ProduceRequest:
     """Raises MalformedMessage, also for one that names more partitions than any broker has."""
-    reader = BytesReader(body, is_flexible(ApiKey.PRODUCE, version))
+    flexible = is_flexible(ApiKey.PRODUCE, version)
+    return (_one_batch_flexible if flexible else _one_batch)(body) or _decode(body, flexible)
+
+
+def _one_batch(body: memoryview) -> ProduceRequest | None:
+    """A request with one partition and no transaction, as most producers send it, in versions that
+    are not flexible; None: it is not one."""
+    try:
+        no_id, acks, timeout_ms, topics, size = _HEAD.unpack_from(body)
+        at = _HEAD.size + size
+        partitions, index, length = _BATCH.unpack_from(body, at)
+        if (no_id, topics, partitions) != (-1, 1, 1) or size < 0 or length < 0:
+            return None
+        begin = at + _BATCH.size
+        if begin + length != len(body):
+            return None
+        name = str(body[_HEAD.size : at], "utf-8")
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return _of_one(acks, timeout_ms, name, ProducePartition(index, body[begin:]))
+
+
+def _one_batch_flexible(body: memoryview) -> ProduceRequest | None:
+    """As `_one_batch`, in those that are."""
+    if len(body) < _HEAD_FLEXIBLE.size:
+        return None
+    no_id, acks, timeout_ms, topics, size = _HEAD_FLEXIBLE.unpack_from(body)
+    reader = BytesReader(body, True, _HEAD_FLEXIBLE.size + size - 1)
+    # A byte that is above is the first of several.
+    if (no_id, topics) != (0, 2) or not 0 < size < 0x80:
+        return None
+    try:
+        if reader.uvarint() != 2:
+            return None
+        index, records = reader.i32(), reader.nullable_bytes()
+        # No tagged fields: of the partition, the topic, the request.
+        if records is None or body[reader.position :] != bytes(3):
+            return None
+        name = str(body[_HEAD_FLEXIBLE.size : _HEAD_FLEXIBLE.size + size - 1], "utf-8")
+    except (MalformedMessage, UnicodeDecodeError):
+        return None
+    return _of_one(acks, timeout_ms, name, ProducePartition(index, records))
+
+
+def _of_one(acks: int, timeout_ms: int, name: str, sent: ProducePartition) -> ProduceRequest:
+    return ProduceRequest(None, acks, timeout_ms, [ProduceTopic(name, [sent])])
+
+
+def _decode(body: memoryview, flexible: bool) -> ProduceRequest:
+    """Of any request."""
+    reader = BytesReader(body, flexible)
     transactional_id = reader.nullable_string()
     acks, timeout_ms = reader.unpack(_ACKS_TIMEOUT)
     topics = []
@@ -128,6 +187,8 @@ def _partition(partition: ProducedPartition, version: int, flexible: bool) -> by
     fixed = _PARTITION_V5.pack(index, code, base_offset, append_time, log_start)
     if version < 8:
         return fixed
+    if leader is None and message is None and bad_record is None:
+        return fixed + (_NOTHING_MORE_FLEXIBLE if flexible else _NOTHING_MORE)
     text = primitives.nullable_message(message, flexible)
     errors = primitives.count(0, flexible)
     if bad_record is not None:

@@ -84,8 +84,8 @@ SECOND_STEP = [byte << 6 if byte < 0x80 else _TOO_FAR for byte in range(256)]
 _GROUP, _GROUP_MAX = 2, 64
 """Records that are followed one by one before it is tried whether the next are of one size, too: at
 first, and after attempts in vain."""
-_RUN = 16
-"""As many are tried at first; fewer in a row are not worth another attempt soon."""
+_RUN_FIRST, _RUN_MIN = 64, 16
+"""As many are tried at first; and fewer in a row are not worth another attempt soon."""
 
 
 def check_records(records: bytes | memoryview, count: int) -> None:
@@ -98,7 +98,7 @@ def check_records(records: bytes | memoryview, count: int) -> None:
     without a loop.
     """
     first, second = FIRST_STEP, SECOND_STEP
-    position, left, group, run = 0, count - 1, _GROUP, _RUN
+    position, left, group, run = 0, count - 1, _GROUP, _RUN_FIRST
     try:
         while left > 0:
             for _ in range(group if group < left else left):
@@ -118,8 +118,8 @@ def check_records(records: bytes | memoryview, count: int) -> None:
                 same = len(found) - len(found.lstrip(bytes((begun,))))
             position += same * size
             left -= same
-            run = 4 * run if same == run else _RUN
-            group = _GROUP if same >= _RUN else min(4 * group, _GROUP_MAX)
+            run = 4 * run if same == run else _RUN_FIRST
+            group = _GROUP if same >= _RUN_MIN else min(4 * group, _GROUP_MAX)
     except IndexError:
         position = _follow(records, count - 1)
     if position >= len(records):

@@ -72,18 +72,21 @@ class Quotas:
         self.usage = ClientUsage()
         self.stats = QuotaStats()
         self._committed = ClientQuotas()
+        # Whether `_committed` does, which each request asks.
+        self._limits_clients = False
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
         """The metadata stream's callback."""
         self._committed = self.addresses.quotas = new.quotas
+        self._limits_clients = new.quotas.limits_clients
 
     def charges(
         self, connection: ConnectionState, api_key: int, client_id: str | None
     ) -> Charges | None:
         """None: nothing holds for the request."""
-        committed = self._committed
-        if not committed.limits_clients or api_key in EXEMPT:
+        if not self._limits_clients or api_key in EXEMPT:
             return None
+        committed = self._committed
         if connection.is_broker or not connection.let_in:
             return None
         name, held = client_id or "", connection.limits

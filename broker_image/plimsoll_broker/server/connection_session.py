@@ -15,15 +15,9 @@ from collections import deque
 from functools import partial
 from typing import cast
 
-from plimsoll_broker.handler_failures import CommitPathFailed
 from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.client_quotas import Charges, measured
-from plimsoll_broker.server.dispatch import (
-    CloseConnection,
-    ConnectionState,
-    Reply,
-    Result,
-)
+from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply, Result
 from plimsoll_broker.server.muting import Muting
 from plimsoll_broker.server.overdue_connections import Conduct
 from plimsoll_broker.server.receiving import RequestReceiver
@@ -108,8 +102,8 @@ class Session(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._last_heard = self._loop.time()
         self._owner.stats.bytes_in += nbytes
-        self._receiver.received(nbytes)
-        self._pump()
+        if self._receiver.received(nbytes) or not self._goes_on():
+            self._pump()
 
     def eof_received(self) -> bool:
         """It sends no more; what it waits for is still answered, and then the connection closed.
@@ -185,7 +179,11 @@ class Session(asyncio.BufferedProtocol):
         """Serve the frames that are there, as long as nothing is full and the turn lasts."""
         may_serve = True
         try:
-            while may_serve := self._may_serve() and self._has_turn():
+            while may_serve := self._may_serve():
+                if self._receiver.is_empty:
+                    break
+                if not (may_serve := self._has_turn()):
+                    break
                 received = self._receiver.next_frame()
                 if received is None:
                     break
@@ -221,6 +219,12 @@ class Session(asyncio.BufferedProtocol):
         assert self._memory is not None, "only a pool refuses"
         self._memory.replies.wait(self)
         return False
+
+    def _goes_on(self) -> bool:
+        """In the middle of a frame: it is read on, with memory of the intake.  What became full
+        meanwhile stops the next one."""
+        reading = self._owing is not None and not self._muting.holds
+        return reading and self._receiver.may_receive(self)
 
     def _adjust_reading(self, *, may_serve: bool) -> None:
         transport = self._transport
@@ -300,10 +304,8 @@ class Session(asyncio.BufferedProtocol):
             slot.kept -= self._receiver.freed(frame)
 
     def _refuse_version(self, header: RequestHeader, began_s: float) -> None:
-        """ApiVersions is how a client finds out, so it alone gets an answer."""
-        if header.api_key != ApiKey.API_VERSIONS:
-            raise CloseConnection("unsupported-version")
-        self._answer(header, self._owner.dispatch.unsupported_api_versions(), began_s)
+        """ApiVersions alone gets an answer."""
+        self._answer(header, self._owner.dispatch.unsupported_version(header.api_key), began_s)
 
     # --- replies ----------------------------------------------------------------------------------
 
@@ -382,12 +384,7 @@ class Session(asyncio.BufferedProtocol):
             self._broke(slot.address[0], error)
 
     def _broke(self, api_key: int, error: BaseException) -> None:
-        """A bug of ours costs this connection.  On the commit path it ends the process: the
-        listener's task fails with it."""
-        if isinstance(error, CommitPathFailed):
-            self._owner.failed(error)
-        else:
-            self._owner.stats.handler_failures.met(api_key, error)
+        self._owner.broke(api_key, error)
         self.close("handler-failed")
 
     def _send(self, slot: ReplySlot) -> None:

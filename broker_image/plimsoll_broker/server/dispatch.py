@@ -248,8 +248,11 @@ class Dispatch:
         values = {"error_code": code, "api_keys": api_keys}
         return encode_response(ApiKey.API_VERSIONS, version, values)
 
-    def unsupported_api_versions(self) -> bytes:
-        """For a client that asks in a version from the future: version 0's body, and the list."""
+    def unsupported_version(self, key: int) -> bytes:
+        """For a client that asks in a version from the future.  ApiVersions is how a client finds
+        out, so it alone gets an answer: version 0's body, and the list."""
+        if key != ApiKey.API_VERSIONS:
+            raise CloseConnection("unsupported-version")
         return self.api_versions(0, _UNSUPPORTED_VERSION)
 
 

@@ -45,8 +45,9 @@ class RequestReceiver:
     def get_buffer(self) -> memoryview:
         return self._framer.get_buffer()
 
-    def received(self, count: int) -> None:
-        self._framer.received(count)
+    def received(self, count: int) -> bool:
+        """False: they are in the middle of a large frame, and there is none to take."""
+        return self._framer.received(count)
 
     def rest(self) -> None:
         self._framer.rest()
@@ -55,6 +56,11 @@ class RequestReceiver:
     def came(self) -> int:
         """Bytes of an unfinished large frame that are here."""
         return self._framer.came
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all that came was taken."""
+        return not self._framer.unfinished
 
     @property
     def has_room(self) -> bool:

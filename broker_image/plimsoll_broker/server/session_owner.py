@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from plimsoll_broker.handler_failures import CommitPathFailed
 from plimsoll_broker.server.address_admission import AddressAdmission
 from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.client_quotas import Quotas
@@ -17,6 +18,8 @@ from plimsoll_broker.server.turn_budget import TurnBudget
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import RequestHeader
+
+_API_KEYS = {int(key): key for key in ApiKey}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +48,21 @@ class SessionOwner:
         if self.admission is not None:
             self.admission.left(host)
 
+    def broke(self, api_key: int, error: BaseException) -> None:
+        """A bug of ours costs its connection.  On the commit path it ends the process: the
+        listener's task fails with it."""
+        if isinstance(error, CommitPathFailed):
+            self.failed(error)
+        else:
+            self.stats.handler_failures.met(api_key, error)
+
     def context(
         self, header: RequestHeader, frame: bytearray, connection: ConnectionState
     ) -> RequestContext:
         """Of a request that is served."""
         assert header.body_at is not None, "a version that is served has a body"
         context = RequestContext(
-            ApiKey(header.api_key),
+            _API_KEYS[header.api_key],
             header.api_version,
             header.correlation_id,
             memoryview(frame)[header.body_at :],
