@@ -20,7 +20,7 @@ from tests.integration.declared import log_cluster
 from tests.integration.local_cluster import WAIT_S, LocalCluster, wait_for
 
 OFFSETS = "__consumer_offsets"
-BACK_S = 180.0
+BACK_S = 60.0
 CLUSTER = log_cluster(
     storage={"size": "4Gi"},
     config={"offsets.topic.num.partitions": 1, "group.initial.rebalance.delay.ms": 0},

@@ -4,6 +4,9 @@ Three brokers of each on loopback, in turn, asked by raw requests (`bench.group_
 connection a member, with no client's timers; the broker that coordinates is the one whose processor
 time and memory are given.  Consuming is by `kcat -G`, and by raw fetches of the parts of a group's
 member, which show what the brokers can do.  Quote the ratios: machines differ and are noisy.
+A round of one system ends within `--limit-s`, its start counted: each row within a minute, and what
+did not end by then is said and has no figure.  A measurement that is repeated is so for ten seconds
+at most, and at least once.
 
     python -m bench.groups --rounds 3
     python -m bench.groups --system plimsoll --only heartbeats,joins --members 1000
@@ -18,12 +21,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from itertools import cycle
 from pathlib import Path
 
 from bench.group_client import COMMIT_VERSION, Committer, Member, Reader, commit_values, frame
+from bench.group_members import ASK_S, TRY_EVERY_S, coordinator, joined_again, members
 from bench.group_systems import (
     OFFSETS,
     SYSTEMS,
@@ -44,61 +48,9 @@ MANY, READ = "many", "read"
 MANY_PARTITIONS, READ_PARTITIONS = 100, 12
 COMMITTERS, IN_FLIGHT, GROUPS = 20, 8, 100
 PACED_A_SECOND = 1_000
-TRY_EVERY_S = 0.02
-ASK_S = 1.0
-STAY_S = 0.25
+ROW_S, REPEAT_S = 60.0, 10.0
 Figures = dict[str, float]
 """What was measured in a round: the row's name, with its unit, and the number."""
-
-
-async def coordinator(system: System, group: str, brokers: tuple[int, ...] = (0, 1, 2)) -> int:
-    """Asked of those until one of them knows."""
-    for broker in cycle(brokers):
-        try:
-            async with asyncio.timeout(ASK_S):
-                asking = Member(group)
-                await asking.connect(*address(system, broker))
-                values = {"key_type": 0, "coordinator_keys": [group]}
-                (found,) = (await asking.ask(ApiKey.FIND_COORDINATOR, 4, values)).coordinators
-                asking.close()
-            if not int(found.error_code):
-                return int(found.node_id)
-        except (OSError, asyncio.IncompleteReadError):
-            pass
-        await asyncio.sleep(TRY_EVERY_S)
-    raise AssertionError("a cycle has no end")
-
-
-async def members(system: System, group: str, count: int) -> list[Member]:
-    """Connected, with a part each."""
-    where = address(system, await coordinator(system, group))
-    made = [Member(group) for _ in range(count)]
-    for one in made:
-        await one.connect(*where)
-    within: list[Member] = []
-    await asyncio.gather(*(_stays(one, within, count) for one in made))
-    await _settled(made)
-    return made
-
-
-async def _stays(member: Member, within: list[Member], count: int) -> None:
-    """In its group until all are: the others wait for one that has its part already."""
-    await member.rebalance()
-    within.append(member)
-    while len(within) < count:
-        await asyncio.sleep(STAY_S)
-        if await member.heartbeat():
-            await member.rebalance()
-
-
-async def _settled(group: list[Member]) -> None:
-    """Until everybody is of the newest generation."""
-    while True:
-        codes = await asyncio.gather(*(one.heartbeat() for one in group))
-        late = [one for one, code in zip(group, codes, strict=True) if code]
-        if not late:
-            return
-        await asyncio.gather(*(one.rebalance() for one in late))
 
 
 # --- the rows -------------------------------------------------------------------------------------
@@ -109,16 +61,21 @@ async def joins(system: System, arguments: argparse.Namespace) -> Figures:
     found: Figures = {}
     for count, times in ((arguments.joining, arguments.times), (arguments.members, 3)):
         group = await members(system, f"joining-{count}", count)
-        took = []
-        for _ in range(times):
-            done = max(await asyncio.gather(*(one.rebalance() for one in group)))
-            took.append((done - max(one.asked_s for one in group)) * 1e3)
-            await _settled(group)
+        took = [await joined_again(group) * 1e3 for _ in _times(times)]
         found[f"{count} members join, ms, p50"] = statistics.median(took)
         found[f"{count} members join, ms, worst"] = max(took)
         for one in group:
             one.close()
     return found
+
+
+def _times(most: int, seconds: float = REPEAT_S) -> Iterator[int]:
+    """As often as there is time for, and once anyway."""
+    end = time.monotonic() + seconds
+    for number in range(most):
+        if number and time.monotonic() > end:
+            return
+        yield number
 
 
 async def heartbeats(system: System, arguments: argparse.Namespace) -> Figures:
@@ -174,22 +131,26 @@ async def commits(system: System, arguments: argparse.Namespace) -> Figures:
         loop = asyncio.get_running_loop()
         each = partial(Committer, lambda: next(frames) if goes_on else None)
         made.append((await loop.create_connection(each, *address(system, broker)))[1])
-    for one in made * IN_FLIGHT:
-        one.send()
-    await asyncio.sleep(arguments.seconds / 3)  # a warm-up, of the just-in-time compiler above all
-    before = sum(len(one.took) for one in made)
-    spent_s, began_s = processor_s(system.pid(broker)), time.perf_counter()
-    firsts = [len(one.took) for one in made]
-    await asyncio.sleep(arguments.seconds)
-    seconds = time.perf_counter() - began_s
-    count = sum(len(one.took) for one in made) - before
-    spent_s = processor_s(system.pid(broker)) - spent_s
-    busy = [took for one, first in zip(made, firsts, strict=True) for took in one.took[first:]]
-    goes_on = False
-    await _quiet(made)
-    paced = await _paced(made, frames, arguments.seconds)
-    for one in made:
-        one.close()
+    try:
+        for one in made * IN_FLIGHT:
+            one.send()
+        await asyncio.sleep(
+            arguments.seconds / 3
+        )  # a warm-up, of a just-in-time compiler above all
+        before = sum(len(one.took) for one in made)
+        spent_s, began_s = processor_s(system.pid(broker)), time.perf_counter()
+        firsts = [len(one.took) for one in made]
+        await asyncio.sleep(arguments.seconds)
+        seconds = time.perf_counter() - began_s
+        count = sum(len(one.took) for one in made) - before
+        spent_s = processor_s(system.pid(broker)) - spent_s
+        busy = [took for one, first in zip(made, firsts, strict=True) for took in one.took[first:]]
+        goes_on = False
+        await _quiet(made)
+        paced = await _paced(made, frames, arguments.seconds)
+    finally:
+        for one in made:
+            one.close()
     return {
         "commits a second": count / seconds,
         "commits, coordinator's processor, µs each": spent_s / count * 1e6,
@@ -233,7 +194,7 @@ async def failover(system: System, arguments: argparse.Namespace) -> Figures:
         assert not any(await writer.commit(MANY, MANY_PARTITIONS, 7))
     writer.close()
     took, loads = [], len(system.loads())
-    for _ in range(arguments.kills):
+    for _ in _times(arguments.kills, REPEAT_S * 3):
         broker = await coordinator(system, group)
         began_s = time.monotonic()
         system.kill(broker)
@@ -275,7 +236,7 @@ async def consuming(system: System, arguments: argparse.Namespace) -> Figures:
         )
         records = lines.stat().st_size // 1024
     rates: dict[str, list[float]] = {"kcat -G": [], "raw fetches": []}
-    for number in range(arguments.times // 5 + 1):
+    for number in _times(arguments.times // 5 + 1):
         began_s = time.monotonic()
         options = ["-X", "auto.offset.reset=earliest", "-c", str(records), "-q"]
         await _kcat(system, *options, "-G", f"reading-{number}", READ)
@@ -315,29 +276,39 @@ async def _read_raw(system: System, group: str, records: int) -> float:
 
 ROWS: dict[str, Callable[[System, argparse.Namespace], Awaitable[Figures]]] = {
     "heartbeats": heartbeats,  # first: its memory is that of a new process
-    "joins": joins,
     "commits": commits,
     "consuming": consuming,
+    "joins": joins,
     "failover": failover,
 }
 
 
-async def measure(system: System, arguments: argparse.Namespace) -> Figures:
+async def measure(system: System, arguments: argparse.Namespace, end: float) -> Figures:
     create_topic(system, MANY, MANY_PARTITIONS)
     await coordinator(system, "any")
     wait_full(system, OFFSETS)
     found: Figures = {}
     for name in arguments.only.split(","):
-        found |= await ROWS[name](system, arguments)
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(min(ROW_S, max(end - began, 0))) as limit:
+                found |= await ROWS[name](system, arguments)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            print(f"    {name}: not within {time.monotonic() - began:.0f} s", flush=True)
+        else:
+            print(f"    {name}: measured in {time.monotonic() - began:.0f} s", flush=True)
     return found
 
 
 def one_round(name: str, arguments: argparse.Namespace) -> Figures:
+    end = time.monotonic() + arguments.limit_s
     with (
         tempfile.TemporaryDirectory() as directory,
         SYSTEMS[name](Path(directory, name)) as system,
     ):
-        return asyncio.run(measure(system, arguments))
+        return asyncio.run(measure(system, arguments, end))
 
 
 def show(rounds: dict[str, list[Figures]]) -> None:
@@ -368,18 +339,19 @@ def main() -> int:
     parser.add_argument("--members", type=int, default=1_000)
     parser.add_argument("--joining", type=int, default=100)
     parser.add_argument("--times", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=12.0)
+    parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--offsets", type=int, default=100_000)
     parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--megabytes", type=int, default=300)
+    parser.add_argument("--limit-s", type=float, default=170, help="of a system's round")
     arguments = parser.parse_args()
     names = [arguments.system] if arguments.system else list(SYSTEMS)
     rounds: dict[str, list[Figures]] = {name: [] for name in names}
     for number in range(arguments.rounds):
         for name in names:
+            print(f"round {number + 1} {name}:", flush=True)
             found = one_round(name, arguments)
             rounds[name].append(found)
-            print(f"round {number + 1} {name}:", flush=True)
             for row, value in found.items():
                 print(f"    {row}: {value:.2f}", flush=True)
     show(rounds)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.plimsoll_broker.metric_values import told
@@ -264,7 +265,11 @@ async def test_cleaning_process_that_dies_ends_the_round_and_changes_nothing(
     async def then_die(job):
         end = await begin(job)
         assert work._process is not None
-        assert os.getpriority(os.PRIO_PROCESS, work._process.pid) == 19
+        pid = work._process.pid
+        assert os.getpriority(os.PRIO_PROCESS, pid) == 19
+        assert os.getsid(pid) == pid
+        if (session := Path(f"/proc/{pid}/autogroup")).exists() and session.read_text():
+            assert session.read_text().endswith(" nice 10\n")
         work._process.kill()
         return end
 

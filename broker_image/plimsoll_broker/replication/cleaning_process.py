@@ -19,12 +19,11 @@ from plimsoll_broker.storage.cleaner import process as messages
 from plimsoll_broker.storage.cleaner.round import CleanedSegment, CleaningJob
 from plimsoll_broker.storage.cleaner.work import CleaningFailed
 
-LOWEST_PRIORITY = 19
 _PROGRAM = (
-    f"import os, sys; os.nice({LOWEST_PRIORITY}); "
-    "from plimsoll_broker.storage.cleaner.process import main; sys.exit(main())"
+    "from plimsoll_process.priority import work_in_background; work_in_background(); "
+    "import sys; from plimsoll_broker.storage.cleaner.process import main; sys.exit(main())"
 )
-"""Of the lowest priority before it imports anything: that takes some tenths of a second of a
+"""Of a low priority before it imports anything else: that takes some tenths of a second of a
 processor, which are the brokers' while they have work."""
 _decode = msgspec.json.Decoder(messages.Answer).decode
 
@@ -89,5 +88,7 @@ class CleaningProcess:
                 f"--bytes-per-second={self._bytes_per_second}",
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
+                # So that its priority counts against all processes, `plimsoll_process.priority`.
+                start_new_session=True,
             )
         return self._process

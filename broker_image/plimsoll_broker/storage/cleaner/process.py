@@ -1,6 +1,6 @@
 """The process in which a broker's logs are cleaned: `main` is its program.
 
-Started by `replication.cleaning_process`, which gives it the lowest priority; a line of JSON in, a
+Started by `replication.cleaning_process`, which gives it a low priority; a line of JSON in, a
 line out, one request at a time.  It reads sealed segments and writes `.cleaned` files, and ends
 with its broker: before another broker may open the volume, nothing writes there any more.  What it
 reads and writes is limited by log.cleaner.io.max.bytes.per.second.

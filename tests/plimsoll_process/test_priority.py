@@ -1,0 +1,51 @@
+"""The priority of work in the background, within a group of processes and among groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from plimsoll_process import priority
+
+
+@pytest.fixture(autouse=True)
+def nice(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What was asked for; this process keeps its own."""
+    asked: list[int] = []
+    monkeypatch.setattr("os.nice", asked.append)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    return asked
+
+
+def test_priority_of_background_work_is_of_the_process_and_of_its_session(
+    tmp_path: Path, nice: list[int]
+) -> None:
+    session = tmp_path / "autogroup"
+    session.write_text("")
+    priority.work_in_background(session)
+    assert (nice, session.read_text()) == ([19], "10")
+
+
+@pytest.mark.parametrize(("busy", "written"), [(19, "10"), (20, None)])
+def test_session_priority_that_may_not_be_set_yet_is_tried_again_for_two_seconds(
+    monkeypatch: pytest.MonkeyPatch, nice: list[int], busy: int, written: str | None
+) -> None:
+    said: list[str] = []
+    tries = iter(range(100))
+
+    def write(path: Path, text: str) -> None:
+        if next(tries) < busy:
+            raise BlockingIOError
+        said.append(text)
+
+    monkeypatch.setattr(Path, "write_text", write)
+    priority.work_in_background()
+    assert (nice, said) == ([19], [] if written is None else [written])
+
+
+def test_kernel_without_priorities_of_sessions_is_fine(tmp_path: Path, nice: list[int]) -> None:
+    priority.work_in_background(
+        tmp_path
+    )  # a directory: what it says, like any other refusal, is ignored
+    assert nice == [19]
