@@ -34,6 +34,8 @@ COMMITTED = ISSUER.committed()
 (KEY,) = COMMITTED.keys
 CORP = AnIssuer("https://id.example.test", "kafka-main")
 NOW_MS = int(time.time() * 1000)
+# However long after the import a test runs.
+ISSUER.clock = CORP.clock = lambda: NOW_MS / 1000
 ACCOUNT = "system:serviceaccount:shop:orders"
 KUBERNETES = {"namespace": "shop", "serviceaccount": {"name": "orders", "uid": "u"}}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jwt
@@ -32,6 +33,8 @@ class AnIssuer:
         key_id: str = KEY_ID,
     ) -> None:
         self.issuer, self.audience, self.key_id = issuer, audience, key_id
+        # By which its tokens begin and end.
+        self.clock: Callable[[], float] = time.time
         self.algorithm = "RS256" if rsa else "ES256"
         self.key: Any = generate_rsa(65537, 2048) if rsa else generate_private_key(SECP256R1())
 
@@ -59,7 +62,7 @@ class AnIssuer:
 
     def claims(self, subject: str, **more: Any) -> dict[str, Any]:
         """None leaves a claim out."""
-        now_s = int(time.time())
+        now_s = int(self.clock())
         plain = {"iss": self.issuer, "aud": [self.audience], "sub": subject}
         found = {**plain, "iat": now_s, "nbf": now_s, "exp": now_s + 600, **more}
         return {name: value for name, value in found.items() if value is not None}
