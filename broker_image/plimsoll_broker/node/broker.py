@@ -278,6 +278,7 @@ class BrokerNode:
         request = replace(
             self._registration,
             endpoints=self._endpoints(clients),
+            volume_is_empty=False,
             position=self._stream.position,
         )
         try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
-from plimsoll_core.cluster.model import Recovery
+from plimsoll_core.cluster.model import AnnouncedEndpoint, Recovery
 from plimsoll_core.messages.requests import Refused, Registered
 
 FLAP_MS = 60_000
@@ -60,3 +61,22 @@ def test_empty_volume_given_up_in_one_leader_epoch_is_rejected_in_the_next(
     assert world.p().leader == 0, "its old volume came back"
     world.kill(0)
     assert isinstance(world.register(0, volume_is_empty=True), Refused)
+
+
+def test_process_that_began_empty_registers_another_listener_once_it_holds_an_only_copy(
+    new_world: Callable[..., Any],
+) -> None:
+    """Its endpoints were refused for as long as it lived: the cluster could not be reached."""
+    world = new_world(3)
+    process = UUID(int=0xBE)
+    world.kill(0)
+    first = world.register(0, volume_is_empty=True, incarnation_id=process)
+    world.now_ms += FLAP_MS
+    world.beat(0)
+    world.declare(strategy="Explicit", assignment=((0,),), replication_factor=1, min_isr=1)
+    assert world.p().leader == 0
+    secured = (AnnouncedEndpoint(name="secured", host="b", port=9094),)
+    again = world.register(0, volume_is_empty=True, incarnation_id=process, endpoints=secured)
+    assert again == first
+    assert [one.name for one in world.image.brokers[0].endpoints] == ["secured"]
+    assert isinstance(world.register(0, volume_is_empty=True), Refused), "another process"

@@ -14,8 +14,14 @@ from plimsoll_core.messages.requests import RegisterBroker
 
 
 def empty_volume_is_no_last_copy(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
-    """A failed mount looks exactly like an empty disk."""
-    if not request.volume_is_empty:
+    """A failed mount looks exactly like an empty disk.
+
+    A process whose volume was empty when it began says so whenever it registers, also for another
+    listener: what it may hold alone it holds since then.
+    """
+    known = turn.image.brokers.get(request.broker_id)
+    begun = known is not None and known.incarnation_id == request.incarnation_id
+    if begun or not request.volume_is_empty:
         return None
     alone = [p for p in turn.hosted(request.broker_id) if _may_be_last(turn, p, request.broker_id)]
     if not alone:
