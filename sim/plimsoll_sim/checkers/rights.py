@@ -121,7 +121,7 @@ class RightsChecker:
         sasl = session._connection.sasl
         if session._transport is None or sasl.stage is not LoginStage.AUTHENTICATED:
             return
-        user, _, key = sasl.identity
+        user, key = sasl.identity.user, sasl.identity.stored_key
         good = self._good_keys(security, user, LATE_MS)
         if key not in good:
             raise Violation("RevokedWithin", f"{host.name} still serves {user}, who was revoked")

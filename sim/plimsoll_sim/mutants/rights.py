@@ -92,7 +92,7 @@ RIGHTS: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 BROKER + "security/authority.py",
-                '        connection.cut_off("revoked")',
+                "        connection.cut_off(why)",
                 "        pass",
             ),
         ),
@@ -105,8 +105,8 @@ RIGHTS: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 CORE + "security/state.py",
-                "if declared is not None and declared.disabled:",
-                "if False:",
+                "return declared is not None and declared.disabled",
+                "return False",
             ),
         ),
     ),
