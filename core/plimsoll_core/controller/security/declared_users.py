@@ -17,7 +17,7 @@ from plimsoll_core.cluster.records import (
     UserRemoved,
 )
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.security.acl_changes import CHANGES_MAX, add_wanted
+from plimsoll_core.controller.security.acl_changes import add_wanted, parts
 from plimsoll_core.controller.security.quota_changes import settle_user
 from plimsoll_core.controller.security.scram_changes import unacceptable
 from plimsoll_core.controller.security.security_version import too_old
@@ -106,20 +106,17 @@ def _is_own_account(request: DeclareUser) -> bool:
 
 
 def _declare_acls(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
-    """What it does not state any more goes."""
+    """What it does not state any more goes, and makes room for what is new."""
     uid = request.object.uid
-    refusal = add_wanted(turn, request.acls, uid)
-    if refusal is None:
-        _give_up(turn, uid, frozenset(request.acls))
-    return refusal
+    _give_up(turn, uid, frozenset(request.acls))
+    return add_wanted(turn, request.acls, uid)
 
 
 def _give_up(turn: DecisionContext, owner: str, kept: frozenset[object] = frozenset()) -> None:
     known = turn.image.security.acls.items()
     gone = [acl for acl, owners in known if owner in owners and acl not in kept]
     gone.sort(key=lambda acl: acl.order)
-    for first in range(0, len(gone), CHANGES_MAX):
-        some = tuple(gone[first : first + CHANGES_MAX])
+    for some in parts(gone):
         turn.add(AclsRemoved(cause="not declared any more", acls=some, owner=owner))
 
 
