@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -375,50 +374,3 @@ def test_forwarded_request_needs_the_right_of_its_api(
     controller.enforce()
     controller.image = apply(controller.image, AclsAdded(cause="t", acls=(rule,)))
     assert not refused_for_rights(controller.ask(forwarded(ALICE)))
-
-
-def test_rules_of_any_length_are_added_and_removed_in_records_that_a_batch_holds() -> None:
-    controller = Controller()
-    records: list[Any] = []
-    long = tuple(
-        a_rule(f"{number:04}".rjust(1020, "\x01"), resource=ResourceType.GROUP)
-        for number in range(CHANGES_MAX)
-    )
-    for request in (
-        m.CreateAcls(acls=long),
-        m.DeclareUser(object=OBJECT, user_name="alice", acls=long),
-        m.DeclareUser(object=OBJECT, user_name="alice", disabled=True),
-        m.DeleteAcls(filters=(AclFilter(),)),
-    ):
-        decision = decide(controller.image, controller.soft, request, 1_000, Settings())
-        assert not isinstance(decision.answer, Refused)
-        controller.image = decision.image
-        records += decision.records
-    assert not controller.image.security.acls
-    assert max(len(msgspec.json.encode(record)) for record in records) < 900_000
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [
-        a_rule("\N{BOAR}" * 63),
-        a_rule("\N{BOAR}" * 257, resource=ResourceType.GROUP),
-        a_rule(principal="User:" + "\N{BOAR}" * 256),
-        a_rule(host="1" * 65),
-        a_rule("\ud800"),
-    ],
-    ids=["topic", "group", "principal", "host", "no text"],
-)
-def test_rule_with_more_bytes_than_a_name_has_is_refused(rule: Acl) -> None:
-    controller = Controller()
-    assert controller.ask(m.CreateAcls(acls=(rule,))).reason == Reason.InvalidRequest.name
-
-
-def test_object_that_changes_its_rules_needs_no_room_for_both() -> None:
-    controller = Controller()
-    controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", acls=(a_rule("before"),)))
-    many = tuple(a_rule(f"t-{number}") for number in range(ACLS_MAX - 1))
-    controller.image = apply(controller.image, AclsAdded(cause="t", acls=many))
-    asked = m.DeclareUser(object=OBJECT, user_name="alice", acls=(a_rule("after"),))
-    assert controller.ask(asked) == Done()
-    assert a_rule("before") not in controller.image.security.acls
