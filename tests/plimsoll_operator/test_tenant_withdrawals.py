@@ -33,6 +33,7 @@ from plimsoll_operator.api.user import User
 from plimsoll_operator.kube.resources import NAMESPACES, USERS
 from plimsoll_operator.metalog.codec import record_too_large
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
+from plimsoll_operator.reconcile.registry import all_work
 from plimsoll_operator.reconcile.user import reconcile as user
 from plimsoll_operator.reconcile.user import tenants
 
@@ -242,3 +243,63 @@ async def test_quota_is_held_to_that_of_any_client_id_of_everybody() -> None:
     assert (await scene.reconciled()).reason == "QuotaNotAllowed"
     held = scene.decided.image.quotas.rows[QuotaEntity(user="shop.app")]
     assert held.values.consumer_byte_rate == 10.0
+
+
+# --- accounts ------------------------------------------------------------------------------------
+
+ACCOUNT = "system:serviceaccount:shop:orders"
+IS_ACCOUNT = {"authentication": {"serviceAccount": {"name": "orders"}}}
+
+
+async def test_account_that_its_owner_cut_off_does_not_come_back_with_another_object() -> None:
+    scene = Tenants()
+    scene.apply(WRITES, **IS_ACCOUNT)
+    await scene.reconciled()
+    scene.label(kafka="no")
+    scene.kube.drop(USERS, *SHOP)
+    scene.objects.users.drop(SHOP)
+    await user.reconcile(scene.term, SHOP)
+    assert scene.decided.image.security.is_disabled(ACCOUNT)
+    scene.apply(WRITES, **IS_ACCOUNT)
+    assert (await scene.reconciled()).reason == "NotAllowed"
+    assert scene.decided.image.security.is_disabled(ACCOUNT)
+    scene.label(kafka="yes")
+    assert (await scene.reconciled()).reason != "NotAllowed"
+    assert not scene.decided.image.security.is_disabled(ACCOUNT)
+    assert scene.may(AclOperation.WRITE, "shop.orders", ACCOUNT)
+
+
+async def test_account_that_is_disabled_and_deleted_stays_so_until_an_object_has_it_again() -> None:
+    scene = Tenants()
+    scene.apply(WRITES, disabled=True, **IS_ACCOUNT)
+    await scene.reconciled()
+    scene.kube.drop(USERS, *SHOP)
+    scene.objects.users.drop(SHOP)
+    await user.reconcile(scene.term, SHOP)
+    assert scene.decided.image.security.is_disabled(ACCOUNT)
+    assert not scene.decided.image.security.acls
+    records = len(scene.decided.records)
+    await user.reconcile(scene.term, SHOP)
+    assert len(scene.decided.records) == records
+    assert Work(Task.USER, SHOP) not in list(all_work(scene.term))
+    other = ("shop", "other")
+    body = a_user(WRITES, key=other, **IS_ACCOUNT)
+    del body["metadata"]["uid"]
+    assert scene.objects.users.put(scene.kube.put(USERS, body)) is not None
+    await user.reconcile(scene.term, other)
+    assert not scene.decided.image.security.is_disabled(ACCOUNT)
+
+
+async def test_user_whose_namespace_is_gone_is_not_kept_where_there_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tenants, "KEPT_MAX", 0)
+    scene = Tenants()
+    scene.apply(WRITES)
+    await scene.reconciled()
+    scene.kube.drop(USERS, *SHOP)
+    scene.kube.drop(NAMESPACES, None, "shop")
+    scene.objects.users.drop(SHOP)
+    await user.reconcile(scene.term, SHOP)
+    assert not scene.decided.image.security.users
+    assert not scene.decided.image.security.credentials

@@ -16,7 +16,7 @@ from plimsoll_core.messages.security import DeclareUser, UserObjectGone
 from plimsoll_core.quotas.state import QuotaValues
 from plimsoll_core.security.acl import malformed
 from plimsoll_core.security.scram import SPEC_NAMES, ScramCredential
-from plimsoll_core.security.state import DeclaredUser, UserObject
+from plimsoll_core.security.state import NO_OBJECT, DeclaredUser, UserObject
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.labels import listener_authority_map
 from plimsoll_operator.api.logcluster import LogCluster
@@ -105,7 +105,8 @@ async def _settled(term: Term, user: User, cluster: LogCluster) -> Condition | N
 
 def abandoned(term: Term) -> list[Key]:
     """Objects that declared a user and are not among those last seen."""
-    keys = [(row.object.namespace, row.object.name) for row in term.image.security.users.values()]
+    rows = (row.object for row in term.image.security.users.values())
+    keys = [(one.namespace, one.name) for one in rows if one.uid != NO_OBJECT]
     return [key for key in keys if term.objects.users.get(key) is None]
 
 
@@ -288,16 +289,18 @@ async def _forget(term: Term, row: DeclaredUser) -> None:
     """Whose object is gone may log in no more, after a grace; what went with its CRD, its namespace
     or its cluster was not meant."""
     cluster = term.cluster
+    if row.object.uid == NO_OBJECT:
+        return  # an account that stays cut off
     if cluster is None or "users" in term.missing:
         return  # how users go was stated, and cannot be read
     try:
         if not await tenants.may_still(term, cluster, row):
             await tenants.cut_off(term, row)
             row = term.image.security.users[row.user_name]
-            if not await tenants.has_namespace(term, row):
-                deletion_grace.is_back(term, row)
-                return
-        fate = await _fate(term, row)
+            gone = not await tenants.has_namespace(term, row)
+            fate = _kept(term) if gone else await _fate(term, row)
+        else:
+            fate = await _fate(term, row)
     except ApiError as error:
         raise Retry(f"absence is not proven: {error}") from error
     if fate is _Fate.STANDS:
@@ -323,6 +326,12 @@ class _Fate(Enum):
     STANDS = "Stands"
     GONE = "Gone"
     REPLACED = "Replaced"
+
+
+def _kept(term: Term) -> _Fate:
+    """Of who is cut off, with a namespace that is gone: its row stays while there is room."""
+    crowded = len(term.image.security.users) > tenants.KEPT_MAX
+    return _Fate.GONE if crowded else _Fate.STANDS
 
 
 async def _fate(term: Term, row: DeclaredUser) -> _Fate:

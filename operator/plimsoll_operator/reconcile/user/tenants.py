@@ -38,6 +38,9 @@ from plimsoll_operator.kube.resources import NAMESPACES
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
 
+KEPT_MAX = 1_000
+"""Users of a cluster; where there are more, those whose namespaces are gone are kept no longer."""
+
 
 class NotAllowed(NamedTuple):
     """A reason and a sentence."""
