@@ -110,6 +110,10 @@ def test_rule_outside_of_the_namespaces_prefix_does_not_count(rule: Rule) -> Non
 def test_rule_that_denies_is_held_to_the_prefix_for_it_takes_what_everybody_may(name: str) -> None:
     assert refused(on("Topic", name, "Read", permission="Deny"))
     assert not refused(on("Topic", "shop.orders", "Read", permission="Deny"))
+    assert not refused(
+        on("Topic", "bi.daily", "All", permission="Deny"),
+        shared=[shared("Read", name="bi.", pattern="Prefixed")],
+    )
 
 
 def test_shared_prefix_of_a_star_does_not_give_every_name() -> None:

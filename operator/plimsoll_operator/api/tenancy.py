@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from plimsoll_core.security.acl import WILDCARD, Acl, Pattern, ResourceType
+from plimsoll_core.security.acl import WILDCARD, Acl, AclPermission, Pattern, ResourceType
 from plimsoll_core.security.acl_index import allowing
 from plimsoll_operator.api.cluster_users import ClusterUsers, Shared
 from plimsoll_operator.api.logcluster import LogCluster
@@ -134,5 +134,7 @@ def _covers(shared: Shared, acl: Acl) -> bool:
             inside = acl.name == name and acl.pattern is Pattern.LITERAL
         if not inside:
             return False
+    if acl.permission is AclPermission.DENY:
+        return True
     given = set(shared.operations)
     return any(one.value in given for one in allowing(acl.operation))
