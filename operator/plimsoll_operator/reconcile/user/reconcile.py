@@ -45,8 +45,9 @@ from plimsoll_operator.status.status_writer import Target
 LOOK_MS = 60_000
 CRD_NAME = "users.plimsoll.dev"
 QUOTA_NOT_ALLOWED = (
-    "spec.quotas states more than holds for users without quotas of their own: a User of another"
-    " namespace than the LogCluster's is held to that."
+    "spec.quotas states more than holds for users without quotas of their own, or other quotas than"
+    " Kafka's tools gave the user: a User of another namespace than the LogCluster's is held to"
+    " these."
 )
 
 
