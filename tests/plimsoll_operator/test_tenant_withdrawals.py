@@ -303,3 +303,19 @@ async def test_user_whose_namespace_is_gone_is_not_kept_where_there_are_many(
     await user.reconcile(scene.term, SHOP)
     assert not scene.decided.image.security.users
     assert not scene.decided.image.security.credentials
+
+
+async def test_object_that_names_another_user_is_followed_for_what_its_first_may_not_have() -> None:
+    scene = Tenants(**ALL, shared=[SHARED])
+    scene.apply(DAILY, WRITES)
+    await scene.reconciled()
+    scene.apply(DAILY, WRITES, **IS_ACCOUNT)
+    assert "its name cannot be changed" in (await scene.reconciled()).message
+    assert scene.may(AclOperation.READ, "bi.daily")
+    scene.declare(users=ALL)
+    await scene.reconciled()
+    assert not scene.may(AclOperation.READ, "bi.daily")
+    assert scene.may(AclOperation.WRITE, "shop.orders")
+    scene.apply(DAILY, WRITES, disabled=True, **IS_ACCOUNT)
+    await scene.reconciled()
+    assert not scene.logs_in

@@ -150,23 +150,22 @@ def _malformed(user: User) -> str | None:
 async def _take_away(term: Term, user: User, cluster: LogCluster) -> tuple[Ruling, QuotaValues]:
     """What the object has and may not have, or does not state any more, goes; what it may have."""
     labels = await tenants.labels_for(term, user, cluster)
-    row = term.image.security.users.get(user.user_name)
-    mine = row is not None and row.object == _object(user)
+    row = next((one for one in _rows(term, user.key) if one.object == _object(user)), None)
     if why := tenants.refusal(user, cluster, labels):
-        for one in _rows(term, user.key):
-            if one.object == _object(user):
-                await tenants.cut_off(term, one)
+        if row is not None:
+            await tenants.cut_off(term, row)
         raise _NotNow(why.reason, why.message)
     ruling, quotas = ruled(user, cluster, labels or {}), values_of(user.spec.quotas)
     if is_tenant(user):
-        if row is None and (why := tenants.taken_name(user, term.image.security)):
+        new = user.user_name not in term.image.security.users
+        if new and row is None and (why := tenants.taken_name(user, term.image.security)):
             raise _NotNow(why.reason, why.message)
         quotas = tenants.bounded(user.user_name, quotas, term.image.quotas)
-    if row is None or not mine:
+    if row is None:
         return ruling, quotas
     may = bounds(user, cluster, labels or {})
-    if _malformed(user) is None:  # what is not readable as a whole states nothing
-        may = narrowing.still(ruling.acls, may)
+    if _malformed(user) is None and row.user_name == user.user_name:
+        may = narrowing.still(ruling.acls, may)  # otherwise it states nothing that can be followed
     kept = narrowing.left_of(row, may, quotas, term.image)
     disabled = row.disabled or user.spec.disabled or False
     if kept.changes or disabled != row.disabled:
