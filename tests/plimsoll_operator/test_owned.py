@@ -4,15 +4,18 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.plimsoll_operator.builders import an_image
+from tests.plimsoll_operator.builders import an_image, replay
 from tests.plimsoll_operator.terms import Scene
 from tests.plimsoll_operator.test_cluster_handler import committing
 from tests.plimsoll_operator.transports import transport_to
 
+from plimsoll_core.cluster.records import UserDeclared
+from plimsoll_core.security.state import DeclaredUser, UserObject
 from plimsoll_operator.api import labels
 from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.resources import (
@@ -119,7 +122,7 @@ class Offers:
 
 
 @asynccontextmanager
-async def watching(server: Watched, objects: Objects) -> AsyncIterator[Offers]:
+async def watching(server: Watched, objects: Objects, leaders: Any = None) -> AsyncIterator[Offers]:
     app = web.Application()
     app.router.add_get("/{tail:.*}", server.handle)
     runner = web.AppRunner(app, shutdown_timeout=0)
@@ -143,6 +146,7 @@ async def watching(server: Watched, objects: Objects) -> AsyncIterator[Offers]:
         now_ms=wall_ms,
         monotonic_ms=monotonic_ms,
     )
+    parts.leaders.update(leaders or {})
     offers = Offers()
     task = asyncio.create_task(OwnedWatches(parts, offers).run())  # type: ignore[arg-type]
     try:
@@ -182,6 +186,17 @@ async def test_label_of_a_namespace_has_its_topics_looked_at_and_no_others():
     server = Watched(NAMESPACES, {"type": "MODIFIED", "object": change})
     async with watching(server, objects) as offers, asyncio.timeout(WAIT_S):
         assert await offers.works.get() == Work(Task.TOPIC, ("team", "a"))
+        assert offers.works.empty()
+
+
+async def test_namespace_that_is_going_has_users_looked_at_whose_objects_are_not_there_any_more():
+    row = DeclaredUser(object=UserObject(namespace="team", name="a", uid="u"), user_name="team.a")
+    term = SimpleNamespace(image=replay(an_image(), UserDeclared(cause="t", user=row)))
+    change = an_item("team", 1, namespace="", deletionTimestamp="2026-01-01T00:00:00Z")
+    server = Watched(NAMESPACES, {"type": "MODIFIED", "object": change})
+    leaders: Any = {("kafka", "main"): SimpleNamespace(term=term)}
+    async with watching(server, Objects(), leaders) as offers, asyncio.timeout(WAIT_S):
+        assert await offers.works.get() == Work(Task.USER, ("team", "a"))
         assert offers.works.empty()
 
 

@@ -106,8 +106,19 @@ def test_rule_outside_of_the_namespaces_prefix_does_not_count(rule: Rule) -> Non
     assert len(refused(WRITES, rule)) == 1
 
 
-def test_rule_that_denies_may_name_anything_for_it_gives_no_right() -> None:
-    assert not refused(on("Topic", "billing.orders", "Read", permission="Deny"))
+@pytest.mark.parametrize("name", ["*", "billing.orders"])
+def test_rule_that_denies_is_held_to_the_prefix_for_it_takes_what_everybody_may(name: str) -> None:
+    assert refused(on("Topic", name, "Read", permission="Deny"))
+    assert not refused(on("Topic", "shop.orders", "Read", permission="Deny"))
+    assert not refused(
+        on("Topic", "bi.daily", "All", permission="Deny"),
+        shared=[shared("Read", name="bi.", pattern="Prefixed")],
+    )
+
+
+def test_shared_prefix_of_a_star_does_not_give_every_name() -> None:
+    assert refused(on("Topic", "*", "Read"), shared=[shared("Read", name="*", pattern="Prefixed")])
+    assert not refused(on("Topic", "*", "Read"), shared=[shared("Read", name="*")])
 
 
 def shared(*operations: str, name: str = "bi.daily", **resource: Any) -> dict[str, Any]:

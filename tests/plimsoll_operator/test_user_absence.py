@@ -9,7 +9,7 @@ import pytest
 from tests.plimsoll_operator.builders import a_cluster_body
 from tests.plimsoll_operator.declared_users import KEY, Users, declared_user
 
-from plimsoll_operator.api.labels import ACKNOWLEDGE
+from plimsoll_operator.api.labels import ACKNOWLEDGE, ACKNOWLEDGE_USERS
 from plimsoll_operator.kube.resources import CRDS, NAMESPACES, SECRETS, USERS
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
 from plimsoll_operator.reconcile.registry import all_work
@@ -97,9 +97,16 @@ async def test_many_objects_that_go_at_once_cut_off_nobody_until_that_was_meant(
     for key in keys:
         await user.reconcile(scene.term, key)
     assert set(scene.decided.image.security.users) == {"one", "two"}
-    (stamp,) = re.findall(r"acknowledge-deletion=(\S+)\.", stalled.message)
+    (stamp,) = re.findall(r"acknowledge-user-deletion=(\S+)\.", stalled.message)
     acknowledged = a_cluster_body(users=users)
-    acknowledged["metadata"]["annotations"] = {ACKNOWLEDGE: stamp}
+    when = stamp.removeprefix("kafka@")
+    for of_others in ({ACKNOWLEDGE: when}, {ACKNOWLEDGE_USERS: f"shop@{when}"}):
+        acknowledged["metadata"]["annotations"] = of_others
+        scene.objects.clusters.put(acknowledged)
+        for key in keys:
+            await user.reconcile(scene.term, key)
+        assert set(scene.decided.image.security.users) == {"one", "two"}
+    acknowledged["metadata"]["annotations"] = {ACKNOWLEDGE_USERS: f"shop@{when}, {stamp}"}
     scene.objects.clusters.put(acknowledged)
     for key in keys:
         await user.reconcile(scene.term, key)
@@ -135,3 +142,26 @@ async def test_absence_that_cannot_be_read_is_no_proof() -> None:
     with pytest.raises(Retry, match="absence is not proven"):
         await user.reconcile(scene.term, KEY)
     assert "writer" in scene.decided.image.security.users
+
+
+async def test_object_that_is_applied_again_as_disabled_is_cut_off_while_many_are_gone() -> None:
+    scene = Users()
+    scene.declare(users={"deletion": {"maxPerHour": 0}})
+    scene.apply()
+    await scene.reconciled()
+    await gone(scene)
+    assert "disabled: true cuts one off at once" in scene.term.notes["Stalled"].message
+    assert scene.decided.image.security.credential("writer", "SCRAM-SHA-512")
+    scene.apply(disabled=True)
+    assert (await scene.reconciled()).reason == "Disabled"
+    assert not scene.decided.image.security.credential("writer", "SCRAM-SHA-512")
+    assert "Stalled" not in scene.term.notes
+
+
+async def test_disabled_user_goes_with_its_object_at_once() -> None:
+    scene = Users()
+    scene.declare(users={"deletion": {"maxPerHour": 0}})
+    scene.apply(disabled=True)
+    await scene.reconciled()
+    await gone(scene)
+    assert not scene.decided.image.security.users

@@ -17,8 +17,12 @@ WILDCARD = "*"
 """As a literal name: every resource of its type; as a host: every host."""
 EVERYBODY = "User:*"
 ANONYMOUS = "User:ANONYMOUS"
-NAME_CHARACTERS_MAX = 1024
-"""Of a resource, a principal or a host in a rule."""
+NAME_BYTES_MAX = 1024
+"""Of a resource or a principal in a rule, in UTF-8."""
+TOPIC_BYTES_MAX = 249
+"""Of a topic in a rule: no topic has a longer name."""
+HOST_BYTES_MAX = 64
+"""Of a host in a rule: an address, with an interface's name perhaps."""
 
 
 class AclOperation(Enum):
@@ -136,9 +140,8 @@ class Acl(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 def malformed(acl: Acl) -> str | None:
     """Why no such rule may be made, as a sentence."""
     kind, separator, user = acl.principal.partition(":")
-    long = max(len(acl.name), len(acl.principal), len(acl.host)) > NAME_CHARACTERS_MAX
-    if long:
-        return f"Names in a rule have {NAME_CHARACTERS_MAX} characters at most."
+    if text := _too_long(acl):
+        return text
     if not acl.name:
         return "The name of a rule's resource is empty."
     if not (kind and separator and user):
@@ -148,6 +151,25 @@ def malformed(acl: Acl) -> str | None:
     if not acl.host:
         return "The host of a rule is empty; every host is *."
     return None
+
+
+def _too_long(acl: Acl) -> str | None:
+    most = TOPIC_BYTES_MAX if acl.resource is ResourceType.TOPIC else NAME_BYTES_MAX
+    if _size(acl.name) > most:
+        return f"The name of a {acl.resource.value} in a rule has {most} bytes at most."
+    if _size(acl.principal) > NAME_BYTES_MAX:
+        return f"A principal in a rule has {NAME_BYTES_MAX} bytes at most."
+    if _size(acl.host) > HOST_BYTES_MAX:
+        return f"A host in a rule is an address: {HOST_BYTES_MAX} bytes at most."
+    return None
+
+
+def _size(text: str) -> int:
+    """In UTF-8; of what has no such form, more than is allowed."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return NAME_BYTES_MAX + 1
 
 
 class AclFilter(msgspec.Struct, frozen=True, kw_only=True):

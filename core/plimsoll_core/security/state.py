@@ -19,6 +19,10 @@ BY_CLIENT = ""
 """The owner of what no object declares."""
 
 
+NO_OBJECT = "none"
+"""The uid of an object that is gone, in the row of an account that stays cut off."""
+
+
 class Mode(Enum):
     """Off: everybody may do all.  Audit: what Enforce would refuse is logged, and done."""
 

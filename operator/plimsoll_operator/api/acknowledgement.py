@@ -7,7 +7,7 @@ nothing later.
 from __future__ import annotations
 
 from plimsoll_operator.api.conditions import milliseconds, timestamp
-from plimsoll_operator.api.labels import ACKNOWLEDGE
+from plimsoll_operator.api.labels import ACKNOWLEDGE, ACKNOWLEDGE_USERS
 from plimsoll_operator.api.logcluster import LogCluster
 
 
@@ -17,6 +17,30 @@ def acknowledged_until_ms(cluster: LogCluster) -> int:
         return milliseconds(cluster.metadata.annotations[ACKNOWLEDGE]) + 999
     except (KeyError, ValueError):
         return -1
+
+
+def users_acknowledged(cluster: LogCluster) -> dict[str, int]:
+    """The same of User objects, by namespace: no other namespace's are meant by it."""
+    found: dict[str, int] = {}
+    for one in cluster.metadata.annotations.get(ACKNOWLEDGE_USERS, "").split(","):
+        namespace, _, stamp = one.strip().partition("@")
+        try:
+            until_ms = milliseconds(stamp) + 999
+        except ValueError:
+            continue
+        found[namespace] = max(until_ms, found.get(namespace, -1))
+    return found
+
+
+def users_way_out(cluster: LogCluster, namespace: str, until_ms: int) -> str:
+    """How to say once that everything of a namespace up to `until_ms` is meant, and of others what
+    was said before."""
+    meant = users_acknowledged(cluster) | {namespace: until_ms}
+    value = ",".join(f"{where}@{timestamp(at_ms)}" for where, at_ms in sorted(meant.items()))
+    around, name = cluster.key
+    return (
+        f"kubectl annotate --overwrite logcluster {name} -n {around} {ACKNOWLEDGE_USERS}={value}."
+    )
 
 
 def way_out(cluster: LogCluster, until_ms: int) -> str:

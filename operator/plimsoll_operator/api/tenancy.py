@@ -1,16 +1,17 @@
 """What a User object of another namespace may ask for: its name, and which of its rules count.
 
 Pure.  The owner of a LogCluster says so in `spec.users`: an object gives no right outside of its
-namespace's prefix but those that are shared.  A rule that denies gives none, and may name
-anything.  Called by the User reconciler and by `plimsoll acl explain`.
+namespace's prefix but those that are shared.  A rule that denies is held to the same: where
+everybody may what no rule is about, any rule takes that away.  Called by the User reconciler and
+by `plimsoll acl explain`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from plimsoll_core.security.acl import Acl, AclPermission, Pattern, ResourceType
+from plimsoll_core.security.acl import WILDCARD, Acl, AclPermission, Pattern, ResourceType
 from plimsoll_core.security.acl_index import allowing
 from plimsoll_operator.api.cluster_users import ClusterUsers, Shared
 from plimsoll_operator.api.logcluster import LogCluster
@@ -69,11 +70,11 @@ def ruled(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> Ruling:
     """What counts of its rules."""
     if not is_tenant(user):
         return Ruling(user.acls)
-    prefix, shared = _prefix(user, cluster), _shared_with(cluster, labels)
+    prefix, may = _prefix(user, cluster), bounds(user, cluster, labels)
     good: list[Acl] = []
     bad: dict[int, Acl] = {}
     for number, acl in user.rules:
-        if _is_within(acl, prefix) or any(_covers(one, acl) for one in shared):
+        if may(acl):
             good.append(acl)
         else:
             bad.setdefault(number, acl)
@@ -85,12 +86,20 @@ def ruled(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> Ruling:
     ]
     more = f" and {len(bad) - TOLD_MAX} more" if len(bad) > TOLD_MAX else ""
     text = (
-        f"spec.acls: {', '.join(told)}{more} gives what it may not, and does not count. Users of"
+        f"spec.acls: {', '.join(told)}{more} is about what it may not, and does not count. Users of"
         f" namespace {user.metadata.namespace} may be given rights on topics, groups and"
         f" transactional ids that begin with {prefix}, and what the LogCluster lists in"
         " spec.users.shared."
     )
     return Ruling(tuple(good), text)
+
+
+def bounds(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> Callable[[Acl], bool]:
+    """Whether the user may have a rule, stated or not."""
+    if not is_tenant(user):
+        return lambda acl: True
+    prefix, shared = _prefix(user, cluster), _shared_with(cluster, labels)
+    return lambda acl: _is_within(acl, prefix) or any(_covers(one, acl) for one in shared)
 
 
 def _of(cluster: LogCluster) -> ClusterUsers:
@@ -107,24 +116,25 @@ def _shared_with(cluster: LogCluster, labels: Mapping[str, str]) -> list[Shared]
 
 
 def _is_within(acl: Acl, prefix: str) -> bool:
-    if acl.permission is AclPermission.DENY:
-        return True
     return acl.resource in _NAMED and acl.name.startswith(prefix)
 
 
 def _covers(shared: Shared, acl: Acl) -> bool:
     """Whether the rule gives nothing that is not shared."""
     name = shared.resource.name or ""
+    everything = acl.name == WILDCARD and acl.pattern is Pattern.LITERAL
     if acl.resource.value != shared.resource.type:
         return False
     if acl.resource is not ResourceType.CLUSTER:
         if not name:  # it names nothing: the CRD's rules let none through
             return False
         if shared.resource.pattern == "Prefixed":
-            inside = acl.name.startswith(name)
+            inside = acl.name.startswith(name) and not everything
         else:
             inside = acl.name == name and acl.pattern is Pattern.LITERAL
         if not inside:
             return False
+    if acl.permission is AclPermission.DENY:
+        return True
     given = set(shared.operations)
     return any(one.value in given for one in allowing(acl.operation))

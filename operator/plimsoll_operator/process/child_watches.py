@@ -90,7 +90,7 @@ class SeenChildren:
             return str(meta["uid"])
         own = tuple(sorted((meta.get("labels") or {}).items()))
         if self.kind is NAMESPACES:
-            return own
+            return (own, meta.get("deletionTimestamp"))
         version = meta.get("generation") or meta.get("resourceVersion")
         return (meta["uid"], version, meta.get("deletionTimestamp"), own)
 
@@ -153,6 +153,11 @@ class OwnedWatches:
         for user in self._parts.objects.users:
             if user.metadata.namespace == name != user.cluster_key[0]:
                 self._clusters.offer(user.cluster_key, Work(Task.USER, user.key))
+        for cluster_key, leader in self._parts.leaders.items():
+            for row in leader.term.image.security.users.values():
+                key = (row.object.namespace, row.object.name)
+                if name == key[0] != cluster_key[0] and self._parts.objects.users.get(key) is None:
+                    self._clusters.offer(cluster_key, Work(Task.USER, key))
 
 
 def _cluster(item: Object) -> str:

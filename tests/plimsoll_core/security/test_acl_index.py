@@ -114,7 +114,8 @@ def test_decision_looks_at_as_many_cells_with_ten_thousand_rules_as_with_ten() -
         ({"principal": "alice"}, "User:alice"),
         ({"resource": ResourceType.CLUSTER, "name": "other"}, CLUSTER_NAME),
         ({"host": ""}, "host"),
-        ({"name": "x" * 2000}, "1024"),
+        ({"name": "x" * 250}, "249"),
+        ({"name": "x" * 2000, "resource": ResourceType.GROUP}, "1024"),
     ],
 )
 def test_rule_without_a_form_is_told_why(stated: dict[str, object], said: str) -> None:

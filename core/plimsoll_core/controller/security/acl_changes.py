@@ -7,6 +7,10 @@ Source: KIP-140; AclControlManager.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
 from plimsoll_core.cluster.records import AclsAdded, AclsRemoved
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.security.security_version import too_old
@@ -20,6 +24,8 @@ CHANGES_MAX = 1_000
 """Rules that one request may add or remove."""
 ACLS_MAX = 10_000
 """Of a cluster."""
+RECORD_BYTES_MAX = 256 * 1024
+"""Of the rules in one record, as JSON: well below what a batch of the metadata log takes."""
 
 
 def create_acls(turn: DecisionContext, request: CreateAcls) -> Answer | Refusal:
@@ -33,11 +39,11 @@ def create_acls(turn: DecisionContext, request: CreateAcls) -> Answer | Refusal:
 
 def add_wanted(turn: DecisionContext, acls: tuple[Acl, ...], owner: str) -> Refusal | None:
     """Add what the owner does not have yet; all or nothing."""
-    for acl in acls:
-        if text := malformed(acl):
-            return Refusal(reason=Reason.InvalidRequest, message=text)
     known = turn.image.security.acls
     new = tuple(acl for acl in dict.fromkeys(acls) if owner not in known.get(acl, ()))
+    for acl in new:  # what an earlier release took stays, and hinders no other change
+        if text := malformed(acl):
+            return Refusal(reason=Reason.InvalidRequest, message=text)
     if len(new) > CHANGES_MAX:
         text = f"One request adds {CHANGES_MAX} rules at most, not {len(new)}."
         return Refusal(reason=Reason.InvalidRequest, message=text)
@@ -45,9 +51,24 @@ def add_wanted(turn: DecisionContext, acls: tuple[Acl, ...], owner: str) -> Refu
     if new and count > ACLS_MAX:
         text = f"A cluster has {ACLS_MAX} rules at most; there would be {count}."
         return Refusal(reason=Reason.InvalidRequest, message=text)
-    if new:
-        turn.add(AclsAdded(cause="added", acls=new, owner=owner))
+    for some in parts(new):
+        turn.add(AclsAdded(cause="added", acls=some, owner=owner))
     return None
+
+
+def parts(acls: Iterable[Acl]) -> Iterator[tuple[Acl, ...]]:
+    """As one record each may hold: whatever was added can be removed."""
+    part: list[Acl] = []
+    size = 0
+    for acl in acls:
+        own = len(msgspec.json.encode(acl)) + 1
+        if part and (size + own > RECORD_BYTES_MAX or len(part) >= CHANGES_MAX):
+            yield tuple(part)
+            part, size = [], 0
+        part.append(acl)
+        size += own
+    if part:
+        yield tuple(part)
 
 
 def delete_acls(turn: DecisionContext, request: DeleteAcls) -> Answer | Refusal:
@@ -65,8 +86,8 @@ def delete_acls(turn: DecisionContext, request: DeleteAcls) -> Answer | Refusal:
     if len(gone) > CHANGES_MAX:
         text = f"One request removes {CHANGES_MAX} rules at most; it names {len(gone)}."
         return Refusal(reason=Reason.InvalidRequest, message=text)
-    if gone:
-        turn.add(AclsRemoved(cause="removed by a client", acls=tuple(gone)))
+    for some in parts(gone):
+        turn.add(AclsRemoved(cause="removed by a client", acls=some))
     return AclsChanged(deleted=tuple(deleted), end_offset=turn.image.next_offset)
 
 

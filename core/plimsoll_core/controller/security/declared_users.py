@@ -17,7 +17,7 @@ from plimsoll_core.cluster.records import (
     UserRemoved,
 )
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.security.acl_changes import CHANGES_MAX, add_wanted
+from plimsoll_core.controller.security.acl_changes import add_wanted, parts
 from plimsoll_core.controller.security.quota_changes import settle_user
 from plimsoll_core.controller.security.scram_changes import unacceptable
 from plimsoll_core.controller.security.security_version import too_old
@@ -27,7 +27,7 @@ from plimsoll_core.messages.security import DeclareAuthorization, DeclareUser, U
 from plimsoll_core.quotas.form import malformed_values
 from plimsoll_core.quotas.state import QuotaEntity, QuotaValues
 from plimsoll_core.security.scram import illegal_user_name
-from plimsoll_core.security.state import Authorization, DeclaredUser, UserObject
+from plimsoll_core.security.state import NO_OBJECT, Authorization, DeclaredUser, UserObject
 from plimsoll_core.security.tokens import account_user, illegal_account
 
 USERS_MAX = 2_000
@@ -79,7 +79,7 @@ def _refused(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
         )
         return Refusal(reason=Reason.InvalidRequest, message=text)
     holder = security.object_named(name)
-    if holder is not None and holder != request.object:
+    if holder is not None and holder != request.object and not _succeeds(holder, request.object):
         text = f"The user {name} is declared by {holder} already."
         return Refusal(reason=Reason.UserNameTaken, message=text)
     other = next((u for u in security.users.values() if u.object == request.object), None)
@@ -100,26 +100,31 @@ def _refused(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
 
 def _is_own_account(request: DeclareUser) -> bool:
     """A ServiceAccount beside the object, which gives it no password."""
-    beside = account_user(request.object.namespace, "")
-    named = request.user_name.startswith(beside) and not illegal_account(request.user_name)
-    return named and not request.credentials
+    named = _is_account(request.object, request.user_name)
+    return named and not illegal_account(request.user_name) and not request.credentials
+
+
+def _is_account(holder: UserObject, name: str) -> bool:
+    return name.startswith(account_user(holder.namespace, ""))
+
+
+def _succeeds(gone: UserObject, next_one: UserObject) -> bool:
+    """Whether the name is of an object that is gone, and a new one of its namespace has it now."""
+    return gone.uid == NO_OBJECT and gone.namespace == next_one.namespace
 
 
 def _declare_acls(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
-    """What it does not state any more goes."""
+    """What it does not state any more goes, and makes room for what is new."""
     uid = request.object.uid
-    refusal = add_wanted(turn, request.acls, uid)
-    if refusal is None:
-        _give_up(turn, uid, frozenset(request.acls))
-    return refusal
+    _give_up(turn, uid, frozenset(request.acls))
+    return add_wanted(turn, request.acls, uid)
 
 
 def _give_up(turn: DecisionContext, owner: str, kept: frozenset[object] = frozenset()) -> None:
     known = turn.image.security.acls.items()
     gone = [acl for acl, owners in known if owner in owners and acl not in kept]
     gone.sort(key=lambda acl: acl.order)
-    for first in range(0, len(gone), CHANGES_MAX):
-        some = tuple(gone[first : first + CHANGES_MAX])
+    for some in parts(gone):
         turn.add(AclsRemoved(cause="not declared any more", acls=some, owner=owner))
 
 
@@ -139,13 +144,19 @@ def _declare_credentials(turn: DecisionContext, request: DeclareUser) -> None:
 
 def user_object_gone(turn: DecisionContext, request: UserObjectGone) -> Answer | Refusal:
     name = _name_of(turn, request.object)
-    if name is None:
+    if name is None or request.object.uid == NO_OBJECT:
         return Done()
     for key in sorted(key for key in turn.image.security.credentials if key[0] == name):
         turn.add(ScramCredentialRemoved(cause="its object is gone", user=name, mechanism=key[1]))
     _give_up(turn, request.object.uid)
     settle_user(turn, name, None, request.object.uid)
-    turn.add(UserRemoved(cause="its object is gone", user_name=name))
+    row = turn.image.security.users[name]
+    if row.disabled and _is_account(row.object, name):
+        # Without a row it would be an account that nobody says anything of: those log in.
+        kept = replace(row, object=replace(row.object, uid=NO_OBJECT))
+        turn.add(UserDeclared(cause="its object is gone", user=kept))
+    else:
+        turn.add(UserRemoved(cause="its object is gone", user_name=name))
     return Done()
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from plimsoll_core.cluster.image import HOUR_MS
 from plimsoll_core.errors import Reason
 from plimsoll_core.security.state import DeclaredUser
-from plimsoll_operator.api.acknowledgement import acknowledged_until_ms, way_out
+from plimsoll_operator.api.acknowledgement import users_acknowledged, users_way_out
 from plimsoll_operator.api.cluster_users import (
     GRACE_SECONDS_DEFAULT,
     REMOVALS_PER_HOUR_DEFAULT,
@@ -69,7 +69,8 @@ def wait_ms(term: Term, cluster: LogCluster, row: DeclaredUser) -> int:
     left_ms = since_ms + grace_ms - now_ms
     if left_ms > 0:
         return min(left_ms, LOOK_AGAIN_MS)
-    if row.object.namespace in settle(term) and since_ms > acknowledged_until_ms(cluster):
+    where = row.object.namespace
+    if where in settle(term) and since_ms > users_acknowledged(cluster).get(where, -1):
         return LOOK_AGAIN_MS
     return 0
 
@@ -102,15 +103,17 @@ def settle(term: Term) -> dict[str, str]:
 
 def _too_many(term: Term, cluster: LogCluster) -> dict[str, str]:
     known, now_ms = absences_of(term), term.now_ms()
-    until_ms = acknowledged_until_ms(cluster)
+    until = users_acknowledged(cluster)
     stated = _deletion(cluster).max_per_hour
     most = REMOVALS_PER_HOUR_DEFAULT if stated is None else stated
     waiting: dict[str, list[tuple[int, str]]] = {}
     for row, since_ms in known.since.values():
-        if since_ms > until_ms:
-            waiting.setdefault(row.object.namespace, []).append((since_ms, row.user_name))
+        where = row.object.namespace
+        if since_ms > until.get(where, -1):
+            waiting.setdefault(where, []).append((since_ms, row.user_name))
     found = {}
     for namespace, users in sorted(waiting.items()):
+        until_ms = until.get(namespace, -1)
         removed = sum(
             1
             for where, at_ms in known.removed
@@ -123,7 +126,9 @@ def _too_many(term: Term, cluster: LogCluster) -> dict[str, str]:
             found[namespace] = (
                 f"{count} User objects of namespace {namespace} disappeared within an hour ({names}"
                 f"{f' and {more} more' if more > 0 else ''}). More than {most} look like an"
-                f" accident: nobody is cut off. {way_out(cluster, max(users)[0])} Or set"
+                " accident: nobody is cut off. Re-apply them (disabled: true cuts one off at once),"
+                " or acknowledge these alone:"
+                f" {users_way_out(cluster, namespace, max(users)[0])} Or set"
                 f" spec.users.deletion.maxPerHour to {count} or more for good."
             )
     return found

@@ -3,7 +3,8 @@
 In that order nothing is lost by a crash: whoever leads next finds the Secret, and commits what it
 says.  The operator reads Secrets by name alone, so another password is noticed within a minute.
 A user whose object is proven absent may log in no more, after a grace (`deletion_grace`).  Of an
-object of another namespace than the LogCluster's counts what `tenants` allows.
+object of another namespace than the LogCluster's counts what `tenants` allows.  What takes away
+is committed before anything is looked at that could be refused.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from enum import Enum
 
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.messages.security import DeclareUser, UserObjectGone
+from plimsoll_core.quotas.state import QuotaValues
 from plimsoll_core.security.acl import malformed
 from plimsoll_core.security.scram import SPEC_NAMES, ScramCredential
-from plimsoll_core.security.state import DeclaredUser, UserObject
+from plimsoll_core.security.state import NO_OBJECT, DeclaredUser, UserObject
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.labels import listener_authority_map
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.quotas import values_of
-from plimsoll_operator.api.tenancy import is_tenant, ruled
+from plimsoll_operator.api.tenancy import Ruling, bounds, is_tenant, ruled
 from plimsoll_operator.api.user import SecretStatus, User, UserStatus
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import Object
@@ -34,7 +36,7 @@ from plimsoll_operator.kube.resources import (
 )
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
-from plimsoll_operator.reconcile.user import deletion_grace, tenants
+from plimsoll_operator.reconcile.user import deletion_grace, narrowing, tenants
 from plimsoll_operator.reconcile.user import login_secret as logins
 from plimsoll_operator.reconcile.user.bootstrap import bootstrap_of
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -43,8 +45,9 @@ from plimsoll_operator.status.status_writer import Target
 LOOK_MS = 60_000
 CRD_NAME = "users.plimsoll.dev"
 QUOTA_NOT_ALLOWED = (
-    "spec.quotas states more than holds for users without quotas of their own: a User of another"
-    " namespace than the LogCluster's is held to that."
+    "spec.quotas states more than holds for users without quotas of their own, or other quotas than"
+    " Kafka's tools gave the user: a User of another namespace than the LogCluster's is held to"
+    " these."
 )
 
 
@@ -65,17 +68,16 @@ async def reconcile(term: Term, key: Key) -> None:
             deletion_grace.is_back(term, row)
     if user is None or user.metadata.deletion_timestamp:
         term.statuses.pop(target, None)
-        return
-    if user.cluster_key != term.key or term.cluster is None or term.objects.users.missing(key):
+    if user is None or user.cluster_key != term.key or term.cluster is None:
         return
     if is_tenant(user) and "users" in term.missing:
-        return  # what the namespace may have was stated, and cannot be read
+        return  # what its namespace may have was stated, and cannot be read
     try:
-        ready = await _follow(term, user, term.cluster)
-    except _NotNow as why:
-        ready = condition("Ready", False, why.reason, str(why))
+        ready = await _settled(term, user, term.cluster)
     except ApiError as error:
         raise Retry(str(error)) from error
+    if ready is None:
+        return
     status = UserStatus(
         observed_generation=user.metadata.generation,
         principal=user.principal,
@@ -87,28 +89,40 @@ async def reconcile(term: Term, key: Key) -> None:
     term.add_later(Work(Task.USER, key), LOOK_MS)
 
 
+async def _settled(term: Term, user: User, cluster: LogCluster) -> Condition | None:
+    """None: there is nothing to show."""
+    if term.objects.users.missing(user.key):
+        await _hold(term, user.key, cluster)
+        return None  # something else was stated, and cannot be read
+    going = user.metadata.deletion_timestamp is not None
+    try:
+        if not going:
+            return await _follow(term, user, cluster)
+        await _take_away(term, user, cluster)  # finalizers may hold it for long: it gets nothing
+    except _NotNow as why:
+        return None if going else condition("Ready", False, why.reason, str(why))
+    return None
+
+
 def abandoned(term: Term) -> list[Key]:
     """Objects that declared a user and are not among those last seen."""
-    keys = [(row.object.namespace, row.object.name) for row in term.image.security.users.values()]
+    rows = (row.object for row in term.image.security.users.values())
+    keys = [(one.namespace, one.name) for one in rows if one.uid != NO_OBJECT]
     return [key for key in keys if term.objects.users.get(key) is None]
 
 
+async def _hold(term: Term, key: Key, cluster: LogCluster) -> None:
+    """Whoever may not be a user any more is none, whatever the object says."""
+    for row in _rows(term, key):
+        if not await tenants.may_still(term, cluster, row):
+            await tenants.cut_off(term, row)
+
+
 async def _follow(term: Term, user: User, cluster: LogCluster) -> Condition:
-    labels = await tenants.labels_for(term, user, cluster)
-    if why := tenants.refusal(user, cluster, labels):
-        for row in term.image.security.users.values():
-            if row.object == _object(user):
-                await tenants.cut_off(term, row)
-        raise _NotNow(why.reason, why.message)
-    for number, acl in user.rules:
-        if text := malformed(acl):
-            raise _NotNow("InvalidRule", f"spec.acls, rule {number}: {text}")
-    credentials = await _credentials(term, user) if logins.mechanisms_of(user) else None
-    owners = {one.owner for one in term.image.security.credentials.values()}
-    if credentials is None and user.metadata.uid in owners:
-        credentials = ()  # it had one before; what Kafka's tools make is theirs
-    ruling, quotas = ruled(user, cluster, labels), values_of(user.spec.quotas)
-    held = tenants.bounded(quotas, term.image.quotas) if is_tenant(user) else quotas
+    ruling, held = await _take_away(term, user, cluster)
+    if text := _malformed(user):
+        raise _NotNow("InvalidRule", text)
+    credentials = await _wanted_credentials(term, user)
     answer = await term.ask(
         DeclareUser(
             object=_object(user),
@@ -123,9 +137,51 @@ async def _follow(term: Term, user: User, cluster: LogCluster) -> Condition:
         raise _NotNow(answer.reason, answer.message)
     if ruling.refused:
         return condition("Ready", False, "AclNotAllowed", ruling.refused)
-    if held != quotas:
+    if held != values_of(user.spec.quotas):
         return condition("Ready", False, "QuotaNotAllowed", QUOTA_NOT_ALLOWED)
     return _ready(term, user)
+
+
+def _malformed(user: User) -> str | None:
+    found = ((number, malformed(acl)) for number, acl in user.rules)
+    return next((f"spec.acls, rule {number}: {text}" for number, text in found if text), None)
+
+
+async def _take_away(term: Term, user: User, cluster: LogCluster) -> tuple[Ruling, QuotaValues]:
+    """What the object has and may not have, or does not state any more, goes; what it may have."""
+    labels = await tenants.labels_for(term, user, cluster)
+    row = term.image.security.users.get(user.user_name)
+    mine = row is not None and row.object == _object(user)
+    if why := tenants.refusal(user, cluster, labels):
+        for one in _rows(term, user.key):
+            if one.object == _object(user):
+                await tenants.cut_off(term, one)
+        raise _NotNow(why.reason, why.message)
+    ruling, quotas = ruled(user, cluster, labels or {}), values_of(user.spec.quotas)
+    if is_tenant(user):
+        if row is None and (why := tenants.taken_name(user, term.image.security)):
+            raise _NotNow(why.reason, why.message)
+        quotas = tenants.bounded(user.user_name, quotas, term.image.quotas)
+    if row is None or not mine:
+        return ruling, quotas
+    may = bounds(user, cluster, labels or {})
+    if _malformed(user) is None:  # what is not readable as a whole states nothing
+        may = narrowing.still(ruling.acls, may)
+    kept = narrowing.left_of(row, may, quotas, term.image)
+    disabled = row.disabled or user.spec.disabled or False
+    if kept.changes or disabled != row.disabled:
+        answer = await term.ask(
+            DeclareUser(
+                object=row.object,
+                user_name=row.user_name,
+                disabled=disabled,
+                acls=kept.acls,
+                quotas=kept.quotas,
+            )
+        )
+        if isinstance(answer, Refused):
+            raise _NotNow(answer.reason, answer.message)
+    return ruling, quotas
 
 
 def _ready(term: Term, user: User) -> Condition:
@@ -150,6 +206,15 @@ def _object(user: User) -> UserObject:
 
 
 # --- the password --------------------------------------------------------------------------------
+
+
+async def _wanted_credentials(term: Term, user: User) -> tuple[ScramCredential, ...] | None:
+    """None: what is committed stays."""
+    if logins.mechanisms_of(user):
+        return None if user.spec.disabled else await _credentials(term, user)
+    owners = {one.owner for one in term.image.security.credentials.values()}
+    # It had one before; what Kafka's tools make is theirs.
+    return () if user.metadata.uid in owners else None
 
 
 async def _credentials(term: Term, user: User) -> tuple[ScramCredential, ...]:
@@ -225,26 +290,31 @@ async def _forget(term: Term, row: DeclaredUser) -> None:
     """Whose object is gone may log in no more, after a grace; what went with its CRD, its namespace
     or its cluster was not meant."""
     cluster = term.cluster
+    if row.object.uid == NO_OBJECT:
+        return  # an account that stays cut off
     if cluster is None or "users" in term.missing:
         return  # how users go was stated, and cannot be read
     try:
-        if await tenants.went_with_its_namespace(term, row):
+        if not await tenants.may_still(term, cluster, row):
             await tenants.cut_off(term, row)
-            deletion_grace.is_back(term, row)
-            return
-        fate = await _fate(term, row)
+            row = term.image.security.users[row.user_name]
+            gone = not await tenants.has_namespace(term, row)
+            fate = _kept(term) if gone else await _fate(term, row)
+        else:
+            fate = await _fate(term, row)
     except ApiError as error:
         raise Retry(f"absence is not proven: {error}") from error
     if fate is _Fate.STANDS:
         deletion_grace.is_back(term, row)
         return
-    if fate is _Fate.GONE and (wait_ms := deletion_grace.wait_ms(term, cluster, row)):
+    stays = fate is _Fate.GONE and not row.disabled  # who is cut off has nothing to wait for
+    if stays and (wait_ms := deletion_grace.wait_ms(term, cluster, row)):
         term.add_later(Work(Task.USER, (row.object.namespace, row.object.name)), wait_ms)
         return
     answer = await term.ask(UserObjectGone(object=row.object))
     if isinstance(answer, Refused):
         raise Retry(answer.message)
-    if fate is _Fate.GONE:
+    if stays:
         deletion_grace.went(term, row)
     else:
         deletion_grace.is_back(term, row)
@@ -257,6 +327,12 @@ class _Fate(Enum):
     STANDS = "Stands"
     GONE = "Gone"
     REPLACED = "Replaced"
+
+
+def _kept(term: Term) -> _Fate:
+    """Of who is cut off, with a namespace that is gone: its row stays while there is room."""
+    crowded = len(term.image.security.users) > tenants.KEPT_MAX
+    return _Fate.GONE if crowded else _Fate.STANDS
 
 
 async def _fate(term: Term, row: DeclaredUser) -> _Fate:

@@ -13,28 +13,33 @@ from msgspec.structs import replace
 
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.messages.security import DeclareUser
-from plimsoll_core.quotas.state import DEFAULT, OF_CLIENTS, ClientQuotas, QuotaEntity, QuotaValues
-from plimsoll_core.security.state import DeclaredUser
+from plimsoll_core.quotas.state import (
+    BY_CLIENT,
+    DEFAULT,
+    OF_CLIENTS,
+    ClientQuotas,
+    QuotaEntity,
+    QuotaValues,
+)
+from plimsoll_core.security.state import DeclaredUser, Security
+from plimsoll_core.security.tokens import account_user
 from plimsoll_operator.api.cluster_users import ClusterUsers
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.meta import ClusterRef, ObjectMeta
 from plimsoll_operator.api.tenancy import (
     is_tenant,
     needs_labels,
     refused_name,
     refused_namespace,
 )
-from plimsoll_operator.api.user import User
+from plimsoll_operator.api.user import Account, Authentication, User, UserSpec
 from plimsoll_operator.kube.errors import NotFound
 from plimsoll_operator.kube.resources import NAMESPACES
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
 
-DEFAULTS = (
-    QuotaEntity(user=DEFAULT),
-    QuotaEntity(user=DEFAULT, client_id=DEFAULT),
-    QuotaEntity(client_id=DEFAULT),
-)
-"""Whose quotas hold for a user that has none: no User of another namespace states more."""
+KEPT_MAX = 1_000
+"""Users of a cluster; where there are more, those whose namespaces are gone are kept no longer."""
 
 
 class NotAllowed(NamedTuple):
@@ -45,28 +50,50 @@ class NotAllowed(NamedTuple):
 
 
 async def labels_of(term: Term, namespace: str) -> dict[str, str] | None:
-    """A namespace's labels; None: there is no such namespace.  Raises ApiError."""
+    """A namespace's labels; None: there is no such namespace, or it is going.  Raises ApiError."""
     try:
         found = await term.kube.get(NAMESPACES, None, namespace)
     except NotFound:
         return None
-    return dict(found["metadata"].get("labels") or {})
+    meta = found["metadata"]
+    return None if meta.get("deletionTimestamp") else dict(meta.get("labels") or {})
 
 
-async def labels_for(term: Term, user: User, cluster: LogCluster) -> dict[str, str]:
-    """Of the user's namespace, where they matter."""
-    if not is_tenant(user) or not needs_labels(cluster):
+async def labels_for(term: Term, user: User, cluster: LogCluster) -> dict[str, str] | None:
+    """Of the user's namespace, where they matter; None: it is gone or going."""
+    going = user.metadata.deletion_timestamp is not None
+    if not is_tenant(user) or not (going or needs_labels(cluster)):
         return {}
-    return await labels_of(term, user.metadata.namespace) or {}
+    return await labels_of(term, user.metadata.namespace)
 
 
-def refusal(user: User, cluster: LogCluster, labels: Mapping[str, str]) -> NotAllowed | None:
-    """Why the object may not have a user here."""
+def refusal(user: User, cluster: LogCluster, labels: Mapping[str, str] | None) -> NotAllowed | None:
+    """Why the object may not have a user here.  `labels` None: its namespace is gone or going."""
+    if labels is None:
+        text = f"Namespace {user.metadata.namespace} is gone, or is being deleted."
+        return NotAllowed("NotAllowed", text)
     if text := refused_namespace(user, cluster, labels):
         return NotAllowed("NotAllowed", text)
     if text := refused_name(user, cluster):
         return NotAllowed("UserNameNotAllowed", text)
     return None
+
+
+def taken_name(user: User, security: Security) -> NotAllowed | None:
+    """Why an object may not begin to declare the user: somebody who is none of its namespace's may
+    have it already.  Who an account is says its own namespace."""
+    if user.service_account is not None:
+        return None
+    name, principal = user.user_name, user.principal
+    password = any(key[0] == name for key in security.credentials)
+    rules = any(acl.principal == principal for acl in security.acls)
+    if not (password or rules or security.is_super_user(principal)):
+        return None
+    text = (
+        f"The user {name} has a password, rules or all rights already, by Kafka's tools or the"
+        " LogCluster's superUsers; its owner takes these away first, or gives it another name."
+    )
+    return NotAllowed("UserNameTaken", text)
 
 
 async def cut_off(term: Term, row: DeclaredUser) -> None:
@@ -78,21 +105,52 @@ async def cut_off(term: Term, row: DeclaredUser) -> None:
         raise Retry(answer.message)
 
 
-async def went_with_its_namespace(term: Term, row: DeclaredUser) -> bool:
-    """Whether the namespace of a user's object is gone, and with it who the user was for.
+async def may_still(term: Term, cluster: LogCluster, row: DeclaredUser) -> bool:
+    """Whether a user may still be there whose object is not, or is another one: its namespace is
+    there, and may have it.
 
     The LogCluster's own namespace is none of a tenant's: what goes with it stays."""
     namespace = row.object.namespace
-    return namespace != term.key[0] and await labels_of(term, namespace) is None
+    if namespace == term.key[0]:
+        return True
+    return refusal(_stated_by(row, cluster), cluster, await labels_of(term, namespace)) is None
 
 
-def bounded(values: QuotaValues, quotas: ClientQuotas) -> QuotaValues:
-    """What a User of another namespace states of quotas, but no more than holds for everybody."""
+async def has_namespace(term: Term, row: DeclaredUser) -> bool:
+    """Whether it is there, and not going."""
+    return await labels_of(term, row.object.namespace) is not None
+
+
+def _stated_by(row: DeclaredUser, cluster: LogCluster) -> User:
+    """As much of the object as is committed."""
+    namespace, name = cluster.key
+    account = account_user(row.object.namespace, "")
+    login = None
+    if row.user_name.startswith(account):
+        login = Authentication(service_account=Account(name=row.user_name.removeprefix(account)))
+    return User(
+        metadata=ObjectMeta(
+            name=row.object.name, namespace=row.object.namespace, uid=row.object.uid
+        ),
+        spec=UserSpec(
+            cluster_ref=ClusterRef(name=name, namespace=namespace),
+            user_name=row.user_name,
+            authentication=login,
+        ),
+    )
+
+
+def bounded(user: str, values: QuotaValues, quotas: ClientQuotas) -> QuotaValues:
+    """What a User of another namespace states of quotas, but no more than holds for everybody, of
+    whatever client id; nothing where Kafka's tools gave the user quotas: those hold."""
+    own = quotas.rows.get(QuotaEntity(user=user))
+    if own is not None and own.owner == BY_CLIENT:
+        return QuotaValues()
+    everybody = [row for entity, row in quotas.rows.items() if entity.user in (None, DEFAULT)]
     held = {}
     for quota in OF_CLIENTS:
         stated = values.of(quota)
-        rows = (quotas.rows.get(entity) for entity in DEFAULTS)
-        bounds = [one for row in rows if row and (one := row.values.of(quota)) is not None]
+        bounds = [one for row in everybody if (one := row.values.of(quota)) is not None]
         if stated is not None and bounds:
             held[quota.value] = min(stated, *bounds)
     return replace(values, **held)
@@ -110,6 +168,8 @@ def follow_grants(term: Term, cluster: LogCluster) -> None:
     if known.users == cluster.spec.users:
         return
     known.users = cluster.spec.users
-    for user in term.objects.users:
-        if user.cluster_key == term.key and is_tenant(user):
-            term.add(Work(Task.USER, user.key))
+    stated = [u.key for u in term.objects.users if u.cluster_key == term.key and is_tenant(u)]
+    rows = (row.object for row in term.image.security.users.values())
+    declared = [(one.namespace, one.name) for one in rows if one.namespace != term.key[0]]
+    for key in dict.fromkeys((*stated, *declared)):
+        term.add(Work(Task.USER, key))
