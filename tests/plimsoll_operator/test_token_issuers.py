@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.plimsoll_core.security.token_issuer import AnIssuer
+from tests.plimsoll_core.security.token_issuer import AnIssuer, raw
 from tests.plimsoll_operator.builders import an_image, finalised
 from tests.plimsoll_operator.terms import Deciding, Scene
 
@@ -18,7 +18,7 @@ from plimsoll_core.security.tokens import Bearer, TokenIssuer, TokenProof
 from plimsoll_operator.api.cluster_ids import kafka_id
 from plimsoll_operator.kube.errors import Rejected, Unavailable
 from plimsoll_operator.kube.memory.account_tokens import ISSUER, AccountTokens
-from plimsoll_operator.kube.port import OPENID_KEYS, HttpRequest
+from plimsoll_operator.kube.port import OPENID_CONFIGURATION, OPENID_KEYS, HttpRequest
 from plimsoll_operator.kube.resources import CONFIG_MAPS, SERVICE_ACCOUNTS
 from plimsoll_operator.pki.token_keys import KEYS_MAX, keys_of
 from plimsoll_operator.preflight.rights import RIGHTS
@@ -161,6 +161,48 @@ async def test_issuer_that_is_not_declared_any_more_is_not_believed() -> None:
     assert await made.look() == ()
 
 
+async def test_key_that_no_broker_takes_holds_up_the_withdrawal_of_no_other_key() -> None:
+    listeners = [PODS, {**PODS, "name": "corp", "port": 9095, "authentication": ["OAuth"]}]
+    made = Declared(listeners=listeners, tokenIssuers=[DECLARED])
+    made.give(CORP.key_set())
+    accounts, corp = await made.look()
+    number, large = encoded((1 << 4095) + 1), encoded((1 << 4094) + 1)
+    made.give({"keys": [{"kty": "RSA", "kid": "large", "n": number, "e": large}]})
+    made.publish(*AnIssuer(ISSUER, key_id=accounts.keys[0].key_id).key_set()["keys"])
+    rotated, kept = await made.look()
+    assert rotated.keys[0].key_id == accounts.keys[0].key_id
+    assert rotated.keys != accounts.keys
+    assert kept == corp
+    assert "no usable key" in made.stalled
+
+
+async def test_second_issuer_with_an_issuer_that_is_taken_is_left_out_alone() -> None:
+    twin = {**DECLARED, "name": "corp2", "audience": "other"}
+    made = Declared(listeners=[PODS], tokenIssuers=[DECLARED, twin])
+    made.give(CORP.key_set())
+    assert [one.name for one in await made.look()] == ["kubernetes", "corp"]
+    assert "corp2 is not believed: corp has the same" in made.stalled
+    made.publish(*AnIssuer(ISSUER, key_id="new").key_set()["keys"])
+    assert "new" in {key.key_id for key in (await made.look())[0].keys}
+    made.scene.declare(listeners=[PODS], tokenIssuers=[DECLARED])
+    await made.look()
+    assert made.stalled == ""
+
+
+async def test_api_server_whose_issuer_is_too_long_holds_up_no_declared_issuer() -> None:
+    made = Declared(listeners=[PODS], tokenIssuers=[DECLARED])
+    made.give(CORP.key_set())
+    right = made.tokens.documents[OPENID_CONFIGURATION]
+    made.tokens.documents[OPENID_CONFIGURATION] = {"issuer": "https://" + "i" * 600}
+    assert [one.name for one in await made.look()] == ["corp"]
+    assert "kubernetes is not believed" in made.stalled
+    made.tokens.documents[OPENID_CONFIGURATION] = right
+    both = await made.look()
+    assert len(both) == 2
+    made.tokens.documents[OPENID_CONFIGURATION] = {"issuer": "https://" + "i" * 600}
+    assert await made.look() == both
+
+
 async def test_metadata_version_that_does_not_know_tokens_is_waited_for() -> None:
     made = Declared(version=2, listeners=[PODS])
     assert await made.look() == ()
@@ -176,6 +218,11 @@ async def test_metadata_version_that_does_not_know_tokens_is_waited_for() -> Non
 def a_row(issuer: AnIssuer, **more: Any) -> dict[str, Any]:
     (row,) = issuer.key_set()["keys"]
     return {name: value for name, value in {**row, **more}.items() if value is not None}
+
+
+def encoded(number: int) -> str:
+    """As a key set has it."""
+    return raw(number.to_bytes((number.bit_length() + 7) // 8, "big"))
 
 
 RSA = AnIssuer(rsa=True)
@@ -199,6 +246,8 @@ RSA = AnIssuer(rsa=True)
         (a_row(CORP, kid="k" * 600), None),
         (a_row(CORP, x="AA"), None),
         (a_row(RSA, n="AQAB"), None),
+        (a_row(RSA, e=encoded((1 << 64) - 1)), "RS256"),
+        (a_row(RSA, e=encoded((1 << 64) + 1)), None),
         ({"kty": "oct", "k": "c2VjcmV0", "kid": "s", "alg": "HS256"}, None),
         ("no object", None),
     ],

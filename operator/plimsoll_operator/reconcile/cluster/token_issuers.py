@@ -2,7 +2,8 @@
 
 Called with each pass over the cluster, and once a minute while some are believed, so that a new key
 is known before much is signed with it, and a withdrawn one ends its sessions.  Brokers ask nobody.
-What cannot be read leaves what was committed before.
+What cannot be read leaves what was committed before.  An issuer that nobody can be believed by is
+left out: it holds up no other one's keys.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
+from plimsoll_core.controller.security.token_issuers import malformed
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.messages.security import DeclareTokenIssuers
@@ -26,6 +28,7 @@ from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 
 LOOK_MS = 60_000
 NO_KEYS = "TokenKeysMissing"
+REFUSED = Reason.InvalidRequest.name
 KEPT = "; brokers go on with the keys that they know, if any."
 
 
@@ -46,10 +49,14 @@ async def reconcile(term: Term, cluster: LogCluster) -> None:
     asks = {login for one in cluster.listeners for login in one.authentication or ()}
     declared = cluster.spec.token_issuers or ()
     wanted: list[TokenIssuer] = []
-    problems: list[str] = []
+    problems: list[Cause] = []
     if "ServiceAccount" in asks:
         await _add(SERVICE_ACCOUNTS, None, term, known, wanted, problems)
-    for one in declared:
+    for number, one in enumerate(declared):
+        if twin := _twin(one, declared[:number]):
+            text = f"Token issuer {one.name} is not believed: {twin} has the same name or issuer."
+            problems.append(Cause(reason=REFUSED, message=text))
+            continue
         await _add(one.name, one, term, known, wanted, problems)
     if not wanted and not known and not problems:
         term.unstall(StallSource.TOKENS)
@@ -58,7 +65,8 @@ async def reconcile(term: Term, cluster: LogCluster) -> None:
     if isinstance(answer, Refused) and not _comes_by_itself(cluster, answer):
         term.stall(StallSource.TOKENS, Cause(reason=answer.reason, message=answer.message))
     elif problems:
-        term.stall(StallSource.TOKENS, Cause(reason=NO_KEYS, message=" ".join(problems)))
+        text = " ".join(one.message for one in problems)
+        term.stall(StallSource.TOKENS, Cause(reason=problems[0].reason, message=text))
     else:
         term.unstall(StallSource.TOKENS)
     if wanted or problems:
@@ -77,16 +85,28 @@ async def _add(
     term: Term,
     known: dict[str, TokenIssuer],
     wanted: list[TokenIssuer],
-    problems: list[str],
+    problems: list[Cause],
 ) -> None:
     try:
         found = await (_accounts(term) if declared is None else _declared(term, declared))
     except _NoKeys as problem:
-        problems.append(f"{problem}{KEPT}")
+        problems.append(Cause(reason=NO_KEYS, message=f"{problem}{KEPT}"))
         if name in known:
             wanted.append(known[name])
         return
+    if text := malformed(found):
+        message = f"Token issuer {name} is not believed: {text}"
+        problems.append(Cause(reason=REFUSED, message=message))
+        if declared is None and name in known:
+            wanted.append(known[name])  # it is no owner's wish, but an answer that is wrong
+        return
     wanted.append(found)
+
+
+def _twin(one: DeclaredIssuer, before: tuple[DeclaredIssuer, ...]) -> str | None:
+    """Who of those before has its name or its issuer: a token could be either's."""
+    same = (other.name for other in before if one.name == other.name or one.issuer == other.issuer)
+    return next(same, None)
 
 
 async def _accounts(term: Term) -> TokenIssuer:
