@@ -153,6 +153,52 @@ async def test_declared_issuers_keys_are_those_of_its_config_map() -> None:
     assert "no JSON" in made.stalled
 
 
+async def test_what_is_declared_counts_at_once_whatever_becomes_of_the_keys() -> None:
+    made = Declared(tokenIssuers=[{**DECLARED, "principalPrefix": ""}])
+    made.give(CORP.key_set())
+    (issuer,) = await made.look()
+    made.give("nothing")
+    tightened = {"audience": "kafka-new", "principalPrefix": "corp:", "principalClaim": "email"}
+    made.scene.declare(tokenIssuers=[{**DECLARED, **tightened}])
+    (now,) = await made.look()
+    assert (now.audiences, now.user_prefix, now.user_claim) == (("kafka-new",), "corp:", "email")
+    assert now.keys == issuer.keys
+    assert "no JSON" in made.stalled
+    assert await made.look() == (now,)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"issuer": "https://other.example.test"},
+        {"keysConfigMap": {"name": "not-there"}},
+        {"keysConfigMap": {"name": "corp-keys", "key": "not-there"}},
+    ],
+)
+async def test_keys_are_not_kept_for_another_issuer_nor_from_another_config_map(
+    other: dict[str, Any],
+) -> None:
+    made = Declared(tokenIssuers=[DECLARED])
+    made.give(CORP.key_set())
+    assert len(await made.look()) == 1
+    made.give("nothing")
+    assert len(await made.look()) == 1
+    made.scene.declare(tokenIssuers=[{**DECLARED, **other}])
+    assert await made.look() == ()
+    assert made.stalled
+    made.scene.declare(tokenIssuers=[DECLARED])
+    assert await made.look() == ()  # they are gone
+
+
+async def test_next_leader_keeps_keys_that_it_cannot_read() -> None:
+    made = Declared(tokenIssuers=[DECLARED])
+    made.give(CORP.key_set())
+    before = await made.look()
+    made.give("nothing")
+    made.scene.term._kept.clear()
+    assert await made.look() == before
+
+
 async def test_issuer_that_is_not_declared_any_more_is_not_believed() -> None:
     made = Declared(tokenIssuers=[DECLARED])
     made.give(CORP.key_set())

@@ -2,20 +2,20 @@
 
 Called with each pass over the cluster, and once a minute while some are believed, so that a new key
 is known before much is signed with it, and a withdrawn one ends its sessions.  Brokers ask nobody.
-What cannot be read leaves what was committed before.  An issuer that nobody can be believed by is
-left out: it holds up no other one's keys.
+Keys that cannot be read leave those that were committed before, with what is declared of their
+issuer now; keys of another issuer or another ConfigMap do not stay.  An issuer by whom nobody can
+be believed is left out: it holds up no other one's keys.
 """
 
 from __future__ import annotations
 
 import msgspec
-from msgspec.structs import replace
 
 from plimsoll_core.controller.security.token_issuers import malformed
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.messages.security import DeclareTokenIssuers
-from plimsoll_core.security.tokens import TokenIssuer
+from plimsoll_core.security.tokens import TokenIssuer, TokenKey
 from plimsoll_operator.api.cluster_ids import kafka_id
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.token_issuers import KEY_DEFAULT, SERVICE_ACCOUNTS, DeclaredIssuer
@@ -30,6 +30,14 @@ LOOK_MS = 60_000
 NO_KEYS = "TokenKeysMissing"
 REFUSED = Reason.InvalidRequest.name
 KEPT = "; brokers go on with the keys that they know, if any."
+
+
+_Place = tuple[str, str]
+"""A ConfigMap, and the key in it."""
+
+
+class _KeyPlaces(dict[str, _Place]):
+    """Where the keys that are committed of an issuer are from, by its name."""
 
 
 class _NoKeys(Exception):
@@ -62,6 +70,8 @@ async def reconcile(term: Term, cluster: LogCluster) -> None:
         term.unstall(StallSource.TOKENS)
         return
     answer = await term.ask(DeclareTokenIssuers(issuers=tuple(wanted)))
+    if not isinstance(answer, Refused):
+        _note_places(term, declared)
     if isinstance(answer, Refused) and not _comes_by_itself(cluster, answer):
         term.stall(StallSource.TOKENS, Cause(reason=answer.reason, message=answer.message))
     elif problems:
@@ -91,8 +101,8 @@ async def _add(
         found = await (_accounts(term) if declared is None else _declared(term, declared))
     except _NoKeys as problem:
         problems.append(Cause(reason=NO_KEYS, message=f"{problem}{KEPT}"))
-        if name in known:
-            wanted.append(known[name])
+        if name in known and (kept := _kept(term, known[name], declared)) is not None:
+            wanted.append(kept)
         return
     if text := malformed(found):
         message = f"Token issuer {name} is not believed: {text}"
@@ -101,6 +111,29 @@ async def _add(
             wanted.append(known[name])  # it is no owner's wish, but an answer that is wrong
         return
     wanted.append(found)
+
+
+def _kept(term: Term, known: TokenIssuer, declared: DeclaredIssuer | None) -> TokenIssuer | None:
+    """The keys that are known, and what is declared now; None: they are not that issuer's."""
+    if declared is None:
+        return known
+    place = _place(declared)
+    was_there = term.kept(_KeyPlaces, _KeyPlaces).get(declared.name, place) == place
+    stated = _stated(declared, known.keys)
+    if stated.issuer != known.issuer or not was_there or malformed(stated):
+        return None
+    return stated
+
+
+def _note_places(term: Term, declared: tuple[DeclaredIssuer, ...]) -> None:
+    """What is committed now is from there: keys from elsewhere were left out."""
+    places = term.kept(_KeyPlaces, _KeyPlaces)
+    places.clear()
+    places.update({one.name: _place(one) for one in declared})
+
+
+def _place(declared: DeclaredIssuer) -> _Place:
+    return declared.keys_config_map.name, declared.keys_config_map.key or KEY_DEFAULT
 
 
 def _twin(one: DeclaredIssuer, before: tuple[DeclaredIssuer, ...]) -> str | None:
@@ -131,7 +164,7 @@ async def _accounts(term: Term) -> TokenIssuer:
 
 
 async def _declared(term: Term, declared: DeclaredIssuer) -> TokenIssuer:
-    named, key = declared.keys_config_map.name, declared.keys_config_map.key or KEY_DEFAULT
+    named, key = _place(declared)
     begun = f"Token issuer {declared.name}: ConfigMap {named}"
     try:
         found = await term.kube.get(CONFIG_MAPS, term.key[0], named)
@@ -143,15 +176,17 @@ async def _declared(term: Term, declared: DeclaredIssuer) -> TokenIssuer:
         raise _NoKeys(f"{begun} has no JSON under the key {key}") from error
     if not keys:
         raise _NoKeys(f"{begun}: there is no usable key under {key}")
+    return _stated(declared, keys)
+
+
+def _stated(declared: DeclaredIssuer, keys: tuple[TokenKey, ...]) -> TokenIssuer:
     prefix = declared.principal_prefix
-    return replace(
-        TokenIssuer(
-            name=declared.name,
-            login="OAuth",
-            issuer=declared.issuer,
-            audiences=(declared.audience,),
-            user_prefix=f"{declared.name}:" if prefix is None else prefix,
-            keys=keys,
-        ),
+    return TokenIssuer(
+        name=declared.name,
+        login="OAuth",
+        issuer=declared.issuer,
+        audiences=(declared.audience,),
         user_claim=declared.principal_claim or "sub",
+        user_prefix=f"{declared.name}:" if prefix is None else prefix,
+        keys=keys,
     )
