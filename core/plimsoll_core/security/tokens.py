@@ -8,6 +8,7 @@ projected ServiceAccount tokens of Kubernetes.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from enum import Enum
@@ -67,6 +68,14 @@ class TokenIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return any(
             msgspec.structs.replace(one, keys=()) == mine and key in one.keys for one in issuers
         )
+
+
+def token_mark(issuer: TokenIssuer, key: TokenKey) -> bytes:
+    """Tells a login by the key, and by what the issuer is, from others; lets nobody log in."""
+    who = (issuer.name, issuer.login, issuer.issuer, issuer.audiences)
+    named = (issuer.user_claim, issuer.user_prefix)
+    by = (key.key_id, key.algorithm, key.public_key)
+    return hashlib.sha256(msgspec.json.encode((who, named, by))).digest()[:16]
 
 
 class TokenRefusal(Enum):
