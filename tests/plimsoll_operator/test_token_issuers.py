@@ -44,6 +44,8 @@ class Declared:
         self.scene = Scene(image, self.deciding, **spec)
         self.tokens = AccountTokens(self.scene.term.now_ms)
         self.scene.kube.server._tokens = self.tokens
+        self.now_ms = 0
+        self.scene.term.monotonic_ms = lambda: self.now_ms
 
     async def look(self) -> tuple[TokenIssuer, ...]:
         term = self.scene.term
@@ -104,9 +106,43 @@ async def test_new_key_is_added_and_one_that_is_withdrawn_goes() -> None:
     old = made.tokens.documents[OPENID_KEYS]["keys"]
     new = AnIssuer(ISSUER, key_id="zzz").key_set()["keys"]
     made.publish(*old, *new)
-    assert [key.key_id for key in (await made.look())[0].keys] == [first.keys[0].key_id, "zzz"]
+    assert ids(await made.look()) == sorted([first.keys[0].key_id, "zzz"])
     made.publish(*new)
-    assert [key.key_id for key in (await made.look())[0].keys] == ["zzz"]
+    assert len(ids(await made.look())) == 2
+    for _ in range(3):
+        made.now_ms += token_issuers.LOOK_MS - 1
+        assert len(ids(await made.look())) == (2 if made.now_ms < 2 * token_issuers.LOOK_MS else 1)
+    assert ids(await made.look()) == ["zzz"]
+
+
+async def test_api_servers_that_publish_different_keys_in_turn_end_no_session() -> None:
+    made = Declared(listeners=[PODS])
+    await made.look()
+    (one,), (two,) = (AnIssuer(ISSUER, key_id=name).key_set()["keys"] for name in "ab")
+    made.publish(one, two)
+    await made.look()
+    before = len(made.deciding.records)
+    for keys in ((one,), (one, two), (one,), (two,), (one,), (one, two)):
+        made.now_ms += token_issuers.LOOK_MS
+        made.publish(*keys)
+        assert {"a", "b"} <= set(ids(await made.look()))
+    gone = made.deciding.records[before:]
+    assert len(gone) == 1, "the first key, which nobody published any more"
+
+
+async def test_keys_that_are_kept_a_while_take_no_new_keys_place() -> None:
+    made = Declared(listeners=[PODS])
+    for name in "ab":
+        (row,) = AnIssuer(ISSUER).key_set()["keys"]
+        made.publish(*({**row, "kid": f"{name}{number:02}"} for number in range(KEYS_MAX)))
+        await made.look()
+    assert ids(await made.look()) == [f"b{number:02}" for number in range(KEYS_MAX)]
+
+
+def ids(issuers: tuple[TokenIssuer, ...]) -> list[str]:
+    """Of the only issuer's keys."""
+    (issuer,) = issuers
+    return [key.key_id for key in issuer.keys]
 
 
 @pytest.mark.parametrize("published", [{}, {"keys": []}, {"keys": 7}, {"keys": [{"kty": "oct"}]}])

@@ -22,11 +22,14 @@ from plimsoll_operator.api.token_issuers import KEY_DEFAULT, SERVICE_ACCOUNTS, D
 from plimsoll_operator.kube.errors import ApiError, NotFound, Unavailable
 from plimsoll_operator.kube.port import OPENID_CONFIGURATION, OPENID_KEYS
 from plimsoll_operator.kube.resources import CONFIG_MAPS
-from plimsoll_operator.pki.token_keys import keys_of
+from plimsoll_operator.pki.token_keys import KEYS_MAX, keys_of
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 
 LOOK_MS = 60_000
+WITHDRAWN_AFTER_MS = 2 * LOOK_MS
+"""For so long the API server publishes a key no more: of several, not all publish the same ones
+while they change them."""
 NO_KEYS = "TokenKeysMissing"
 REFUSED = Reason.InvalidRequest.name
 KEPT = "; brokers go on with the keys that they know, if any."
@@ -38,6 +41,10 @@ _Place = tuple[str, str]
 
 class _KeyPlaces(dict[str, _Place]):
     """Where the keys that are committed of an issuer are from, by its name."""
+
+
+class _MissingSince(dict[TokenKey, int]):
+    """Since when (monotonic, ms) committed keys of ServiceAccounts' tokens are not published."""
 
 
 class _NoKeys(Exception):
@@ -159,8 +166,25 @@ async def _accounts(term: Term) -> TokenIssuer:
         login="ServiceAccount",
         issuer=issuer,
         audiences=audiences_of(term),
-        keys=keys,
+        keys=_lately_published(term, issuer, keys),
     )
+
+
+def _lately_published(
+    term: Term, issuer: str, published: tuple[TokenKey, ...]
+) -> tuple[TokenKey, ...]:
+    """With those that were missing in no more than two looks; what is published goes first."""
+    now_ms, missing = term.monotonic_ms(), term.kept(_MissingSince, _MissingSince)
+    mine = (SERVICE_ACCOUNTS, issuer)
+    issuers = (one for one in term.image.security.issuers if (one.name, one.issuer) == mine)
+    known = {key for one in issuers for key in one.keys}
+    since = {key: missing.get(key, now_ms) for key in known - set(published)}
+    missing.clear()
+    missing.update(since)
+    ids = {key.key_id for key in published}
+    kept = [key for key, at_ms in since.items() if now_ms - at_ms < WITHDRAWN_AFTER_MS]
+    kept = sorted((key for key in kept if key.key_id not in ids), key=lambda key: key.key_id)
+    return tuple(sorted([*published, *kept][:KEYS_MAX], key=lambda key: key.key_id))
 
 
 async def _declared(term: Term, declared: DeclaredIssuer) -> TokenIssuer:
