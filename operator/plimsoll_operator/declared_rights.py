@@ -20,7 +20,6 @@ from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.tenancy import refused_name, refused_namespace, ruled
 from plimsoll_operator.api.user import User
 
-
 UNREAD_NAMED_MAX = 5
 
 
