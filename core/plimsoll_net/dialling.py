@@ -123,14 +123,16 @@ class Dialler:
                 return await self._with_tls(protocol, address, name, identity, refuses)
             except ssl.SSLError as error:
                 self._refusals.met(HANDSHAKE_FAILED, str(address))
-                if only_tls:
+                if self._only_tls():
                     raise
                 logger.debug("%s does not speak TLS: %s", address, error)
             except (ConnectionResetError, PeerRefused):
-                if only_tls:
+                if self._only_tls():
                     raise
-            except _Unanswered:
+            except _Unanswered as error:
                 self._refusals.met(HANDSHAKE_FAILED, str(address))
+                if self._only_tls():  # it was learned meanwhile
+                    raise ConnectionError(str(error)) from error
             self._call_in_plaintext(address)
         elif only_tls:
             raise ConnectionError("there is no certificate, and plaintext is refused inside")

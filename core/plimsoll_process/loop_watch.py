@@ -30,7 +30,7 @@ TICK_S = 0.02
 IDLE_TICK_S = 0.04
 IDLE_CPU_S = 0.002
 """A loop whose thread computed no longer since the last tick has nothing that holds it: the next
-comes later.  A hold that begins then is measured from when that tick was due, all the same."""
+comes later."""
 LOOK_S = 0.025
 FRAMES_MAX = 4
 LOOKS_MAX = 200
@@ -47,6 +47,7 @@ class LoopWatch:
         self._thread = threading.Thread(target=self._look, name="loop watch", daemon=True)
         self._loop_thread = 0
         self._due_s = 0.0
+        self._after_s = TICK_S  # from the last tick until the next is due
         self._cpu_s = 0.0
         self._seen: list[str] = []  # what the thread saw, a look each; it only ever appends
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -72,6 +73,7 @@ class LoopWatch:
         if self._alarm is not None and not self._stopped:
             self._alarm.put_off(after_s + LOOK_S)
         self._cpu_s = cpu_s
+        self._after_s = after_s
         self._due_s = now_s + after_s
         self._timer = loop.call_later(after_s, self._tick)
 
@@ -80,6 +82,9 @@ class LoopWatch:
         read_s = time.thread_time()
         late_s = max(now_s - self._due_s, 0.0)
         used_s = read_s - self._cpu_s
+        if used_s > max(late_s, TICK_S):
+            # What began right after the last tick is as late as if each tick came soon.
+            late_s = min(used_s, late_s + self._after_s - TICK_S)
         cpu_s = min(used_s, late_s)
         line = self.holds.note(LoopTurn(late_s, cpu_s), now_s, self._seen_most())
         if line is not None:

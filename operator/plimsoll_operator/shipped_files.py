@@ -28,6 +28,8 @@ class ExampleName(StrEnum):
     REASSIGNMENT = "operations/reassignment"
     REBALANCE = "operations/rebalance"
     USER = "user"
+    USER_ADMIN = "user-admin"
+    USER_ORDERS_WRITER = "user-orders-writer"
 
 
 def shipped_directory(name: str) -> Path:

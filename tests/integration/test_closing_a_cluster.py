@@ -306,7 +306,7 @@ def test_secrets_stand_nowhere_where_they_do_not_belong(migration: Migration) ->
     secrets = encoded(passwords(migration) | private_keys(migration))
     everywhere = secrets | keys_of_logins(migration)
     for where, content in shown(migration, told):
-        assert content, where
+        assert content or where == "cluster.stderr", where  # there was nothing to warn of
         assert not [one for one in everywhere if one in content], where
     # What is kept of a password is in the metadata log; what lets somebody log in is not.
     for path in (

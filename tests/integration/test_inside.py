@@ -327,7 +327,8 @@ def test_broker_that_is_away_while_a_closed_cluster_is_opened_comes_back(
     cluster.wait_rejoined(2, cluster.kill_broker(2))
     cluster.wait_isr(TOPIC, 3, 60)
     wait_for("no certificate of broker 2", lambda: 2 not in allowed(cluster), 120, 0.5)
-    assert not (place / FILES[0]).exists()
+    # As a kubelet does, somewhat later.
+    wait_for("no files of broker 2", lambda: not (place / FILES[0]).exists(), 60, 0.2)
 
 
 def allowed(cluster: LocalCluster) -> dict[int, tuple[str, ...]]:

@@ -8,10 +8,15 @@ import weakref
 import pytest
 import uvloop
 from tests.plimsoll_broker.listening import WAIT_S, serving
+from tests.plimsoll_broker.tls_listening import until
 
 from plimsoll_broker.server import listener as servers
+from plimsoll_broker.server.client_memory_pools import Budgets
+from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.connection_session import Session
+from plimsoll_broker.server.dispatch import Dispatch, RequestContext
+from plimsoll_broker.server.listener import Server
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_response, encode_request
 
@@ -227,3 +232,41 @@ async def test_api_versions_from_the_future_is_answered_in_version_0(harness, ve
     assert ranges[ApiKey.API_VERSIONS] == 4
     client.send(ApiKey.METADATA, 8)
     assert await client.reply() == (8, b"at once ")
+
+
+async def test_client_waits_for_memory_only_while_nothing_else_holds_it() -> None:
+    """In the middle of a large frame it was refused memory once while its replies could not be
+    sent; memory was not asked for again meanwhile, and it was closed for want of it."""
+    mib = 2**20
+    memory = ClientMemory(Budgets(replies=64 * mib, requests=8 * mib, frame=8 * mib))
+    pending: list[asyncio.Future[None]] = []
+
+    def waits(_: RequestContext) -> asyncio.Future[None]:
+        pending.append(asyncio.get_running_loop().create_future())
+        return pending[-1]
+
+    limits = ListenerLimits(in_flight_max=2, frame_bytes_max=8 * mib)
+    server = Server(Dispatch({ApiKey.PRODUCE: waits}), limits=limits, memory=memory)
+    _, writer = await asyncio.open_connection(
+        "127.0.0.1", await server.start("127.0.0.1", 0), limit=mib
+    )
+    head = struct.pack(">hhih", ApiKey.PRODUCE, 7, 1, -1)
+    try:
+        writer.write(struct.pack(">i", len(head)) + head)
+        await until(lambda: len(pending) == 1)
+        writer.write(struct.pack(">i", 6 * mib) + head + bytes(400_000))
+        (session,) = server._open
+        await until(lambda: session._receiver.came > 300_000)
+        session.pause_writing()
+        others = 8 * mib - memory.requests.used
+        memory.requests.take(others)
+        writer.write(bytes(2 * mib))
+        await until(lambda: session._receiver.starved)
+        memory.requests.give_back(others)
+        await until(lambda: session._starved is None)
+        assert session.conduct(asyncio.get_running_loop().time() + 60).starved is None
+    finally:
+        writer.close()
+        for one in pending:
+            one.cancel()
+        await server.stop()

@@ -2,6 +2,7 @@
 whatever the LogCluster's spec says."""
 
 import asyncio
+from base64 import b64encode
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -108,6 +109,26 @@ async def test_new_operator_shows_it_though_the_first_reads_of_the_authority_fai
     scene.kube.get = failing  # type: ignore[method-assign]
     assert (await shown_in_a_term(scene, server)).authorities
     assert not failures
+
+
+@pytest.mark.parametrize("spoilt", ["former.crt", "announced.crt", "ca.crt", "ca.key"])
+async def test_damaged_authority_ends_no_term_and_is_shown_once_it_is_whole(spoilt: str) -> None:
+    """Each term ended with it, before anything else was done: no controller was left."""
+    scene, server = await a_closed_scene()
+    declare(scene, storage={"size": "1Gi"}, version="99.0")
+    whole = scene.kube.find(SECRETS, "kafka", labels.inside_authority(CLUSTER))
+    damaged = b64encode(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    data = {**whole["data"], spoilt: damaged.decode()}
+    scene.kube.put(SECRETS, {**whole, "data": data})
+    term = asyncio.create_task(scene.leader.run())
+    async with asyncio.timeout(WAIT_S):
+        await scene.leader.controller.wait_active()
+        await asyncio.wait({term}, timeout=0.2)
+        assert not term.done()
+        scene.kube.put(SECRETS, whole)
+        assert (await server.shown.get()).authorities
+        await scene.leader.stop()
+        await term
 
 
 async def test_peers_that_are_refused_are_told_in_one_event_for_each_reason() -> None:

@@ -236,15 +236,15 @@ class ControllerClient:
         """The present connection, or a new one; tries addresses until the caller's deadline."""
         async with self._connecting:
             backoffs = _backoffs()
-            while self._connection is None or self._connection.closed:
+            while (present := self._connection) is None or present.closed:
                 for address in await self._candidates():
                     connection = await self._try(address)
                     if connection is not None:
                         self._take(connection, address)
                         return connection
                 await asyncio.sleep(next(backoffs) / 1000)
-            self._renew(self._connection)
-            return self._connection
+            self._renew(present)
+            return present
 
     def _renew(self, present: ControlConnection) -> None:
         """Another connection to the same address, where this one is outdated: requests go on over
@@ -264,14 +264,16 @@ class ControllerClient:
         connection = await self._try(address)
         if connection is None:
             self._renewed_again_s = asyncio.get_running_loop().time() + RENEW_S
-        elif self._connection is present:
+        elif self._connection is present and not present.closed:
             self._connection = connection
             present.close_when_idle("another connection is in its place")
         else:
             connection.close("the controller is elsewhere by now")
 
     def _take(self, connection: ControlConnection, address: ControllerAddress) -> None:
-        self._connection = connection
+        before, self._connection = self._connection, connection
+        if before is not None:
+            before.close("another connection is in its place")  # a renewal may have come between
         self._address = address
         self._changed.set()
         if self.moved is not None:

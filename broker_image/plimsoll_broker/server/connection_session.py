@@ -244,7 +244,8 @@ class Session(asyncio.BufferedProtocol):
             self._owing = None
         elif self._owing is None:
             self._owing = self._loop.time()
-        if not self._receiver.starved:
+        if not (may_serve and self._receiver.starved):
+            # While something else is full memory is not asked for.
             self._starved = None
         elif self._starved is None:
             self._starved = self._loop.time()

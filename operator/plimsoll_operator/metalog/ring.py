@@ -128,10 +128,6 @@ class Ring:
         ahead = [*range(number, self.count), *range(number)]
         return [slot for slot in ahead if slot not in self._slots]
 
-    def has(self, number: int) -> bool:
-        """Whether a slot is known to be there."""
-        return number in self._slots
-
     async def make(self, number: int) -> Slot:
         """A missing slot, made now or meanwhile by another process."""
         spec = _EmptySlot(cluster_id=str(self._place.cluster_id), slot=number)

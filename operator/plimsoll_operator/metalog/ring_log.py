@@ -41,8 +41,6 @@ KEEP_BYTES_MAX = 16 * 1024
 """Covered slots up to this size are left as they are until their turn comes."""
 
 SLOTS_AT_ONCE_LATER = 4
-"""Each `make_pause_ms`: a new cluster is no burst of a thousand writes for the API server, and one
-that is gone after a minute never had them all."""
 
 NOT_OPEN = "the metadata log must be opened again before it is written to"
 
@@ -55,7 +53,6 @@ class RingOptions:
     attempt_timeout_ms: int = 2000
     backoff_ms: int = 50
     poll_ms: int = 500
-    make_pause_ms: int = 1000
 
 
 DEFAULTS = RingOptions()
@@ -104,7 +101,7 @@ class RingLog:
         missing = ring.missing(next_sequence)
         await kube_objects.in_parallel(missing[:SLOTS_AT_FIRST], ring.make)
         if later := missing[SLOTS_AT_FIRST:]:
-            self._making = asyncio.create_task(_make_all(ring, later, self._options.make_pause_ms))
+            self._making = asyncio.create_task(_make_all(ring, later))
 
     async def _stop_making(self) -> None:
         if self._making is not None:
@@ -344,14 +341,10 @@ class KubernetesLog(RingLog):
         super().__init__(TransportApi(transport, options.attempt_timeout_ms), place, options)
 
 
-async def _make_all(ring: Ring, numbers: Sequence[int], pause_ms: int) -> None:
-    """Should this fail, or be slower than the appends, an append makes the slot that it needs."""
+async def _make_all(ring: Ring, numbers: Sequence[int]) -> None:
+    """Should this fail, an append makes the slot that it needs."""
     try:
-        for first in range(0, len(numbers), SLOTS_AT_ONCE_LATER):
-            await asyncio.sleep(pause_ms / 1000)
-            some = numbers[first : first + SLOTS_AT_ONCE_LATER]
-            lacking = [number for number in some if not ring.has(number)]
-            await kube_objects.in_parallel(lacking, ring.make, SLOTS_AT_ONCE_LATER)
+        await kube_objects.in_parallel(numbers, ring.make, SLOTS_AT_ONCE_LATER)
     except MetadataLogError as error:
         logger.warning("not all metadata slots could be made yet: %s", error)
 

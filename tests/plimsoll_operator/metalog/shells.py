@@ -28,7 +28,7 @@ from plimsoll_operator.metalog.ring_log import KubernetesLog, RingLog, RingOptio
 SLOTS = 16
 CLUSTER_ID = uuid.UUID("5f2b1c3a-9d4e-4f60-8a7b-0c1d2e3f4a5b")
 PLACE = Place(namespace="default", cluster_name="demo", cluster_id=CLUSTER_ID)
-FAST = RingOptions(slots=SLOTS, attempt_timeout_ms=250, backoff_ms=1, poll_ms=5, make_pause_ms=0)
+FAST = RingOptions(slots=SLOTS, attempt_timeout_ms=250, backoff_ms=1, poll_ms=5)
 
 
 class Crash(BaseException):

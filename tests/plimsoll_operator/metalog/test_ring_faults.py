@@ -148,19 +148,6 @@ async def test_new_log_begins_before_all_its_slots_are_made(ring: RingShell) -> 
     assert len([name for plural, name in ring.store.objects if plural == "metadatabatches"]) == 200
 
 
-async def test_new_log_does_not_wait_for_slots_that_are_made_slowly(ring: RingShell) -> None:
-    """Appends that are quicker make the slots that they need, each once."""
-    options = replace(FAST, slots=80, make_pause_ms=3_600_000)
-    log = RingLog(DirectApi(ring.faults), PLACE, options)
-    writer = Writer(log)
-    await writer.take_over()
-    assert len(ring.store.objects) == 64
-    await writer.write(100, "on ")
-    assert image_of(await log.open()) == writer.image
-    await log.close()
-    assert len([name for plural, name in ring.store.objects if plural == "metadatabatches"]) == 80
-
-
 async def test_slots_that_could_not_be_made_are_made_when_they_are_needed(
     ring: RingShell,
 ) -> None:

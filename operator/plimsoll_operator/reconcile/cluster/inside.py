@@ -25,6 +25,7 @@ from plimsoll_core.security.inside import (
     controller_identity,
 )
 from plimsoll_net.inside_identity import AUTHORITIES, CERTIFICATE, KEY, MODE, identity_of
+from plimsoll_net.tls_policy import BadCertificate
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import ROTATE_INSIDE
 from plimsoll_operator.api.logcluster import LogCluster
@@ -104,12 +105,9 @@ async def show_at_once(term: Term) -> None:
     namespace = term.options.namespace or term.key[0]
     _, known = await read_authorities(term, namespace, name)
     if known is None:
-        logger.warning("Secret %s/%s is gone: brokers are shown no certificate", namespace, name)
-    elif progress.own is None:
-        try:
-            _show(term, progress, known)
-        except Unreadable as error:
-            raise Retry(f"Secret {namespace}/{name}: {error}") from error
+        raise Retry(f"Secret {namespace}/{name} is gone: brokers are shown no certificate")
+    if progress.own is None:
+        _show(term, progress, known)
 
 
 async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
@@ -296,15 +294,21 @@ def _is_renewed(term: Term, one: _Held, current: KeyPair) -> bool:
 
 
 def _show(term: Term, progress: InsideProgress, authorities: Authorities) -> None:
-    """The controller's own certificate, made anew with other authorities and before it ends."""
+    """The controller's own certificate, made anew with other authorities and before it ends.
+    Raises Retry where one of the authorities cannot be used."""
     own = progress.own
     due = own is None or describe(own.certificate).validity.due_ms() <= term.now_ms()
     if not due and progress.authorities == authorities:
         return
     identity = controller_identity(term.cluster_id)
-    own = progress.own = issue_inside(authorities.current, identity, term.now_ms())
-    progress.authorities = authorities
-    term.show_inside(identity_of(own.certificate, own.key, authorities.trusted))
+    try:
+        own = issue_inside(authorities.current, identity, term.now_ms())
+        shown = identity_of(own.certificate, own.key, authorities.trusted)
+    except (Unreadable, BadCertificate) as error:
+        name = labels.inside_authority(term.cluster_id)
+        raise Retry(f"Secret {name} in the operator's namespace: {error}") from error
+    progress.own, progress.authorities = own, authorities
+    term.show_inside(shown)
 
 
 async def _broker(
