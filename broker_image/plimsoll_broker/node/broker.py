@@ -56,8 +56,7 @@ REGISTER_RETRY_MS = 500
 REGISTER_ANEW_MS_MAX = 5_000
 STOP_SILENT_MS_MAX = 5_000
 STOP_MS_MAX = 20_000
-# A refusal that another attempt may turn around: an old session, a cluster not declared yet, an
-# empty volume that waits for consent.
+# Others another attempt may turn around: an old session, no cluster yet, an empty volume.
 FINAL_REFUSALS = frozenset({"InconsistentClusterId"})
 
 
