@@ -97,8 +97,14 @@ def go_to(drill: Drill, mode: str) -> None:
 @contextmanager
 def written(drill: Drill) -> Iterator[None]:
     """Within: a producer writes to every partition, all replicas acknowledge, and none fails."""
+    with left_sockets(), writing(drill):
+        yield
+
+
+@contextmanager
+def writing(drill: Drill) -> Iterator[None]:
     over, failed, rounds = threading.Event(), list[BaseException](), threading.Semaphore(0)
-    with left_sockets(), cluster_names(drill.cluster, drill.namespace):
+    with cluster_names(drill.cluster, drill.namespace):
         producer = KafkaProducer(
             bootstrap_servers=bootstrap(drill.cluster, drill.namespace), acks="all"
         )

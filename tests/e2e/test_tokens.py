@@ -105,30 +105,35 @@ def test_pod_with_nothing_but_its_service_account_writes_and_reads_what_its_user
     authority = cluster.get("configmap", "main-listener-ca", namespace)
     assert authority is not None
     with left_sockets(), cluster_names(cluster, namespace):
-        settings = {
-            "bootstrap_servers": f"main-bootstrap.{namespace}.svc:9094",
-            "security_protocol": "SASL_SSL",
-            "ssl_context": ssl.create_default_context(cadata=authority["data"]["ca.crt"]),
-            "sasl_mechanism": "OAUTHBEARER",
-        }
-        orders = {"sasl_oauth_token_provider": Projected(cluster, namespace, "orders")}
-        producer = KafkaProducer(acks="all", **settings, **orders)
-        sent = {b"record %d" % number for number in range(50)}
-        for future in [producer.send("t", value) for value in sent]:
-            future.get(timeout=60)
-        producer.close()
-        consumer = KafkaConsumer(
-            "t", auto_offset_reset="earliest", consumer_timeout_ms=60_000, **settings, **orders
-        )
-        read = {next(consumer).value for _ in sent}
-        consumer.close()
-        assert read == sent
+        write_and_read(cluster, namespace, authority["data"]["ca.crt"])
 
-        stranger = {"sasl_oauth_token_provider": Projected(cluster, namespace, "stranger")}
-        producer = KafkaProducer(acks="all", max_block_ms=30_000, **settings, **stranger)
-        with pytest.raises(TopicAuthorizationFailedError):
-            producer.send("t", b"never").get(timeout=60)
-        producer.close()
+
+def write_and_read(cluster: Cluster, namespace: str, authority: str) -> None:
+    """By the tokens of two pods; clients end with this frame, and leave their sockets."""
+    settings = {
+        "bootstrap_servers": f"main-bootstrap.{namespace}.svc:9094",
+        "security_protocol": "SASL_SSL",
+        "ssl_context": ssl.create_default_context(cadata=authority),
+        "sasl_mechanism": "OAUTHBEARER",
+    }
+    orders = {"sasl_oauth_token_provider": Projected(cluster, namespace, "orders")}
+    producer = KafkaProducer(acks="all", **settings, **orders)
+    sent = {b"record %d" % number for number in range(50)}
+    for future in [producer.send("t", value) for value in sent]:
+        future.get(timeout=60)
+    producer.close()
+    consumer = KafkaConsumer(
+        "t", auto_offset_reset="earliest", consumer_timeout_ms=60_000, **settings, **orders
+    )
+    read = {next(consumer).value for _ in sent}
+    consumer.close()
+    assert read == sent
+
+    stranger = {"sasl_oauth_token_provider": Projected(cluster, namespace, "stranger")}
+    producer = KafkaProducer(acks="all", max_block_ms=30_000, **settings, **stranger)
+    with pytest.raises(TopicAuthorizationFailedError):
+        producer.send("t", b"never").get(timeout=60)
+    producer.close()
 
 
 def is_open(cluster: Cluster, namespace: str) -> bool | None:
