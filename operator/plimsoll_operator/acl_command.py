@@ -5,21 +5,23 @@ says which rule decides.  Exit codes: 0 when it may, 1 when it may not, 2 for wh
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Annotated, NoReturn
 
 import typer
 
 from plimsoll_core.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from plimsoll_core.security.acl_index import AclQuestion
-from plimsoll_operator.api.load import Unreadable, from_object
+from plimsoll_operator.api.load import Unreadable, from_object, readable_part
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.tenancy import needs_labels
 from plimsoll_operator.api.user import User
 from plimsoll_operator.declared_rights import Explanation, explain
-from plimsoll_operator.kube.errors import ApiError
+from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.port import KubeApi
+from plimsoll_operator.kube.port import KubeApi, Object
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, NAMESPACES, USERS
+from plimsoll_operator.kube.seen_objects import Key
 
 app = typer.Typer(name="acl", no_args_is_help=True)
 
@@ -85,17 +87,39 @@ async def _read_and_explain(namespace: str, cluster: str, asked: AclQuestion) ->
 async def read_and_explain(
     kube: KubeApi, namespace: str, cluster: str, asked: AclQuestion
 ) -> Explanation:
-    """Raises ApiError, Unreadable, ValueError."""
+    """Of Users one by one what can be read: no owner of one decides whether others get an answer.
+    Raises ApiError, Unreadable, ValueError."""
     found = from_object(await kube.get(LOG_CLUSTERS, namespace, cluster), LogCluster)
     elsewhere = found.spec.users is not None
     listed = await kube.list(USERS, None if elsewhere else namespace)
-    users = [from_object(one, User) for one in listed.items]
+    users, unread = _readable(listed.items, (namespace, cluster))
     labels: dict[str, dict[str, str]] = {}
     if needs_labels(found):
         for other in {one.metadata.namespace for one in users} - {namespace}:
-            body = await kube.get(NAMESPACES, None, other)
-            labels[other] = dict(body["metadata"].get("labels") or {})
-    return explain(found, users, asked, labels)
+            labels[other] = await _labels(kube, other)
+    return explain(found, users, asked, labels)._replace(unread=unread)
+
+
+def _readable(items: Iterable[Object], key: Key) -> tuple[list[User], tuple[str, ...]]:
+    """And the names of those that are not, without those that are surely another cluster's."""
+    users, unread = [], []
+    for one in items:
+        try:
+            users.append(from_object(one, User))
+        except Unreadable:
+            part = readable_part(one, User)
+            if part is None or part[0].cluster_key == key:
+                meta = one["metadata"]
+                unread.append(f"User {meta['namespace']}/{meta['name']}")
+    return users, tuple(unread)
+
+
+async def _labels(kube: KubeApi, namespace: str) -> dict[str, str]:
+    try:
+        body = await kube.get(NAMESPACES, None, namespace)
+    except NotFound:
+        return {}  # it has just gone, and its Users with it
+    return dict(body["metadata"].get("labels") or {})
 
 
 def _fail(message: str) -> NoReturn:

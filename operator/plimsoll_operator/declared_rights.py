@@ -20,10 +20,17 @@ from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.tenancy import refused_name, refused_namespace, ruled
 from plimsoll_operator.api.user import User
 
+UNREAD_NAMED_MAX = 5
+
+
+def _named(users: tuple[str, ...]) -> str:
+    return ", ".join(users[:UNREAD_NAMED_MAX])
+
 
 class Explanation(NamedTuple):
     """`allowed`: what the rules say; `mode`: whether they are enforced.  `rule` and `declared_by`:
-    what decided, and the User that states it.  `needed`: the smallest rule that would allow it."""
+    what decided, and the User that states it.  `needed`: the smallest rule that would allow it.
+    `unread`: Users that cannot be read, whose rules are not known here."""
 
     mode: str
     allowed: bool
@@ -31,6 +38,7 @@ class Explanation(NamedTuple):
     rule: str | None = None
     declared_by: str | None = None
     needed: str | None = None
+    unread: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -48,6 +56,10 @@ class Explanation(NamedTuple):
             text += " But spec.authorization.mode is Off: everybody may do all."
         elif self.mode == Mode.AUDIT.value and not self.allowed:
             text += " But spec.authorization.mode is Audit: it is logged, and done."
+        if self.unread:
+            more = len(self.unread) - UNREAD_NAMED_MAX
+            text += f" Not read, so that their rules do not count here: {_named(self.unread)}"
+            text += f" and {more} more." if more > 0 else "."
         return text
 
 

@@ -37,7 +37,7 @@ class Member:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        settings = GroupSettings(commit_timeout_ms=300)
+        settings = GroupSettings(commit_timeout_ms=3_000)
         topics = InternalTopics(broker.link.command)
         self.coordinators = Coordinators(broker.manager, settings, topics)
         self.tasks = [asyncio.ensure_future(work) for _, work in self.coordinators.tasks()]

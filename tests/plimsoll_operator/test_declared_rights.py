@@ -90,6 +90,41 @@ async def test_objects_are_read_from_the_api_server() -> None:
         await read_and_explain(kube, "kafka", "nothing", READ)
 
 
+async def test_user_that_cannot_be_read_keeps_no_answer_from_others_and_is_named() -> None:
+    kube = ScriptedKube()
+    kube.put(LOG_CLUSTERS, a_cluster_body(authorization={"mode": "Enforce"}, users={}))
+    kube.put(USERS, a_body(on_topic("orders", "Read")))
+    tenants = [a_body(name=f"t{number}") for number in range(7)]
+    for body in tenants:
+        body["metadata"]["namespace"] = "shop"
+        body["spec"] |= {"clusterRef": {"name": "main", "namespace": "kafka"}, "acls": 7}
+        kube.put(USERS, body)
+    another = a_body(name="another")
+    another["spec"] |= {"clusterRef": {"name": "other"}, "acls": 7}
+    kube.put(USERS, another)
+    found = await read_and_explain(kube, "kafka", "main", READ)
+    assert found.allowed
+    assert found.declared_by == "User kafka/writer"
+    assert len(found.unread) == 7
+    assert "User shop/t0, " in found.sentence
+    assert found.sentence.endswith(" and 2 more.")
+
+
+async def test_user_of_a_namespace_that_has_just_gone_keeps_no_answer_from_others() -> None:
+    kube = ScriptedKube()
+    labelled = {"from": "Selector", "selector": {"matchLabels": {"team": "x"}}}
+    kube.put(
+        LOG_CLUSTERS,
+        a_cluster_body(authorization={"mode": "Enforce"}, users={"allowedNamespaces": labelled}),
+    )
+    kube.put(USERS, a_body(on_topic("orders", "Read")))
+    gone = a_body(name="gone")
+    gone["metadata"]["namespace"] = "shop"
+    gone["spec"]["clusterRef"] = {"name": "main", "namespace": "kafka"}
+    kube.put(USERS, gone)
+    assert (await read_and_explain(kube, "kafka", "main", READ)).allowed
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

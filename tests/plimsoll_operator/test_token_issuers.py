@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.plimsoll_core.security.token_issuer import AnIssuer
+from tests.plimsoll_core.security.token_issuer import AnIssuer, raw
 from tests.plimsoll_operator.builders import an_image, finalised
 from tests.plimsoll_operator.terms import Deciding, Scene
 
@@ -18,7 +18,7 @@ from plimsoll_core.security.tokens import Bearer, TokenIssuer, TokenProof
 from plimsoll_operator.api.cluster_ids import kafka_id
 from plimsoll_operator.kube.errors import Rejected, Unavailable
 from plimsoll_operator.kube.memory.account_tokens import ISSUER, AccountTokens
-from plimsoll_operator.kube.port import OPENID_KEYS, HttpRequest
+from plimsoll_operator.kube.port import OPENID_CONFIGURATION, OPENID_KEYS, HttpRequest
 from plimsoll_operator.kube.resources import CONFIG_MAPS, SERVICE_ACCOUNTS
 from plimsoll_operator.pki.token_keys import KEYS_MAX, keys_of
 from plimsoll_operator.preflight.rights import RIGHTS
@@ -44,6 +44,8 @@ class Declared:
         self.scene = Scene(image, self.deciding, **spec)
         self.tokens = AccountTokens(self.scene.term.now_ms)
         self.scene.kube.server._tokens = self.tokens
+        self.now_ms = 0
+        self.scene.term.monotonic_ms = lambda: self.now_ms
 
     async def look(self) -> tuple[TokenIssuer, ...]:
         term = self.scene.term
@@ -104,9 +106,43 @@ async def test_new_key_is_added_and_one_that_is_withdrawn_goes() -> None:
     old = made.tokens.documents[OPENID_KEYS]["keys"]
     new = AnIssuer(ISSUER, key_id="zzz").key_set()["keys"]
     made.publish(*old, *new)
-    assert [key.key_id for key in (await made.look())[0].keys] == [first.keys[0].key_id, "zzz"]
+    assert ids(await made.look()) == sorted([first.keys[0].key_id, "zzz"])
     made.publish(*new)
-    assert [key.key_id for key in (await made.look())[0].keys] == ["zzz"]
+    assert len(ids(await made.look())) == 2
+    for _ in range(3):
+        made.now_ms += token_issuers.LOOK_MS - 1
+        assert len(ids(await made.look())) == (2 if made.now_ms < 2 * token_issuers.LOOK_MS else 1)
+    assert ids(await made.look()) == ["zzz"]
+
+
+async def test_api_servers_that_publish_different_keys_in_turn_end_no_session() -> None:
+    made = Declared(listeners=[PODS])
+    await made.look()
+    (one,), (two,) = (AnIssuer(ISSUER, key_id=name).key_set()["keys"] for name in "ab")
+    made.publish(one, two)
+    await made.look()
+    before = len(made.deciding.records)
+    for keys in ((one,), (one, two), (one,), (two,), (one,), (one, two)):
+        made.now_ms += token_issuers.LOOK_MS
+        made.publish(*keys)
+        assert {"a", "b"} <= set(ids(await made.look()))
+    gone = made.deciding.records[before:]
+    assert len(gone) == 1, "the first key, which nobody published any more"
+
+
+async def test_keys_that_are_kept_a_while_take_no_new_keys_place() -> None:
+    made = Declared(listeners=[PODS])
+    for name in "ab":
+        (row,) = AnIssuer(ISSUER).key_set()["keys"]
+        made.publish(*({**row, "kid": f"{name}{number:02}"} for number in range(KEYS_MAX)))
+        await made.look()
+    assert ids(await made.look()) == [f"b{number:02}" for number in range(KEYS_MAX)]
+
+
+def ids(issuers: tuple[TokenIssuer, ...]) -> list[str]:
+    """Of the only issuer's keys."""
+    (issuer,) = issuers
+    return [key.key_id for key in issuer.keys]
 
 
 @pytest.mark.parametrize("published", [{}, {"keys": []}, {"keys": 7}, {"keys": [{"kty": "oct"}]}])
@@ -153,12 +189,100 @@ async def test_declared_issuers_keys_are_those_of_its_config_map() -> None:
     assert "no JSON" in made.stalled
 
 
+async def test_what_is_declared_counts_at_once_whatever_becomes_of_the_keys() -> None:
+    made = Declared(tokenIssuers=[{**DECLARED, "principalPrefix": ""}])
+    made.give(CORP.key_set())
+    (issuer,) = await made.look()
+    made.give("nothing")
+    tightened = {"audience": "kafka-new", "principalPrefix": "corp:", "principalClaim": "email"}
+    made.scene.declare(tokenIssuers=[{**DECLARED, **tightened}])
+    (now,) = await made.look()
+    assert (now.audiences, now.user_prefix, now.user_claim) == (("kafka-new",), "corp:", "email")
+    assert now.keys == issuer.keys
+    assert "no JSON" in made.stalled
+    assert await made.look() == (now,)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"issuer": "https://other.example.test"},
+        {"keysConfigMap": {"name": "not-there"}},
+        {"keysConfigMap": {"name": "corp-keys", "key": "not-there"}},
+    ],
+)
+async def test_keys_are_not_kept_for_another_issuer_nor_from_another_config_map(
+    other: dict[str, Any],
+) -> None:
+    made = Declared(tokenIssuers=[DECLARED])
+    made.give(CORP.key_set())
+    assert len(await made.look()) == 1
+    made.give("nothing")
+    assert len(await made.look()) == 1
+    made.scene.declare(tokenIssuers=[{**DECLARED, **other}])
+    assert await made.look() == ()
+    assert made.stalled
+    made.scene.declare(tokenIssuers=[DECLARED])
+    assert await made.look() == ()  # they are gone
+
+
+async def test_next_leader_keeps_keys_that_it_cannot_read() -> None:
+    made = Declared(tokenIssuers=[DECLARED])
+    made.give(CORP.key_set())
+    before = await made.look()
+    made.give("nothing")
+    made.scene.term._kept.clear()
+    assert await made.look() == before
+
+
 async def test_issuer_that_is_not_declared_any_more_is_not_believed() -> None:
     made = Declared(tokenIssuers=[DECLARED])
     made.give(CORP.key_set())
     assert len(await made.look()) == 1
     made.scene.declare()
     assert await made.look() == ()
+
+
+async def test_key_that_no_broker_takes_holds_up_the_withdrawal_of_no_other_key() -> None:
+    listeners = [PODS, {**PODS, "name": "corp", "port": 9095, "authentication": ["OAuth"]}]
+    made = Declared(listeners=listeners, tokenIssuers=[DECLARED])
+    made.give(CORP.key_set())
+    accounts, corp = await made.look()
+    number, large = encoded((1 << 4095) + 1), encoded((1 << 4094) + 1)
+    made.give({"keys": [{"kty": "RSA", "kid": "large", "n": number, "e": large}]})
+    made.publish(*AnIssuer(ISSUER, key_id=accounts.keys[0].key_id).key_set()["keys"])
+    rotated, kept = await made.look()
+    assert rotated.keys[0].key_id == accounts.keys[0].key_id
+    assert rotated.keys != accounts.keys
+    assert kept == corp
+    assert "no usable key" in made.stalled
+
+
+async def test_second_issuer_with_an_issuer_that_is_taken_is_left_out_alone() -> None:
+    twin = {**DECLARED, "name": "corp2", "audience": "other"}
+    made = Declared(listeners=[PODS], tokenIssuers=[DECLARED, twin])
+    made.give(CORP.key_set())
+    assert [one.name for one in await made.look()] == ["kubernetes", "corp"]
+    assert "corp2 is not believed: corp has the same" in made.stalled
+    made.publish(*AnIssuer(ISSUER, key_id="new").key_set()["keys"])
+    assert "new" in {key.key_id for key in (await made.look())[0].keys}
+    made.scene.declare(listeners=[PODS], tokenIssuers=[DECLARED])
+    await made.look()
+    assert made.stalled == ""
+
+
+async def test_api_server_whose_issuer_is_too_long_holds_up_no_declared_issuer() -> None:
+    made = Declared(listeners=[PODS], tokenIssuers=[DECLARED])
+    made.give(CORP.key_set())
+    right = made.tokens.documents[OPENID_CONFIGURATION]
+    made.tokens.documents[OPENID_CONFIGURATION] = {"issuer": "https://" + "i" * 600}
+    assert [one.name for one in await made.look()] == ["corp"]
+    assert "kubernetes is not believed" in made.stalled
+    made.tokens.documents[OPENID_CONFIGURATION] = right
+    both = await made.look()
+    assert len(both) == 2
+    made.tokens.documents[OPENID_CONFIGURATION] = {"issuer": "https://" + "i" * 600}
+    assert await made.look() == both
 
 
 async def test_metadata_version_that_does_not_know_tokens_is_waited_for() -> None:
@@ -176,6 +300,11 @@ async def test_metadata_version_that_does_not_know_tokens_is_waited_for() -> Non
 def a_row(issuer: AnIssuer, **more: Any) -> dict[str, Any]:
     (row,) = issuer.key_set()["keys"]
     return {name: value for name, value in {**row, **more}.items() if value is not None}
+
+
+def encoded(number: int) -> str:
+    """As a key set has it."""
+    return raw(number.to_bytes((number.bit_length() + 7) // 8, "big"))
 
 
 RSA = AnIssuer(rsa=True)
@@ -199,6 +328,8 @@ RSA = AnIssuer(rsa=True)
         (a_row(CORP, kid="k" * 600), None),
         (a_row(CORP, x="AA"), None),
         (a_row(RSA, n="AQAB"), None),
+        (a_row(RSA, e=encoded((1 << 64) - 1)), "RS256"),
+        (a_row(RSA, e=encoded((1 << 64) + 1)), None),
         ({"kty": "oct", "k": "c2VjcmV0", "kid": "s", "alg": "HS256"}, None),
         ("no object", None),
     ],

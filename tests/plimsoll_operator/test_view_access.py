@@ -208,6 +208,29 @@ async def test_token_that_was_let_in_is_reviewed_again_whatever_false_ones_wait(
     await asyncio.gather(*false)
 
 
+@pytest.mark.parametrize(("token", "reviews_each"), [("good", 2), ("unknown", 1)])
+async def test_who_waits_with_a_token_that_is_reviewed_meanwhile_is_told_the_same(
+    token: str, reviews_each: int
+) -> None:
+    reviews, now = Reviews(), [0]
+    checked = access(reviews, now)
+    for _ in range(2):  # the second time a good token has reviews of its own
+        before = len(reviews.asked)
+        reviews.gate.clear()
+        asking = [
+            asyncio.ensure_future(checked.check(sent(token), KEY, f"10.0.0.{n}"))
+            for n in range(WAITING_MAX)
+        ]
+        await asyncio.sleep(0)
+        reviews.gate.set()
+        told = await asyncio.gather(*asking)
+        assert {None if one is None else one.status for one in told} == {
+            None if token == "good" else 401
+        }
+        assert len(reviews.asked) - before <= REVIEWS_AT_ONCE * reviews_each
+        now[0] += 10_001
+
+
 async def test_false_tokens_displace_no_verdict_of_who_was_let_in() -> None:
     reviews = Reviews()
     checked = access(reviews)

@@ -36,6 +36,7 @@ from plimsoll_core.security.tokens import (
     TokenIssuer,
     TokenProof,
     TokenRefusal,
+    token_mark,
 )
 
 REMEMBERED_MAX = 10_000
@@ -276,7 +277,11 @@ class Authority:
         """The mark of the key by which it logged in; empty: by none."""
         user = connection.principal.removeprefix("User:")
         identity = self._logged_in.get(user, {}).get(connection)
-        return login_mark(identity.stored_key) if identity and identity.stored_key else b""
+        if identity is None:
+            return b""
+        if identity.issuer is not None and identity.key is not None:
+            return token_mark(identity.issuer, identity.key)
+        return login_mark(identity.stored_key) if identity.stored_key else b""
 
     def connections_of(self, user: str) -> int:
         """How many are logged in as the user."""

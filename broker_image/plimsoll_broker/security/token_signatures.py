@@ -42,9 +42,13 @@ def verified(
             public_key = _loaded(key.public_key)
             payload = _JWS.decode(bearer.token, public_key, algorithms=[key.algorithm])
         except _UNREADABLE:
-            refusal = TokenRefusal.BAD_SIGNATURE
+            if refusal is TokenRefusal.UNKNOWN_KEY:
+                refusal = TokenRefusal.BAD_SIGNATURE
             continue
-        return judge(payload, issuer, key, bearer.user, now_ms)
+        found = judge(payload, issuer, key, bearer.user, now_ms)
+        if found is not TokenRefusal.OTHER_ISSUER:
+            return found
+        refusal = found  # several issuers may sign with one key: it may be the next one's
     return refusal
 
 

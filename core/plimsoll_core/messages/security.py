@@ -18,7 +18,8 @@ from plimsoll_core.security.tokens import TokenIssuer
 
 class OnBehalf(msgspec.Struct, frozen=True, kw_only=True):
     """The client for whom a broker asks: the controller decides its rights again, and whether its
-    login is good.  `login`: `scram.login_mark` of the key that it logged in by; empty: by none."""
+    login is good.  `login`: `scram.login_mark` of the key that it logged in by, or
+    `tokens.token_mark` of its token; empty: by none."""
 
     principal: str
     host: str

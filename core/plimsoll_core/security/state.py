@@ -13,7 +13,7 @@ from immutables import Map
 from plimsoll_core.security.acl import Acl, AclOperation, ResourceType
 from plimsoll_core.security.acl_index import AclIndex, AclQuestion, AclVerdict, Ground
 from plimsoll_core.security.scram import MECHANISMS, ScramCredential, ScramMechanism, login_mark
-from plimsoll_core.security.tokens import TokenIssuer
+from plimsoll_core.security.tokens import TokenIssuer, token_mark
 
 BY_CLIENT = ""
 """The owner of what no object declares."""
@@ -91,16 +91,19 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(one for one in self.issuers if one.login in authentication)
 
     def login_is_good(self, user: str, mark: bytes) -> bool:
-        """Whether who logged in by the key with that `scram.login_mark` still could; with none,
-        whether the user is not disabled.  A key of before a rotation is good for as long as it is
-        kept: brokers end such logins at their time."""
+        """Whether who logged in by the key with that `scram.login_mark`, or by a token with that
+        `tokens.token_mark`, still could; with none, whether the user is not disabled.  A key of
+        before a rotation is good for as long as it is kept: brokers end such logins at their time,
+        and those of tokens."""
         if self.is_disabled(user):
             return False
         if not mark:
             return True
         found = (self.credentials.get((user, mechanism)) for mechanism in MECHANISMS)
         keys = [key for one in found if one is not None for key in one.stored_keys]
-        return any(login_mark(key) == mark for key in keys)
+        if any(login_mark(key) == mark for key in keys):
+            return True
+        return any(token_mark(one, key) == mark for one in self.issuers for key in one.keys)
 
     def object_named(self, user: str) -> UserObject | None:
         declared = self.users.get(user)

@@ -8,6 +8,7 @@ projected ServiceAccount tokens of Kubernetes.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from enum import Enum
@@ -25,6 +26,8 @@ TOKEN_LOGINS: tuple[TokenLogin, ...] = ("OAuth", "ServiceAccount")
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384"]
 
 TOKEN_BYTES_MAX = 16 * 1024
+KEY_BYTES_MAX = 1024
+"""Of a public key: one of RSA with 4096 bits has 550."""
 SKEW_MS = 30_000
 """By so much an issuer's clock may be ahead.  A token's end is never stretched."""
 LIFE_MAX_MS = 24 * 3600 * 1000
@@ -65,6 +68,14 @@ class TokenIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return any(
             msgspec.structs.replace(one, keys=()) == mine and key in one.keys for one in issuers
         )
+
+
+def token_mark(issuer: TokenIssuer, key: TokenKey) -> bytes:
+    """Tells a login by the key, and by what the issuer is, from others; lets nobody log in."""
+    who = (issuer.name, issuer.login, issuer.issuer, issuer.audiences)
+    named = (issuer.user_claim, issuer.user_prefix)
+    by = (key.key_id, key.algorithm, key.public_key)
+    return hashlib.sha256(msgspec.json.encode((who, named, by))).digest()[:16]
 
 
 class TokenRefusal(Enum):

@@ -12,11 +12,13 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt import PyJWK, PyJWTError
 
-from plimsoll_core.security.tokens import Algorithm, TokenKey
+from plimsoll_core.security.tokens import KEY_BYTES_MAX, Algorithm, TokenKey
 
 KEYS_MAX = 16
 KEY_ID_CHARACTERS_MAX = 512
 RSA_BITS = range(2048, 4097)
+EXPONENT_BITS_MAX = 64
+"""Of an RSA key: what is larger makes each verification as slow as a signature."""
 _ALGORITHMS = get_args(Algorithm)
 _PUBLIC = ("kty", "n", "e", "crv", "x", "y")
 _OF_CURVE = {"secp256r1": "ES256", "secp384r1": "ES384"}
@@ -49,12 +51,16 @@ def _key(row: Any) -> TokenKey | None:
     if algorithm is None:
         return None
     der = public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    if len(der) > KEY_BYTES_MAX:
+        return None  # one such key would have all issuers refused
     return TokenKey(key_id=key_id, algorithm=algorithm, public_key=der)
 
 
 def _algorithm(public_key: Any, stated: object) -> Algorithm | None:
     """The only one that the key verifies: the stated one, if it is one of the key's kind."""
     if isinstance(public_key, RSAPublicKey) and public_key.key_size in RSA_BITS:
+        if public_key.public_numbers().e.bit_length() > EXPONENT_BITS_MAX:
+            return None
         possible = [one for one in _ALGORITHMS if one.startswith("RS")]
         fallback = "RS256"
     elif isinstance(public_key, EllipticCurvePublicKey):

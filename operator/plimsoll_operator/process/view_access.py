@@ -91,22 +91,23 @@ class ViewAccess:
         if token is None:
             return NO_TOKEN
         asked = hashlib.sha256(token.encode()).digest(), key
-        found = self._let_in.get(asked) or self._refused.get(asked)
-        if found is not None and found.until_ms > self._monotonic_ms():
+        found = self._remembered(asked)
+        if found is not None:
             return found.denied
         try:
             known = self._known.get(asked, 0) > self._monotonic_ms()
             if self._is_full(source, known):
                 return BUSY
             if known:
-                denied = await self._reviewed_again(token, key)
-            else:
-                denied = await self._reviewed_for(source, token, key)
+                return await self._reviewed_again(asked, token)
+            return await self._reviewed_for(source, asked, token)
         except ApiError as error:
             # Not remembered: the next one may be answered.
             return Denied(status=503, message=f"The API server reviews no token: {error.reply}.")
-        self._remember(asked, denied)
-        return denied
+
+    def _remembered(self, asked: _Asked) -> _Verdict | None:
+        found = self._let_in.get(asked) or self._refused.get(asked)
+        return found if found is not None and found.until_ms > self._monotonic_ms() else None
 
     def _is_full(self, source: str, known: bool) -> bool:
         if known:
@@ -116,23 +117,32 @@ class ViewAccess:
             return all_of_them >= FIRST_MAX
         return own >= OF_SOURCE_MAX or all_of_them >= WAITING_MAX
 
-    async def _reviewed_again(self, token: str, key: Key) -> Denied | None:
+    async def _reviewed_again(self, asked: _Asked, token: str) -> Denied | None:
         self._known_waiting += 1
         try:
             async with self._known_reviews:
-                return await self._review(token, key)
+                return await self._verdict(asked, token)
         finally:
             self._known_waiting -= 1
 
-    async def _reviewed_for(self, source: str, token: str, key: Key) -> Denied | None:
+    async def _reviewed_for(self, source: str, asked: _Asked, token: str) -> Denied | None:
         self._waiting[source] += 1
         try:
             async with self._reviews:
-                return await self._review(token, key)
+                return await self._verdict(asked, token)
         finally:
             self._waiting[source] -= 1
             if not self._waiting[source]:
                 del self._waiting[source]
+
+    async def _verdict(self, asked: _Asked, token: str) -> Denied | None:
+        """The one that was found while this one waited, or a new one.  Raises ApiError."""
+        found = self._remembered(asked)
+        if found is not None:
+            return found.denied
+        denied = await self._review(token, asked[1])
+        self._remember(asked, denied)
+        return denied
 
     def _remember(self, asked: _Asked, denied: Denied | None) -> None:
         now_ms = self._monotonic_ms()

@@ -245,6 +245,23 @@ async def test_key_that_is_withdrawn_while_its_token_is_verified_lets_nobody_in(
     assert secured.authority.stats.tokens_refused[TokenRefusal.UNKNOWN_KEY] == 1
 
 
+async def test_what_is_asked_of_the_controller_names_the_tokens_key_until_that_is_withdrawn() -> (
+    None
+):
+    secured = with_tokens(Mode.ENFORCE)
+    async with secured.served(TOKENS) as server, a_client(server) as client:
+        await client.show(ISSUER.account_token())
+        (session,) = list(server._open)
+        rights = secured.authority.rights_of(session._connection)
+        assert rights is not None
+        behalf = rights.behalf
+        assert behalf.login
+        assert secured.authority.security.login_is_good(ACCOUNT, behalf.login)
+        believe(secured)
+        assert rights.behalf == behalf
+        assert not secured.authority.security.login_is_good(ACCOUNT, behalf.login)
+
+
 async def test_client_that_logs_in_again_is_no_stranger_meanwhile() -> None:
     async with with_tokens().served(TOKENS) as server, a_client(server) as client:
         await client.show(ISSUER.account_token())

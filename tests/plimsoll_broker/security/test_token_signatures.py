@@ -132,6 +132,21 @@ def test_one_issuers_key_signs_nothing_for_another_that_has_the_same_id() -> Non
     )
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_issuers_that_share_a_key_let_in_their_own_users_each(order: int) -> None:
+    one, two = (AnIssuer(f"https://id.example.test/{name}", "kafka-main") for name in "ab")
+    two.key = one.key
+    pair = (one.committed("OAuth", name="a"), two.committed("OAuth", name="b"))
+    other = AnIssuer("https://id.example.test/c", "kafka-main").committed("OAuth", name="c")
+    known = (*pair, other)[::order]
+    for issuer, name in ((one, "a"), (two, "b")):
+        proof = check(issuer.token("alice"), *known)
+        assert isinstance(proof, TokenProof), proof
+        assert proof.issuer.name == name
+        assert check(issuer.token("alice", aud="other"), *known) is TokenRefusal.OTHER_AUDIENCE
+    assert check(one.token("alice", iss="https://c"), *known) is TokenRefusal.OTHER_ISSUER
+
+
 _PART = st.binary(max_size=80).map(raw) | st.sampled_from(ISSUER.account_token().split("."))
 
 

@@ -14,8 +14,9 @@ from plimsoll_core.controller.security.token_issuers import ISSUERS_MAX, KEYS_MA
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.listeners import DeclareListeners
 from plimsoll_core.messages.requests import Done, Refused
-from plimsoll_core.messages.security import DeclareTokenIssuers, DeclareUser
+from plimsoll_core.messages.security import CreateAcls, DeclareTokenIssuers, DeclareUser, OnBehalf
 from plimsoll_core.security.state import UserObject
+from plimsoll_core.security.tokens import token_mark
 
 ISSUER = AnIssuer().committed()
 (KEY,) = ISSUER.keys
@@ -52,6 +53,43 @@ def test_issuers_that_cannot_be_believed_are_refused_and_change_nothing(issuers:
     answer = controller.ask(DeclareTokenIssuers(issuers=issuers))
     assert isinstance(answer, Refused)
     assert controller.image.security.issuers == (ISSUER,)
+
+
+def asked_by(login: bytes) -> CreateAcls:
+    account = "User:system:serviceaccount:shop:orders"
+    return CreateAcls(acls=(), behalf=OnBehalf(principal=account, host="h", login=login))
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        (),
+        (replace(ISSUER, keys=()),),
+        (replace(ISSUER, keys=(replace(KEY, key_id="key-2"),)),),
+        (replace(ISSUER, keys=AnIssuer().committed().keys),),
+        (replace(ISSUER, issuer="https://other"),),
+        (replace(ISSUER, audiences=("other",)),),
+        (replace(ISSUER, login="OAuth", user_prefix="corp:"),),
+        (replace(ISSUER, name="other"),),
+    ],
+)
+def test_change_forwarded_for_a_login_by_a_token_that_is_not_believed_any_more_is_refused(
+    now: Any,
+) -> None:
+    controller = Controller()
+    controller.enforce("User:system:serviceaccount:shop:orders")
+    controller.ask(DeclareTokenIssuers(issuers=(ISSUER,)))
+    asked = asked_by(token_mark(ISSUER, KEY))
+    assert not isinstance(controller.ask(asked), Refused)
+    another = replace(ISSUER, keys=(replace(KEY, key_id="key-2"), KEY))
+    controller.ask(DeclareTokenIssuers(issuers=(another,)))
+    assert not isinstance(controller.ask(asked), Refused)
+    controller.ask(DeclareTokenIssuers(issuers=now))
+    answer = controller.ask(asked)
+    assert isinstance(answer, Refused)
+    assert "not good any more" in answer.message
+    # A broker of a release that marks no tokens.
+    assert not isinstance(controller.ask(asked_by(b"")), Refused)
 
 
 def test_metadata_version_before_tokens_writes_no_issuer() -> None:

@@ -14,11 +14,10 @@ from plimsoll_core.controller.security.security_version import too_old
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, Done
 from plimsoll_core.messages.security import DeclareTokenIssuers
-from plimsoll_core.security.tokens import Algorithm, TokenIssuer
+from plimsoll_core.security.tokens import KEY_BYTES_MAX, Algorithm, TokenIssuer
 
 ISSUERS_MAX = 9
 KEYS_MAX = 16
-KEY_BYTES_MAX = 1024
 NAME_CHARACTERS_MAX = 512
 _ALGORITHMS = get_args(Algorithm)
 
@@ -35,13 +34,13 @@ def declare_token_issuers(turn: DecisionContext, request: DeclareTokenIssuers) -
     if len(set(names)) < len(names) or len(set(stated)) < len(stated):
         return _no("Each issuer of tokens is named once.")
     for issuer in request.issuers:
-        if text := _malformed(issuer):
+        if text := malformed(issuer):
             return _no(f"Issuer {issuer.name[:100]}: {text}")
     turn.add(TokenIssuersConfigured(cause="declared", issuers=request.issuers))
     return Done()
 
 
-def _malformed(issuer: TokenIssuer) -> str:
+def malformed(issuer: TokenIssuer) -> str:
     """Why nobody can be believed so; empty: it can."""
     texts = (issuer.name, issuer.issuer, issuer.user_claim, *issuer.audiences)
     if not all(0 < len(one) <= NAME_CHARACTERS_MAX for one in texts) or not issuer.audiences:

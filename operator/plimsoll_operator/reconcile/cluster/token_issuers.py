@@ -2,31 +2,49 @@
 
 Called with each pass over the cluster, and once a minute while some are believed, so that a new key
 is known before much is signed with it, and a withdrawn one ends its sessions.  Brokers ask nobody.
-What cannot be read leaves what was committed before.
+Keys that cannot be read leave those that were committed before, with what is declared of their
+issuer now; keys of another issuer or another ConfigMap do not stay.  An issuer by whom nobody can
+be believed is left out: it holds up no other one's keys.
 """
 
 from __future__ import annotations
 
 import msgspec
-from msgspec.structs import replace
 
+from plimsoll_core.controller.security.token_issuers import malformed
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.messages.security import DeclareTokenIssuers
-from plimsoll_core.security.tokens import TokenIssuer
+from plimsoll_core.security.tokens import TokenIssuer, TokenKey
 from plimsoll_operator.api.cluster_ids import kafka_id
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.token_issuers import KEY_DEFAULT, SERVICE_ACCOUNTS, DeclaredIssuer
 from plimsoll_operator.kube.errors import ApiError, NotFound, Unavailable
 from plimsoll_operator.kube.port import OPENID_CONFIGURATION, OPENID_KEYS
 from plimsoll_operator.kube.resources import CONFIG_MAPS
-from plimsoll_operator.pki.token_keys import keys_of
+from plimsoll_operator.pki.token_keys import KEYS_MAX, keys_of
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 
 LOOK_MS = 60_000
+WITHDRAWN_AFTER_MS = 2 * LOOK_MS
+"""For so long the API server publishes a key no more: of several, not all publish the same ones
+while they change them."""
 NO_KEYS = "TokenKeysMissing"
+REFUSED = Reason.InvalidRequest.name
 KEPT = "; brokers go on with the keys that they know, if any."
+
+
+_Place = tuple[str, str]
+"""A ConfigMap, and the key in it."""
+
+
+class _KeyPlaces(dict[str, _Place]):
+    """Where the keys that are committed of an issuer are from, by its name."""
+
+
+class _MissingSince(dict[TokenKey, int]):
+    """Since when (monotonic, ms) committed keys of ServiceAccounts' tokens are not published."""
 
 
 class _NoKeys(Exception):
@@ -46,19 +64,26 @@ async def reconcile(term: Term, cluster: LogCluster) -> None:
     asks = {login for one in cluster.listeners for login in one.authentication or ()}
     declared = cluster.spec.token_issuers or ()
     wanted: list[TokenIssuer] = []
-    problems: list[str] = []
+    problems: list[Cause] = []
     if "ServiceAccount" in asks:
         await _add(SERVICE_ACCOUNTS, None, term, known, wanted, problems)
-    for one in declared:
+    for number, one in enumerate(declared):
+        if twin := _twin(one, declared[:number]):
+            text = f"Token issuer {one.name} is not believed: {twin} has the same name or issuer."
+            problems.append(Cause(reason=REFUSED, message=text))
+            continue
         await _add(one.name, one, term, known, wanted, problems)
     if not wanted and not known and not problems:
         term.unstall(StallSource.TOKENS)
         return
     answer = await term.ask(DeclareTokenIssuers(issuers=tuple(wanted)))
+    if not isinstance(answer, Refused):
+        _note_places(term, declared)
     if isinstance(answer, Refused) and not _comes_by_itself(cluster, answer):
         term.stall(StallSource.TOKENS, Cause(reason=answer.reason, message=answer.message))
     elif problems:
-        term.stall(StallSource.TOKENS, Cause(reason=NO_KEYS, message=" ".join(problems)))
+        text = " ".join(one.message for one in problems)
+        term.stall(StallSource.TOKENS, Cause(reason=problems[0].reason, message=text))
     else:
         term.unstall(StallSource.TOKENS)
     if wanted or problems:
@@ -77,16 +102,51 @@ async def _add(
     term: Term,
     known: dict[str, TokenIssuer],
     wanted: list[TokenIssuer],
-    problems: list[str],
+    problems: list[Cause],
 ) -> None:
     try:
         found = await (_accounts(term) if declared is None else _declared(term, declared))
     except _NoKeys as problem:
-        problems.append(f"{problem}{KEPT}")
-        if name in known:
-            wanted.append(known[name])
+        problems.append(Cause(reason=NO_KEYS, message=f"{problem}{KEPT}"))
+        if name in known and (kept := _kept(term, known[name], declared)) is not None:
+            wanted.append(kept)
+        return
+    if text := malformed(found):
+        message = f"Token issuer {name} is not believed: {text}"
+        problems.append(Cause(reason=REFUSED, message=message))
+        if declared is None and name in known:
+            wanted.append(known[name])  # it is no owner's wish, but an answer that is wrong
         return
     wanted.append(found)
+
+
+def _kept(term: Term, known: TokenIssuer, declared: DeclaredIssuer | None) -> TokenIssuer | None:
+    """The keys that are known, and what is declared now; None: they are not that issuer's."""
+    if declared is None:
+        return known
+    place = _place(declared)
+    was_there = term.kept(_KeyPlaces, _KeyPlaces).get(declared.name, place) == place
+    stated = _stated(declared, known.keys)
+    if stated.issuer != known.issuer or not was_there or malformed(stated):
+        return None
+    return stated
+
+
+def _note_places(term: Term, declared: tuple[DeclaredIssuer, ...]) -> None:
+    """What is committed now is from there: keys from elsewhere were left out."""
+    places = term.kept(_KeyPlaces, _KeyPlaces)
+    places.clear()
+    places.update({one.name: _place(one) for one in declared})
+
+
+def _place(declared: DeclaredIssuer) -> _Place:
+    return declared.keys_config_map.name, declared.keys_config_map.key or KEY_DEFAULT
+
+
+def _twin(one: DeclaredIssuer, before: tuple[DeclaredIssuer, ...]) -> str | None:
+    """Who of those before has its name or its issuer: a token could be either's."""
+    same = (other.name for other in before if one.name == other.name or one.issuer == other.issuer)
+    return next(same, None)
 
 
 async def _accounts(term: Term) -> TokenIssuer:
@@ -106,12 +166,29 @@ async def _accounts(term: Term) -> TokenIssuer:
         login="ServiceAccount",
         issuer=issuer,
         audiences=audiences_of(term),
-        keys=keys,
+        keys=_lately_published(term, issuer, keys),
     )
 
 
+def _lately_published(
+    term: Term, issuer: str, published: tuple[TokenKey, ...]
+) -> tuple[TokenKey, ...]:
+    """With those that were missing in no more than two looks; what is published goes first."""
+    now_ms, missing = term.monotonic_ms(), term.kept(_MissingSince, _MissingSince)
+    mine = (SERVICE_ACCOUNTS, issuer)
+    issuers = (one for one in term.image.security.issuers if (one.name, one.issuer) == mine)
+    known = {key for one in issuers for key in one.keys}
+    since = {key: missing.get(key, now_ms) for key in known - set(published)}
+    missing.clear()
+    missing.update(since)
+    ids = {key.key_id for key in published}
+    kept = [key for key, at_ms in since.items() if now_ms - at_ms < WITHDRAWN_AFTER_MS]
+    kept = sorted((key for key in kept if key.key_id not in ids), key=lambda key: key.key_id)
+    return tuple(sorted([*published, *kept][:KEYS_MAX], key=lambda key: key.key_id))
+
+
 async def _declared(term: Term, declared: DeclaredIssuer) -> TokenIssuer:
-    named, key = declared.keys_config_map.name, declared.keys_config_map.key or KEY_DEFAULT
+    named, key = _place(declared)
     begun = f"Token issuer {declared.name}: ConfigMap {named}"
     try:
         found = await term.kube.get(CONFIG_MAPS, term.key[0], named)
@@ -123,15 +200,17 @@ async def _declared(term: Term, declared: DeclaredIssuer) -> TokenIssuer:
         raise _NoKeys(f"{begun} has no JSON under the key {key}") from error
     if not keys:
         raise _NoKeys(f"{begun}: there is no usable key under {key}")
+    return _stated(declared, keys)
+
+
+def _stated(declared: DeclaredIssuer, keys: tuple[TokenKey, ...]) -> TokenIssuer:
     prefix = declared.principal_prefix
-    return replace(
-        TokenIssuer(
-            name=declared.name,
-            login="OAuth",
-            issuer=declared.issuer,
-            audiences=(declared.audience,),
-            user_prefix=f"{declared.name}:" if prefix is None else prefix,
-            keys=keys,
-        ),
+    return TokenIssuer(
+        name=declared.name,
+        login="OAuth",
+        issuer=declared.issuer,
+        audiences=(declared.audience,),
         user_claim=declared.principal_claim or "sub",
+        user_prefix=f"{declared.name}:" if prefix is None else prefix,
+        keys=keys,
     )

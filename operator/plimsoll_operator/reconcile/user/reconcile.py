@@ -39,6 +39,7 @@ from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.user import deletion_grace, narrowing, tenants
 from plimsoll_operator.reconcile.user import login_secret as logins
 from plimsoll_operator.reconcile.user.bootstrap import bootstrap_of
+from plimsoll_operator.reconcile.user.newest_object import wait_for_newest
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.status_writer import Target
 
@@ -61,6 +62,7 @@ class _NotNow(Exception):
 
 async def reconcile(term: Term, key: Key) -> None:
     user, target = term.objects.users.get(key), Target(USERS, *key)
+    await wait_for_newest(term, user)
     for row in _rows(term, key):
         if user is None or row.object.uid != user.metadata.uid:
             await _forget(term, row)

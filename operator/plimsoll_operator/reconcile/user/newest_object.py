@@ -1,0 +1,29 @@
+"""Whether a User that is disabled may be let in again: its object says so now, not once.
+
+A watch may be behind, most of all a new leader's, and shows an object of before it was disabled;
+what it shows is committed, so the object is read first.
+"""
+
+from __future__ import annotations
+
+from plimsoll_operator.api.user import User
+from plimsoll_operator.kube.errors import ApiError
+from plimsoll_operator.kube.resources import USERS
+from plimsoll_operator.reconcile.reconcile_term import Term
+from plimsoll_operator.reconcile.work_queue import Retry
+
+
+async def wait_for_newest(term: Term, user: User | None) -> None:
+    """Raises Retry while the object as last seen lets in a disabled user and is not the newest."""
+    if user is None or user.spec.disabled:
+        return
+    row = term.image.security.users.get(user.user_name)
+    if row is None or not row.disabled:
+        return
+    try:
+        newest = (await term.kube.get(USERS, *user.key))["metadata"]
+    except ApiError as error:
+        raise Retry(f"a disabled User is read again: {error}") from error
+    seen = user.metadata
+    if (newest.get("uid"), newest.get("generation", 0)) != (seen.uid, seen.generation):
+        raise Retry("a disabled User has changed since it was seen")
