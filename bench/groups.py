@@ -49,6 +49,7 @@ MANY_PARTITIONS, READ_PARTITIONS = 100, 12
 COMMITTERS, IN_FLIGHT, GROUPS = 20, 8, 100
 PACED_A_SECOND = 1_000
 ROW_S, REPEAT_S = 60.0, 10.0
+QUEUED_KB = 1_000_000
 Figures = dict[str, float]
 """What was measured in a round: the row's name, with its unit, and the number."""
 
@@ -238,7 +239,12 @@ async def consuming(system: System, arguments: argparse.Namespace) -> Figures:
     rates: dict[str, list[float]] = {"kcat -G": [], "raw fetches": []}
     for number in _times(arguments.times // 5 + 1):
         began_s = time.monotonic()
-        options = ["-X", "auto.offset.reset=earliest", "-c", str(records), "-q"]
+        # With less room librdkafka stops fetching for a second whenever brokers are quicker than
+        # kcat (fetch.queue.backoff.ms), and the rate is that of its pauses.
+        room = {"queued.max.messages.kbytes": QUEUED_KB, "queued.min.messages": records}
+        settings = {**room, "auto.offset.reset": "earliest"}
+        options = [word for key, value in settings.items() for word in ("-X", f"{key}={value}")]
+        options += ["-c", str(records), "-q"]
         await _kcat(system, *options, "-G", f"reading-{number}", READ)
         rates["kcat -G"].append(arguments.megabytes / (time.monotonic() - began_s))
         rates["raw fetches"].append(await _read_raw(system, f"raw-{number}", records))
