@@ -37,7 +37,7 @@ class Alarm:
         self._every_s = every_s
         self._times = _Times(0, int(every_s * _NS), 0, 0)
         self._reference = ctypes.byref(self._times)
-        # Closed by `end` of the thread that waits; None: there is no timer.
+        # None: there is no timer.
         self._fd: int | None = None
         if _CREATE is not None and (fd := _CREATE(_CLOCK_MONOTONIC, _CLOSE_ON_EXEC)) >= 0:
             self._fd = fd

@@ -58,6 +58,8 @@ class BytesReader:
     def i8(self) -> int:
         return self.unpack(_I8)[0]
 
+    # Not by `unpack`: nearly every message is made of these two.
+
     def i16(self) -> int:
         position = self.position
         self.position = position + 2

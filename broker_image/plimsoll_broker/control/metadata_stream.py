@@ -154,12 +154,13 @@ class MetadataStream:
                 return
         if replica is self.replica:
             return
-        await self._keep(replica, update)
+        kept = await self._keep(replica, update)
         self.replica = replica
         for callback in self._callbacks:
             callback(old, replica.image)
         self._grown.set()
-        if update.snapshot is not None or self._copy_is_behind or self._copy.needs_snapshot():
+        due = update.snapshot is not None or self._copy_is_behind or self._copy.needs_snapshot()
+        if due and not kept:
             await self._keep_all(replica)
 
     def _stop_applying(self, why: str) -> None:
@@ -168,21 +169,22 @@ class MetadataStream:
         self.unknown = why
         self._client.cut_off(why)
 
-    async def _keep(self, replica: StoredMetadata, update: MetadataUpdate) -> None:
+    async def _keep(self, replica: StoredMetadata, update: MetadataUpdate) -> bool:
         """Who says that it needs no certificate inside any more must know so after a crash: another
-        mode is on the disk before anybody here hears of it."""
+        mode is on the disk before anybody here hears of it.  True: all is, as a snapshot."""
         durable = replica.image.inside.mode is not self.image.inside.mode
         if update.snapshot is None:
             self._append(update.batches)
         if not durable:
-            return
+            return False
         if update.snapshot is not None or self._copy_is_behind:
             await self._keep_all(replica)
-            return
+            return not self._copy_is_behind
         try:
             await in_thread(self._copy.sync)
         except StorageError as error:
             self._fell_behind(error)
+        return False
 
     def _append(self, batches: Iterable[MetadataBatchCopy]) -> None:
         """On disk, as far as the disk allows: the copy is for others, the broker goes on."""

@@ -84,6 +84,11 @@ class QuotaValues(
                 yield quota.value, value
 
 
+def smallest(quota: Quota, *values: QuotaValues) -> float | None:
+    """Of the rates that any of them states; None: none does."""
+    return min((rate for one in values if (rate := one.of(quota)) is not None), default=None)
+
+
 class QuotaRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`owner`: the uid of a User object, `BY_CLUSTER`, or `BY_CLIENT`."""
 

@@ -11,10 +11,15 @@ from plimsoll_operator.api.labels import ACKNOWLEDGE, ACKNOWLEDGE_USERS
 from plimsoll_operator.api.logcluster import LogCluster
 
 
+def _until_ms(stamp: str) -> int:
+    """To the end of the second that it states; ValueError: it states none."""
+    return milliseconds(stamp) + 999
+
+
 def acknowledged_until_ms(cluster: LogCluster) -> int:
     """The newest disappearance that is meant, to the end of its second; -1 when none is."""
     try:
-        return milliseconds(cluster.metadata.annotations[ACKNOWLEDGE]) + 999
+        return _until_ms(cluster.metadata.annotations[ACKNOWLEDGE])
     except (KeyError, ValueError):
         return -1
 
@@ -25,7 +30,7 @@ def users_acknowledged(cluster: LogCluster) -> dict[str, int]:
     for one in cluster.metadata.annotations.get(ACKNOWLEDGE_USERS, "").split(","):
         namespace, _, stamp = one.strip().partition("@")
         try:
-            until_ms = milliseconds(stamp) + 999
+            until_ms = _until_ms(stamp)
         except ValueError:
             continue
         found[namespace] = max(until_ms, found.get(namespace, -1))

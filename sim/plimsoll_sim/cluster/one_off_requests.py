@@ -20,19 +20,11 @@ from plimsoll_sim.hosts.client_calls import (
     Lost,
     delete_records_values,
 )
+from plimsoll_sim.hosts.posed_fetches import posed_fetch, refusal_of
 from plimsoll_sim.oracle.partition_ghost import Deletion, PartitionGhost
 from plimsoll_wire.api_versions import ApiKey
-from plimsoll_wire.replication import (
-    NEW_SESSION,
-    FetchLimits,
-    FetchSender,
-    MalformedReply,
-    PartitionFetch,
-    decode_fetch,
-    encode_fetch,
-)
+from plimsoll_wire.replication import FetchSender, MalformedReply
 
-LIMITS = FetchLimits(0, 2**20, 2**20)
 NOT_DONE = frozenset({Code.OFFSET_OUT_OF_RANGE, Code.NOT_LEADER_OR_FOLLOWER})
 """Answers that say that the log begins where it did."""
 
@@ -84,21 +76,16 @@ async def delete_once(host: str, ghost: PartitionGhost, offset: int) -> None:
 
 async def pretend(host: str, port: int, p: Partition, claim: Claim) -> list[str]:
     """Fetch as a replica of the partition from whoever leads it; what that led to, for people."""
-    epoch = p.leader_epoch
-    asked = PartitionFetch(p.index, epoch, claim.offset, epoch, 0)
     sender = FetchSender(claim.broker_id, claim.broker_epoch, claim.heard)
-    topics = [(p.topic_id.bytes, [asked])]
-    frame = encode_fetch(1, sender, LIMITS, topics, NEW_SESSION)
+    frame = posed_fetch(p, sender, claim.offset)
     try:
         async with asyncio.timeout(ANSWER_S):
             loop = asyncio.get_running_loop()
             _, connection = await loop.create_connection(ClientConnection, host, port)
             future = connection.send(frame)
             assert future is not None, "a Fetch is answered"
-            reply = decode_fetch(memoryview(await future), 1)
+            refused = refusal_of(await future)
     except (OSError, TimeoutError, Lost, MalformedReply) as error:
         return [f"no answer: {error}"]
     connection.close()
-    codes = [reply.code, *(one.code for one in reply.partitions)]
-    refused = [Code(code).name for code in codes if code]
-    return [f"refused, {refused[0]}" if refused else "answered"]
+    return [f"refused, {Code(refused).name}" if refused else "answered"]

@@ -38,12 +38,10 @@ def step_operators_clocks(context: FaultContext, rng: random.Random) -> str | No
 
 def intrude(context: FaultContext, rng: random.Random) -> str | None:
     """Who belongs to nobody asks a broker or a controller as if it were a broker."""
-    world = context.world
-    secured = world.secured
-    found = observed_partitions.followed_partitions(world)
-    if secured is None or not found:
+    world, posed = context.world, _posed(context, rng)
+    if posed is None:
         return None
-    p, leader, follower = rng.choice(found)
+    secured, p, leader, follower = posed
     loot = secured.loot(rng, follower.id)
     who = secured.intruder(loot, follower.id)
     # Who has what is allowed is that broker: nothing promises otherwise.
@@ -62,18 +60,25 @@ def intrude(context: FaultContext, rng: random.Random) -> str | None:
 
 def linger(context: FaultContext, rng: random.Random) -> str | None:
     """Who has stolen the Secret that a broker shows now connects as a follower and stays."""
-    world = context.world
-    secured = world.secured
-    found = observed_partitions.followed_partitions(world)
-    if secured is None or not found:
+    world, posed = context.world, _posed(context, rng)
+    if posed is None:
         return None
-    _, leader, follower = rng.choice(found)
+    secured, _, leader, follower = posed
     loot = secured.newest_of(follower.id)
     who = secured.intruder(loot, follower.id)
     if who is None:
         return None
     one_off_requests.by_somebody(world, _lingers(secured, who, leader))
     return f"as {follower.name} at {leader.name}"
+
+
+def _posed(
+    context: FaultContext, rng: random.Random
+) -> tuple[Secured, Partition, BrokerHost, BrokerHost] | None:
+    """A partition, its leader, and the follower that somebody claims to be."""
+    secured = context.world.secured
+    found = observed_partitions.followed_partitions(context.world)
+    return None if secured is None or not found else (secured, *rng.choice(found))
 
 
 async def _lingers(secured: Secured, who: Intruder, leader: BrokerHost) -> None:

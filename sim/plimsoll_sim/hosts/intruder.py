@@ -33,20 +33,12 @@ from plimsoll_net.inside_identity import AUTHORITIES, CERTIFICATE, KEY, fingerpr
 from plimsoll_sim.environment import certificates
 from plimsoll_sim.hosts.brokers import CONTROLLER_PORT, REPLICATION_PORT
 from plimsoll_sim.hosts.client_calls import ClientConnection, Lost
+from plimsoll_sim.hosts.posed_fetches import posed_fetch, refusal_of
 from plimsoll_sim.oracle.partition_ghost import Violation
 from plimsoll_wire import control
-from plimsoll_wire.replication import (
-    NEW_SESSION,
-    FetchLimits,
-    FetchSender,
-    MalformedReply,
-    PartitionFetch,
-    decode_fetch,
-    encode_fetch,
-)
+from plimsoll_wire.replication import FetchSender, MalformedReply
 
 ANSWER_S = 10.0
-LIMITS = FetchLimits(0, 2**20, 2**20)
 FOREIGN = UUID(int=0xBAD)
 REQUESTS = ("heartbeat", "register", "metadata", "forward")
 """What it asks a controller for."""
@@ -106,17 +98,15 @@ class Intruder:
 
     async def fetch(self, target: IntrudedHost, p: Partition, offset: int) -> str:
         """A Fetch as a follower that has everything below the offset; what came of it."""
-        asked = PartitionFetch(p.index, p.leader_epoch, offset, p.leader_epoch, 0)
         sender = FetchSender(int(self._claims.id), int(self._claims.broker_epoch), 0)
-        frame = encode_fetch(1, sender, LIMITS, [(p.topic_id.bytes, [asked])], NEW_SESSION)
+        frame = posed_fetch(p, sender, offset)
         reply, image = await self._ask(target, REPLICATION_PORT, "", frame)
         if reply is None:
             return "no answer"
         try:
-            found = decode_fetch(memoryview(reply), 1)
+            refused = refusal_of(reply)
         except MalformedReply:
             return "refused"
-        refused = found.code or any(one.code for one in found.partitions)
         return "refused" if refused else self._answered("NoForeignFollower", target, image)
 
     async def command(self, target: IntrudedHost, what: str, rng: random.Random) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from plimsoll_core.cluster.model import ClusterImage
-from plimsoll_core.quotas.state import OF_CLIENTS, QuotaEntity, QuotaValues
+from plimsoll_core.quotas.state import OF_CLIENTS, QuotaEntity, QuotaValues, smallest
 from plimsoll_core.security.acl import Acl, AclPermission
 from plimsoll_core.security.state import DeclaredUser
 
@@ -47,9 +47,4 @@ def still(stated: Iterable[Acl], may: Callable[[Acl], bool]) -> Callable[[Acl], 
 
 def _least(one: QuotaValues, other: QuotaValues) -> QuotaValues:
     """The smaller of both; what only one of them bounds is bounded."""
-    held = {}
-    for quota in OF_CLIENTS:
-        bounds = [rate for rate in (one.of(quota), other.of(quota)) if rate is not None]
-        if bounds:
-            held[quota.value] = min(bounds)
-    return replace(one, **held)
+    return replace(one, **{quota.value: smallest(quota, one, other) for quota in OF_CLIENTS})

@@ -116,7 +116,7 @@ def abandoned(term: Term) -> list[Key]:
 async def _hold(term: Term, key: Key, cluster: LogCluster) -> None:
     """Whoever may not be a user any more is none, whatever the object says."""
     for row in _rows(term, key):
-        if not await tenants.may_still(term, cluster, row):
+        if not tenants.may_still(cluster, row, await tenants.labels_around(term, row)):
             await tenants.cut_off(term, row)
 
 
@@ -296,13 +296,11 @@ async def _forget(term: Term, row: DeclaredUser) -> None:
     if cluster is None or "users" in term.missing:
         return  # how users go was stated, and cannot be read
     try:
-        if not await tenants.may_still(term, cluster, row):
+        labels = await tenants.labels_around(term, row)
+        if not tenants.may_still(cluster, row, labels):
             await tenants.cut_off(term, row)
             row = term.image.security.users[row.user_name]
-            gone = not await tenants.has_namespace(term, row)
-            fate = _kept(term) if gone else await _fate(term, row)
-        else:
-            fate = await _fate(term, row)
+        fate = _kept(term) if labels is None else await _fate(term, row)
     except ApiError as error:
         raise Retry(f"absence is not proven: {error}") from error
     if fate is _Fate.STANDS:

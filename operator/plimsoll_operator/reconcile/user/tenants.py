@@ -20,6 +20,7 @@ from plimsoll_core.quotas.state import (
     ClientQuotas,
     QuotaEntity,
     QuotaValues,
+    smallest,
 )
 from plimsoll_core.security.state import DeclaredUser, Security
 from plimsoll_core.security.tokens import account_user
@@ -105,20 +106,19 @@ async def cut_off(term: Term, row: DeclaredUser) -> None:
         raise Retry(answer.message)
 
 
-async def may_still(term: Term, cluster: LogCluster, row: DeclaredUser) -> bool:
-    """Whether a user may still be there whose object is not, or is another one: its namespace is
-    there, and may have it.
+async def labels_around(term: Term, row: DeclaredUser) -> dict[str, str] | None:
+    """Of a tenant's namespace; None: it is gone or going.
 
     The LogCluster's own namespace is none of a tenant's: what goes with it stays."""
     namespace = row.object.namespace
-    if namespace == term.key[0]:
-        return True
-    return refusal(_stated_by(row, cluster), cluster, await labels_of(term, namespace)) is None
+    return {} if namespace == term.key[0] else await labels_of(term, namespace)
 
 
-async def has_namespace(term: Term, row: DeclaredUser) -> bool:
-    """Whether it is there, and not going."""
-    return await labels_of(term, row.object.namespace) is not None
+def may_still(cluster: LogCluster, row: DeclaredUser, labels: dict[str, str] | None) -> bool:
+    """Whether a user may still be there whose object is not, or is another one: its namespace,
+    which has the labels, is there, and may have it."""
+    own = row.object.namespace == cluster.key[0]
+    return own or refusal(_stated_by(row, cluster), cluster, labels) is None
 
 
 def _stated_by(row: DeclaredUser, cluster: LogCluster) -> User:
@@ -146,13 +146,10 @@ def bounded(user: str, values: QuotaValues, quotas: ClientQuotas) -> QuotaValues
     own = quotas.rows.get(QuotaEntity(user=user))
     if own is not None and own.owner == BY_CLIENT:
         return QuotaValues()
-    everybody = [row for entity, row in quotas.rows.items() if entity.user in (None, DEFAULT)]
-    held = {}
-    for quota in OF_CLIENTS:
-        stated = values.of(quota)
-        bounds = [one for row in everybody if (one := row.values.of(quota)) is not None]
-        if stated is not None and bounds:
-            held[quota.value] = min(stated, *bounds)
+    rows = quotas.rows.items()
+    everybody = [row.values for entity, row in rows if entity.user in (None, DEFAULT)]
+    stated = [quota for quota in OF_CLIENTS if values.of(quota) is not None]
+    held = {quota.value: smallest(quota, values, *everybody) for quota in stated}
     return replace(values, **held)
 
 
