@@ -101,7 +101,7 @@ async def running(log: MemoryLog, **options: object) -> AsyncIterator[Controller
     finally:
         log.gate.set()
         await controller.stop()
-        await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 5)
+        await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 30)
 
 
 def a_registration(broker_id: int = 0) -> RegisterBroker:
@@ -148,7 +148,7 @@ async def test_answer_leaves_only_after_its_records_are_committed() -> None:
         assert not answer.done()
         assert BrokerId(0) not in controller.image.brokers
         log.gate.set()
-        registered = await asyncio.wait_for(answer, 5)
+        registered = await asyncio.wait_for(answer, 30)
         assert isinstance(registered, Registered)
         assert controller.image.brokers[BrokerId(0)].broker_epoch == registered.broker_epoch
 
@@ -163,7 +163,7 @@ async def test_refusal_waits_for_the_records_it_was_decided_on() -> None:
         await log.appending.wait()
         assert not refusal.done()
         log.gate.set()
-        assert isinstance(await asyncio.wait_for(refusal, 5), Refused)
+        assert isinstance(await asyncio.wait_for(refusal, 30), Refused)
         assert registration.done()
 
 
@@ -179,7 +179,7 @@ async def test_heartbeats_flags_wait_too() -> None:
         assert not unfencing.done()
         assert not second.done(), "it would report an unfencing that is not committed"
         log.gate.set()
-        answer = await asyncio.wait_for(second, 5)
+        answer = await asyncio.wait_for(second, 30)
         assert isinstance(answer, HeartbeatAnswer)
         assert not answer.is_fenced
 
@@ -201,7 +201,7 @@ async def test_decisions_queue_while_one_append_is_in_flight_and_share_the_next(
         answers = [controller.submit(a_registration(number)) for number in range(5)]
         await log.appending.wait()
         log.gate.set()
-        await asyncio.wait_for(asyncio.gather(*answers), 5)
+        await asyncio.wait_for(asyncio.gather(*answers), 30)
         assert len(log.batches) - before == 1 or len(log.batches) - before == 2
 
 
@@ -218,7 +218,7 @@ async def test_certain_failure_drops_the_speculative_part_as_a_whole() -> None:
         bystanders = [controller.submit(a_registration(n)) for n in (2, 3)]
         flags = controller.submit(a_heartbeat(controller, registered.broker_epoch))
         log.gate.set()
-        answers = await asyncio.wait_for(asyncio.gather(culprit, *bystanders, flags), 5)
+        answers = await asyncio.wait_for(asyncio.gather(culprit, *bystanders, flags), 30)
         assert [a.reason for a in answers if isinstance(a, Refused)] == [
             "RecordTooLarge",
             *["NotController"] * 3,
@@ -344,7 +344,7 @@ async def test_stream_waits_for_what_is_not_committed_yet() -> None:
         await log.appending.wait()
         assert not update.done()
         log.gate.set()
-        found = await asyncio.wait_for(update, 5)
+        found = await asyncio.wait_for(update, 30)
         assert isinstance(found, MetadataUpdate)
         assert found.batches[0].base_offset == end
         assert isinstance(await answer, Registered)

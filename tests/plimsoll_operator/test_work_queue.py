@@ -30,7 +30,7 @@ async def test_keys_added_while_waiting_are_handled_once():
     for key in ("a", "a", "b", "a", "last"):
         queue.add(key)
     task = await started(queue)
-    await asyncio.wait_for(done.wait(), 5)
+    await asyncio.wait_for(done.wait(), 30)
     await stopped(task)
     assert handled == ["a", "b", "last"]
 
@@ -54,10 +54,10 @@ async def test_key_added_while_it_runs_runs_again_and_never_twice_at_a_time():
     queue = ReconcileQueue(handle)
     task = await started(queue)
     queue.add("a")
-    await asyncio.wait_for(entered.wait(), 5)
+    await asyncio.wait_for(entered.wait(), 30)
     queue.add("a")
     release.set()
-    await asyncio.wait_for(twice.wait(), 5)
+    await asyncio.wait_for(twice.wait(), 30)
     await stopped(task)
 
 
@@ -75,7 +75,7 @@ async def test_refused_key_comes_again_by_itself():
     queue = ReconcileQueue(handle)
     queue.add("a")
     task = await started(queue)
-    await asyncio.wait_for(done.wait(), 5)
+    await asyncio.wait_for(done.wait(), 30)
     await stopped(task)
 
 
@@ -86,7 +86,7 @@ async def test_handlers_bug_is_not_swallowed():
     queue = ReconcileQueue(handle)
     queue.add("a")
     with pytest.raises(ExceptionGroup) as raised:
-        await asyncio.wait_for(queue.run(), 5)
+        await asyncio.wait_for(queue.run(), 30)
     assert raised.group_contains(AssertionError, match="a bug")
 
 

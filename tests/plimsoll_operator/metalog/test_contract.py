@@ -246,7 +246,7 @@ async def test_standby_that_fell_behind_reads_everything_again(shell: Shell) -> 
         await writer.write(1, "on ")
     await writer.snapshot()
     while image != writer.image:
-        step = await asyncio.wait_for(anext(stream), 5)
+        step = await asyncio.wait_for(anext(stream), 30)
         image = image_of(step) if isinstance(step, OpenedLog) else [*image, *marks([step])]
     await stream.aclose()  # type: ignore[attr-defined]
 
