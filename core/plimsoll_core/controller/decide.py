@@ -37,6 +37,7 @@ from plimsoll_core.controller.partitions.requested_elections import elect_leader
 from plimsoll_core.controller.partitions.unclean_recovery import report
 from plimsoll_core.controller.periodic import tick
 from plimsoll_core.controller.security.acl_changes import create_acls, delete_acls
+from plimsoll_core.controller.security.client_authorities import declare_client_authorities
 from plimsoll_core.controller.security.declared_users import (
     declare_authorization,
     declare_user,
@@ -100,6 +101,7 @@ _RULES: dict[type, Callable[[DecisionContext, Any], m.Answer | Refusal]] = {
     security.DeclareQuotas: declare_quotas,
     security.DeclareAuthorization: declare_authorization,
     security.DeclareTokenIssuers: declare_token_issuers,
+    security.DeclareClientAuthorities: declare_client_authorities,
     security.DeclareUser: declare_user,
     security.UserObjectGone: user_object_gone,
     DeclareListeners: declare_listeners,
