@@ -1,4 +1,4 @@
-"""What a client has shown of itself in a handshake that is over, and by what OpenSSL believed it."""
+"""What a client has shown in a handshake that is over, and by what OpenSSL believed it."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ user can have: it has an equals sign.  Source: RFC 2253, KIP-371, `DefaultKafkaP
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -19,7 +20,6 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from plimsoll_core.security.inside import SCHEME
-from plimsoll_core.security.scram import USER_NAME
 
 TLS_LOGIN = "Tls"
 """As listeners write it."""
@@ -43,6 +43,7 @@ _KEYWORDS = {
     "0.9.2342.19200300.100.1.25": "DC",
 }
 """RFC 2253's; Java writes all others by their numbers."""
+_BEGINS = re.compile(rf"(?:{'|'.join(_KEYWORDS.values())}|\d+(?:\.\d+)+)=")
 _ESCAPED = frozenset(',=+<>#;"\\')
 
 
@@ -170,9 +171,9 @@ def distinguished_name(parts: Sequence[Sequence[NamePart]]) -> str:
 
 def illegal_subject(name: str) -> bool:
     """Whether no certificate's user can be called so."""
-    if not 0 < len(name) <= SUBJECT_CHARACTERS_MAX or "=" not in name:
+    if not 0 < len(name) <= SUBJECT_CHARACTERS_MAX or _BEGINS.match(name) is None:
         return True
-    return not _can_be_seen(name) or USER_NAME.fullmatch(name) is not None
+    return not _can_be_seen(name)
 
 
 def _can_be_seen(text: str) -> bool:

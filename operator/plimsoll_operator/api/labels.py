@@ -153,6 +153,11 @@ def inside_authority(cluster_id: UUID) -> str:
     return f"plimsoll-{short_id(cluster_id)}-internal-ca"
 
 
+def client_authority(cluster_id: UUID) -> str:
+    """The Secret, in the operator's namespace, of the authority that signs users' certificates."""
+    return f"plimsoll-{short_id(cluster_id)}-client-ca"
+
+
 def listener_authority_map(cluster: str) -> str:
     """The ConfigMap that shows clients what to trust."""
     return f"{cluster}-listener-ca"

@@ -173,6 +173,27 @@ def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
     return True
 
 
+def authority_certificates(pem: bytes) -> tuple[bytes, ...]:
+    """Of authorities, as DER, each once.  Raises Unreadable."""
+    try:
+        found = x509.load_pem_x509_certificates(pem)
+    except ValueError as error:
+        raise Unreadable("it holds no certificate in PEM form") from error
+    for one in found:
+        if not _signs(one):
+            name = one.subject.rfc4514_string()[:100]
+            raise Unreadable(f"the certificate of {name} is no authority's")
+    return tuple(dict.fromkeys(one.public_bytes(serialization.Encoding.DER) for one in found))
+
+
+def _signs(certificate: x509.Certificate) -> bool:
+    try:
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+    return constraints.value.ca
+
+
 def why_unusable(pair: KeyPair) -> str:
     """Why a pair that a user gave cannot be shown to clients; empty: it can."""
     try:
