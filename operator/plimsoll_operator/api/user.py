@@ -280,6 +280,11 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.spec.authentication is None else self.spec.authentication.tls
 
     @property
+    def has_secret(self) -> bool:
+        """Whether its login is written into a Secret."""
+        return self.scram is not None or self.certificate is not None
+
+    @property
     def by_certificate(self) -> bool:
         """Whether it logs in by one, of whichever authority."""
         stated = self.spec.authentication

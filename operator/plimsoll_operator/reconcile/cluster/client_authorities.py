@@ -3,7 +3,7 @@
 Called with each pass over the cluster, and once a minute while certificates are asked for.  Brokers
 verify by what is committed, so an authority that is named no more ends its sessions at once.  What
 cannot be read leaves what was read from the same object before.  The own authority's key is kept
-for `reconcile.user`, which signs by it.
+for `reconcile.user.client_signing`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.messages.security import DeclareClientAuthorities
-from plimsoll_core.security.client_certificates import OWN_AUTHORITY, TLS_LOGIN, ClientAuthority
+from plimsoll_core.security.client_certificates import OWN_AUTHORITY, ClientAuthority
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.certificates import KEY_DEFAULT, ExternalCa
 from plimsoll_operator.api.logcluster import LogCluster
@@ -26,6 +26,7 @@ from plimsoll_operator.pki.authority import KeyPair, Unreadable, authority_certi
 from plimsoll_operator.reconcile.cluster.listeners import read_authorities, write_secret
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
+from plimsoll_operator.reconcile.user import client_signing
 from plimsoll_operator.reconcile.work_queue import Retry
 
 logger = logging.getLogger("plimsoll.certificates")
@@ -37,35 +38,19 @@ CLIENT_CA = "client-ca"
 KEPT = "; brokers go on with what they know of it, if anything."
 
 
-class _Signing:
-    """What signs users' certificates; None: it is not known in this term."""
-
-    authority: KeyPair | None = None
-
-
-def signing(term: Term) -> KeyPair | None:
-    """None: no listener asks for certificates, or they are not prepared for yet."""
-    return term.kept(_Signing, _Signing).authority
-
-
-def asked(cluster: LogCluster) -> bool:
-    """Whether a listener asks for certificates."""
-    return any(TLS_LOGIN in (one.authentication or ()) for one in cluster.listeners)
-
-
 async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
     """Raises Retry, and what the API server answers."""
     known = {one.name: one for one in term.image.security.authorities}
     wanted: list[ClientAuthority] = []
     problems: list[str] = []
     signs: KeyPair | None = None
-    if asked(cluster):
+    if client_signing.asked(cluster):
         own = await _own(term, context)
         signs = own.current
         trusted = authority_certificates(own.trusted)
         wanted.append(ClientAuthority(name=OWN_AUTHORITY, certificates=trusted))
         for declared in _named(cluster):
-            found = await _read(term, declared, known)
+            found = await _read(term, declared)
             if isinstance(found, ClientAuthority):
                 wanted.append(found)
             else:
@@ -78,7 +63,7 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
         if isinstance(answer, Refused) and not _comes_by_itself(cluster, answer):
             problems.insert(0, answer.message)
             reason = answer.reason
-    term.kept(_Signing, _Signing).authority = signs
+    client_signing.sign_by(term, signs)
     if problems:
         cause = Cause(reason=reason, message=" ".join(problems))
         term.stall(StallSource.CLIENT_CERTIFICATES, cause)
@@ -133,9 +118,7 @@ def _kept(declared: ExternalCa, known: dict[str, ClientAuthority]) -> ClientAuth
     return before if before is not None and before.source == _source(declared) else None
 
 
-async def _read(
-    term: Term, declared: ExternalCa, known: dict[str, ClientAuthority]
-) -> ClientAuthority | str:
+async def _read(term: Term, declared: ExternalCa) -> ClientAuthority | str:
     """The authority, or a sentence about why it cannot be had."""
     source = _source(declared)
     place = declared.config_map or declared.secret

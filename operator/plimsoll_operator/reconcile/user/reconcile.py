@@ -38,9 +38,9 @@ from plimsoll_operator.kube.resources import (
 )
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.pki.authority import Unreadable
-from plimsoll_operator.reconcile.cluster import client_authorities
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.user import (
+    client_signing,
     deletion_grace,
     narrowing,
     tenants,
@@ -92,7 +92,7 @@ async def reconcile(term: Term, key: Key) -> None:
     status = UserStatus(
         observed_generation=user.metadata.generation,
         principal=user.principal,
-        secret=SecretStatus(name=user.secret_name) if _has_secret(user) else None,
+        secret=SecretStatus(name=user.secret_name) if user.has_secret else None,
         acls=sum(user.metadata.uid in owners for owners in term.image.security.acls.values()),
         conditions=(ready,),
     )
@@ -214,10 +214,6 @@ def _ready(term: Term, user: User) -> Condition:
     return condition("Ready", True, "Serving", "The user may log in.")
 
 
-def _has_secret(user: User) -> bool:
-    return bool(logins.mechanisms_of(user)) or user.certificate is not None
-
-
 def _object(user: User) -> UserObject:
     namespace, name = user.key
     return UserObject(namespace=namespace, name=name, uid=user.metadata.uid)
@@ -242,9 +238,9 @@ async def _wanted_certificates(
     row = term.image.security.certificates.get(user.user_name)
     if user.certificate is None:
         return () if row is not None and row.owner == user.metadata.uid else None
-    if user.spec.disabled or not client_authorities.asked(cluster):
+    if user.spec.disabled or not client_signing.asked(cluster):
         return None
-    authority = client_authorities.signing(term)
+    authority = client_signing.signing(term)
     if authority is None:
         raise Retry("the clients' authority is not known yet", after_ms=500)
     found = await _own_secret(term, user)

@@ -1,5 +1,5 @@
-"""A user's certificate: which one its Secret holds, and which are committed beside it.  Pure but for
-the random bytes of a new key.
+"""A user's certificate: which one its Secret holds, and which are committed beside it.  Pure but
+for the random bytes of a new key.
 
 A certificate that is due is replaced while the one before is good until its end; where the Secret
 holds none of this very user any more, a new one stands alone: who deletes the Secret says that its
