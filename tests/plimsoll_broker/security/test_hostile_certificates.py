@@ -7,10 +7,10 @@ import ssl
 from pathlib import Path
 
 import pytest
-from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.plimsoll_broker.security.client_certificates import (
+    CLUSTER,
     Certified,
     a_pair,
     certified,
@@ -48,7 +48,8 @@ def test_whatever_a_certificate_holds_it_is_judged_and_lets_nobody_in(
     spoilt = bytearray(GOOD)
     for place, byte in changes:
         spoilt[place] = byte
-    image = ClusterImage(security=Security(authorities=(own(AUTHORITY),)))
+    security = Security(authorities=(own(AUTHORITY),))
+    image = ClusterImage(cluster_id=CLUSTER, security=security)
     authority = Authority(image, AuditLog(0))
     logins = CertificateLogins(authority)
     anchor = der(AUTHORITY.certificate)
@@ -105,8 +106,8 @@ async def test_spoilt_certificates_end_handshakes_with_an_alert(tls: Certified) 
 
 async def test_huge_chain_ends_its_handshake_and_is_counted(tls: Certified) -> None:
     pair, stranger = tls.a_user(), new_authority("stranger", now_ms())
-    name = ((NameOID.COMMON_NAME, "x" * 60_000),)
-    many = a_pair(stranger, name).certificate * 4
+    names = tuple(f"urn:{'x' * 60_000}{number}" for number in range(2))
+    many = a_pair(stranger, uris=names).certificate * 2
     chain = KeyPair(certificate=pair.certificate + many, key=pair.key)
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         with pytest.raises((ssl.SSLError, ConnectionError)):

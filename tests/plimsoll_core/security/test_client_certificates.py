@@ -25,7 +25,8 @@ from plimsoll_core.security.scram import USER_NAME
 from plimsoll_core.security.state import DeclaredUser, Security, UserObject
 
 OWN, CORP = b"own", b"corp"
-CN, OU, O, C, MAIL = "2.5.4.3", "2.5.4.11", "2.5.4.10", "2.5.4.6", "1.2.840.113549.1.9.1"
+CN, OU, ORG, COUNTRY = "2.5.4.3", "2.5.4.11", "2.5.4.10", "2.5.4.6"
+MAIL = "1.2.840.113549.1.9.1"
 ROW = UserCertificates(
     user="alice", owner="u", certificates=(UserCertificate(sha256="a1", not_after_ms=100),)
 )
@@ -41,10 +42,10 @@ def part(oid: str, text: str | None, der: bytes = b"") -> NamePart:
     return NamePart(oid, text, der)
 
 
-# What Java 17 prints with new X500Principal(bytes).getName().
+# As new X500Principal(bytes).getName() of Java prints them.
 NAMES = {
     "the last part is first": (
-        [[part(C, "DE")], [part(O, "Shop")], [part(CN, "orders")]],
+        [[part(COUNTRY, "DE")], [part(ORG, "Shop")], [part(CN, "orders")]],
         "CN=orders,O=Shop,C=DE",
     ),
     "several in one": ([[part(CN, "a"), part(OU, "b")]], "CN=a+OU=b"),
