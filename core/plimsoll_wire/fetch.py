@@ -47,6 +47,21 @@ CONTROLLER_EPOCH_TAG = 10_001
 CONTROLLER_EPOCH = struct.Struct(">q")
 _NO_READ_REPLICA = struct.pack(">i", -1)
 
+_SMALL_HEAD = struct.Struct(">iiibii")
+"""Limits, isolation level, session."""
+_SMALL_PARTITION = struct.Struct(">B16sBiiqiqiBB")
+"""How many topics (2: one), its id, how many partitions (2: one), what is asked of it, no tags."""
+_SMALL_TAIL = struct.Struct(">BBBBBiqBHBq")
+"""Nothing forgotten, no rack, two tagged fields: the replica's state, the controller's epoch."""
+EPOCH_TAG = (CONTROLLER_EPOCH_TAG & 0x7F | 0x80) << 8 | CONTROLLER_EPOCH_TAG >> 7
+"""The field's number as it is written: two bytes."""
+_TAIL_BEGINS = (1, 1, 2, _REPLICA_STATE_TAG, _STATE.size + 1)
+_TAIL_GOES_ON = (0, EPOCH_TAG, CONTROLLER_EPOCH.size)
+_SMALL_SIZES = (
+    _SMALL_HEAD.size + 1 + _SMALL_TAIL.size,
+    _SMALL_HEAD.size + _SMALL_PARTITION.size + _SMALL_TAIL.size,
+)
+
 
 class TooManyNamed(MalformedMessage):
     """More topics and partitions than may be asked for at once; those beyond were not read."""
@@ -104,6 +119,10 @@ class FetchedPartition(NamedTuple):
 def decode_request(body: memoryview, version: int, named_max: int | None = None) -> FetchRequest:
     """Raises MalformedMessage, and TooManyNamed where more than `named_max` topics and partitions
     are named."""
+    if version == REPLICA_STATE_VERSION and len(body) in _SMALL_SIZES:
+        small = _followers(body)
+        if small is not None and (named_max is None or named_max > 1):
+            return small
     reader = BytesReader(body, is_flexible(ApiKey.FETCH, version))
     replica_id = reader.i32() if version < REPLICA_STATE_VERSION else -1
     max_wait_ms, min_bytes, max_bytes, isolation_level = reader.unpack(_LIMITS)
@@ -146,6 +165,41 @@ def decode_request(body: memoryview, version: int, named_max: int | None = None)
         topics,
         controller_epoch,
         forgotten,
+    )
+
+
+def _followers(body: memoryview) -> FetchRequest | None:
+    """A request as our own followers send it when at most one partition has changed, which is what
+    most of them say; None: it is another."""
+    wait_ms, min_bytes, max_bytes, isolation, session_id, epoch = _SMALL_HEAD.unpack_from(body)
+    at = len(body) - _SMALL_TAIL.size
+    tail = _SMALL_TAIL.unpack_from(body, at)
+    if tail[:5] != _TAIL_BEGINS or tail[7:10] != _TAIL_GOES_ON:
+        return None
+    topics = []
+    if at == _SMALL_HEAD.size + 1:
+        if body[_SMALL_HEAD.size] != 1:
+            return None
+    else:
+        count, topic_id, partitions, *asked, none, no_more = _SMALL_PARTITION.unpack_from(
+            body, _SMALL_HEAD.size
+        )
+        if (count, partitions, none, no_more) != (2, 2, 0, 0):
+            return None
+        partition = _partition_asked(tuple(asked), REPLICA_STATE_VERSION)
+        topics.append(FetchTopic(None, UUID(bytes=topic_id), [partition]))
+    return FetchRequest(
+        _known(tail[5]),
+        _known(tail[6]),
+        wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation,
+        session_id,
+        epoch,
+        topics,
+        tail[10],
+        [],
     )
 
 

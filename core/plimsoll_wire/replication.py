@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from plimsoll_wire.fetch import CONTROLLER_EPOCH, CONTROLLER_EPOCH_TAG
+from plimsoll_wire.fetch import CONTROLLER_EPOCH, CONTROLLER_EPOCH_TAG, EPOCH_TAG
 
 FETCH_KEY, FETCH_VERSION = 1, 15
 LIST_OFFSETS_KEY, LIST_OFFSETS_VERSION = 2, 5
@@ -22,12 +22,17 @@ _PARTITION = struct.Struct(">iiqiqiB")
 _TAGS = struct.Struct(">BBBiqBHBq")
 _REPLY = struct.Struct(">iBihi")
 _PARTITION_REPLY = struct.Struct(">ihqqq")
+_ONE = struct.Struct(">B16sBihqqqBi")
+"""How many topics (2: one), its id, how many partitions (2: one), what is said of it, no aborted
+transactions, no replica to read from."""
+_ONE_ENDS = struct.Struct(">BBBHBq")
+"""No tags of the partition nor the topic; one of the reply, the controller's epoch."""
+_ONE_ENDS_WITH = (0, 0, 1, EPOCH_TAG, CONTROLLER_EPOCH.size)
 _INT = struct.Struct(">i")
 _END_OFFSET = struct.Struct(">iq")
 _OFFSET_REPLY = struct.Struct(">ihqqi")
 
 _NO_RACK = b"\x01"
-_EPOCH_TAG = (CONTROLLER_EPOCH_TAG & 0x7F | 0x80) << 8 | CONTROLLER_EPOCH_TAG >> 7  # two bytes
 _UVARINT_BYTES_MAX = 5
 
 
@@ -144,7 +149,7 @@ def encode_fetch(
             _encode_forgotten(forgotten),
             _NO_RACK,
             # Two tagged fields: number 1 is the replica's state, ours is the controller epoch.
-            _TAGS.pack(2, 1, 13, broker_id, broker_epoch, 0, _EPOCH_TAG, 8, controller_epoch),
+            _TAGS.pack(2, 1, 13, broker_id, broker_epoch, 0, EPOCH_TAG, 8, controller_epoch),
         )
     )
     return _frame(FETCH_KEY, FETCH_VERSION, correlation_id, b"plimsoll-replica", body)
@@ -214,6 +219,8 @@ def _decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
     got, _, _, code, session_id = _REPLY.unpack_from(frame)
     if got != correlation_id:
         raise MalformedReply(f"correlation id {got} instead of {correlation_id}")
+    if (one := _of_one(frame, code, session_id)) is not None:
+        return one
     reader = _Reader(frame, _REPLY.size)
     replies: list[PartitionReply] = []
     for _ in range(reader.uvarint() - 1):
@@ -226,6 +233,26 @@ def _decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
     if CONTROLLER_EPOCH_TAG in tags:
         (controller_epoch,) = CONTROLLER_EPOCH.unpack(tags[CONTROLLER_EPOCH_TAG])
     return FetchReply(code, replies, controller_epoch, session_id)
+
+
+def _of_one(frame: memoryview, code: int, session_id: int) -> FetchReply | None:
+    """A reply about one partition that is no news but its records, as most are; None: another."""
+    begin, end = _REPLY.size + _ONE.size, len(frame) - _ONE_ENDS.size
+    if begin >= end:
+        return None
+    topics, topic_id, count, index, said, high_watermark, _, log_start, aborted, _ = (
+        _ONE.unpack_from(frame, _REPLY.size)
+    )
+    *ends, controller_epoch = _ONE_ENDS.unpack_from(frame, end)
+    if (topics, count, aborted) != (2, 2, 0) or tuple(ends) != _ONE_ENDS_WITH:
+        return None
+    reader = _Reader(frame, begin)
+    size = max(reader.uvarint() - 1, 0)
+    if reader.position + size != end:
+        return None
+    records = reader.take(size)
+    one = PartitionReply(topic_id, index, said, high_watermark, log_start, None, records)
+    return FetchReply(code, [one], controller_epoch, session_id)
 
 
 def _decode_partition(reader: _Reader, topic_id: bytes) -> PartitionReply:
