@@ -19,7 +19,14 @@ from plimsoll_core.security.acl import Acl
 from plimsoll_core.security.acl_index import index_of
 from plimsoll_core.security.client_certificates import ClientAuthority, UserCertificates
 from plimsoll_core.security.scram import ScramCredential
-from plimsoll_core.security.state import Authorization, DeclaredUser, Security
+from plimsoll_core.security.state import (
+    REMOVALS_KEPT_MS,
+    REMOVALS_MAX,
+    Authorization,
+    DeclaredUser,
+    Security,
+    UserRemoval,
+)
 from plimsoll_core.security.tokens import TokenIssuer
 
 
@@ -70,8 +77,14 @@ def user_declared(image: ClusterImage, record: r.UserDeclared) -> ClusterImage:
 
 
 def user_removed(image: ClusterImage, record: r.UserRemoved) -> ClusterImage:
+    row = image.security.users[record.user_name]
     users = image.security.users.delete(record.user_name)
-    return _with(image, replace(image.security, users=users))
+    removals, now_ms = image.security.removals, record.now_ms
+    if now_ms is not None:
+        kept = [one for one in removals if one.at_ms > now_ms - REMOVALS_KEPT_MS]
+        kept.append(UserRemoval(namespace=row.object.namespace, at_ms=now_ms))
+        removals = tuple(kept[-REMOVALS_MAX:])
+    return _with(image, replace(image.security, users=users, removals=removals))
 
 
 def token_issuers_configured(image: ClusterImage, record: r.TokenIssuersConfigured) -> ClusterImage:
@@ -127,6 +140,7 @@ class StoredSecurity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     issuers: tuple[TokenIssuer, ...] = ()
     authorities: tuple[ClientAuthority, ...] = ()
     certificates: tuple[UserCertificates, ...] = ()
+    removals: tuple[UserRemoval, ...] = ()
 
 
 def stored(security: Security) -> StoredSecurity:
@@ -138,6 +152,7 @@ def stored(security: Security) -> StoredSecurity:
         issuers=security.issuers,
         authorities=security.authorities,
         certificates=tuple(row for _, row in sorted(security.certificates.items())),
+        removals=security.removals,
     )
 
 
@@ -150,6 +165,7 @@ def restored(rows: StoredSecurity) -> Security:
         index=index_of(acl for acl, _ in rows.acls),
         issuers=rows.issuers,
         authorities=rows.authorities,
+        removals=rows.removals,
     )
     for row in rows.certificates:
         found = found.with_certificates(row)

@@ -42,6 +42,7 @@ from plimsoll_core.controller.security.declared_users import (
     declare_authorization,
     declare_user,
     user_object_gone,
+    user_object_seen,
 )
 from plimsoll_core.controller.security.inside_modes import allow_certificates, set_inside_mode
 from plimsoll_core.controller.security.quota_changes import alter_quotas, declare_quotas
@@ -103,6 +104,7 @@ _RULES: dict[type, Callable[[DecisionContext, Any], m.Answer | Refusal]] = {
     security.DeclareTokenIssuers: declare_token_issuers,
     security.DeclareClientAuthorities: declare_client_authorities,
     security.DeclareUser: declare_user,
+    security.UserObjectSeen: user_object_seen,
     security.UserObjectGone: user_object_gone,
     DeclareListeners: declare_listeners,
     SetInsideMode: set_inside_mode,
