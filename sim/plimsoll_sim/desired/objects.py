@@ -85,6 +85,12 @@ class AppliedObjects:
         new = {**body, "spec": _plain(spec)}
         self._server.writes.replace(self._target(kind, name), new, dry_run=False)
 
+    def drop_status(self, kind: Kind, name: str) -> None:
+        """As of an object that was restored from a backup."""
+        target, body = self._target(kind, name), dict(self._stored(kind, name).body)
+        body.pop("status", None)
+        self._server.writes.replace(target, body, dry_run=False, subresource="status")
+
     def annotate(self, kind: Kind, name: str, key: str, value: str) -> None:
         body = self._stored(kind, name).body
         found = {**(body["metadata"].get("annotations") or {}), key: value}
