@@ -111,6 +111,8 @@ class Secured:
         internal = None if mode is None else InternalCertificates(mode=NAMES[mode])
         stated = None if internal is None else Certificates(internal=internal)
         objects.edit(LOG_CLUSTERS, objects.name, certificates=stated)
+        if mode is not None:
+            self._stays_open = self.inside.stays_open = mode is InsideMode.OFF
 
     def lose_status(self) -> None:
         """The LogCluster comes back from a backup, as its owner applied it."""

@@ -87,9 +87,10 @@ class AppliedObjects:
 
     def drop_status(self, kind: Kind, name: str) -> None:
         """As of an object that was restored from a backup."""
-        target, body = self._target(kind, name), dict(self._stored(kind, name).body)
-        body.pop("status", None)
-        self._server.writes.replace(target, body, dry_run=False, subresource="status")
+        stored = self._stored(kind, name)
+        where = target(self._server, kind, self.namespace, name, status=True)
+        body = {field: value for field, value in stored.body.items() if field != "status"}
+        self._server.writes.replace(where, body, dry_run=False)
 
     def annotate(self, kind: Kind, name: str, key: str, value: str) -> None:
         body = self._stored(kind, name).body
