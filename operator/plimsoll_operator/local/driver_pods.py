@@ -239,9 +239,8 @@ def is_driver(pod: Object) -> bool:
 def local_config(text: str, *, bootstrap: str, api: str) -> str:
     """What a driver's ConfigMap says, for a process that finds brokers and API server elsewhere."""
     config = json.loads(text)
-    if (
-        "user" not in config
-    ):  # who logs in has the addresses of a listener, which are this machine's
+    # Who logs in has the addresses of a listener: they are of this machine already.
+    if "user" not in config:
         config["bootstrap"] = bootstrap
     config["report"]["server"] = api
     return msgspec.json.format(msgspec.json.encode(config)).decode()

@@ -27,7 +27,7 @@ from plimsoll_operator.api.verification import (
 )
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import Object
-from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, VERIFICATIONS, kind_of
+from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, SECRETS, VERIFICATIONS, kind_of
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.manifests.verification import SparkDriver, children
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
