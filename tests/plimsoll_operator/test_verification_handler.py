@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -251,7 +251,7 @@ async def test_report_of_an_earlier_verification_is_waited_out():
 
 
 class TestALogin:
-    USER = {
+    USER: ClassVar[dict[str, Any]] = {
         "metadata": {"name": "checker", "namespace": "kafka", "uid": "u1", "generation": 1},
         "spec": {"clusterRef": {"name": "main"}, "authentication": {"scram": {}}},
     }
