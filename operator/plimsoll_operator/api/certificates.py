@@ -6,11 +6,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from plimsoll_core.security.inside import InsideMode
 from plimsoll_operator.api.meta import Api, ObjectName
 
 KEY_DEFAULT = "ca.crt"
-INSIDE_DEFAULT = InsideMode.OFF
+ModeName = Literal["Off", "Permissive", "Required"]
 
 
 class InternalCertificates(Api, frozen=True, kw_only=True):
@@ -18,12 +17,14 @@ class InternalCertificates(Api, frozen=True, kw_only=True):
 
     mode: (
         Annotated[
-            Literal["Off", "Permissive", "Required"],
+            ModeName,
             Meta(
                 description=(
-                    "Off (default): what brokers and the operator send each other is neither "
-                    "encrypted nor authenticated. Required: both ends show a certificate of the "
-                    "cluster's internal CA, and nobody else is answered. A running cluster gets "
+                    "Off: what brokers and the operator send each other is neither encrypted nor "
+                    "authenticated. Required: both ends show a certificate of the cluster's "
+                    "internal CA, and nobody else is answered. Unset: Required for a new cluster; "
+                    "one that has brokers already stays as it is. "
+                    "status.certificates.internal.pinned shows it. A running cluster gets "
                     "there, and back, by itself by way of Permissive (with TLS wherever both ends "
                     "can), restarts nothing and waits wherever a broker would be cut off. Brokers' "
                     "certificates are replaced after 20 of their 30 days."

@@ -99,8 +99,9 @@ LOG_CLUSTER = Kind(
         ("Doing", "string", ".status.conditions[?(@.type=='Reconciling')].reason"),
         *READY_COLUMNS,
         ("Metadata", "string", ".status.versions.metadata"),
+        ("Inside", "string", ".status.certificates.internal.mode"),
     ),
-    wide=frozenset({"Version", "Metadata"}),
+    wide=frozenset({"Version", "Metadata", "Inside"}),
     scale={
         "specReplicasPath": ".spec.brokers.count",
         "statusReplicasPath": ".status.brokers.ready",

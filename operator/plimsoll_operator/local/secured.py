@@ -20,6 +20,7 @@ LISTENER = "secure"
 PORT_DEFAULT = 9094
 """Of broker 0; each broker adds its number."""
 ADMIN = "admin"
+CLOSED_INSIDE = Certificates(internal=InternalCertificates(mode="Required"))
 
 
 def secured(documents: Documents, port: int | None) -> Documents:
@@ -36,8 +37,7 @@ def secured(documents: Documents, port: int | None) -> Documents:
         listeners=spec.listeners or (listener,),
         authorization=spec.authorization
         or DeclaredAuthorization(mode="Enforce", super_users=(f"User:{ADMIN}",)),
-        certificates=spec.certificates
-        or Certificates(internal=InternalCertificates(mode="Required")),
+        certificates=spec.certificates if cluster.stated_inside else CLOSED_INSIDE,
     )
     others = list(documents.others)
     if not any(isinstance(one, User) and one.metadata.name == ADMIN for one in others):

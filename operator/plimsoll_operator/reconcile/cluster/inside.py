@@ -114,19 +114,19 @@ async def show_at_once(term: Term) -> None:
         _show(term, progress, known)
 
 
-async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
-    """Raises Retry, and what the API server answers."""
+async def reconcile(term: Term, cluster: LogCluster, context: Context, wanted: InsideMode) -> None:
+    """`wanted`: the mode to go to.  Raises Retry, and what the API server answers."""
     progress = term.kept(InsideProgress, InsideProgress)
-    before, wanted = term.image.inside.mode, cluster.inside
+    before = term.image.inside.mode
     if wanted is InsideMode.OFF and _is_untouched(term):
         progress.waits = ""
         term.unstall(StallSource.INSIDE)
         return
     begins = wanted is not InsideMode.OFF and before is InsideMode.OFF
-    if begins and not await _step(term, cluster, progress):
+    if begins and not await _step(term, cluster, progress, wanted):
         return
     busy = await _certificates(term, cluster, context, progress)
-    await _step(term, cluster, progress)
+    await _step(term, cluster, progress, wanted)
     now = term.image.inside.mode
     soon = busy or now is not wanted or now is not before
     term.add_later(Work(Task.CLUSTER, term.key), UNDER_WAY_MS if soon else LOOK_MS)
@@ -136,9 +136,11 @@ def _is_untouched(term: Term) -> bool:
     return term.image.inside.mode is InsideMode.OFF and not term.image.inside.certificates
 
 
-async def _step(term: Term, cluster: LogCluster, progress: InsideProgress) -> bool:
-    """One step towards the mode that is declared; whether there is nothing in its way."""
-    mode, wanted = term.image.inside.mode, cluster.inside
+async def _step(
+    term: Term, cluster: LogCluster, progress: InsideProgress, wanted: InsideMode
+) -> bool:
+    """One step towards the mode that is wanted; whether there is nothing in its way."""
+    mode = term.image.inside.mode
     before, progress.waits = progress.waits, ""
     if mode is not wanted:
         at, to = ORDER.index(mode), ORDER.index(wanted)
@@ -155,8 +157,10 @@ def _refused(
     term: Term, cluster: LogCluster, answer: Refused, progress: InsideProgress, before: str
 ) -> bool:
     progress.waits = answer.message
+    # Where nobody asked for a mode, a metadata version that is held back is no contradiction.
+    waits = cluster.spec.metadata_version is None or cluster.stated_inside is None
     by_itself = answer.known_reason is Reason.InsideNotReady or (
-        answer.known_reason is Reason.MetadataTooOld and cluster.spec.metadata_version is None
+        answer.known_reason is Reason.MetadataTooOld and waits
     )
     if by_itself:
         term.unstall(StallSource.INSIDE)
