@@ -25,7 +25,8 @@ def bootstrap_of(term: Term, mechanisms: Sequence[ScramMechanism]) -> Bootstrap:
     """Of the first listener that asks for such a login."""
     wanted = {SPEC_NAMES[one] for one in mechanisms}
     image = term.image
-    for listener in image.listeners:
+    # Users' Secrets are for pods: whoever is outside is the last to be meant.
+    for listener in sorted(image.listeners, key=lambda one: one.external):
         if not wanted.intersection(listener.authentication):
             continue
         found = (endpoint(broker, listener.name) for _, broker in sorted(image.brokers.items()))
