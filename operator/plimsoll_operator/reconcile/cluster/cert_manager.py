@@ -32,7 +32,7 @@ NOT_INSTALLED = (
 
 
 @dataclass(slots=True)
-class _Kept:
+class _KeptCertificates:
     """Of one cluster and term."""
 
     # Whether no Certificate was left by the last pass.
@@ -48,7 +48,7 @@ async def ask(
     """Have a Certificate for each of these listeners with an issuer, and for no other one.
     `names`: what it is for, by listener.  Returns what keeps each from being ready, by listener.
     Raises Unavailable."""
-    kept = term.kept(_Kept, _Kept)
+    kept = term.kept(_KeptCertificates, _KeptCertificates)
     if not listeners and kept.swept:
         return {}
     if not term.options.certificates:

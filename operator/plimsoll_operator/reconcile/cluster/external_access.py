@@ -24,7 +24,7 @@ from plimsoll_operator.kube.resources import GATEWAYS, NODES, PODS, SERVICES, TL
 from plimsoll_operator.manifests import external_access as manifests
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.reconcile.cluster import external_addresses as pure
-from plimsoll_operator.reconcile.cluster.external_addresses import Address
+from plimsoll_operator.reconcile.cluster.external_addresses import HostPort
 from plimsoll_operator.reconcile.cluster.listener_objects import applied, listed, remove_others
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -37,11 +37,11 @@ NOT_INSTALLED = (
 )
 
 
-class _Missing(Exception):
+class _NoAddress(Exception):
     """Why an address is not known; part of a sentence."""
 
 
-class Objects(NamedTuple):
+class OutsideObjects(NamedTuple):
     """As the API server has them, by name."""
 
     services: dict[str, Object]
@@ -51,18 +51,18 @@ class Objects(NamedTuple):
 
 
 @dataclass(slots=True)
-class Access:
+class OutsideAccess:
     """What one pass found.  `names`: by listener and broker, by which clients outside reach it, and
     those that they begin at.  `refused`: sentences about what only a person ends."""
 
     outside: dict[str, Outside] = field(default_factory=dict)
     names: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
-    objects: Objects = field(default_factory=lambda: Objects({}, {}, {}))
+    objects: OutsideObjects = field(default_factory=lambda: OutsideObjects({}, {}, {}))
 
 
 @dataclass(slots=True)
-class _Kept:
+class _KeptAccess:
     """Of one cluster and term."""
 
     # Why a listener has no address for some broker, as the last pass found.
@@ -71,7 +71,7 @@ class _Kept:
     swept: bool = False
 
 
-class _Asked(NamedTuple):
+class _Sought(NamedTuple):
     """Whose address is looked for; `broker_id` None: where clients begin."""
 
     context: Context
@@ -85,12 +85,12 @@ class _Asked(NamedTuple):
 
 def external_whys(term: Term) -> Mapping[str, str]:
     """By listener, why it has no address for some broker."""
-    return term.kept(_Kept, _Kept).whys
+    return term.kept(_KeptAccess, _KeptAccess).whys
 
 
-async def settle(term: Term, cluster: LogCluster, context: Context) -> Access:
+async def settle(term: Term, cluster: LogCluster, context: Context) -> OutsideAccess:
     """Raises Unavailable; every other refusal is one listener's."""
-    kept, found = term.kept(_Kept, _Kept), Access()
+    kept, found = term.kept(_KeptAccess, _KeptAccess), OutsideAccess()
     declared = [one for one in cluster.listeners if one.external]
     if not declared and kept.swept:
         return found
@@ -112,10 +112,10 @@ async def settle(term: Term, cluster: LogCluster, context: Context) -> Access:
     return found
 
 
-async def sweep(term: Term, cluster: LogCluster, context: Context, access: Access) -> None:
+async def sweep(term: Term, cluster: LogCluster, context: Context, access: OutsideAccess) -> None:
     """Remove what no listener has any more; after that was committed.  `access`: what `settle`
     found.  Raises ApiError."""
-    kept = term.kept(_Kept, _Kept)
+    kept = term.kept(_KeptAccess, _KeptAccess)
     declared = [one for one in cluster.listeners if one.external]
     if not declared and kept.swept:
         return
@@ -141,7 +141,7 @@ async def _made(
     context: Context,
     listener: DeclaredListener,
     brokers: Sequence[int],
-    objects: Objects,
+    objects: OutsideObjects,
 ) -> str:
     """Have its Services and routes; why that cannot be, in words, or nothing."""
     try:
@@ -170,7 +170,7 @@ async def _apply_routes(
     context: Context,
     listener: DeclaredListener,
     brokers: Sequence[int],
-    objects: Objects,
+    objects: OutsideObjects,
 ) -> str:
     if not term.options.tls_routes:
         return NO_TLS_ROUTES
@@ -189,23 +189,25 @@ async def _find(
     context: Context,
     listener: DeclaredListener,
     brokers: Sequence[int],
-    found: Access,
+    found: OutsideAccess,
 ) -> str:
     """Add the listener's addresses to what was found; what is missing, in words."""
     committed = next((one for one in term.image.listeners if one.name == listener.name), None)
-    known: dict[int, Address] = {}
+    known: dict[int, HostPort] = {}
     objects = found.objects
     whys: list[str] = []
     for broker_id in brokers:
         try:
-            known[broker_id] = await _address(term, _Asked(context, listener, broker_id), objects)
-        except _Missing as error:
+            known[broker_id] = await _address(term, _Sought(context, listener, broker_id), objects)
+        except _NoAddress as error:
             before = None if committed is None else committed.advertised_of(broker_id)
             if before is not None:
-                known[broker_id] = Address(before.host, before.port)
+                known[broker_id] = HostPort(before.host, before.port)
             else:
                 whys.append(str(error))
-    begin = await _bootstrap(term, _Asked(context, listener, None), objects) or list(known.values())
+    begin = await _bootstrap(term, _Sought(context, listener, None), objects) or list(
+        known.values()
+    )
     found.outside[listener.name] = Outside(
         advertised=tuple(
             Advertised(broker_id=BrokerId(one), host=at.host, port=at.port)
@@ -220,47 +222,47 @@ async def _find(
     return "; ".join(dict.fromkeys(whys))
 
 
-async def _address(term: Term, asked: _Asked, objects: Objects) -> Address:
-    """Raises _Missing, and Unavailable."""
+async def _address(term: Term, asked: _Sought, objects: OutsideObjects) -> HostPort:
+    """Raises _NoAddress, and Unavailable."""
     override = next(
         (one for one in asked.listener.advertised or () if one.id == asked.broker_id), None
     )
     if override is not None and override.port is not None:
-        return Address(override.host, override.port)
+        return HostPort(override.host, override.port)
     host = manifests.stated_host(asked.context, asked.listener, asked.broker_id)
     if host is not None:
         host = pure.host(host)
         if host is None:
-            raise _Missing("hostTemplate makes no legal name")
+            raise _NoAddress("hostTemplate makes no legal name")
     service = objects.services.get(asked.name)
     if service is None:
-        raise _Missing(f"Service {asked.name} is not there")
+        raise _NoAddress(f"Service {asked.name} is not there")
     if asked.listener.reach == "TLSRoute":
         return await _behind_gateway(term, asked, host, objects)
     if asked.listener.reach == "LoadBalancer":
         host = host or pure.load_balancer_host(service)
         if host is None:
-            raise _Missing(f"Service {asked.name} has no ingress in its status")
-        return Address(host, asked.listener.port)
+            raise _NoAddress(f"Service {asked.name} has no ingress in its status")
+        return HostPort(host, asked.listener.port)
     port = pure.node_port(service)
     if port is None:
-        raise _Missing(f"Service {asked.name} has no node port")
+        raise _NoAddress(f"Service {asked.name} has no node port")
     if host is None:
         assert asked.broker_id is not None, "asked for a broker, or where a host is stated"
         host = await _node_host(term, asked.context, asked.broker_id, objects.nodes)
-    return Address(host, port)
+    return HostPort(host, port)
 
 
-async def _bootstrap(term: Term, asked: _Asked, objects: Objects) -> list[Address]:
+async def _bootstrap(term: Term, asked: _Sought, objects: OutsideObjects) -> list[HostPort]:
     """Where clients begin by a Service of its own; empty: brokers' addresses do."""
     nodes_answer = asked.listener.reach == "NodePort" and asked.listener.bootstrap_host is None
     if nodes_answer:
         port = pure.node_port(objects.services.get(asked.name) or {})
         hosts = [pure.node_host(node) for _, node in sorted(objects.nodes.items())]
-        return [] if port is None else [Address(one, port) for one in hosts if one is not None]
+        return [] if port is None else [HostPort(one, port) for one in hosts if one is not None]
     try:
         return [await _address(term, asked, objects)]
-    except _Missing:
+    except _NoAddress:
         return []
 
 
@@ -270,10 +272,10 @@ async def _node_host(term: Term, context: Context, broker_id: int, nodes: dict[s
     try:
         pod = await term.kube.get(PODS, context.namespace, pod_name)
     except NotFound:
-        raise _Missing(f"pod {pod_name} is not there") from None
+        raise _NoAddress(f"pod {pod_name} is not there") from None
     name = (pod.get("spec") or {}).get("nodeName")
     if not name:
-        raise _Missing(f"pod {pod_name} is on no node")
+        raise _NoAddress(f"pod {pod_name} is on no node")
     if name not in nodes:
         try:
             nodes[name] = await term.kube.get(NODES, None, name)
@@ -281,24 +283,26 @@ async def _node_host(term: Term, context: Context, broker_id: int, nodes: dict[s
             raise
         except ApiError as error:
             why = f"node {name} cannot be read ({error.reply}; the chart's rbac.readNodes)"
-            raise _Missing(why) from error
+            raise _NoAddress(why) from error
     host = pure.node_host(nodes[name])
     if host is None:
-        raise _Missing(f"node {name} has no address in its status")
+        raise _NoAddress(f"node {name} has no address in its status")
     return host
 
 
-async def _behind_gateway(term: Term, asked: _Asked, host: str | None, objects: Objects) -> Address:
+async def _behind_gateway(
+    term: Term, asked: _Sought, host: str | None, objects: OutsideObjects
+) -> HostPort:
     """The name that the route is for, at the Gateway's port, once a Gateway accepted the route."""
     assert host is not None, "the schema asks for hostTemplate and bootstrapHost"
     route = objects.routes.get(asked.name)
     if route is None:
-        raise _Missing(f"{TLS_ROUTES.kind} {asked.name} is not there")
+        raise _NoAddress(f"{TLS_ROUTES.kind} {asked.name} is not there")
     if why := pure.why_not_accepted(route):
-        raise _Missing(f"{TLS_ROUTES.kind} {asked.name}: {why}")
+        raise _NoAddress(f"{TLS_ROUTES.kind} {asked.name}: {why}")
     for parent in asked.listener.parent_refs or ():
         if parent.port is not None:
-            return Address(host, parent.port)
+            return HostPort(host, parent.port)
         namespace = parent.namespace or asked.context.namespace
         try:
             gateway = await term.kube.get(GATEWAYS, namespace, parent.name)
@@ -306,8 +310,10 @@ async def _behind_gateway(term: Term, asked: _Asked, host: str | None, objects: 
             raise
         except ApiError as error:
             why = f"Gateway {namespace}/{parent.name} cannot be read ({error.reply})"
-            raise _Missing(f"{why}; state its port in parentRefs") from error
+            raise _NoAddress(f"{why}; state its port in parentRefs") from error
         port = pure.gateway_port(gateway, parent)
         if port is not None:
-            return Address(host, port)
-    raise _Missing("no Gateway of parentRefs has a listener for TLS; state its port in parentRefs")
+            return HostPort(host, port)
+    raise _NoAddress(
+        "no Gateway of parentRefs has a listener for TLS; state its port in parentRefs"
+    )

@@ -18,7 +18,7 @@ BOOTSTRAP_MAX = 3
 _LEGAL_HOST = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._]{0,251}[A-Za-z0-9])?")
 
 
-class Address(NamedTuple):
+class HostPort(NamedTuple):
     """A DNS name or an IP address, and a port."""
 
     host: str
@@ -87,7 +87,7 @@ def why_not_accepted(route: Object) -> str:
     return told
 
 
-def bootstrap_servers(found: Iterable[Address]) -> str | None:
+def bootstrap_servers(found: Iterable[HostPort]) -> str | None:
     """Some that clients can begin at, as they take them; None: there are none."""
     texts = list(dict.fromkeys(one.text for one in found))[:BOOTSTRAP_MAX]
     return ",".join(texts) or None

@@ -35,7 +35,9 @@ async def applied(term: Term, manifests: Iterable[Object], there: dict[str, Obje
         name = manifest["metadata"]["name"]
         found = there.get(name)
         known = term.applied.get((manifest["kind"], name)) == manifest
-        if found is None or not known or not states(found, manifest):
+        # Lists of built-in kinds do not repeat what kind their items are.
+        stated = {part: manifest[part] for part in manifest if part not in ("apiVersion", "kind")}
+        if found is None or not known or not states(found, stated):
             there[name] = await apply_child(term, manifest)
 
 

@@ -37,7 +37,7 @@ from plimsoll_operator.pki.authority import (
 from plimsoll_operator.pki.expiry import CertificateKind, CertificateTimes
 from plimsoll_operator.reconcile.cluster import cert_manager, external_access
 from plimsoll_operator.reconcile.cluster.child_repair import apply_child
-from plimsoll_operator.reconcile.cluster.external_access import Access
+from plimsoll_operator.reconcile.cluster.external_access import OutsideAccess
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -94,10 +94,10 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
         term.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
 
 
-async def _outside(term: Term, cluster: LogCluster, context: Context) -> Access:
+async def _outside(term: Term, cluster: LogCluster, context: Context) -> OutsideAccess:
     """Nothing is made for listeners that cannot be committed yet."""
     if term.image.metadata_version < SINCE:
-        return Access()
+        return OutsideAccess()
     return await external_access.settle(term, cluster, context)
 
 
@@ -123,7 +123,7 @@ def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
 
 
 async def _certificates(
-    term: Term, context: Context, listeners: list[DeclaredListener], access: Access
+    term: Term, context: Context, listeners: list[DeclaredListener], access: OutsideAccess
 ) -> list[str]:
     """Have every broker's Secret hold what its listeners show; what was wrong, in sentences."""
     brokers = sorted({*term.image.members, *term.image.brokers})
@@ -150,7 +150,7 @@ async def _ask_issuers(
     context: Context,
     listeners: list[DeclaredListener],
     brokers: Sequence[int],
-    access: Access,
+    access: OutsideAccess,
 ) -> list[str]:
     asking = [one for one in listeners if _issuer(one) is not None]
     names = {one.name: inside_names(context, brokers) for one in asking if not one.external}
