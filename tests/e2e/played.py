@@ -1,5 +1,5 @@
-"""cert-manager and a Gateway's controller, played by a test: their kinds, which take whatever they are
-given, and what these controllers write."""
+"""cert-manager and a Gateway's controller, played by a test: their kinds, without any schema, and
+what they write into objects."""
 
 import base64
 import json
