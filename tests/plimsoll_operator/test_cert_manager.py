@@ -7,7 +7,7 @@ import pytest
 from tests.plimsoll_operator.outside import BALANCED, PLAIN, Outside
 from tests.plimsoll_operator.test_listeners import NOW_MS, ends
 
-from plimsoll_operator.kube.errors import Rejected
+from plimsoll_operator.kube.errors import Rejected, Unavailable
 from plimsoll_operator.kube.memory.kinds import Resource
 from plimsoll_operator.kube.resources import CERTIFICATES
 from plimsoll_operator.pki.authority import issue, new_authority
@@ -128,15 +128,22 @@ async def test_certificate_waits_for_a_name_outside() -> None:
     assert "no name outside is known yet" in made.stalled
 
 
-@pytest.mark.parametrize("lacking", ["kind", "value", "right"])
+@pytest.mark.parametrize("lacking", ["kind", "value", "right", "webhook"])
 async def test_certificates_that_cannot_be_asked_for_hold_up_their_listener_alone(
     lacking: str,
 ) -> None:
     made = with_cert_manager(PLAIN, ISSUED, installed=lacking != "kind", allowed=lacking != "value")
     if lacking == "right":
         made.scene.kube.refuse["apply"] = Rejected(403, "PATCH x answered: may not")
+    if lacking == "webhook":
+        made.scene.kube.refuse["apply"] = Unavailable(500, "PATCH x answered: no endpoints")
     await made.look()
-    said = {"kind": "install cert-manager", "value": "certManager.enabled", "right": "may not"}
+    said = {
+        "kind": "install cert-manager",
+        "value": "certManager.enabled",
+        "right": "may not",
+        "webhook": "no endpoints",
+    }
     assert said[lacking] in made.stalled
     assert [one.name for one in made.deciding.image.listeners] == ["ext", "internal"]
 

@@ -236,6 +236,19 @@ async def test_listener_that_is_inside_again_loses_its_services_and_addresses() 
     assert made.scene.kube.calls == [], "nothing is looked for that cannot be there"
 
 
+async def test_service_that_cannot_be_removed_is_said_and_tried_again() -> None:
+    made = on_nodes(PLAIN, NODE_PORT)
+    await made.look()
+    made.redeclare(PLAIN)
+    made.scene.kube.refuse["delete"] = Rejected(403, "DELETE x answered: may not")
+    await made.look()
+    assert made.stalled == "What no listener has any more is still there: may not."
+    del made.scene.kube.refuse["delete"]
+    await made.look()
+    assert made.services == []
+    assert made.stalled == ""
+
+
 async def test_nothing_is_made_before_the_metadata_version_knows_listeners() -> None:
     made = Outside(NODE_PORT, version=2)
     await made.look()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import is_true
 from plimsoll_operator.api.listeners import DeclaredListener
-from plimsoll_operator.kube.errors import ApiError, NotFound, Unavailable
+from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import CERTIFICATES
 from plimsoll_operator.manifests.certificates import certificate
@@ -46,8 +46,7 @@ async def ask(
     names: Mapping[str, tuple[str, ...]],
 ) -> dict[str, str]:
     """Have a Certificate for each of these listeners with an issuer, and for no other one.
-    `names`: what it is for, by listener.  Returns what keeps each from being ready, by listener.
-    Raises Unavailable."""
+    `names`: what it is for, by listener.  Returns what keeps each from being ready, by listener."""
     kept = term.kept(_KeptCertificates, _KeptCertificates)
     if not listeners and kept.swept:
         return {}
@@ -62,9 +61,8 @@ async def ask(
     except NotFound:
         kept.swept = not listeners
         return {one.name: NOT_INSTALLED for one in listeners}
-    except Unavailable:
-        raise
     except ApiError as error:
+        # Also where cert-manager's webhooks do not answer: they are no part of the API server.
         return {one.name: f"the API server refuses: {error.reply}" for one in listeners}
     whys: dict[str, str] = {}
     for listener in listeners:
@@ -89,8 +87,6 @@ async def _ask(
     name = stated["metadata"]["name"]
     try:
         await applied(term, [stated], there)
-    except Unavailable:
-        raise
     except ApiError as error:
         return f"the API server refuses Certificate {name}: {error.reply}"
     except Retry as error:  # somebody else has an object of the name

@@ -114,7 +114,7 @@ async def settle(term: Term, cluster: LogCluster, context: Context) -> OutsideAc
 
 async def sweep(term: Term, cluster: LogCluster, context: Context, access: OutsideAccess) -> None:
     """Remove what no listener has any more; after that was committed.  `access`: what `settle`
-    found.  Raises ApiError."""
+    found; what cannot be removed is added to what was refused."""
     kept = term.kept(_KeptAccess, _KeptAccess)
     declared = [one for one in cluster.listeners if one.external]
     if not declared and kept.swept:
@@ -126,9 +126,13 @@ async def sweep(term: Term, cluster: LogCluster, context: Context, access: Outsi
             services.add(name)
             if listener.reach == "TLSRoute":
                 routes.add(name)
-    await remove_others(term, SERVICES, context, access.objects.services, services)
-    await remove_others(term, TLS_ROUTES, context, access.objects.routes, routes)
-    kept.swept = not declared
+    try:
+        await remove_others(term, SERVICES, context, access.objects.services, services)
+        await remove_others(term, TLS_ROUTES, context, access.objects.routes, routes)
+    except ApiError as error:
+        access.refused.append(f"What no listener has any more is still there: {error.reply}.")
+    else:
+        kept.swept = not declared
 
 
 def _brokers(term: Term) -> list[BrokerId]:
@@ -158,10 +162,10 @@ async def _made(
 
 
 async def _routes(term: Term, context: Context) -> dict[str, Object]:
-    """None where there is no such kind."""
+    """None where there is no such kind, or it cannot be asked for: `_apply_routes` then says so."""
     try:
         return await listed(term, TLS_ROUTES, context)
-    except NotFound:
+    except ApiError:
         return {}
 
 
@@ -178,6 +182,8 @@ async def _apply_routes(
         await applied(term, manifests.routes(context, listener, brokers), objects.routes)
     except NotFound:
         return NOT_INSTALLED
+    except ApiError as error:  # also where webhooks do not answer, which the kind's owner runs
+        return f"the API server refuses: {error.reply}"
     return ""
 
 
@@ -306,8 +312,6 @@ async def _behind_gateway(
         namespace = parent.namespace or asked.context.namespace
         try:
             gateway = await term.kube.get(GATEWAYS, namespace, parent.name)
-        except Unavailable:
-            raise
         except ApiError as error:
             why = f"Gateway {namespace}/{parent.name} cannot be read ({error.reply})"
             raise _NoAddress(f"{why}; state its port in parentRefs") from error

@@ -74,12 +74,13 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
     answer: Answer = Done()
     if wanted != term.image.listeners:
         answer = await term.ask(DeclareListeners(listeners=wanted))
-    found = [(NO_CERTIFICATE, one) for one in problems]
-    found += [(external_access.REFUSED, one) for one in access.refused]
+    found: list[tuple[str, str]] = []
     if isinstance(answer, Refused) and not _comes_by_itself(cluster, answer):
-        found.insert(0, (REFUSED, answer.message))
+        found.append((REFUSED, answer.message))
     else:
         await external_access.sweep(term, cluster, context, access)
+    found += [(NO_CERTIFICATE, one) for one in problems]
+    found += [(external_access.REFUSED, one) for one in access.refused]
     if found:
         text = " ".join(message for _, message in found)
         term.stall(StallSource.LISTENERS, Cause(reason=found[0][0], message=text))
