@@ -142,7 +142,7 @@ def told_brokers(server: str) -> set[tuple[int, str, int]]:
         found = client.describe_cluster()["brokers"]
         client.close()
         del client
-    return {(one["node_id"], one["host"], one["port"]) for one in found}
+    return {(one["broker_id"], one["host"], one["port"]) for one in found}
 
 
 def shown_names(host: str, port: int, name: str, authorities: str) -> set[str]:

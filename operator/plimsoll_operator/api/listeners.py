@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from plimsoll_core.cluster.listeners import Advertised as AdvertisedAddress
 from plimsoll_core.cluster.listeners import Listener
@@ -272,6 +273,11 @@ def committed(
     """What brokers are told of them, in the order of their names.  `outside`: by these names."""
     ordered = sorted(listeners or (), key=lambda one: one.name)
     return tuple(_committed(one, outside.get(one.name, Outside())) for one in ordered)
+
+
+def without_addresses(listener: Listener) -> Listener:
+    """As it is committed while nothing is known of its addresses outside."""
+    return replace(listener, advertised=() if listener.external else None, bootstrap_servers=None)
 
 
 def _committed(listener: DeclaredListener, outside: Outside) -> Listener:
