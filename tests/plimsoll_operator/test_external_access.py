@@ -13,6 +13,7 @@ from tests.plimsoll_operator.outside import (
 )
 
 from plimsoll_operator.api import labels
+from plimsoll_operator.api.listeners import committed, without_addresses
 from plimsoll_operator.kube.errors import Rejected
 from plimsoll_operator.kube.resources import NODES, PODS, SERVICES, Kind
 from plimsoll_operator.pki.authority import describe
@@ -125,6 +126,18 @@ async def test_stated_hosts_need_no_node_and_single_addresses_win() -> None:
     }
     assert made.committed.bootstrap_servers == "kafka.example.com:30000"
     assert not [call for call in made.scene.kube.calls if call[1] in ("nodes", "pods")]
+
+
+async def test_committed_listener_without_its_addresses_is_what_was_declared() -> None:
+    made = on_nodes(PLAIN, NODE_PORT)
+    await made.look()
+    made.give_ports()
+    await made.look()
+    cluster = made.scene.term.cluster
+    assert cluster is not None
+    found = made.deciding.image.listeners
+    assert found != committed(cluster.listeners)
+    assert tuple(map(without_addresses, found)) == committed(cluster.listeners)
 
 
 # --- LoadBalancer --------------------------------------------------------------------------------
