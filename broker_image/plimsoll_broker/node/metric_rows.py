@@ -147,6 +147,8 @@ CLEANER_ROWS = (
          "The greatest part of one of these logs that was never cleaned"),
     _row("cleaner_uncleanable_logs", "gauge",
          "Logs that are not cleaned any more, because a segment is damaged"),
+    _row("cleaner_in_brokers_share", "gauge",
+         "1: cleaning takes the broker's processor time, since its session gets no priority"),
 )  # fmt: skip
 
 GROUP_ROWS = (

@@ -51,9 +51,11 @@ class UserDeclared(Record, frozen=True, kw_only=True):
 
 
 class UserRemoved(Record, frozen=True, kw_only=True):
-    """No object declares the user any more."""
+    """No object declares the user any more.  `now_ms` (wall clock) feeds the count of those that
+    went within an hour; None: this one does not count."""
 
     user_name: str
+    now_ms: int | None = None
 
 
 class TokenIssuersConfigured(Record, frozen=True, kw_only=True):

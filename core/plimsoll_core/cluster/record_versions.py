@@ -82,7 +82,7 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     r.AclsAdded: {3: "cause acls owner"},
     r.AclsRemoved: {3: "cause acls owner"},
     r.UserDeclared: {3: "cause user"},
-    r.UserRemoved: {3: "cause user_name"},
+    r.UserRemoved: {3: "cause user_name now_ms"},
     r.TokenIssuersConfigured: {3: "cause issuers"},
     r.QuotasSet: {3: "cause row"},
     r.QuotasRemoved: {3: "cause entity"},
@@ -101,7 +101,8 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     },
     security.Authorization: {3: "mode super_users allow_everyone_if_no_acl disguise"},
     security.UserObject: {3: "namespace name uid"},
-    security.DeclaredUser: {3: "object user_name disabled"},
+    security.DeclaredUser: {3: "object user_name disabled gone_since_ms"},
+    security.UserRemoval: {3: "namespace at_ms"},
     tokens.TokenKey: {3: "key_id algorithm public_key"},
     tokens.TokenIssuer: {
         3: "name login issuer audiences user_claim user_prefix keys",

@@ -18,7 +18,14 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.security.acl import Acl
 from plimsoll_core.security.acl_index import index_of
 from plimsoll_core.security.scram import ScramCredential
-from plimsoll_core.security.state import Authorization, DeclaredUser, Security
+from plimsoll_core.security.state import (
+    REMOVALS_KEPT_MS,
+    REMOVALS_MAX,
+    Authorization,
+    DeclaredUser,
+    Security,
+    UserRemoval,
+)
 from plimsoll_core.security.tokens import TokenIssuer
 
 
@@ -69,8 +76,14 @@ def user_declared(image: ClusterImage, record: r.UserDeclared) -> ClusterImage:
 
 
 def user_removed(image: ClusterImage, record: r.UserRemoved) -> ClusterImage:
+    row = image.security.users[record.user_name]
     users = image.security.users.delete(record.user_name)
-    return _with(image, replace(image.security, users=users))
+    removals, now_ms = image.security.removals, record.now_ms
+    if now_ms is not None:
+        kept = [one for one in removals if one.at_ms > now_ms - REMOVALS_KEPT_MS]
+        kept.append(UserRemoval(namespace=row.object.namespace, at_ms=now_ms))
+        removals = tuple(kept[-REMOVALS_MAX:])
+    return _with(image, replace(image.security, users=users, removals=removals))
 
 
 def token_issuers_configured(image: ClusterImage, record: r.TokenIssuersConfigured) -> ClusterImage:
@@ -105,6 +118,7 @@ class StoredSecurity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     users: tuple[DeclaredUser, ...]
     acls: tuple[tuple[Acl, tuple[str, ...]], ...]
     issuers: tuple[TokenIssuer, ...] = ()
+    removals: tuple[UserRemoval, ...] = ()
 
 
 def stored(security: Security) -> StoredSecurity:
@@ -114,6 +128,7 @@ def stored(security: Security) -> StoredSecurity:
         users=tuple(user for _, user in sorted(security.users.items())),
         acls=tuple(sorted(security.acls.items(), key=lambda row: row[0].order)),
         issuers=security.issuers,
+        removals=security.removals,
     )
 
 
@@ -125,4 +140,5 @@ def restored(rows: StoredSecurity) -> Security:
         acls=Map(rows.acls),
         index=index_of(acl for acl, _ in rows.acls),
         issuers=rows.issuers,
+        removals=rows.removals,
     )

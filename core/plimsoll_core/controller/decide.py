@@ -41,6 +41,7 @@ from plimsoll_core.controller.security.declared_users import (
     declare_authorization,
     declare_user,
     user_object_gone,
+    user_object_seen,
 )
 from plimsoll_core.controller.security.inside_modes import allow_certificates, set_inside_mode
 from plimsoll_core.controller.security.quota_changes import alter_quotas, declare_quotas
@@ -101,6 +102,7 @@ _RULES: dict[type, Callable[[DecisionContext, Any], m.Answer | Refusal]] = {
     security.DeclareAuthorization: declare_authorization,
     security.DeclareTokenIssuers: declare_token_issuers,
     security.DeclareUser: declare_user,
+    security.UserObjectSeen: user_object_seen,
     security.UserObjectGone: user_object_gone,
     DeclareListeners: declare_listeners,
     SetInsideMode: set_inside_mode,

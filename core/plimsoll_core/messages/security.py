@@ -19,7 +19,7 @@ from plimsoll_core.security.tokens import TokenIssuer
 class OnBehalf(msgspec.Struct, frozen=True, kw_only=True):
     """The client for whom a broker asks: the controller decides its rights again, and whether its
     login is good.  `login`: `scram.login_mark` of the key that it logged in by, or
-    `tokens.token_mark` of its token; empty: by none."""
+    `tokens.token_mark` of its token; empty: by none, since its listener asks for no login."""
 
     principal: str
     host: str
@@ -98,16 +98,31 @@ class DeclareUser(Message, frozen=True, kw_only=True):
     quotas: QuotaValues | None = None
 
 
-class UserObjectGone(Message, frozen=True, kw_only=True):
-    """An object is proven absent (never merely not seen): its user, credentials and rules go."""
+class UserObjectSeen(Message, frozen=True, kw_only=True):
+    """An object was proven absent for the first time at `gone_since_ms` (wall clock), and its user
+    has a grace; None: it is there."""
 
     object: UserObject
+    gone_since_ms: int | None
+
+
+class UserObjectGone(Message, frozen=True, kw_only=True):
+    """An object is proven absent (never merely not seen): its user, credentials and rules go.
+    `now_ms` (wall clock): it counts among those that went within an hour; None: it does not."""
+
+    object: UserObject
+    now_ms: int | None = None
 
 
 SecurityChange = CreateAcls | DeleteAcls | AlterScramCredentials | AlterQuotas
 """What clients ask for."""
 SecurityDeclaration = (
-    DeclareAuthorization | DeclareTokenIssuers | DeclareUser | UserObjectGone | DeclareQuotas
+    DeclareAuthorization
+    | DeclareTokenIssuers
+    | DeclareUser
+    | UserObjectSeen
+    | UserObjectGone
+    | DeclareQuotas
 )
 """What the operator asks for."""
 

@@ -19,6 +19,10 @@ BY_CLIENT = ""
 """The owner of what no object declares."""
 
 
+REMOVALS_MAX = 2_000
+REMOVALS_KEPT_MS = 3_600_000
+"""How many removals of users are remembered, and for how long."""
+
 NO_OBJECT = "none"
 """The uid of an object that is gone, in the row of an account that stays cut off."""
 
@@ -56,17 +60,26 @@ class UserObject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class DeclaredUser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A user that an object declares.  `disabled`: no login, and what is logged in is cut off."""
+    """A user that an object declares.  `disabled`: no login, and what is logged in is cut off.
+    `gone_since_ms`: when its object was first proven absent (wall clock); None: it was not."""
 
     object: UserObject
     user_name: str
     disabled: bool = False
+    gone_since_ms: int | None = None
+
+
+class UserRemoval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The grace of a user whose object was gone is over; `at_ms`: wall clock."""
+
+    namespace: str
+    at_ms: int
 
 
 class Security(msgspec.Struct, frozen=True, kw_only=True):
     """`credentials` by user and mechanism; `users` by name; `acls` with who wants each: uids of
     User objects and `BY_CLIENT`.  `index` is derived from `acls`.  `issuers`: whose tokens are
-    believed."""
+    believed.  `removals`: of the last hour, oldest first."""
 
     authorization: Authorization = Authorization()
     credentials: Map[tuple[str, ScramMechanism], ScramCredential] = Map()
@@ -74,6 +87,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     acls: Map[Acl, tuple[str, ...]] = Map()
     index: AclIndex = AclIndex()
     issuers: tuple[TokenIssuer, ...] = ()
+    removals: tuple[UserRemoval, ...] = ()
 
     def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         """By which a user may log in now."""

@@ -115,7 +115,7 @@ MUTANTS: tuple[tuple[Mutant, str], ...] = (
                 ),
             ),
         ),
-        "tests/plimsoll_core/controller/test_security.py",
+        "tests/plimsoll_core/controller/test_forwarded_rights.py",
     ),
     (
         Mutant(

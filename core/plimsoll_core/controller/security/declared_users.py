@@ -1,7 +1,7 @@
 """Commits what a LogCluster states of authorization, and what User objects declare.
 
-Called for DeclareAuthorization, DeclareUser and UserObjectGone.  The first object that declares a
-name has it, for as long as it is there.
+Called for DeclareAuthorization, DeclareUser, UserObjectSeen and UserObjectGone.  The first object
+that declares a name has it, for as long as it is there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from plimsoll_core.controller.security.scram_changes import unacceptable
 from plimsoll_core.controller.security.security_version import too_old
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, Done
-from plimsoll_core.messages.security import DeclareAuthorization, DeclareUser, UserObjectGone
+from plimsoll_core.messages.security import (
+    DeclareAuthorization,
+    DeclareUser,
+    UserObjectGone,
+    UserObjectSeen,
+)
 from plimsoll_core.quotas.form import malformed_values
 from plimsoll_core.quotas.state import QuotaEntity, QuotaValues
 from plimsoll_core.security.scram import illegal_user_name
@@ -55,10 +60,14 @@ def declare_user(turn: DecisionContext, request: DeclareUser) -> Answer | Refusa
     if refusal:
         return refusal
     before, records = turn.image, list(turn.records)
+    known = turn.image.security.users.get(request.user_name)
     user = DeclaredUser(
-        object=request.object, user_name=request.user_name, disabled=request.disabled
+        object=request.object,
+        user_name=request.user_name,
+        disabled=request.disabled,
+        gone_since_ms=known.gone_since_ms if known and known.object == request.object else None,
     )
-    if turn.image.security.users.get(request.user_name) != user:
+    if known != user:
         turn.add(UserDeclared(cause=CAUSE, user=user))
     refusal = _declare_acls(turn, request)
     if refusal:
@@ -142,6 +151,21 @@ def _declare_credentials(turn: DecisionContext, request: DeclareUser) -> None:
             turn.add(ScramCredentialSet(cause=CAUSE, credential=owned))
 
 
+def user_object_seen(turn: DecisionContext, request: UserObjectSeen) -> Answer | Refusal:
+    """The grace goes on under the next controller; a clock that went back begins it anew."""
+    name, now_ms = _name_of(turn, request.object), request.gone_since_ms
+    if name is None or request.object.uid == NO_OBJECT:
+        return Done()
+    row = turn.image.security.users[name]
+    since_ms = row.gone_since_ms
+    if now_ms is None or since_ms is None or now_ms < since_ms:
+        since_ms = now_ms
+    if since_ms != row.gone_since_ms:
+        text = "its object is there" if since_ms is None else "its object is gone"
+        turn.add(UserDeclared(cause=text, user=replace(row, gone_since_ms=since_ms)))
+    return Done()
+
+
 def user_object_gone(turn: DecisionContext, request: UserObjectGone) -> Answer | Refusal:
     name = _name_of(turn, request.object)
     if name is None or request.object.uid == NO_OBJECT:
@@ -153,10 +177,11 @@ def user_object_gone(turn: DecisionContext, request: UserObjectGone) -> Answer |
     row = turn.image.security.users[name]
     if row.disabled and _is_account(row.object, name):
         # Without a row it would be an account that nobody says anything of: those log in.
-        kept = replace(row, object=replace(row.object, uid=NO_OBJECT))
+        kept = replace(row, object=replace(row.object, uid=NO_OBJECT), gone_since_ms=None)
         turn.add(UserDeclared(cause="its object is gone", user=kept))
     else:
-        turn.add(UserRemoved(cause="its object is gone", user_name=name))
+        removed = UserRemoved(cause="its object is gone", user_name=name, now_ms=request.now_ms)
+        turn.add(removed)
     return Done()
 
 

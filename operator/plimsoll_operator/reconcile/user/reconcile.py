@@ -67,7 +67,7 @@ async def reconcile(term: Term, key: Key) -> None:
         if user is None or row.object.uid != user.metadata.uid:
             await _forget(term, row)
         else:
-            deletion_grace.is_back(term, row)
+            await deletion_grace.is_back(term, row)
     if user is None or user.metadata.deletion_timestamp:
         term.statuses.pop(target, None)
     if user is None or user.cluster_key != term.key or term.cluster is None:
@@ -304,19 +304,17 @@ async def _forget(term: Term, row: DeclaredUser) -> None:
     except ApiError as error:
         raise Retry(f"absence is not proven: {error}") from error
     if fate is _Fate.STANDS:
-        deletion_grace.is_back(term, row)
+        await deletion_grace.is_back(term, row)
         return
     stays = fate is _Fate.GONE and not row.disabled  # who is cut off has nothing to wait for
-    if stays and (wait_ms := deletion_grace.wait_ms(term, cluster, row)):
+    if stays and (wait_ms := await deletion_grace.wait_ms(term, cluster, row)):
         term.add_later(Work(Task.USER, (row.object.namespace, row.object.name)), wait_ms)
         return
-    answer = await term.ask(UserObjectGone(object=row.object))
+    now_ms = term.now_ms() if stays else None
+    answer = await term.ask(UserObjectGone(object=row.object, now_ms=now_ms))
     if isinstance(answer, Refused):
         raise Retry(answer.message)
-    if stays:
-        deletion_grace.went(term, row)
-    else:
-        deletion_grace.is_back(term, row)
+    deletion_grace.settle(term)
 
 
 class _Fate(Enum):
