@@ -34,8 +34,9 @@ class OperatorOptions:
     the operator's own, empty when not stated.  `server_names`: by which clients reach brokers
     besides those of Services.  `metrics_from`: NetworkPolicy peers that may read brokers' metrics,
     none: all.  `pod_monitors`: whether LogClusters may have PodMonitors of their
-    own.  `settings`: about deciding, where no LogCluster says anything else.  `history_days`,
-    `history_bytes`: how far back each cluster's history reaches, at most."""
+    own.  `tls_routes`, `certificates`: whether LogClusters may have TLSRoutes, and Certificates of
+    cert-manager.  `settings`: about deciding, where no LogCluster says anything else.
+    `history_days`, `history_bytes`: how far back each cluster's history reaches, at most."""
 
     identity: str
     broker_image: str
@@ -55,6 +56,8 @@ class OperatorOptions:
     server_names: tuple[str, ...] = ()
     metrics_from: tuple[Manifest, ...] = ()
     pod_monitors: bool = False
+    tls_routes: bool = False
+    certificates: bool = False
     api_server_ports: tuple[int, ...] = API_SERVER_PORTS
     settings: Settings = field(default_factory=Settings)
     history_days: int = 30
@@ -87,6 +90,8 @@ def from_environment(env: Mapping[str, str] | None = None) -> OperatorOptions:
         namespace=env.get("POD_NAMESPACE", ""),
         metrics_from=_peers(env, "PLIMSOLL_METRICS_FROM"),
         pod_monitors=_boolean(env, "PLIMSOLL_POD_MONITORS", default=False),
+        tls_routes=_boolean(env, "PLIMSOLL_TLS_ROUTES", default=False),
+        certificates=_boolean(env, "PLIMSOLL_CERTIFICATES", default=False),
         api_server_ports=_ports(env, "PLIMSOLL_API_SERVER_PORTS") or API_SERVER_PORTS,
         namespaces=_list(env.get("PLIMSOLL_WATCH_NAMESPACES", "")),
         settings=Settings(

@@ -21,6 +21,7 @@ class ExampleName(StrEnum):
     """The files below `examples/`."""
 
     LOGCLUSTER = "logcluster"
+    LOGCLUSTER_OUTSIDE = "logcluster-outside"
     LOGCLUSTER_SECURED = "logcluster-secured"
     TOPIC = "topic-orders"
     TOPIC_EXPLICIT = "operations/topic-explicit"

@@ -2,113 +2,15 @@
 
 import base64
 import json
-import socket
+import re
 import ssl
 import uuid
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
-from dev.kubectl import RESTRICTED, Cluster, is_true, wait_for
-from kafka import KafkaConsumer, KafkaProducer
-from tests.e2e.clients import cluster_names, left_sockets
-
-PLAIN = {"name": "internal", "port": 9092}
-TLS = {"name": "tls", "port": 9094, "tls": {}}
-BOOTSTRAP = "main-bootstrap"
-OPEN_S = 240
-"""A kubelet shows a Secret that is new, or was changed, a minute or two later."""
-
-
-class Secured:
-    """A LogCluster `main` and a Topic `t` in a namespace of their own."""
-
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
-        self.cluster = cluster
-        self.namespace = namespace
-
-    def kubectl(self, *arguments: str, **more: Any) -> str:
-        return self.cluster.kubectl("-n", self.namespace, *arguments, **more)
-
-    def apply(self, kind: str, name: str, spec: dict[str, Any]) -> None:
-        body = {
-            "apiVersion": "plimsoll.dev/v1alpha1",
-            "kind": kind,
-            "metadata": {"name": name, "namespace": self.namespace},
-            "spec": spec,
-        }
-        self.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
-
-    def listen(self, *listeners: dict[str, Any]) -> None:
-        spec: dict[str, Any] = {"brokers": {"count": 3}, "storage": {"size": "1Gi"}}
-        if listeners:
-            spec["listeners"] = list(listeners)
-        self.apply("LogCluster", "main", spec)
-
-    def object(self, kind: str, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.kubectl("get", kind, name, "-o", "json"))
-        return found
-
-    def opened(self, name: str) -> int:
-        """On how many brokers a listener is open, by the status."""
-        status = self.object("logcluster", "main").get("status", {})
-        shown = {one["name"]: one for one in status.get("listeners") or ()}
-        return int(shown[name]["brokers"]) if name in shown else -1
-
-    def wait_open(self, name: str) -> None:
-        wait_for(f"listener {name}", lambda: self.opened(name) == 3 or None, OPEN_S)
-
-    @property
-    def authorities(self) -> str:
-        found: str = self.object("configmap", "main-listener-ca")["data"]["ca.crt"]
-        return found
-
-    def pods(self) -> dict[str, tuple[str, int]]:
-        """Uid and restarts of every broker's pod."""
-        selector = "plimsoll.dev/cluster=main,app.kubernetes.io/component=broker"
-        found = json.loads(self.kubectl("get", "pods", "-l", selector, "-o", "json"))
-        return {
-            pod["metadata"]["name"]: (
-                pod["metadata"]["uid"],
-                pod["status"]["containerStatuses"][0]["restartCount"],
-            )
-            for pod in found["items"]
-        }
-
-    def shown(self, broker: int) -> bytes:
-        """The certificate that a broker shows who asks for it by its name, as DER."""
-        name = f"main-broker-{broker}-0.main-brokers.{self.namespace}.svc"
-        context = ssl.create_default_context(cadata=self.authorities)
-        with (
-            cluster_names(self.cluster, self.namespace),
-            socket.create_connection((name, TLS["port"]), timeout=10) as plain,
-            context.wrap_socket(plain, server_hostname=name) as tls,
-        ):
-            found = tls.getpeercert(binary_form=True)
-        assert found is not None
-        return found
-
-    def write_and_read(self, values: set[bytes], port: int, **config: Any) -> None:
-        servers = f"{BOOTSTRAP}.{self.namespace}.svc:{port}"
-        with left_sockets(), cluster_names(self.cluster, self.namespace):
-            producer = KafkaProducer(bootstrap_servers=servers, acks="all", **config)
-            for future in [producer.send("t", value) for value in values]:
-                future.get(timeout=60)
-            producer.close()
-            consumer = KafkaConsumer(
-                "t",
-                bootstrap_servers=servers,
-                auto_offset_reset="earliest",
-                consumer_timeout_ms=30_000,
-                **config,
-            )
-            read = set()
-            for message in consumer:
-                read.add(message.value)
-                if values <= read:
-                    break
-            consumer.close()
-        assert values <= read
+from dev.kubectl import RESTRICTED, Cluster, CommandFailed, is_true, wait_for
+from tests.e2e.played import CORP, GATEWAY_PORT, install, play_cert_manager, play_gateway, remove
+from tests.e2e.secured import BOOTSTRAP, OPEN_S, PLAIN, TLS, Secured, shown_names, told_brokers
 
 
 @pytest.fixture(scope="module")
@@ -190,3 +92,170 @@ def test_keys_of_the_authority_are_not_beside_the_cluster(secured: Secured) -> N
     assert not [name for name in names if name.endswith("listener-ca")]
     in_system = secured.cluster.kubectl("-n", "plimsoll-system", "get", "secrets", "-o", "name")
     assert [name for name in in_system.split() if name.endswith("listener-ca")]
+
+
+# --- clients outside -----------------------------------------------------------------------------
+
+NODE_PORT = {"name": "node", "port": 9096, "type": "NodePort"}
+BALANCED = {"name": "lb", "port": 9097, "type": "LoadBalancer", "tls": {}}
+ISSUED = {"name": "issued", "port": 9098, "tls": {"issuerRef": {"name": "corp"}}}
+ROUTED = {
+    "name": "routed",
+    "port": 9099,
+    "type": "TLSRoute",
+    "tls": {},
+    "hostTemplate": "b{id}.kafka.example.com",
+    "bootstrapHost": "kafka.example.com",
+    "parentRefs": [{"name": "edge"}],
+}
+BROKERS = (0, 1, 2)
+LB_ADDRESSES = {
+    "bootstrap": "203.0.113.10",
+    "0": "203.0.113.11",
+    "1": "203.0.113.12",
+    "2": "203.0.113.13",
+}
+NONSENSE = {
+    "needs tls, hostTemplate": {**ROUTED, "parentRefs": None},
+    "hostTemplate has {id}": {**ROUTED, "hostTemplate": "kafka.example.com"},
+    "parentRefs are of TLSRoute": {**NODE_PORT, "parentRefs": [{"name": "edge"}]},
+    "hostTemplate, bootstrapHost, advertised": {**PLAIN, "bootstrapHost": "kafka.example.com"},
+    "loadBalancerClass and": {**NODE_PORT, "service": {"loadBalancerClass": "example.com/x"}},
+    "externalTrafficPolicy is of": {**ROUTED, "service": {"externalTrafficPolicy": "Local"}},
+    "not from both": {
+        **TLS,
+        "tls": {"certificateSecret": "corp", "issuerRef": {"name": "corp"}},
+    },
+}
+
+
+@pytest.mark.parametrize("sentence", NONSENSE)
+def test_schema_refuses_nonsense_about_clients_outside(secured: Secured, sentence: str) -> None:
+    listener = {key: value for key, value in NONSENSE[sentence].items() if value is not None}
+    patch = json.dumps({"spec": {"listeners": [listener]}})
+    with pytest.raises(CommandFailed, match=re.escape(sentence)):
+        secured.kubectl(
+            "patch", "logcluster", "main", "--type=merge", "--dry-run=server", "-p", patch
+        )
+
+
+def test_client_outside_reaches_every_broker_by_its_node_port(secured: Secured) -> None:
+    pods = secured.pods()
+    secured.listen(TLS, NODE_PORT, BALANCED)
+    addresses = secured.wait_addresses("node")
+    assert len({port for _, _, port in addresses}) == 3
+    node = json.loads(secured.cluster.kubectl("get", "nodes", "-o", "json"))["items"][0]
+    assert {host for _, host, _ in addresses} <= {
+        one["address"] for one in node["status"]["addresses"]
+    }
+    for _, host, port in addresses:
+        assert told_brokers(f"{host}:{port}") == set(addresses)
+    bootstrap = secured.row("node")["bootstrapServers"]
+    secured.write_and_read({b"outside %d" % number for number in range(100)}, servers=bootstrap)
+    assert secured.pods() == pods
+
+
+def test_listener_without_an_address_makes_the_cluster_not_ready_and_holds_up_no_other(
+    secured: Secured,
+) -> None:
+    def ready() -> bool | None:
+        return secured.condition("Ready")["reason"] == "ListenerWithoutAddress" or None
+
+    wait_for("Ready with the reason", ready, OPEN_S)
+    assert "main-broker-0-lb has no ingress" in secured.condition("Ready")["message"]
+    assert secured.addresses("lb") == []
+    secured.write_and_read({b"meanwhile"}, servers=secured.row("node")["bootstrapServers"])
+
+
+def test_node_ports_stay_over_a_restart_of_the_operator(secured: Secured) -> None:
+    pods, before = secured.pods(), secured.addresses("node")
+    system = ("-n", "plimsoll-system")
+    secured.cluster.kubectl(*system, "rollout", "restart", "deployment/plimsoll")
+    secured.cluster.kubectl(
+        *system, "rollout", "status", "deployment/plimsoll", "--timeout=120s", timeout_s=130
+    )
+    secured.kubectl("annotate", "logcluster", "main", "example.test/looked-at=2", "--overwrite")
+    secured.write_and_read({b"by the next"}, servers=secured.row("node")["bootstrapServers"])
+    assert secured.addresses("node") == before
+    assert secured.pods() == pods
+
+
+def test_load_balancers_addresses_are_told_certified_and_followed(secured: Secured) -> None:
+    """kube-proxy itself sends on what is for an address in a Service's status."""
+    pods = secured.pods()
+    names = {id_: f"main-broker-{id_}-lb" for id_ in map(str, BROKERS)}
+    for id_, name in (names | {"bootstrap": "main-bootstrap-lb"}).items():
+        ingress = [{"ip": LB_ADDRESSES[id_]}]
+        secured.set_status("service", name, {"loadBalancer": {"ingress": ingress}})
+    addresses = secured.wait_addresses("lb")
+    assert addresses == [(id_, LB_ADDRESSES[str(id_)], BALANCED["port"]) for id_ in BROKERS]
+    bootstrap = secured.row("lb")["bootstrapServers"]
+    assert bootstrap == f"{LB_ADDRESSES['bootstrap']}:{BALANCED['port']}"
+    authorities = secured.authorities
+
+    def certified() -> bool | None:
+        return (
+            all(shown_names(host, port, host, authorities) for _, host, port in addresses) or None
+        )
+
+    wait_for("certificates for these addresses", certified, OPEN_S)
+    context = ssl.create_default_context(cadata=authorities)
+    tls = {"security_protocol": "SSL", "ssl_context": context}
+    secured.write_and_read({b"balanced %d" % n for n in range(10)}, servers=bootstrap, **tls)
+    other = [{"ip": "203.0.113.99"}]
+    secured.set_status("service", names["2"], {"loadBalancer": {"ingress": other}})
+
+    def moved() -> bool | None:
+        return (2, "203.0.113.99", BALANCED["port"]) in secured.addresses("lb") or None
+
+    wait_for("the new address", moved, OPEN_S)
+    assert secured.pods() == pods
+
+
+@pytest.fixture
+def other_kinds(secured: Secured) -> Iterator[Callable[[], None]]:
+    """Installs cert-manager's Certificate and the Gateway API's TLSRoute and Gateway, as kinds that
+    take whatever they are given."""
+    yield lambda: install(secured.cluster)
+    remove(secured.cluster)
+
+
+def test_issuer_and_gateways_are_followed_once_their_kinds_are_there(
+    secured: Secured, other_kinds: Callable[[], None]
+) -> None:
+    """Against the API objects: the test plays cert-manager and the Gateway's controller."""
+    pods = secured.pods()
+    secured.listen(TLS, NODE_PORT, ISSUED, ROUTED)
+
+    def refused() -> bool | None:
+        said = secured.condition("Stalled")["message"]
+        return ("install cert-manager" in said and "knows no TLSRoute" in said) or None
+
+    wait_for("Stalled with both sentences", refused, OPEN_S)
+    secured.write_and_read({b"while stalled"}, servers=secured.row("node")["bootstrapServers"])
+    other_kinds()
+    play_cert_manager(secured)
+    play_gateway(secured)
+    addresses = secured.wait_addresses("routed")
+    assert addresses == [(id_, f"b{id_}.kafka.example.com", GATEWAY_PORT) for id_ in BROKERS]
+    assert secured.row("routed")["bootstrapServers"] == f"kafka.example.com:{GATEWAY_PORT}"
+    for id_, name, _ in addresses:
+        service = secured.object("service", f"main-broker-{id_}-routed")["spec"]["clusterIP"]
+        assert name in shown_names(service, ROUTED["port"], name, secured.authorities)
+    secured.wait_open("issued")
+    address = secured.object("service", BOOTSTRAP)["spec"]["clusterIP"]
+    name = f"{BOOTSTRAP}.{secured.namespace}.svc"
+    assert name in shown_names(address, ISSUED["port"], name, CORP.certificate.decode())
+    wait_for("no cause", lambda: secured.condition("Stalled")["status"] == "False" or None, OPEN_S)
+    assert secured.pods() == pods
+    secured.listen(TLS)
+
+    def gone() -> bool | None:
+        left = secured.kubectl("get", "services,tlsroutes,certificates", "-o", "name").split()
+        return {one for one in left if one.startswith("service/")} == {
+            "service/main-bootstrap",
+            "service/main-brokers",
+        } == set(left) or None
+
+    wait_for("what listeners had to be removed", gone, OPEN_S)
+    assert secured.pods() == pods

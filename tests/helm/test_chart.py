@@ -306,3 +306,26 @@ def test_deletion_of_a_topic_warns_and_is_refused_by_nothing() -> None:
     (named,) = bound["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
     assert named["values"] == ["a", "b"]
     assert of_kind("ValidatingAdmissionPolicy", "deletionWarnings.enabled=false") == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "granted", "option"),
+    [
+        ("externalAccess.tlsRoutes=true", {"tlsroutes", "gateways"}, "tls_routes"),
+        ("certManager.enabled=true", {"certificates"}, "certificates"),
+    ],
+)
+def test_objects_of_other_projects_may_be_written_only_where_that_is_asked_for(
+    setting: str, granted: set[str], option: str
+) -> None:
+    def powers(*settings: str) -> set[str]:
+        return {one for _, rule in rules(*settings) for one in rule.get("resources", ())}
+
+    def told(*settings: str) -> bool:
+        (deployment,) = of_kind("Deployment", *settings)
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        env = {one["name"]: one["value"] for one in container["env"] if "value" in one}
+        return bool(getattr(from_environment(env), option))
+
+    assert powers(setting) - powers() == granted
+    assert (told(), told(setting)) == (False, True)

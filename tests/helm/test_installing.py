@@ -15,6 +15,8 @@ HOOKS = (
     "preflight.enabled=true",
     "verification.enabled=true",
     "metrics.podMonitor.perLogCluster=true",
+    "externalAccess.tlsRoutes=true",
+    "certManager.enabled=true",
 )
 PRIVATE = (*HOOKS, "image.registry=registry.example:5000/mirror", "imagePullSecrets[0].name=pull")
 NARROW = (*HOOKS, "watch.namespaces={kafka,shop}")

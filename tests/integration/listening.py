@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import random
 import socket
 import ssl
+import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 from tests.integration.declared import log_cluster
-from tests.integration.local_cluster import LocalCluster
+from tests.integration.local_cluster import Acked, LocalCluster, a_producer, wait_for
 
 HOST = "127.0.0.1"
 SHIFT_MAX = 8
@@ -91,3 +93,46 @@ def shown_certificate(port: int, authorities: str) -> bytes:
         found = tls.getpeercert(binary_form=True)
     assert found is not None
     return found
+
+
+class Load:
+    """One idempotent producer over TLS that writes until it is told to stop."""
+
+    loads = itertools.count()
+
+    def __init__(self, servers: str, *, topic: str = "t", **config: Any) -> None:
+        self.acked = Acked()
+        # No two of them write the same.
+        self._name = b"load %d of " % next(self.loads)
+        self._topic = topic
+        self._producer = a_producer(servers, **config)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        assert self._producer.flush(60) == 0
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            value = self._name + b"%d" % number
+            self._producer.produce(self._topic, value=value, on_delivery=self.acked.delivered)
+            self._producer.poll(0.002)
+            number += 1
+
+    def give_up(self) -> None:
+        """What is not acknowledged by now never will be."""
+        self._stop.set()
+        self._thread.join()
+        self._producer.purge()
+
+    def goes_on(self) -> None:
+        """More is acknowledged than was when it was asked."""
+        before = len(self.acked.records)
+        wait_for("more acks", lambda: len(self.acked.records) > before + 50)

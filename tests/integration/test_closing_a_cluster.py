@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 )
 from tests.documented_commands import ROOT, commands
 from tests.integration.declared import log_cluster
-from tests.integration.listening import asked, free_ports
+from tests.integration.listening import Load, asked, free_ports
 from tests.integration.local_cluster import (
     LocalCluster,
     assert_nothing_lost,
@@ -33,7 +33,6 @@ from tests.integration.local_cluster import (
 )
 from tests.integration.test_documented_commands import Terminal
 from tests.integration.test_inside import shrinks
-from tests.integration.test_tls_listeners import Load
 
 KAFKA = "/apis/plimsoll.dev/v1alpha1/namespaces/kafka"
 MAIN = f"{KAFKA}/logclusters/main"

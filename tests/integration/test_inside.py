@@ -15,14 +15,13 @@ from uuid import UUID
 
 import pytest
 from tests.integration.declared import log_cluster
-from tests.integration.listening import CLUSTER, CORE, asked, touch
+from tests.integration.listening import CLUSTER, CORE, Load, asked, touch
 from tests.integration.local_cluster import (
     LocalCluster,
     assert_nothing_lost,
     consume_all,
     wait_for,
 )
-from tests.integration.test_tls_listeners import Load
 
 from plimsoll_broker.control.controller_connection import ControlConnection
 from plimsoll_broker.inside import InsidePeers

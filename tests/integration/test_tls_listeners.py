@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +17,8 @@ from kafka import KafkaConsumer, KafkaProducer
 from tests.integration.listening import (
     CLUSTER,
     CORE,
+    HOST,
+    Load,
     asked,
     declared,
     encoded,
@@ -28,9 +28,7 @@ from tests.integration.listening import (
     touch,
 )
 from tests.integration.local_cluster import (
-    Acked,
     LocalCluster,
-    a_producer,
     assert_nothing_lost,
     consume_all,
     produce,
@@ -166,49 +164,6 @@ def test_keys_are_readable_by_their_user_alone(secured: LocalCluster) -> None:
 # --- changes while it runs ------------------------------------------------------------------------
 
 
-class Load:
-    """One idempotent producer over TLS that writes until it is told to stop."""
-
-    loads = itertools.count()
-
-    def __init__(self, servers: str, *, topic: str = TOPIC, **config: Any) -> None:
-        self.acked = Acked()
-        # No two of them write the same.
-        self._name = b"load %d of " % next(self.loads)
-        self._topic = topic
-        self._producer = a_producer(servers, **config)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        assert self._producer.flush(60) == 0
-
-    def _run(self) -> None:
-        number = 0
-        while not self._stop.is_set():
-            value = self._name + b"%d" % number
-            self._producer.produce(self._topic, value=value, on_delivery=self.acked.delivered)
-            self._producer.poll(0.002)
-            number += 1
-
-    def give_up(self) -> None:
-        """What is not acknowledged by now never will be."""
-        self._stop.set()
-        self._thread.join()
-        self._producer.purge()
-
-    def goes_on(self) -> None:
-        """More is acknowledged than was when it was asked."""
-        before = len(self.acked.records)
-        wait_for("more acks", lambda: len(self.acked.records) > before + 50)
-
-
 def test_listener_opens_and_closes_while_brokers_and_clients_run(
     secured: LocalCluster, ports: list[int]
 ) -> None:
@@ -305,6 +260,44 @@ def test_renewed_certificates_are_shown_without_a_lost_or_doubled_record(
     assert not load.acked.errors
     found = consume_all(bootstrap(secured, "internal"), TOPIC, PARTITIONS)
     assert_nothing_lost(load.acked, found)
+
+
+def test_clients_outside_are_told_addresses_outside_which_change_while_they_write(
+    secured: LocalCluster, ports: list[int]
+) -> None:
+    """What is stated stands for what the operator finds on Kubernetes."""
+    pids = dict(secured.ready["pids"])
+    listeners = asked(secured, "GET", CLUSTER)["spec"]["listeners"]
+    told = {("localhost", ports[2] + broker_id) for broker_id in range(3)}
+
+    def tell(addresses: set[tuple[str, int]]) -> None:
+        outside = {
+            "name": "outside",
+            "port": ports[2],
+            "type": "NodePort",
+            "tls": {},
+            "advertised": [
+                {"id": port - ports[2], "host": host, "port": port} for host, port in addresses
+            ],
+        }
+        asked(secured, "PATCH", CLUSTER, {"spec": {"listeners": [*listeners, outside]}})
+
+    def shown() -> set[tuple[str, int]]:
+        return shown_brokers(f"localhost:{ports[2]}", **tls_client(secured))
+
+    tell(told)
+    wait_for("the listener with its addresses", lambda: shown() == told, 60, 0.2)
+    with Load(f"localhost:{ports[2]}", topic=TOPIC, **tls_client(secured)) as load:
+        load.goes_on()
+        other = {*told - {("localhost", ports[2] + 2)}, (HOST, ports[2] + 2)}
+        tell(other)
+        wait_for("another address of one broker", lambda: shown() == other, 60, 0.2)
+        load.goes_on()
+    asked(secured, "PATCH", CLUSTER, {"spec": {"listeners": listeners}})
+    assert not load.acked.errors
+    found = consume_all(bootstrap(secured, "internal"), TOPIC, PARTITIONS)
+    assert_nothing_lost(load.acked, found)
+    assert secured.pids == pids
 
 
 def test_authority_is_replaced_without_a_lost_or_doubled_record(secured: LocalCluster) -> None:

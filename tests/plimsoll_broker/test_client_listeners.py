@@ -17,8 +17,9 @@ from plimsoll_broker.server.client_memory_pools import budgets_of
 from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.cluster.listeners import Advertised, Listener
 from plimsoll_core.cluster.model import ClusterImage, Endpoint
+from plimsoll_core.ids import BrokerId
 from plimsoll_operator.pki.authority import issue, new_authority
 from plimsoll_wire.api_versions import ApiKey
 
@@ -122,6 +123,24 @@ async def test_declared_listeners_replace_the_implicit_one_and_are_registered(
     await broker.settle()
     assert broker.open == ["clients"]
     assert broker.shown == {"PLAINTEXT": broker.implicit}
+
+
+async def test_listener_for_clients_outside_is_registered_with_the_address_that_it_was_told(
+    broker: Broker,
+) -> None:
+    await broker.settle(plain(broker, "ext", advertised=()))
+    assert broker.open == ["ext"]
+    assert broker.shown == {}, "nobody outside could reach it yet"
+    client = await connected(broker.plain)
+    other = Advertised(broker_id=BrokerId(1), host="b1.example.com", port=31_001)
+    own = Advertised(broker_id=BrokerId(0), host="b0.example.com", port=31_000)
+    await broker.settle(plain(broker, "ext", advertised=(own, other)))
+    assert broker.registered[-1] == (Endpoint(name="ext", host="b0.example.com", port=31_000),)
+    moved = replace(own, host="203.0.113.7")
+    await broker.settle(plain(broker, "ext", advertised=(moved, other)))
+    assert broker.registered[-1] == (Endpoint(name="ext", host="203.0.113.7", port=31_000),)
+    assert await answered(client), "its connections stay"
+    client.writer.close()
 
 
 async def test_listener_that_cannot_be_opened_says_why_until_it_is_or_is_not_wanted_any_more(

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from tests.plimsoll_operator.builders import (
     TOPIC_ID,
     a_cluster,
@@ -13,7 +14,7 @@ from tests.plimsoll_operator.builders import (
 )
 
 from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
-from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.cluster.listeners import Advertised, Listener
 from plimsoll_core.cluster.model import ClusterImage, Endpoint, PartitionKey, PendingDeletion
 from plimsoll_core.cluster.records import (
     BrokerFenced,
@@ -29,6 +30,7 @@ from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import Report, VolatileState
 from plimsoll_core.controller.partitions.unhealthy_partitions import outlook
 from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api.cluster_status import ListenerAddress
 from plimsoll_operator.api.topic import EstimatedLoss, TopicStatus
 from plimsoll_operator.reconcile.topic.topic_status import Sight, topic_status
 from plimsoll_operator.status.cluster_conditions import cluster_conditions
@@ -325,6 +327,23 @@ def test_listener_that_some_brokers_have_not_opened_makes_the_cluster_unready_wi
         " (broker 2: port 9094 cannot be used: Address already in use)."
     )
     assert (reconciling.status, reconciling.reason) == ("True", "OpeningListeners")
+
+
+def test_listener_for_clients_outside_shows_addresses_and_which_brokers_have_none():
+    told = Advertised(broker_id=BrokerId(1), host="203.0.113.7", port=31_001)
+    outside = replace(LISTENER, advertised=(told,), bootstrap_servers="kafka.example.com:31000")
+    image = replay(with_listener(1), ListenersConfigured(cause="x", listeners=(outside,)))
+    status = cluster_status(image, a_cluster())
+    assert status.listeners is not None
+    (row,) = status.listeners
+    assert row.bootstrap_servers == "kafka.example.com:31000"
+    assert row.addresses == (ListenerAddress(id=1, host="203.0.113.7", port=31_001),)
+    ready, reconciling = cluster_conditions(image, status, whys={"plain": "nobody gave one"})
+    assert (ready.status, ready.reason) == ("False", "ListenerWithoutAddress")
+    assert ready.message == (
+        "Listener plain has no address outside for brokers 0 and 2 yet: nobody gave one."
+    )
+    assert (reconciling.status, reconciling.reason) == ("True", "WaitingForAddresses")
 
 
 def test_listener_that_is_open_wherever_a_broker_takes_part_changes_no_condition():

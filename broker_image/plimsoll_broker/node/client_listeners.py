@@ -93,14 +93,18 @@ class ClientListeners:
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Of those that are open, in the order of their names."""
-        host = self._config.reachable.host
-        return tuple(
-            implicit_endpoint(self._config)
-            if name == listener_peers.CLIENTS
-            else Endpoint(name=name, host=host, port=server.port)
-            for name, server in sorted(self._open.items())
-        )
+        """Of those that are open, in the order of their names; where clients are outside, once an
+        address is known that they reach."""
+        found = (self._endpoint(name, server) for name, server in sorted(self._open.items()))
+        return tuple(endpoint for endpoint in found if endpoint is not None)
+
+    def _endpoint(self, name: str, server: Server) -> Endpoint | None:
+        if name == listener_peers.CLIENTS:
+            return implicit_endpoint(self._config)
+        if not server.listener.external:
+            return Endpoint(name=name, host=self._config.reachable.host, port=server.port)
+        told = server.listener.advertised_of(self._config.id)
+        return None if told is None else Endpoint(name=name, host=told.host, port=told.port)
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
         """The metadata stream's callback."""

@@ -40,18 +40,19 @@ def for_clients(broker: Broker, listener: Listener = IMPLICIT) -> Endpoint | Non
     A listener that is declared on the port of the implicit one goes on with it: until the broker
     has registered it under its name, its endpoint is the one of before."""
     own = endpoint(broker, listener.name)
-    if own is not None or listener.tls or listener.authentication:
+    if own is not None or listener.tls or listener.authentication or listener.external:
         return own
     before = endpoint(broker, CLIENTS)
     return before if before is not None and before.port == listener.port else None
 
 
 def open_to_all(listeners: tuple[Listener, ...]) -> Listener | None:
-    """One that a client without certificates and credentials can use: the first that is plaintext
-    and asks for no name; of a cluster that declares none, its only one."""
+    """One that a client inside can use without certificates and credentials: the first that is
+    plaintext and asks for no name; of a cluster that declares none, its only one."""
     if not listeners:
         return IMPLICIT
-    return next((one for one in listeners if not one.tls and not one.authentication), None)
+    inside = (one for one in listeners if not one.external)
+    return next((one for one in inside if not one.tls and not one.authentication), None)
 
 
 def for_followers(broker: Broker) -> Endpoint | None:

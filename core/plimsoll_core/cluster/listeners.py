@@ -9,6 +9,21 @@ from __future__ import annotations
 
 import msgspec
 
+from plimsoll_core.ids import BrokerId
+
+
+class Advertised(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+):
+    """Where a listener's clients reach a broker from outside the pods' network."""
+
+    broker_id: BrokerId
+    host: str
+    port: int
+
 
 class Listener(
     msgspec.Struct,
@@ -23,7 +38,10 @@ class Listener(
     plaintext.  `authentication`: the ways in which clients prove their user name, of which
     each client has to use one; none: nobody is asked for a name.  `connections_max` None: the
     brokers' own limit.  `connections_max_reauth_ms`: after so long clients have to log in again;
-    None: when what they logged in with ends.
+    None: when what they logged in with ends.  `advertised`: the brokers' addresses for clients
+    outside, as far as they are known, in the order of the brokers; None: clients are inside, and
+    each broker names itself.  `bootstrap_servers`: where clients outside begin, as Kafka's clients
+    take it; None: nowhere yet, or they are inside.
     """
 
     name: str
@@ -32,8 +50,19 @@ class Listener(
     authentication: tuple[str, ...] = ()
     connections_max: int | None = None
     connections_max_reauth_ms: int | None = None
+    advertised: tuple[Advertised, ...] | None = None
+    bootstrap_servers: str | None = None
 
     @property
     def tls(self) -> bool:
         """Whether what is sent here is encrypted."""
         return self.tls_version_min is not None
+
+    @property
+    def external(self) -> bool:
+        """Whether its clients are outside the pods' network."""
+        return self.advertised is not None
+
+    def advertised_of(self, broker_id: int) -> Advertised | None:
+        """None: no address of the broker is known, or its clients are inside."""
+        return next((one for one in self.advertised or () if one.broker_id == broker_id), None)

@@ -19,7 +19,7 @@ import msgspec
 
 from plimsoll_core.cluster import model as m
 from plimsoll_core.cluster import records as r
-from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.cluster.listeners import Advertised, Listener
 from plimsoll_core.quotas import state as quotas
 from plimsoll_core.security import acl, client_certificates, inside, scram, tokens
 from plimsoll_core.security import state as security
@@ -120,8 +120,10 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     },
     quotas.QuotaRow: {3: "entity values owner"},
     Listener: {
-        3: "name port tls_version_min authentication connections_max connections_max_reauth_ms",
+        3: "name port tls_version_min authentication connections_max connections_max_reauth_ms"
+        " advertised bootstrap_servers",
     },
+    Advertised: {3: "broker_id host port"},
     inside.BrokerCertificates: {3: "broker_id sha256"},
     inside.Inside: {3: "mode certificates"},
     m.TopicObject: {1: "namespace name uid"},

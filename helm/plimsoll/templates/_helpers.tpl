@@ -111,6 +111,8 @@ containers:
   - --set=rbac.readNodes={{ $values.rbac.readNodes }}
   - --set=verification.enabled={{ $values.verification.enabled }}
   - --set=metrics.podMonitor.perLogCluster={{ $values.metrics.podMonitor.perLogCluster }}
+  - --set=externalAccess.tlsRoutes={{ $values.externalAccess.tlsRoutes }}
+  - --set=certManager.enabled={{ $values.certManager.enabled }}
   {{- range .arguments }}
   - {{ . }}
   {{- end }}

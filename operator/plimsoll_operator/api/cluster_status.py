@@ -107,13 +107,30 @@ class BootstrapServers(Api, frozen=True, kw_only=True):
     internal: Short
 
 
+class ListenerAddress(Api, frozen=True, kw_only=True):
+    """Where clients outside reach a broker."""
+
+    id: BrokerNumber
+    host: Short
+    port: Count
+
+
 class ListenerStatus(Api, frozen=True, kw_only=True):
-    """A declared listener: where its clients begin, and how many brokers have it open."""
+    """A declared listener: where its clients begin, and how many brokers have it open.  `addresses`
+    of brokers outside, as they are known by now; `bootstrapServers` is empty while clients outside
+    have nowhere to begin."""
 
     name: Short
-    bootstrap_servers: Short
+    bootstrap_servers: Annotated[str, Meta(max_length=1024)]
     tls: bool
     brokers: Count
+    addresses: (
+        Annotated[
+            tuple[ListenerAddress, ...],
+            Meta(max_length=200, extra_json_schema={"x-kubernetes-list-type": "atomic"}),
+        ]
+        | None
+    ) = None
 
 
 class BlockedAction(Api, frozen=True, kw_only=True):

@@ -22,6 +22,9 @@ LOG_PART = "internal.plimsoll.dev/part"
 """On an object of a snapshot: whether it is an index or a chunk."""
 ROTATE_INSIDE = "plimsoll.dev/rotate-internal-ca"
 """On a LogCluster, an annotation: with each other value the internal authority is replaced."""
+LISTENER = "plimsoll.dev/listener"
+"""On what a listener has for clients outside, and on its Certificate: its name."""
+LISTENER_COMPONENT = "listener"
 AUTHORITY_OF = "plimsoll.dev/authority-of"
 """On the Secret of an authority, an annotation: <namespace>/<name> of its LogCluster."""
 VERIFICATION = "plimsoll.dev/verification"
@@ -137,6 +140,17 @@ def brokers_service(cluster: str) -> str:
 def bootstrap_service(cluster: str) -> str:
     """The Service that clients start from."""
     return f"{cluster}-bootstrap"
+
+
+def external_service(cluster: str, listener: str, broker_id: int | None) -> str:
+    """A listener's Service for clients outside, and its route: of a broker, or where they begin."""
+    whose = bootstrap_service(cluster) if broker_id is None else broker(cluster, broker_id)
+    return f"{whose}-{listener}"
+
+
+def listener_certificate(cluster: str, listener: str) -> str:
+    """The Certificate of a listener, and the Secret that cert-manager fills."""
+    return f"{cluster}-listener-{listener}"
 
 
 def broker_tls(cluster: str, broker_id: int) -> str:

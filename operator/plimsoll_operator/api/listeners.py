@@ -5,11 +5,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
+from msgspec.structs import replace
 
+from plimsoll_core.cluster.listeners import Advertised as AdvertisedAddress
 from plimsoll_core.cluster.listeners import Listener
+from plimsoll_operator.api.external_access import (
+    Advertised,
+    ExternalService,
+    Host,
+    HostTemplate,
+    IssuerRef,
+    ListenerType,
+    ParentRefs,
+)
 from plimsoll_operator.api.meta import Api, ObjectName
 
 TLS_VERSION_DEFAULT = "1.2"
@@ -28,6 +40,19 @@ class ListenerTls(Api, frozen=True, kw_only=True):
                     "every broker shows; it is read again each minute. Unset: each broker has a "
                     "certificate of its own, signed by the cluster's listener CA, which is in "
                     "ConfigMap <name>-listener-ca."
+                )
+            ),
+        ]
+        | None
+    ) = None
+    issuer_ref: (
+        Annotated[
+            IssuerRef,
+            Meta(
+                description=(
+                    "cert-manager's: the operator makes a Certificate for all names of the "
+                    "listener, and every broker shows what cert-manager puts into its Secret "
+                    "<name>-listener-<listener>."
                 )
             ),
         ]
@@ -114,6 +139,52 @@ class DeclaredListener(Api, frozen=True, kw_only=True):
         | None
     ) = None
     limits: DeclaredLimits | None = None
+    type: (
+        Annotated[
+            ListenerType,
+            Meta(
+                description=(
+                    "ClusterIP (default): clients are inside. NodePort, LoadBalancer: each broker "
+                    "has a Service of this type, and one more is what clients begin at; they are "
+                    "told the addresses outside. TLSRoute: Gateways pass TLS on to brokers "
+                    "(Gateway API); needs tls, hostTemplate, bootstrapHost and parentRefs."
+                )
+            ),
+        ]
+        | None
+    ) = None
+    host_template: HostTemplate | None = None
+    bootstrap_host: (
+        Annotated[
+            Host,
+            Meta(
+                description=(
+                    "The name that clients outside begin at; unset: what the Service's status "
+                    "says. With tls certificates are valid for it."
+                )
+            ),
+        ]
+        | None
+    ) = None
+    advertised: (
+        Annotated[
+            Advertised,
+            Meta(description="What clients outside are told of single brokers instead."),
+        ]
+        | None
+    ) = None
+    service: ExternalService | None = None
+    parent_refs: ParentRefs | None = None
+
+    @property
+    def reach(self) -> ListenerType:
+        """How clients get to it."""
+        return self.type or "ClusterIP"
+
+    @property
+    def external(self) -> bool:
+        """Whether its clients are outside the pods' network."""
+        return self.reach != "ClusterIP"
 
 
 Listeners = Annotated[
@@ -143,6 +214,44 @@ LISTENERS_RULES = (
         "Each listener has a port of its own.",
     ),
     (
+        "!has(self.listeners) || self.listeners.all(l, !has(l.tls) || "
+        "!has(l.tls.issuerRef) || !has(l.tls.certificateSecret))",
+        "A listener's certificate comes from certificateSecret or from issuerRef, not from both.",
+    ),
+    (
+        "!has(self.listeners) || self.listeners.all(l, (has(l.type) && l.type != 'ClusterIP') || "
+        "!(has(l.hostTemplate) || has(l.bootstrapHost) || has(l.advertised) || has(l.service)))",
+        "hostTemplate, bootstrapHost, advertised and service are of listeners whose type is "
+        "NodePort, LoadBalancer or TLSRoute.",
+    ),
+    (
+        "!has(self.listeners) || self.listeners.all(l, !has(l.type) || l.type != 'TLSRoute' || "
+        "(has(l.tls) && has(l.hostTemplate) && has(l.bootstrapHost) && has(l.parentRefs)))",
+        "A TLSRoute listener needs tls, hostTemplate, bootstrapHost and parentRefs: a Gateway "
+        "knows only the name that a client asks for.",
+    ),
+    (
+        "!has(self.listeners) || self.listeners.all(l, (has(l.type) && l.type == 'TLSRoute') || "
+        "!has(l.parentRefs))",
+        "parentRefs are of TLSRoute listeners.",
+    ),
+    (
+        "!has(self.listeners) || self.listeners.all(l, !has(l.hostTemplate) || "
+        "l.hostTemplate.contains('{id}'))",
+        "hostTemplate has {id} in it: each broker has a name of its own.",
+    ),
+    (
+        "!has(self.listeners) || self.listeners.all(l, !has(l.service) || "
+        "(has(l.type) && l.type == 'LoadBalancer') || "
+        "!(has(l.service.loadBalancerClass) || has(l.service.loadBalancerSourceRanges)))",
+        "loadBalancerClass and loadBalancerSourceRanges are of LoadBalancer listeners.",
+    ),
+    (
+        "!has(self.listeners) || self.listeners.all(l, !has(l.service) || !has(l.type) || "
+        "l.type != 'TLSRoute' || !has(l.service.externalTrafficPolicy))",
+        "externalTrafficPolicy is of NodePort and LoadBalancer listeners.",
+    ),
+    (
         "!has(self.listeners) || self.listeners.all(l, !has(l.authentication) || has(l.tls) || "
         "!l.authentication.exists(a, a in ['ServiceAccount', 'OAuth']))",
         "A listener with ServiceAccount or OAuth needs tls: who reads a token has what it gives.",
@@ -155,12 +264,30 @@ LISTENERS_RULES = (
 )
 
 
-def committed(listeners: tuple[DeclaredListener, ...] | None) -> tuple[Listener, ...]:
-    """What brokers are told of them, in the order of their names."""
-    return tuple(_committed(one) for one in sorted(listeners or (), key=lambda one: one.name))
+class Outside(NamedTuple):
+    """What is known of a listener's addresses outside: of brokers, and where clients begin."""
+
+    advertised: tuple[AdvertisedAddress, ...] = ()
+    bootstrap_servers: str | None = None
 
 
-def _committed(listener: DeclaredListener) -> Listener:
+NOWHERE: Mapping[str, Outside] = {}
+
+
+def committed(
+    listeners: tuple[DeclaredListener, ...] | None, outside: Mapping[str, Outside] = NOWHERE
+) -> tuple[Listener, ...]:
+    """What brokers are told of them, in the order of their names.  `outside`: by these names."""
+    ordered = sorted(listeners or (), key=lambda one: one.name)
+    return tuple(_committed(one, outside.get(one.name, Outside())) for one in ordered)
+
+
+def without_addresses(listener: Listener) -> Listener:
+    """As it is committed while nothing is known of its addresses outside."""
+    return replace(listener, advertised=() if listener.external else None, bootstrap_servers=None)
+
+
+def _committed(listener: DeclaredListener, outside: Outside) -> Listener:
     tls, limits = listener.tls, listener.limits
     reauth_seconds = None if limits is None else limits.reauth_seconds
     return Listener(
@@ -170,4 +297,6 @@ def _committed(listener: DeclaredListener) -> Listener:
         authentication=tuple(sorted(listener.authentication or ())),
         connections_max=limits.connections if limits else None,
         connections_max_reauth_ms=None if reauth_seconds is None else reauth_seconds * 1000,
+        advertised=outside.advertised if listener.external else None,
+        bootstrap_servers=outside.bootstrap_servers if listener.external else None,
     )

@@ -67,6 +67,11 @@ NETWORK_POLICIES = Kind(
 )
 POD_MONITORS = Kind(api_version="monitoring.coreos.com/v1", kind="PodMonitor", plural="podmonitors")
 """Of the Prometheus operator, where there is one."""
+CERTIFICATES = Kind(api_version="cert-manager.io/v1", kind="Certificate", plural="certificates")
+"""Of cert-manager, where there is one."""
+TLS_ROUTES = Kind(api_version="gateway.networking.k8s.io/v1", kind="TLSRoute", plural="tlsroutes")
+"""Of the Gateway API, where there is one; and what routes are attached to:"""
+GATEWAYS = Kind(api_version="gateway.networking.k8s.io/v1", kind="Gateway", plural="gateways")
 LEASES = Kind(api_version="coordination.k8s.io/v1", kind="Lease", plural="leases")
 JOBS = Kind(api_version="batch/v1", kind="Job", plural="jobs")
 ROLES = Kind(api_version="rbac.authorization.k8s.io/v1", kind="Role", plural="roles")
@@ -134,6 +139,8 @@ _CHILDREN = (
     DISRUPTION_BUDGETS,
     NETWORK_POLICIES,
     POD_MONITORS,
+    CERTIFICATES,
+    TLS_ROUTES,
     JOBS,
     ROLES,
     ROLE_BINDINGS,

@@ -20,7 +20,7 @@ from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Done, Refused, SetMembers
 from plimsoll_operator.api.cluster_ids import cluster_id as cluster_id_of
-from plimsoll_operator.api.listeners import committed
+from plimsoll_operator.api.listeners import committed, without_addresses
 from plimsoll_operator.api.load import Resource, Unreadable, from_object
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
@@ -177,7 +177,8 @@ class Start:
             await self._look_again()
 
     async def _listeners_open(self) -> None:
-        """Every declared listener, on every broker that takes part."""
+        """Every declared listener, on every broker that takes part; one for clients outside where
+        it has an address."""
         wanted = committed(self._documents.cluster.listeners)
         while wanted and self._is_edited:
             leader = await self._led()
@@ -186,8 +187,14 @@ class Start:
                 raise CannotRun(cause.message)
             image = leader.controller.image
             brokers = [b for b in image.brokers.values() if b.active and b.id in image.members]
-            opened = (endpoint(broker, one.name) for broker in brokers for one in wanted)
-            if image.listeners == wanted and None not in set(opened):
+            declared = tuple(without_addresses(one) for one in image.listeners)
+            opened = (
+                endpoint(broker, one.name)
+                for broker in brokers
+                for one in image.listeners
+                if not one.external or one.advertised_of(broker.id) is not None
+            )
+            if declared == wanted and None not in set(opened):
                 return
             await self._look_again()
 

@@ -105,13 +105,14 @@ def server_names(context: Context, broker_id: int) -> tuple[str, ...]:
     service, namespace = labels.brokers_service(context.name), context.namespace
     pod = labels.broker_pod(context.name, broker_id)
     return (
-        *_forms(f"{pod}.{service}", namespace),
-        *_forms(labels.bootstrap_service(context.name), namespace),
+        *service_names(f"{pod}.{service}", namespace),
+        *service_names(labels.bootstrap_service(context.name), namespace),
         *context.server_names,
     )
 
 
-def _forms(host: str, namespace: str) -> tuple[str, ...]:
+def service_names(host: str, namespace: str) -> tuple[str, ...]:
+    """All by which pods of the namespace, and of others, look a Service up."""
     within = f"{host}.{namespace}"
     return f"{within}.svc", f"{within}.svc.cluster.local", within, host
 

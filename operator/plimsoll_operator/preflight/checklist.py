@@ -16,10 +16,23 @@ from plimsoll_operator.preflight import (
 )
 from plimsoll_operator.preflight.facts import Verdict, Wishes
 from plimsoll_operator.preflight.gather import Gatherer
-from plimsoll_operator.preflight.rights import POD_MONITORS, READ_NODES, VERIFICATION
+from plimsoll_operator.preflight.rights import (
+    CERTIFICATES,
+    POD_MONITORS,
+    READ_NODES,
+    TLS_ROUTES,
+    VERIFICATION,
+)
 
 FAIRNESS_VALUE = "priorityAndFairness.enabled"
-VALUES = {READ_NODES: True, VERIFICATION: False, POD_MONITORS: False, FAIRNESS_VALUE: True}
+VALUES = {
+    READ_NODES: True,
+    VERIFICATION: False,
+    POD_MONITORS: False,
+    TLS_ROUTES: False,
+    CERTIFICATES: False,
+    FAIRNESS_VALUE: True,
+}
 """The chart's values that change a check, and what they are unless `--set` says otherwise."""
 
 BEFORE = (

@@ -23,6 +23,8 @@ INTERNAL = f"internal.{GROUP}"
 VERIFICATION = "verification.enabled"
 READ_NODES = "rbac.readNodes"
 POD_MONITORS = "metrics.podMonitor.perLogCluster"
+TLS_ROUTES = "externalAccess.tlsRoutes"
+CERTIFICATES = "certManager.enabled"
 READ = ("get", "list", "watch")
 
 
@@ -120,6 +122,33 @@ RIGHTS = (
         group="",
         resources=("services", "serviceaccounts"),
         verbs=(*READ, "create", "patch"),
+    ),
+    Right(
+        why="Those of a listener for clients outside go with the listener.",
+        group="",
+        resources=("services",),
+        verbs=("delete",),
+    ),
+    Right(
+        why="What Gateways pass on to brokers, where a listener asks for it,",
+        group="gateway.networking.k8s.io",
+        resources=("tlsroutes",),
+        verbs=("get", "list", "create", "patch", "delete"),
+        when=TLS_ROUTES,
+    ),
+    Right(
+        why="and at which port clients reach these Gateways.",
+        group="gateway.networking.k8s.io",
+        resources=("gateways",),
+        verbs=("get",),
+        when=TLS_ROUTES,
+    ),
+    Right(
+        why="What cert-manager makes for listeners that name an issuer.",
+        group="cert-manager.io",
+        resources=("certificates",),
+        verbs=("get", "list", "create", "patch", "delete"),
+        when=CERTIFICATES,
     ),
     Right(
         why="Their configuration, the plans of Rebalances, the reports of Verifications.",
@@ -226,7 +255,7 @@ RIGHTS = (
         cluster=True,
     ),
     Right(
-        why="Racks: the label of the node that a broker's pod runs on.",
+        why="Racks, and addresses of NodePort listeners: the node that a broker's pod runs on.",
         group="",
         resources=("nodes",),
         verbs=("get",),
@@ -246,7 +275,7 @@ RIGHTS = (
 
 def needed(values: Collection[str], *, cluster: bool) -> Iterator[Permission]:
     """Each permission once, in the table's order; `cluster`: those about objects without a
-    namespace, else the others.  `values`: which of `VERIFICATION` and `READ_NODES` are true."""
+    namespace, else the others.  `values`: which of the chart's are true that rights come with."""
     seen = set()
     for right in RIGHTS:
         if right.cluster != cluster or (right.when and right.when not in values):

@@ -32,13 +32,33 @@ def told_by(contacts: Mapping[BrokerId, Contact]) -> Told:
 
 
 def closed(image: ClusterImage) -> dict[str, list[BrokerId]]:
-    """By listener, the brokers that take part without having it open."""
+    """By listener, the brokers that take part without having it open.  One that has no address
+    outside yet registers no endpoint: `without_address` says that."""
     active = [broker for _, broker in sorted(image.brokers.items()) if broker.active]
     found = {
-        one.name: [broker.id for broker in active if for_clients(broker, one) is None]
+        one.name: [
+            broker.id
+            for broker in active
+            if for_clients(broker, one) is None
+            and not (one.external and one.advertised_of(broker.id) is None)
+        ]
         for one in image.listeners
     }
     return {name: brokers for name, brokers in found.items() if brokers}
+
+
+def without_address(image: ClusterImage, whys: Mapping[str, str]) -> str:
+    """A sentence for each listener whose clients are outside and that has no address there for a
+    broker that takes part; empty: there is none.  `whys`: by listener, what was missing last."""
+    said = []
+    for one in image.listeners:
+        active = (broker for _, broker in sorted(image.brokers.items()) if broker.active)
+        lacking = [b.id for b in active if one.external and one.advertised_of(b.id) is None]
+        if lacking:
+            why = f": {whys[one.name]}" if whys.get(one.name) else ""
+            who = brokers_text(lacking)
+            said.append(f"Listener {one.name} has no address outside for {who} yet{why}.")
+    return " ".join(said)
 
 
 def sentences(image: ClusterImage, told: Told) -> str:

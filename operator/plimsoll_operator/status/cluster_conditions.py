@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.phrasing import brokers_text, sentence_start
 from plimsoll_operator.api.cluster_status import (
@@ -11,8 +13,15 @@ from plimsoll_operator.api.cluster_status import (
 )
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
-from plimsoll_operator.status.closed_listeners import NOTHING_TOLD, Told, sentences
+from plimsoll_operator.status.closed_listeners import (
+    NOTHING_TOLD,
+    Told,
+    sentences,
+    without_address,
+)
 from plimsoll_operator.status.partition_health import have
+
+NO_WHYS: Mapping[str, str] = {}
 
 
 def cluster_conditions(
@@ -20,20 +29,26 @@ def cluster_conditions(
     status: LogClusterStatus,
     troubles: str = "",
     told: Told = NOTHING_TOLD,
+    whys: Mapping[str, str] = NO_WHYS,
 ) -> tuple[Condition, Condition]:
     """Ready and Reconciling, by what the cluster is doing.  `troubles`: sentences about what keeps
-    brokers away, for a condition that waits for brokers.  `told`: why they lack listeners."""
+    brokers away, for a condition that waits for brokers.  `told`: why they lack listeners;
+    `whys`: why a listener has no address outside."""
     brokers, partitions = status.brokers, status.partitions
     assert brokers is not None
     assert partitions is not None
     why = f" {troubles}" if troubles else ""
     ready = _cluster_ready(image, brokers, partitions, why)
     reconciling = _reconciling(image, brokers, why)
-    if text := sentences(image, told):
-        if ready.status == "True":
-            ready = condition("Ready", False, "ListenerNotOpen", text)
-        if reconciling.status != "True":
-            reconciling = condition("Reconciling", True, "OpeningListeners", text)
+    waits = (
+        (sentences(image, told), "ListenerNotOpen", "OpeningListeners"),
+        (without_address(image, whys), "ListenerWithoutAddress", "WaitingForAddresses"),
+    )
+    for text, reason, doing in waits:
+        if text and ready.status == "True":
+            ready = condition("Ready", False, reason, text)
+        if text and reconciling.status != "True":
+            reconciling = condition("Reconciling", True, doing, text)
     return ready, reconciling
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from plimsoll_core.cluster.internal_topics import INTERNAL_TOPICS
 from plimsoll_core.cluster.listener_peers import endpoint, open_to_all
+from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.broker_configs import settings_of
@@ -21,6 +22,7 @@ from plimsoll_operator.api.cluster_status import (
     Exposure,
     GroupsStatus,
     InternalTopicsStatus,
+    ListenerAddress,
     ListenerStatus,
     LogClusterStatus,
     MetadataLogStatus,
@@ -76,11 +78,23 @@ def _listeners(image: ClusterImage, cluster: LogCluster) -> tuple[ListenerStatus
     return tuple(
         ListenerStatus(
             name=one.name,
-            bootstrap_servers=labels.bootstrap_address(name, namespace, one.port),
+            bootstrap_servers=(one.bootstrap_servers or "")
+            if one.external
+            else labels.bootstrap_address(name, namespace, one.port),
             tls=one.tls,
             brokers=sum(endpoint(broker, one.name) is not None for broker in active),
+            addresses=_addresses(one),
         )
         for one in image.listeners
+    )
+
+
+def _addresses(listener: Listener) -> tuple[ListenerAddress, ...] | None:
+    if listener.advertised is None:
+        return None
+    return tuple(
+        ListenerAddress(id=one.broker_id, host=one.host, port=one.port)
+        for one in listener.advertised
     )
 
 

@@ -3,17 +3,25 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from plimsoll_core.cluster.image_encoding import decode_image, encode_image
-from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.cluster.listeners import Advertised, Listener
 from plimsoll_core.cluster.record_versions import NEWEST
 from plimsoll_core.cluster.records import ListenersConfigured, MetadataVersionFinalized
 from plimsoll_core.controller.brokers.declared_listeners import LISTENERS_MAX, SINCE
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.listeners import DeclareListeners
 from plimsoll_core.messages.requests import Done, Refused
 
 PLAIN = Listener(name="internal", port=9092)
 TLS = Listener(name="tls", port=9094, tls_version_min="1.2")
+
+
+def outside(*rows: tuple[int, str, int]) -> Listener:
+    """A listener for clients outside, with brokers' addresses: (broker, host, port)."""
+    found = (Advertised(broker_id=BrokerId(one), host=host, port=port) for one, host, port in rows)
+    return Listener(name="ext", port=9094, advertised=tuple(found))
 
 
 def finalised(world: Any, version: int = NEWEST) -> Any:
@@ -52,9 +60,26 @@ def test_listeners_wait_for_the_metadata_version_that_knows_them(world: Any) -> 
         ((Listener(name="REPLICATION", port=9095),), "REPLICATION"),
         ((Listener(name="", port=9095),), "''"),
         ((Listener(name="a" * 12, port=9095),), "lower-case"),
+        ((outside((0, "b0", 1), (0, "b0", 2)),), "each broker has one address"),
+        ((outside((1, "b1", 1), (0, "b0", 1)),), "in order"),
+        ((outside((0, "", 9094)),), "no address"),
+        ((outside((0, "b0", 0)),), "port 0"),
         (tuple(Listener(name=f"l{n}", port=9200 + n) for n in range(LISTENERS_MAX + 1)), "8"),
     ],
-    ids=["name twice", "port twice", "reserved", "low port", "endpoint", "no name", "long", "many"],
+    ids=[
+        "name twice",
+        "port twice",
+        "reserved",
+        "low port",
+        "endpoint",
+        "no name",
+        "long",
+        "broker twice",
+        "no order",
+        "no host",
+        "no port",
+        "many",
+    ],
 )
 def test_listeners_that_cannot_be_are_refused_with_a_sentence(
     world: Any, listeners: tuple[Listener, ...], sentence: str
@@ -68,7 +93,9 @@ def test_listeners_that_cannot_be_are_refused_with_a_sentence(
 
 def test_image_with_listeners_survives_a_snapshot(world: Any) -> None:
     finalised(world)
-    world.ask(DeclareListeners(listeners=(PLAIN, TLS)))
+    addresses = outside((0, "203.0.113.1", 31_000), (2, "b2.example.com", 443))
+    world.ask(DeclareListeners(listeners=(PLAIN, TLS, replace(addresses, port=9095))))
+    assert world.image.listeners[2].advertised_of(2) is not None
     assert decode_image(encode_image(world.image)) == world.image
 
 

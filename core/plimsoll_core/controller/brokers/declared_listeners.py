@@ -24,6 +24,8 @@ SINCE = 3
 """The metadata version that introduced declared listeners."""
 LISTENERS_MAX = 8
 PORT_MIN, PORT_MAX = 1024, 65_535
+HOST_MAX = 253
+"""Characters of a DNS name."""
 RESERVED_PORTS = frozenset({9091, 9093, 9100, 9101})
 """Replication, controllers, metrics, health."""
 
@@ -97,6 +99,22 @@ def certificates_are_shown(
     return None
 
 
+def addresses_are_possible(
+    turn: DecisionContext, listeners: tuple[Listener, ...]
+) -> Refusal | None:
+    """Brokers register them, and clients are told them, as they are."""
+    for listener in listeners:
+        stated = listener.advertised or ()
+        brokers = [one.broker_id for one in stated]
+        if brokers != sorted(set(brokers)):
+            return _invalid(f"Listener {listener.name}: each broker has one address, in order.")
+        for one in stated:
+            if not 0 < len(one.host) <= HOST_MAX or not 0 < one.port <= PORT_MAX:
+                text = f"{one.host[:HOST_MAX]!r} and port {one.port} are no address."
+                return _invalid(f"Listener {listener.name}, broker {one.broker_id}: {text}")
+    return None
+
+
 def _invalid(message: str) -> Refusal:
     return Refusal(reason=Reason.InvalidRequest, message=message)
 
@@ -109,5 +127,6 @@ CHECKS: tuple[Check, ...] = (
     ports_are_free,
     tokens_are_encrypted,
     certificates_are_shown,
+    addresses_are_possible,
     version_allows_them,
 )

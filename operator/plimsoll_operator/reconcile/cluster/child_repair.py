@@ -14,8 +14,8 @@ from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.occurrence import Occurrence
 
 
-async def apply_child(term: Term, manifest: Object) -> None:
-    """Apply a child, unless it still belongs to an earlier object of the same name."""
+async def apply_child(term: Term, manifest: Object) -> Object:
+    """Apply a child, unless it still belongs to an earlier object of the same name; returns it."""
     before = await _check_owner(term, manifest)
     after = await term.kube.apply(kind_of(manifest), manifest)
     if before is None:
@@ -24,6 +24,7 @@ async def apply_child(term: Term, manifest: Object) -> None:
         _made(term, manifest, "was changed")
     else:
         term.applied[_name(manifest)] = manifest
+    return after
 
 
 async def create_child(term: Term, manifest: Object) -> None:

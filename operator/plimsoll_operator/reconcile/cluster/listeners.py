@@ -8,18 +8,22 @@ what it is for, and keeps neither other listeners nor the one before from being 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from plimsoll_core.controller.brokers.declared_listeners import SINCE
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.listeners import DeclareListeners
 from plimsoll_core.messages.requests import Answer, Done, Refused
 from plimsoll_operator.api import labels
+from plimsoll_operator.api.external_access import IssuerRef
 from plimsoll_operator.api.listeners import DeclaredListener, committed
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import Conflict, NotFound
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import SECRETS
 from plimsoll_operator.manifests import listener_secrets as manifests
+from plimsoll_operator.manifests.certificates import inside_names
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.pki import rotation
 from plimsoll_operator.pki.authority import (
@@ -31,7 +35,9 @@ from plimsoll_operator.pki.authority import (
     why_unusable,
 )
 from plimsoll_operator.pki.expiry import CertificateKind, CertificateTimes
+from plimsoll_operator.reconcile.cluster import cert_manager, external_access
 from plimsoll_operator.reconcile.cluster.child_repair import apply_child
+from plimsoll_operator.reconcile.cluster.external_access import OutsideAccess
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -40,43 +46,60 @@ from plimsoll_operator.status.closed_listeners import closed
 logger = logging.getLogger("plimsoll.listeners")
 
 LOOK_MS = 60_000
-LOOK_AT_CLOSED_MS = 5_000
+LOOK_SOON_MS = 5_000
 REFUSED = "ListenersRefused"
 NO_CERTIFICATE = "CertificateMissing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sources:
-    """Where listeners' certificates come from: the cluster's own authority, or users' pairs."""
+    """Where listeners' certificates come from: the cluster's own authority, or others' pairs.
+    `outside`: the names that clients outside know a listener (by name) of a broker by."""
 
     authorities: rotation.Authorities | None
     given: dict[str, KeyPair]
+    outside: dict[tuple[str, int], tuple[str, ...]]
 
 
 async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
     """Raises Retry, and what the API server answers."""
     with_tls = [one for one in cluster.listeners if one.tls is not None]
-    problems = await _certificates(term, context, with_tls) if with_tls else []
+    access = await _outside(term, cluster, context)
+    problems = await _certificates(term, context, with_tls, access)
     own = any(_is_own(one) for one in with_tls)
     brokers = {*term.image.members, *term.image.brokers}
     names = [one.name for one in with_tls]
     certificate_times(term).keep(brokers, names, authority=own)
-    wanted = committed(cluster.listeners)
+    wanted = committed(cluster.listeners, access.outside)
     answer: Answer = Done()
     if wanted != term.image.listeners:
         answer = await term.ask(DeclareListeners(listeners=wanted))
-    reason = NO_CERTIFICATE
+    found: list[tuple[str, str]] = []
     if isinstance(answer, Refused) and not _comes_by_itself(cluster, answer):
-        problems.insert(0, answer.message)
-        reason = REFUSED
-    if problems:
-        term.stall(StallSource.LISTENERS, Cause(reason=reason, message=" ".join(problems)))
+        found.append((REFUSED, answer.message))
+    else:
+        await external_access.sweep(term, cluster, context, access)
+    found += [(NO_CERTIFICATE, one) for one in problems]
+    found += [(external_access.REFUSED, one) for one in access.refused]
+    if found:
+        text = " ".join(message for _, message in found)
+        term.stall(StallSource.LISTENERS, Cause(reason=found[0][0], message=text))
     else:
         term.unstall(StallSource.LISTENERS)
-    if closed(term.image):  # brokers tell why with heartbeats, which nothing else follows
-        term.add_later(Work(Task.CLUSTER, term.key), LOOK_AT_CLOSED_MS)
-    elif with_tls:
+    # Brokers tell why with heartbeats, and other controllers in their own objects' status, which
+    # nothing else follows.
+    by_issuer = any(_issuer(one) is not None for one in with_tls)
+    if closed(term.image) or external_access.external_whys(term) or (by_issuer and problems):
+        term.add_later(Work(Task.CLUSTER, term.key), LOOK_SOON_MS)
+    elif with_tls or access.outside:
         term.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
+
+
+async def _outside(term: Term, cluster: LogCluster, context: Context) -> OutsideAccess:
+    """Nothing is made for listeners that cannot be committed yet."""
+    if term.image.metadata_version < SINCE:
+        return OutsideAccess()
+    return await external_access.settle(term, cluster, context)
 
 
 def certificate_times(term: Term) -> CertificateTimes:
@@ -86,7 +109,12 @@ def certificate_times(term: Term) -> CertificateTimes:
 
 def _is_own(listener: DeclaredListener) -> bool:
     """The cluster's own authority signs what it shows."""
-    return listener.tls is not None and not listener.tls.certificate_secret
+    given = listener.tls is None or listener.tls.certificate_secret or listener.tls.issuer_ref
+    return not given
+
+
+def _issuer(listener: DeclaredListener) -> IssuerRef | None:
+    return None if listener.tls is None else listener.tls.issuer_ref
 
 
 def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
@@ -96,28 +124,51 @@ def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
 
 
 async def _certificates(
-    term: Term, context: Context, listeners: list[DeclaredListener]
+    term: Term, context: Context, listeners: list[DeclaredListener], access: OutsideAccess
 ) -> list[str]:
     """Have every broker's Secret hold what its listeners show; what was wrong, in sentences."""
-    problems: list[str] = []
+    brokers = sorted({*term.image.members, *term.image.brokers})
+    problems = await _ask_issuers(term, context, listeners, brokers, access)
+    if not listeners:
+        return problems
     given: dict[str, KeyPair] = {}
     for listener in listeners:
-        found = await _given(term, listener)
+        found = await _given(term, context, listener)
         if isinstance(found, KeyPair):
             given[listener.name] = found
         elif found is not None:
             problems.append(found)
     own = any(_is_own(one) for one in listeners)
     authorities = await _authorities(term, context) if own else None
-    sources = _Sources(authorities=authorities, given=given)
-    for broker_id in sorted({*term.image.members, *term.image.brokers}):
+    sources = _Sources(authorities=authorities, given=given, outside=access.names)
+    for broker_id in brokers:
         await _broker(term, context, broker_id, listeners, sources)
     return problems
 
 
-async def _given(term: Term, listener: DeclaredListener) -> KeyPair | str | None:
-    """What a user gave, or a sentence about why it cannot be had; None: nothing is to be given."""
+async def _ask_issuers(
+    term: Term,
+    context: Context,
+    listeners: list[DeclaredListener],
+    brokers: Sequence[int],
+    access: OutsideAccess,
+) -> list[str]:
+    asking = [one for one in listeners if _issuer(one) is not None]
+    names = {one.name: inside_names(context, brokers) for one in asking if not one.external}
+    for one in (one for one in asking if one.external):
+        known = (access.names.get((one.name, broker_id), ()) for broker_id in brokers)
+        names[one.name] = tuple(dict.fromkeys(name for some in known for name in some))
+    whys = await cert_manager.ask(term, context, asking, names)
+    return [f"Listener {name}: {why}." for name, why in sorted(whys.items())]
+
+
+async def _given(term: Term, context: Context, listener: DeclaredListener) -> KeyPair | str | None:
+    """What a user or cert-manager gave, or a sentence about why it cannot be had; None: nothing is
+    to be given, or what cert-manager lacks is said already."""
     name = listener.tls.certificate_secret if listener.tls is not None else None
+    issued = _issuer(listener) is not None
+    if issued:
+        name = labels.listener_certificate(context.name, listener.name)
     if not name:
         return None
     begun = f"Listener {listener.name}: Secret {name}"
@@ -125,7 +176,7 @@ async def _given(term: Term, listener: DeclaredListener) -> KeyPair | str | None
     try:
         secret = await term.kube.get(SECRETS, term.key[0], name)
     except NotFound:
-        return f"{begun} does not exist{kept}"
+        return None if issued else f"{begun} does not exist{kept}"
     data = manifests.data_of(secret)
     if "tls.crt" not in data or "tls.key" not in data:
         return f"{begun} has no tls.crt or no tls.key{kept}"
@@ -180,7 +231,8 @@ async def _broker(
             times.saw(broker_id, listener.name, _kind(listener), held.certificate)
         if _is_own(listener):
             assert sources.authorities is not None, "read where one is needed"
-            pair = _own(held, names, sources.authorities, term.now_ms())
+            all_names = (*names, *sources.outside.get((listener.name, broker_id), ()))
+            pair = _own(held, all_names, sources.authorities, term.now_ms())
         else:
             given = sources.given.get(listener.name, held)
             if given is None:

@@ -19,6 +19,7 @@ from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.blocked_actions import blocked_condition, that_wait, worst_first
 from plimsoll_operator.reconcile.cluster.authorization import secure_condition
 from plimsoll_operator.reconcile.cluster.edit_settling import unsettled
+from plimsoll_operator.reconcile.cluster.external_access import external_whys
 from plimsoll_operator.reconcile.cluster.inside import waits_of
 from plimsoll_operator.reconcile.cluster.inside_mode import certificates_status
 from plimsoll_operator.reconcile.cluster.release_versions import versions
@@ -65,7 +66,8 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         metadata_log=metadata_log_status(term.controller),
     )
     told = told_by(term.controller.soft.contacts)
-    found_so = cluster_conditions(image, status, troubles_text(term.troubles), told)
+    whys = external_whys(term)
+    found_so = cluster_conditions(image, status, troubles_text(term.troubles), told, whys)
     shown = {c.type: c for c in (*found_so, *_notes(term))}
     durable = metadata_durable(term.controller)
     if durable is None:  # not every broker has been heard of in this term: as it was shown

@@ -23,7 +23,8 @@ class Bootstrap(NamedTuple):
 def bootstrap_of(term: Term, logins: Sequence[str]) -> Bootstrap:
     """Of the first listener that asks for such a login; `logins`: as listeners write them."""
     image = term.image
-    for listener in image.listeners:
+    # Users' Secrets are for pods: whoever is outside is the last to be meant.
+    for listener in sorted(image.listeners, key=lambda one: one.external):
         if not set(logins).intersection(listener.authentication):
             continue
         found = (endpoint(broker, listener.name) for _, broker in sorted(image.brokers.items()))

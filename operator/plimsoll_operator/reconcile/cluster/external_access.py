@@ -1,0 +1,323 @@
+"""Clients outside: has Services and routes made for the listeners that are for them, and finds out
+where each broker is reached.
+
+Called before listeners are committed, whose records carry the addresses to the brokers, which
+register them.  An address that was found stays until another one is: a pod that restarts, or a
+load balancer that is made anew, takes nothing away.  What cannot be had is said for its listener,
+and holds up nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from plimsoll_core.cluster.listeners import Advertised
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.listeners import DeclaredListener, Outside
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.kube.errors import ApiError, NotFound, Unavailable
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.resources import GATEWAYS, NODES, PODS, SERVICES, TLS_ROUTES
+from plimsoll_operator.manifests import external_access as manifests
+from plimsoll_operator.manifests.manifest_context import Context
+from plimsoll_operator.reconcile.cluster import external_addresses as pure
+from plimsoll_operator.reconcile.cluster.external_addresses import HostPort
+from plimsoll_operator.reconcile.cluster.listener_objects import applied, listed, remove_others
+from plimsoll_operator.reconcile.reconcile_term import Term
+from plimsoll_operator.reconcile.work_queue import Retry
+
+REFUSED = "ExternalAccessRefused"
+NO_TLS_ROUTES = "the chart's externalAccess.tlsRoutes is false, so this operator makes no TLSRoutes"
+NOT_INSTALLED = (
+    f"the API server knows no {TLS_ROUTES.kind} of {TLS_ROUTES.api_version}: install the Gateway"
+    " API's definitions of it"
+)
+
+
+class _NoAddress(Exception):
+    """Why an address is not known; part of a sentence."""
+
+
+class OutsideObjects(NamedTuple):
+    """As the API server has them, by name."""
+
+    services: dict[str, Object]
+    routes: dict[str, Object]
+    # Only those that brokers' addresses are of.
+    nodes: dict[str, Object]
+
+
+@dataclass(slots=True)
+class OutsideAccess:
+    """What one pass found.  `names`: by listener and broker, by which clients outside reach it, and
+    those that they begin at.  `refused`: sentences about what only a person ends."""
+
+    outside: dict[str, Outside] = field(default_factory=dict)
+    names: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+    objects: OutsideObjects = field(default_factory=lambda: OutsideObjects({}, {}, {}))
+
+
+@dataclass(slots=True)
+class _KeptAccess:
+    """Of one cluster and term."""
+
+    # Why a listener has no address for some broker, as the last pass found.
+    whys: dict[str, str] = field(default_factory=dict)
+    # Whether nothing that no listener has any more was left by the last pass.
+    swept: bool = False
+
+
+class _Sought(NamedTuple):
+    """Whose address is looked for; `broker_id` None: where clients begin."""
+
+    context: Context
+    listener: DeclaredListener
+    broker_id: int | None
+
+    @property
+    def name(self) -> str:
+        return labels.external_service(self.context.name, self.listener.name, self.broker_id)
+
+
+def external_whys(term: Term) -> Mapping[str, str]:
+    """By listener, why it has no address for some broker."""
+    return term.kept(_KeptAccess, _KeptAccess).whys
+
+
+async def settle(term: Term, cluster: LogCluster, context: Context) -> OutsideAccess:
+    """Raises Unavailable; every other refusal is one listener's."""
+    kept, found = term.kept(_KeptAccess, _KeptAccess), OutsideAccess()
+    declared = [one for one in cluster.listeners if one.external]
+    if not declared and kept.swept:
+        return found
+    found.objects.services.update(await listed(term, SERVICES, context))
+    if term.options.tls_routes:
+        found.objects.routes.update(await _routes(term, context))
+    brokers = _brokers(term)
+    whys: dict[str, str] = {}
+    for listener in declared:
+        refused = await _made(term, context, listener, brokers, found.objects)
+        if refused:
+            found.refused.append(f"Listener {listener.name}: {refused}.")
+        missing = await _find(term, context, listener, brokers, found)
+        if missing:
+            whys[listener.name] = refused or missing
+    if whys != kept.whys:
+        kept.whys = whys
+        term.mark_cluster()
+    return found
+
+
+async def sweep(term: Term, cluster: LogCluster, context: Context, access: OutsideAccess) -> None:
+    """Remove what no listener has any more; after that was committed.  `access`: what `settle`
+    found; what cannot be removed is added to what was refused."""
+    kept = term.kept(_KeptAccess, _KeptAccess)
+    declared = [one for one in cluster.listeners if one.external]
+    if not declared and kept.swept:
+        return
+    services, routes = set(), set()
+    for listener in declared:
+        for broker_id in (None, *_brokers(term)):
+            name = labels.external_service(context.name, listener.name, broker_id)
+            services.add(name)
+            if listener.reach == "TLSRoute":
+                routes.add(name)
+    try:
+        await remove_others(term, SERVICES, context, access.objects.services, services)
+        await remove_others(term, TLS_ROUTES, context, access.objects.routes, routes)
+    except ApiError as error:
+        access.refused.append(f"What no listener has any more is still there: {error.reply}.")
+    else:
+        kept.swept = not declared
+
+
+def _brokers(term: Term) -> list[BrokerId]:
+    """Who has addresses: members, and who leaves."""
+    return sorted({*term.image.members, *term.image.brokers})
+
+
+async def _made(
+    term: Term,
+    context: Context,
+    listener: DeclaredListener,
+    brokers: Sequence[int],
+    objects: OutsideObjects,
+) -> str:
+    """Have its Services and routes; why that cannot be, in words, or nothing."""
+    try:
+        await applied(term, manifests.services(context, listener, brokers), objects.services)
+        if listener.reach == "TLSRoute":
+            return await _apply_routes(term, context, listener, brokers, objects)
+    except Unavailable:
+        raise
+    except ApiError as error:
+        return f"the API server refuses: {error.reply}"
+    except Retry as error:  # somebody else has an object of the name
+        return str(error)
+    return ""
+
+
+async def _routes(term: Term, context: Context) -> dict[str, Object]:
+    """None where there is no such kind, or it cannot be asked for: `_apply_routes` then says so."""
+    try:
+        return await listed(term, TLS_ROUTES, context)
+    except ApiError:
+        return {}
+
+
+async def _apply_routes(
+    term: Term,
+    context: Context,
+    listener: DeclaredListener,
+    brokers: Sequence[int],
+    objects: OutsideObjects,
+) -> str:
+    if not term.options.tls_routes:
+        return NO_TLS_ROUTES
+    try:
+        await applied(term, manifests.routes(context, listener, brokers), objects.routes)
+    except NotFound:
+        return NOT_INSTALLED
+    except ApiError as error:  # also where webhooks do not answer, which the kind's owner runs
+        return f"the API server refuses: {error.reply}"
+    return ""
+
+
+# --- addresses ---------------------------------------------------------------------------------
+
+
+async def _find(
+    term: Term,
+    context: Context,
+    listener: DeclaredListener,
+    brokers: Sequence[int],
+    found: OutsideAccess,
+) -> str:
+    """Add the listener's addresses to what was found; what is missing, in words."""
+    committed = next((one for one in term.image.listeners if one.name == listener.name), None)
+    known: dict[int, HostPort] = {}
+    objects = found.objects
+    whys: list[str] = []
+    for broker_id in brokers:
+        try:
+            known[broker_id] = await _address(term, _Sought(context, listener, broker_id), objects)
+        except _NoAddress as error:
+            before = None if committed is None else committed.advertised_of(broker_id)
+            if before is not None:
+                known[broker_id] = HostPort(before.host, before.port)
+            else:
+                whys.append(str(error))
+    begin = await _bootstrap(term, _Sought(context, listener, None), objects) or list(
+        known.values()
+    )
+    found.outside[listener.name] = Outside(
+        advertised=tuple(
+            Advertised(broker_id=BrokerId(one), host=at.host, port=at.port)
+            for one, at in sorted(known.items())
+        ),
+        bootstrap_servers=pure.bootstrap_servers(begin),
+    )
+    shared = [address.host for address in begin]
+    for broker_id in brokers:
+        own = [known[broker_id].host] if broker_id in known else []
+        found.names[listener.name, broker_id] = tuple(dict.fromkeys((*own, *shared)))
+    return "; ".join(dict.fromkeys(whys))
+
+
+async def _address(term: Term, asked: _Sought, objects: OutsideObjects) -> HostPort:
+    """Raises _NoAddress, and Unavailable."""
+    override = next(
+        (one for one in asked.listener.advertised or () if one.id == asked.broker_id), None
+    )
+    if override is not None and override.port is not None:
+        return HostPort(override.host, override.port)
+    host = manifests.stated_host(asked.context, asked.listener, asked.broker_id)
+    if host is not None:
+        host = pure.host(host)
+        if host is None:
+            raise _NoAddress("hostTemplate makes no legal name")
+    service = objects.services.get(asked.name)
+    if service is None:
+        raise _NoAddress(f"Service {asked.name} is not there")
+    if asked.listener.reach == "TLSRoute":
+        return await _behind_gateway(term, asked, host, objects)
+    if asked.listener.reach == "LoadBalancer":
+        host = host or pure.load_balancer_host(service)
+        if host is None:
+            raise _NoAddress(f"Service {asked.name} has no ingress in its status")
+        return HostPort(host, asked.listener.port)
+    port = pure.node_port(service)
+    if port is None:
+        raise _NoAddress(f"Service {asked.name} has no node port")
+    if host is None:
+        assert asked.broker_id is not None, "asked for a broker, or where a host is stated"
+        host = await _node_host(term, asked.context, asked.broker_id, objects.nodes)
+    return HostPort(host, port)
+
+
+async def _bootstrap(term: Term, asked: _Sought, objects: OutsideObjects) -> list[HostPort]:
+    """Where clients begin by a Service of its own; empty: brokers' addresses do."""
+    nodes_answer = asked.listener.reach == "NodePort" and asked.listener.bootstrap_host is None
+    if nodes_answer:
+        port = pure.node_port(objects.services.get(asked.name) or {})
+        hosts = [pure.node_host(node) for _, node in sorted(objects.nodes.items())]
+        return [] if port is None else [HostPort(one, port) for one in hosts if one is not None]
+    try:
+        return [await _address(term, asked, objects)]
+    except _NoAddress:
+        return []
+
+
+async def _node_host(term: Term, context: Context, broker_id: int, nodes: dict[str, Object]) -> str:
+    """Of the node that the broker's pod is on."""
+    pod_name = labels.broker_pod(context.name, broker_id)
+    try:
+        pod = await term.kube.get(PODS, context.namespace, pod_name)
+    except NotFound:
+        raise _NoAddress(f"pod {pod_name} is not there") from None
+    name = (pod.get("spec") or {}).get("nodeName")
+    if not name:
+        raise _NoAddress(f"pod {pod_name} is on no node")
+    if name not in nodes:
+        try:
+            nodes[name] = await term.kube.get(NODES, None, name)
+        except Unavailable:
+            raise
+        except ApiError as error:
+            why = f"node {name} cannot be read ({error.reply}; the chart's rbac.readNodes)"
+            raise _NoAddress(why) from error
+    host = pure.node_host(nodes[name])
+    if host is None:
+        raise _NoAddress(f"node {name} has no address in its status")
+    return host
+
+
+async def _behind_gateway(
+    term: Term, asked: _Sought, host: str | None, objects: OutsideObjects
+) -> HostPort:
+    """The name that the route is for, at the Gateway's port, once a Gateway accepted the route."""
+    assert host is not None, "the schema asks for hostTemplate and bootstrapHost"
+    route = objects.routes.get(asked.name)
+    if route is None:
+        raise _NoAddress(f"{TLS_ROUTES.kind} {asked.name} is not there")
+    if why := pure.why_not_accepted(route):
+        raise _NoAddress(f"{TLS_ROUTES.kind} {asked.name}: {why}")
+    for parent in asked.listener.parent_refs or ():
+        if parent.port is not None:
+            return HostPort(host, parent.port)
+        namespace = parent.namespace or asked.context.namespace
+        try:
+            gateway = await term.kube.get(GATEWAYS, namespace, parent.name)
+        except ApiError as error:
+            why = f"Gateway {namespace}/{parent.name} cannot be read ({error.reply})"
+            raise _NoAddress(f"{why}; state its port in parentRefs") from error
+        port = pure.gateway_port(gateway, parent)
+        if port is not None:
+            return HostPort(host, port)
+    raise _NoAddress(
+        "no Gateway of parentRefs has a listener for TLS; state its port in parentRefs"
+    )
