@@ -26,14 +26,19 @@ from typing import Any, NoReturn
 
 from tests.integration.forked import ANSWER_S, BROKER, OPERATOR
 
+from plimsoll_operator.kube.memory import definitions
+
 REQUEST_BYTES_MAX = 256 * 1024
+LATE = ("typer._adapters",)
+"""What a controller imports when it has begun."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def serve(control: socket.socket) -> None:
     """Until pytest has ended."""
-    for module in (OPERATOR, BROKER, "plimsoll_operator.kube.memory.transport", "uvloop"):
+    for module in (OPERATOR, BROKER, *LATE):
         importlib.import_module(module)
+    definitions.shipped()
     gc.collect()
     gc.freeze()
     assert threading.active_count() == 1, "nothing that a fork would not have"
