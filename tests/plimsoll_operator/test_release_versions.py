@@ -136,6 +136,23 @@ class TestTheReleaseThatBrokersRun:
         assert made.template(0) == before
         assert not made.image.grants
 
+    @pytest.mark.parametrize("refused", ["9.9", BEFORE])
+    async def test_release_that_was_refused_is_not_kept_once_the_spec_no_longer_states_it(
+        self, refused: str
+    ) -> None:
+        made = a_scene(append(an_image((0,)), FINALIZED))
+        await look(made)
+        made.scene.declare(brokers={"count": 1}, version=refused)
+        await look(made)
+        assert made.scene.term.notes["Stalled"].status == "True"
+        assert release_versions.versions(made.scene.term).pinned == RELEASE, (
+            "the next operator reads this"
+        )
+        made.scene.declare(brokers={"count": 1})
+        await look(made)
+        assert "Stalled" not in made.scene.term.notes
+        assert made.scene.term.version == RELEASE
+
     async def test_release_that_cannot_read_the_log_stalls_the_cluster_and_restarts_no_broker(
         self,
     ) -> None:

@@ -1,7 +1,7 @@
 """`plimsoll local --secure`: what is added to the files so that nobody gets in who does not belong.
 
-A TLS listener of the cluster's own CA that asks for a password, rights that are enforced,
-certificates inside, and a super user `admin` whose login is in DIR/users/admin.  What the
+A TLS listener of the cluster's own CA that asks for a password or a certificate, rights that are
+enforced, certificates inside, and a super user `admin` whose login is in DIR/users/admin.  What the
 LogCluster states itself stays as it is stated.  Pure.
 """
 
@@ -29,7 +29,7 @@ def secured(documents: Documents, port: int | None) -> Documents:
         name=LISTENER,
         port=port or PORT_DEFAULT,
         tls=ListenerTls(),
-        authentication=("ScramSha256", "ScramSha512"),
+        authentication=("ScramSha256", "ScramSha512", "Tls"),
     )
     spec = replace(
         spec,

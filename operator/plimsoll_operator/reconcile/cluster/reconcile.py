@@ -30,6 +30,7 @@ from plimsoll_operator.kube.seen_objects import INVALID_SPEC
 from plimsoll_operator.manifests.configmap import config_map
 from plimsoll_operator.reconcile.cluster import (
     authorization,
+    client_authorities,
     inside,
     listeners,
     members,
@@ -82,6 +83,7 @@ async def reconcile(term: Term) -> None:
     tenants.follow_grants(term, cluster)
     try:
         await token_issuers.reconcile(term, cluster)
+        await client_authorities.reconcile(term, cluster, context)
         await inside.reconcile(term, cluster, context)
         await listeners.reconcile(term, cluster, context)
         for manifest in children(context, term.image.listeners):

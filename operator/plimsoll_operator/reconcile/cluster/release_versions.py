@@ -81,11 +81,11 @@ async def _made(term: Term) -> str | None:
 
 def review(term: Term, cluster: LogCluster) -> bool:
     """Say what stands against the versions that the spec asks for; False: change no broker."""
-    if cluster.spec.version:
-        term.pinned = cluster.spec.version
     _review_metadata(term, cluster)
     _review_brokers(term)
     term.version_refused = not _review_version(term)
+    if cluster.spec.version and not term.version_refused:
+        term.pinned = cluster.spec.version  # what is refused is run by no broker
     return not term.version_refused
 
 
@@ -184,7 +184,7 @@ def versions(term: Term) -> Versions:
     counts = Counter(release for release in told if release)
     return Versions(
         operator=RELEASE,
-        pinned=term.version,
+        pinned=term.pinned or term.version,
         brokers=dict(sorted(counts.items())),
         metadata=release_of(found.finalised),
         metadata_finalizable=release_of(found.finalizable),
