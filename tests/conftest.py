@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,5 +18,7 @@ settings.load_profile("plimsoll")
 def processor_time(record_testsuite_property: Callable[[str, object], None]) -> Iterator[None]:
     """The report says what the tests and their children cost, in seconds of a processor."""
     yield
+    if forked := sys.modules.get("tests.integration.forked"):
+        forked.end()
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     record_testsuite_property("processor_s", round(sum(u.ru_utime + u.ru_stime for u in used)))

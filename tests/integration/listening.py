@@ -123,7 +123,8 @@ class Load:
         while not self._stop.is_set():
             value = self._name + b"%d" % number
             self._producer.produce(self._topic, value=value, on_delivery=self.acked.delivered)
-            self._producer.poll(0.002)
+            self._producer.poll(0)
+            self._stop.wait(0.01)
             number += 1
 
     def give_up(self) -> None:

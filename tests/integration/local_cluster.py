@@ -22,12 +22,14 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.integration.forked import Forked, begin, runs
 from tests.integration.log_ends import log_end
 
 START_S = 60.0
 STOP_S = 60.0
 WAIT_S = 30.0
-POLL_S = 0.02
+POLL_S = 0.1
+UNDER_PYTEST = "PYTEST_VERSION" in os.environ
 
 
 class DidNotStart(RuntimeError):
@@ -58,14 +60,17 @@ class LocalCluster:
         files: Sequence[Path] = (),
         restart: bool = True,
         arguments: Sequence[str] = (),
+        forked: bool = UNDER_PYTEST,
     ) -> None:
+        """`forked`: not the command itself, but what it does (tests/integration/forked.py)."""
         self.directory = directory
         self.brokers = brokers
         self.files = files
         self.restart = restart
         self.arguments = arguments
+        self.forked = forked
         self.ready: dict[str, Any] = {}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self.stderr_path = directory.parent / f"{directory.name}.stderr"
 
     def __enter__(self) -> LocalCluster:
@@ -97,7 +102,7 @@ class LocalCluster:
         assert self._process is None, "started once"
         self.directory.parent.mkdir(parents=True, exist_ok=True)
         with self.stderr_path.open("ab") as stderr:
-            self._process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=stderr)
+            self._process = begin(self.command, stderr, forked=self.forked)
         line = self._first_line(timeout_s)
         if not line:
             process, self._process = self._process, None
@@ -289,14 +294,6 @@ class LocalCluster:
             yield
         finally:
             os.kill(pid, signal.SIGCONT)
-
-
-def runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
 
 
 def _end_of(path: Path, size: int = 4_000) -> str:

@@ -240,7 +240,8 @@ class Writer:
                 self.sent += 1
             except BufferError:
                 pass
-            self._producer.poll(0.002)
+            self._producer.poll(0)
+            self._stop.wait(0.005)
 
     def __enter__(self) -> Writer:
         self._thread.start()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
+from tests.integration import forked
 from tests.integration.local_cluster import (
     LocalCluster,
     assert_nothing_lost,
@@ -46,7 +46,7 @@ def refusal(directory: Path, text: str) -> str:
     path = directory.parent / "wanted.yaml"
     path.write_text(text)
     cluster = LocalCluster(directory, brokers=None, files=[path])
-    run = subprocess.run(cluster.command, capture_output=True, timeout=90, check=False)
+    run = forked.run(forked.OPERATOR, cluster.command[3:], timeout=90)
     said = run.stderr.decode()
     assert run.returncode in (1, 2), said
     assert run.stdout == b"", "it never said that it is ready"

@@ -8,8 +8,6 @@ import base64
 import contextlib
 import json
 import os
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -23,6 +21,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from tests.documented_commands import ROOT, commands
+from tests.integration import forked
 from tests.integration.declared import log_cluster
 from tests.integration.listening import Load, asked, free_ports
 from tests.integration.local_cluster import (
@@ -114,7 +113,8 @@ class OpenClient(Load):
                 self._producer.produce(self._topic, value, on_delivery=self.acked.delivered)
             except confluent_kafka.KafkaException as error:
                 self.acked.errors.append(error.args[0])
-            self._producer.poll(0.01)
+            self._producer.poll(0)
+            self._stop.wait(0.01)
 
 
 def is_told(load: Load) -> bool:
@@ -281,16 +281,10 @@ def shown(migration: Migration, told: str) -> Iterator[tuple[str, bytes]]:
             yield f"{path} of broker {broker}", cluster.http(broker, path)[1].encode()
     with urllib.request.urlopen(cluster.ready["metrics"]["controller"], timeout=10) as reply:
         yield "metrics of the controller", reply.read()
-    plugin = [sys.executable, "-m", "plimsoll_operator.kubectl_plugin.app"]
     environment = {**os.environ, "KUBECONFIG": str(cluster.directory / "kubeconfig")}
     for verb in ("status", "topics", "topic orders", "brokers", "blocked", "why orders 0"):
-        done = subprocess.run(
-            [*plugin, *verb.split(), "-n", "kafka", "-o", "json"],
-            env=environment,
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
+        words = [*verb.split(), "-n", "kafka", "-o", "json"]
+        done = forked.run(forked.PLUGIN, words, timeout=60, environment=environment)
         assert b"Traceback" not in done.stderr
         yield verb, done.stdout + done.stderr
 

@@ -17,7 +17,7 @@ from tests.integration.local_cluster import (
     produce,
     wait_for,
 )
-from tests.integration.test_faults import PARTITIONS, RESUME_S_MAX, more_acks, writing
+from tests.integration.test_faults import PARTITIONS, RATE_PER_S, RESUME_S_MAX, more_acks, writing
 from tests.integration.volume import Volume, mounted
 
 LEFT_BYTES = 2 * 1024 * 1024
@@ -52,7 +52,7 @@ def test_full_disk_stops_one_brokers_logs_and_nothing_else(
     with writing(small, "t") as writer:
         volume.fill(left=LEFT_BYTES)
         wait_for("the full broker left every ISR", lambda: members(small, "t") == {1, 2}, 60, 0.2)
-        more_acks(writer, 2_000)
+        more_acks(writer, RATE_PER_S)
         # Metadata that its own copy has no room for reaches it all the same.
         volume.fill(left=0)
         for number in range(5):
@@ -63,7 +63,7 @@ def test_full_disk_stops_one_brokers_logs_and_nothing_else(
         killed = small.kill_broker(0)
         again = small.wait_restarted(0, killed)
         wait_for("it runs on the full volume too", lambda: takes_part(small, 0), 60, 0.2)
-        more_acks(writer, 2_000)
+        more_acks(writer, RATE_PER_S)
         assert small.pids["0"] == again, "it did not end"
 
         volume.make_room()

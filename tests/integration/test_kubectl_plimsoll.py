@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.documented_commands import ROOT, commands
+from tests.integration import forked
 from tests.integration.local_cluster import LocalCluster, produce, wait_for
 from tests.integration.test_documented_commands import Terminal
 from tests.integration.test_local_objects import OURS, ask
@@ -32,14 +33,9 @@ class Plugin:
         self.words = [sys.executable, "-m", "plimsoll_operator.kubectl_plugin.app"]
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*self.words, *words],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
+        done = forked.run(forked.PLUGIN, words, timeout=LIMIT_S, environment=self.environment)
+        texts = done.stdout.decode(), done.stderr.decode()
+        return subprocess.CompletedProcess(done.args, done.returncode, *texts)
 
     def text(self, *words: str) -> str:
         done = self.run(*words)

@@ -15,6 +15,7 @@ from pathlib import Path
 import confluent_kafka
 import kafka
 import pytest
+from tests.integration import forked
 from tests.integration.local_cluster import (
     DidNotStart,
     LocalCluster,
@@ -59,7 +60,7 @@ def values(count: int, size: int = 100) -> list[bytes]:
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """One cluster for all tests that stop no process; each has topics of its own."""
-    with LocalCluster(tmp_path_factory.mktemp("shared") / "cluster") as running:
+    with LocalCluster(tmp_path_factory.mktemp("shared") / "cluster", forked=False) as running:
         yield running
 
 
@@ -134,7 +135,7 @@ def test_yaml_makes_the_cluster_and_the_topic_it_describes(tmp_path: Path) -> No
 def test_local_cluster_restarted_from_its_directory_has_every_record_and_the_same_addresses(
     tmp_path: Path,
 ) -> None:
-    cluster = LocalCluster(tmp_path / "c")
+    cluster = LocalCluster(tmp_path / "c", forked=False)
     with cluster:
         cluster.create_topic("t", 6)
         acked = produce(cluster.bootstrap, "t", values(3_000))
@@ -152,7 +153,7 @@ def test_local_cluster_restarted_from_its_directory_has_every_record_and_the_sam
 
 
 def test_local_cluster_stop_hands_leaderships_over_and_leaves_no_process(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path / "c") as cluster:
+    with LocalCluster(tmp_path / "c", forked=False) as cluster:
         pids = list(cluster.pids.values())
         assert cluster.stop() == 0
     for pid in pids:
@@ -160,7 +161,7 @@ def test_local_cluster_stop_hands_leaderships_over_and_leaves_no_process(tmp_pat
 
 
 def test_sigint_stops_it_too(tmp_path: Path) -> None:
-    cluster = LocalCluster(tmp_path / "c", brokers=1)
+    cluster = LocalCluster(tmp_path / "c", brokers=1, forked=False)
     cluster.start()
     os.kill(cluster.controller_pid, signal.SIGINT)
     assert cluster.stop() == 0
@@ -208,7 +209,7 @@ def test_second_local_cluster_on_the_same_directory_is_refused(shared: LocalClus
 def test_bad_file_is_refused_with_a_message(tmp_path: Path, text: str, sentence: str) -> None:
     (tmp_path / "bad.yaml").write_text(text)
     cluster = LocalCluster(tmp_path / "c", brokers=None, files=[tmp_path / "bad.yaml"])
-    run = subprocess.run(cluster.command, capture_output=True, timeout=60, check=False)
+    run = forked.run(forked.OPERATOR, cluster.command[3:], timeout=60)
     assert run.returncode in (1, 2)
     assert run.stdout == b""
     assert sentence in run.stderr.decode()
@@ -243,7 +244,7 @@ def metrics_of(cluster: LocalCluster, broker_id: int) -> dict[str, float]:
 
 
 def test_producer_survives_clean_restart_of_the_whole_cluster(tmp_path: Path) -> None:
-    cluster = LocalCluster(tmp_path / "c")
+    cluster = LocalCluster(tmp_path / "c", forked=False)
     with cluster:
         cluster.create_topic("t", 3)
         producer = a_producer(cluster.bootstrap)

@@ -19,7 +19,7 @@ class InstalledCluster(LocalCluster):
     """`plimsoll local` by the command that the wheel installed."""
 
     def __init__(self, plimsoll: Path, directory: Path, **options: object) -> None:
-        super().__init__(directory, **options)  # type: ignore[arg-type]
+        super().__init__(directory, forked=False, **options)  # type: ignore[arg-type]
         self.plimsoll = plimsoll
 
     @property

@@ -16,7 +16,7 @@ from plimsoll_spark.session import JARS_VARIABLE
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 PARTITIONS = 6
-RECORDS = 20_000
+RECORDS = 10_000
 RUN_S = 400
 
 

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from asyncio import create_subprocess_exec
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,7 +114,7 @@ class BrokerProcess:
         log_path = self._layout.broker_log(self.broker_id)
         _rotate(log_path)
         with log_path.open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
+            process = await create_subprocess_exec(
                 sys.executable,
                 *("-m", "plimsoll_broker"),
                 *("--config", str(self._layout.broker_config(self.broker_id))),

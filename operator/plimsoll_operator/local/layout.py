@@ -229,7 +229,8 @@ class PortPicker:
 
     def pick(self) -> int:
         """Raises OSError when all of `TRIES` are in use."""
-        for port in random.sample(PICKED, TRIES):
+        for _ in range(TRIES):
+            port = random.choice(PICKED)
             held = socket.socket()
             try:
                 held.bind((LOOPBACK, port))
