@@ -377,12 +377,12 @@ class World:
             self.start_broker(broker)
         rebalances.heal(self.objects, self.options.factor_max)
 
-    def settle(self) -> None:
+    def settle(self, us_max: int = HEALED_US_MAX) -> None:
         """After healing: clients come to an end, and everything becomes as it should."""
         self.heal()
         self.stop_clients = True
         if self.expect_liveness:
-            self.until(lambda: is_finished(self), HEALED_US_MAX, "after healing")
+            self.until(lambda: is_finished(self), us_max, "after healing")
             compaction.check_agreement(self.ghost, self.brokers)
 
     def end(self) -> None:

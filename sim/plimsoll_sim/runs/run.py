@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
-from plimsoll_sim.cluster.world import UP_US_MAX, Crash, NotAlive, World
+from plimsoll_sim.cluster.world import HEALED_US_MAX, UP_US_MAX, Crash, NotAlive, World
 from plimsoll_sim.desired.users import TENANT_TOPICS
 from plimsoll_sim.engine.determinism import faster, instead, shorter_minutes
 from plimsoll_sim.engine.loop import Livelock
@@ -37,6 +37,8 @@ class Result:
     events: list[str] = field(default_factory=list)
     steps: int = 0
     virtual_s: float = 0.0
+    # Of it, since faults ended.
+    healing_s: float = 0.0
     digest: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     clients: dict[str, int] = field(default_factory=dict)
@@ -74,9 +76,11 @@ def run(
     profile: str | None = None,
     logs: bool = False,
     only: frozenset[int] | None = None,
+    healed_us_max: int = HEALED_US_MAX,
 ) -> Result:
     """Always returns; what failed is in the result.  `only`: the faults that happen, by number;
-    `profile`: one of `PROFILES`, None for whatever the seed says."""
+    `profile`: one of `PROFILES`, None for whatever the seed says; `healed_us_max`: the virtual time
+    in which all becomes as it should once faults end."""
     rng = random.Random(seed)
     options = draw(rng, profile)
     entropy = rng.getrandbits(64)
@@ -86,7 +90,7 @@ def run(
     world = World(entropy, options)
     result = Result(seed=seed, options=options.lines())
     with alone(world, logs=logs):
-        _live(world, steps, result, only)
+        _live(world, steps, result, only, healed_us_max)
     return result
 
 
@@ -126,8 +130,11 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
             gc.enable()
 
 
-def _live(world: World, steps: int, result: Result, only: frozenset[int] | None) -> None:
+def _live(
+    world: World, steps: int, result: Result, only: frozenset[int] | None, healed_us_max: int
+) -> None:
     faults = FaultSchedule(world, only)
+    healed_us = None
     try:
         world.start_all()
         world.declare()
@@ -141,7 +148,8 @@ def _live(world: World, steps: int, result: Result, only: frozenset[int] | None)
         while world.loop.steps < end:
             world.step()
         faults.end()
-        world.settle()
+        healed_us = world.loop.now_us
+        world.settle(healed_us_max)
     except Violation as error:
         result.outcome, result.sentence = "safety", str(error)
         result.predicate = error.predicate
@@ -158,6 +166,7 @@ def _live(world: World, steps: int, result: Result, only: frozenset[int] | None)
     result.events, result.struck = world.events, faults.struck
     result.steps = world.loop.steps
     result.virtual_s = world.loop.now_us / 1e6
+    result.healing_s = 0.0 if healed_us is None else (world.loop.now_us - healed_us) / 1e6
     result.digest = world.digest
     result.faults = world.counts
     result.unclean = len(world.ghost.unclean)
