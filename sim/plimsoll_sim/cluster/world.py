@@ -10,6 +10,8 @@ import random
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from uuid import UUID
@@ -64,6 +66,14 @@ WAIT_STEPS_MAX = 200_000
 """A move at 200 bytes a second (`faults.reassignments`) takes some minutes."""
 ENDINGS = (LifetimeOver, CannotStart, StorageError)
 """How a broker may end by itself: its pod is started again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Of virtual time and of steps: whatever should come about after healing does so in both."""
+
+    us_max: int = HEALED_US_MAX
+    steps_max: int = WAIT_STEPS_MAX
 
 
 class Crash(Exception):
@@ -336,14 +346,20 @@ class World:
             self.note(f"committed {short(record)}")
             self._tempt()
 
-    def until(self, condition: Callable[[], bool], us_max: int, what: str) -> None:
+    def until(
+        self,
+        condition: Callable[[], bool],
+        us_max: int,
+        what: str,
+        steps_max: int = WAIT_STEPS_MAX,
+    ) -> None:
         """Step until it is so; raises NotAlive when it takes longer, or too many steps."""
         deadline, n = self.loop.now_us + us_max, 0
         while True:
             n += 1
             if n % 16 == 1 and condition():
                 return
-            if self.loop.now_us > deadline or n > WAIT_STEPS_MAX:
+            if self.loop.now_us > deadline or n > steps_max:
                 raise NotAlive(f"{what}: {'; '.join(unfinished(self)) or 'still not so'}")
             self.step()
 
@@ -377,12 +393,13 @@ class World:
             self.start_broker(broker)
         rebalances.heal(self.objects, self.options.factor_max)
 
-    def settle(self, us_max: int = HEALED_US_MAX) -> None:
+    def settle(self, patience: Patience) -> None:
         """After healing: clients come to an end, and everything becomes as it should."""
         self.heal()
         self.stop_clients = True
         if self.expect_liveness:
-            self.until(lambda: is_finished(self), us_max, "after healing")
+            healed = partial(is_finished, self)
+            self.until(healed, patience.us_max, "after healing", patience.steps_max)
             compaction.check_agreement(self.ghost, self.brokers)
 
     def end(self) -> None:

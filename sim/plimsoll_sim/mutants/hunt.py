@@ -15,16 +15,15 @@ from functools import cache
 from multiprocessing.pool import Pool
 from pathlib import Path
 
-from plimsoll_sim.cluster.world import HEALED_US_MAX
+from plimsoll_sim.cluster.world import Patience
 from plimsoll_sim.mutants.mutant import ROOT, Mutant, become
 
 SCENARIOS = ROOT / "tests" / "scenarios"
 STEPS = 2_500
-CHECKED_HEALED_US_MAX = 100_000_000
+CHECKED = Patience(us_max=100_000_000, steps_max=20_000)
 """In which a known seed's run becomes as it should: a tenth of what others get, since a mutant that
-is noticed by its liveness takes all of it."""
-SOUND_HEALED_S = CHECKED_HEALED_US_MAX / 2 / 1_000_000
-"""So soon the same run is healed without the mutation, or nothing is noticed by its liveness."""
+is noticed by its liveness takes all of it.  In half of it the same run is healed without the
+mutation, or nothing is noticed by its liveness."""
 WARM = ("plimsoll_sim.runs.run", "plimsoll_sim.scenario.runner")
 """What every child would import for itself otherwise: half of what a mutant costs."""
 LIVENESS = "liveness"
@@ -104,11 +103,11 @@ def _honest(
     honest: list[Kill] = []
     for kill in kills:
         run = f"seed {kill.seed}, {kill.steps} steps, profile {mutant.profile}"
-        other, healing_s = sound.apply(_sound, (mutant.profile, Try(kill.steps, kill.seed)))
+        other, in_time = sound.apply(_sound, (mutant.profile, Try(kill.steps, kill.seed)))
         if other is not None:
             say(f"{run}: fails without a mutation, too: {other.predicate}")
-        elif kill.predicate == LIVENESS and healing_s > SOUND_HEALED_S:
-            say(f"{run}: without a mutation it heals in {healing_s:.0f} s")
+        elif kill.predicate == LIVENESS and not in_time:
+            say(f"{run}: takes long to heal without a mutation, too")
         else:
             honest.append(kill)
     return honest
@@ -137,8 +136,8 @@ def _chased(chase: Chase) -> Chase:
         _play(chase)
     for one in chase.tries[chase.tried :]:
         chase.tried += 1
-        healed = CHECKED_HEALED_US_MAX if chase.check else HEALED_US_MAX
-        if (kill := _try(chase.mutant.profile, one, healed)[0]) is not None:
+        patience = CHECKED if chase.check else Patience()
+        if (kill := _try(chase.mutant.profile, one, patience)[0]) is not None:
             chase.kills.append(kill)
             if len(chase.kills) == chase.kills_max:
                 break
@@ -146,26 +145,27 @@ def _chased(chase: Chase) -> Chase:
 
 
 @cache
-def _sound(profile: str | None, one: Try) -> tuple[Kill | None, float]:
+def _sound(profile: str | None, one: Try) -> tuple[Kill | None, bool]:
     """Of a process that is no mutant; several mutants are noticed by one run."""
-    return _try(profile, one, HEALED_US_MAX)
+    return _try(profile, one, Patience())
 
 
-def _try(profile: str | None, one: Try, healed_us_max: int) -> tuple[Kill | None, float]:
-    """What the run violates, and how many seconds of virtual time it took to heal."""
+def _try(profile: str | None, one: Try, patience: Patience) -> tuple[Kill | None, bool]:
+    """What the run violates, and whether it healed in half of what a check has patience for."""
     from plimsoll_broker.storage.disk import StorageError
     from plimsoll_sim.runs.run import run
 
     try:
-        result = run(one.seed, one.steps, profile=profile, healed_us_max=healed_us_max)
+        result = run(one.seed, one.steps, profile=profile, patience=patience)
     except StorageError:  # a checker cannot read a log
-        return Kill(seed=one.seed, steps=one.steps, predicate="StorageError"), 0.0
+        return Kill(seed=one.seed, steps=one.steps, predicate="StorageError"), False
     if not result.sentence:
-        return None, result.healing_s
+        us, steps = result.healing_s * 1e6, result.healing_steps
+        return None, us <= CHECKED.us_max / 2 and steps <= CHECKED.steps_max / 2
     predicate = result.predicate or result.outcome
     assert predicate not in NONSENSE, f"no honest mutant: {result.sentence}"
     kill = Kill(seed=one.seed, steps=min(result.steps, one.steps), predicate=predicate)
-    return kill, result.healing_s
+    return kill, False
 
 
 def _play(chase: Chase) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
-from plimsoll_sim.cluster.world import HEALED_US_MAX, UP_US_MAX, Crash, NotAlive, World
+from plimsoll_sim.cluster.world import UP_US_MAX, Crash, NotAlive, Patience, World
 from plimsoll_sim.desired.users import TENANT_TOPICS
 from plimsoll_sim.engine.determinism import faster, instead, shorter_minutes
 from plimsoll_sim.engine.loop import Livelock
@@ -23,6 +23,7 @@ from plimsoll_sim.runs.drawn_options import draw
 
 COMPACTED_SHARE = 0.1
 """Of the runs that could have compacted topics."""
+ALL_PATIENCE = Patience()
 EXIT_CODES = {"held": 0, "safety": 10, "liveness": 11, "crash": 12}
 
 
@@ -37,8 +38,9 @@ class Result:
     events: list[str] = field(default_factory=list)
     steps: int = 0
     virtual_s: float = 0.0
-    # Of it, since faults ended.
+    # Of both, since faults ended.
     healing_s: float = 0.0
+    healing_steps: int = 0
     digest: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     clients: dict[str, int] = field(default_factory=dict)
@@ -76,11 +78,11 @@ def run(
     profile: str | None = None,
     logs: bool = False,
     only: frozenset[int] | None = None,
-    healed_us_max: int = HEALED_US_MAX,
+    patience: Patience = ALL_PATIENCE,
 ) -> Result:
     """Always returns; what failed is in the result.  `only`: the faults that happen, by number;
-    `profile`: one of `PROFILES`, None for whatever the seed says; `healed_us_max`: the virtual time
-    in which all becomes as it should once faults end."""
+    `profile`: one of `PROFILES`, None for whatever the seed says; `patience`: in which all becomes
+    as it should once faults end."""
     rng = random.Random(seed)
     options = draw(rng, profile)
     entropy = rng.getrandbits(64)
@@ -90,7 +92,7 @@ def run(
     world = World(entropy, options)
     result = Result(seed=seed, options=options.lines())
     with alone(world, logs=logs):
-        _live(world, steps, result, only, healed_us_max)
+        _live(world, steps, result, only, patience)
     return result
 
 
@@ -131,10 +133,10 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
 
 
 def _live(
-    world: World, steps: int, result: Result, only: frozenset[int] | None, healed_us_max: int
+    world: World, steps: int, result: Result, only: frozenset[int] | None, patience: Patience
 ) -> None:
     faults = FaultSchedule(world, only)
-    healed_us = None
+    ended: tuple[int, int] | None = None  # when faults did, and after how many steps
     try:
         world.start_all()
         world.declare()
@@ -148,8 +150,8 @@ def _live(
         while world.loop.steps < end:
             world.step()
         faults.end()
-        healed_us = world.loop.now_us
-        world.settle(healed_us_max)
+        ended = world.loop.now_us, world.loop.steps
+        world.settle(patience)
     except Violation as error:
         result.outcome, result.sentence = "safety", str(error)
         result.predicate = error.predicate
@@ -166,7 +168,9 @@ def _live(
     result.events, result.struck = world.events, faults.struck
     result.steps = world.loop.steps
     result.virtual_s = world.loop.now_us / 1e6
-    result.healing_s = 0.0 if healed_us is None else (world.loop.now_us - healed_us) / 1e6
+    if ended is not None:
+        result.healing_s = (world.loop.now_us - ended[0]) / 1e6
+        result.healing_steps = world.loop.steps - ended[1]
     result.digest = world.digest
     result.faults = world.counts
     result.unclean = len(world.ghost.unclean)
