@@ -19,10 +19,11 @@ import multiprocessing
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import NewTopic
@@ -72,9 +73,10 @@ class Phase:
 class Probe:
     """One producer for the whole run."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, config: Mapping[str, Any] | None = None) -> None:
+        """`config`: what librdkafka needs beside the addresses."""
         self._producer = confluent_kafka.Producer(
-            {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0}
+            {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, **(config or {})}
         )
         self._value = bytes(1024)
         self._took: list[float] = []

@@ -112,9 +112,12 @@ def throughput(running: LocalCluster, arguments: argparse.Namespace, lines: Path
 def dialler(running: LocalCluster, listener: str) -> Callable[[], socket.socket]:
     """Opens one connection to broker 0."""
     port = int(running.ready["listeners"][listener].partition(",")[0].rpartition(":")[2])
-    context = None
-    if listener == "tls":
-        context = ssl.create_default_context(cafile=running.ready["authority"])
+    return dialler_of(port, running.ready["authority"] if listener == "tls" else None)
+
+
+def dialler_of(port: int, authority: str | None) -> Callable[[], socket.socket]:
+    """`authority`: the file of whom the client trusts; None: in plaintext."""
+    context = None if authority is None else ssl.create_default_context(cafile=authority)
 
     def dial() -> socket.socket:
         plain = socket.create_connection((HOST, port), timeout=30)

@@ -56,10 +56,12 @@ class ApacheKafka:
         heap_mb: int = HEAP_MB,
         advertised_ports: tuple[int, ...] = (),
         authorizes: bool = False,
+        client: dict[str, str] | None = None,
     ) -> None:
         """`advertised_ports`: of proxies, one before each node, that clients are sent to; nodes
         speak to each other past them.  `authorizes`: one node, with a second listener that asks for
-        a SCRAM login, and rights; who is not asked may do all."""
+        a SCRAM login, and rights; who is not asked may do all.  `client`: what librdkafka needs
+        beside the addresses to reach the nodes as `configs` have them."""
         self.directory = directory
         self.brokers = brokers
         self.version = version
@@ -67,6 +69,7 @@ class ApacheKafka:
         self.heap_mb = heap_mb
         self.advertised_ports = advertised_ports
         self.authorizes = authorizes
+        self.client = dict(client or {})
         self.ports: tuple[int, ...] = ()
         # Of the nodes among themselves, where clients are sent to proxies.
         self._internal_ports: tuple[int, ...] = ()
@@ -232,7 +235,7 @@ class ApacheKafka:
         from confluent_kafka.admin import AdminClient
 
         quiet = {"log_level": 0}
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, **quiet})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, **quiet, **self.client})
         until = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < until:
             for node, process in self.processes.items():

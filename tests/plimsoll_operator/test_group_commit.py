@@ -93,7 +93,7 @@ async def running(log: MemoryLog, **options: object) -> AsyncIterator[Controller
     controller = a_controller(log, **options)
     task = asyncio.create_task(controller.run())
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await controller.wait_active()
             # The declaration of a new cluster follows the take-over; this waits for it.
             await controller.request(SetMembers(broker_ids=()))
@@ -236,7 +236,7 @@ async def test_unknown_outcome_ends_the_term_and_a_new_one_reads_the_log() -> No
         answer = await controller.request(a_registration())
         assert isinstance(answer, Refused)
         assert answer.reason == "NotController"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await controller.wait_active()
         assert controller.epoch == 2
         assert BrokerId(0) not in controller.image.brokers
@@ -246,7 +246,7 @@ async def test_controller_steps_down_on_append_conflict_and_refuses_requests() -
     log = MemoryLog()
     controller = a_controller(log)
     task = asyncio.create_task(controller.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await controller.wait_active()
         log.failures = [AppendConflict("another writer")] * 10
         answer = await controller.request(SetMembers(broker_ids=(BrokerId(7),)))
@@ -261,11 +261,11 @@ async def test_stop_before_the_first_step_is_not_lost() -> None:
     controller = a_controller(log)
     task = asyncio.create_task(controller.run())
     await controller.stop()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await task is Outcome.STOPPED
     assert not log.batches
     again = asyncio.create_task(controller.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await controller.wait_active()
         await controller.stop()
         assert await again is Outcome.STOPPED
@@ -284,7 +284,7 @@ async def test_broker_that_is_ahead_of_the_log_stalls_the_controller() -> None:
     log = MemoryLog()
     controller = a_controller(log)
     task = asyncio.create_task(controller.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await controller.wait_active()
         position = LogPosition(
             applied_offset=MetadataOffset(900), nonce="x", controller_epoch=ControllerEpoch(1)
@@ -305,7 +305,7 @@ async def test_position_with_another_nonce_at_an_offset_is_another_history() -> 
     log = MemoryLog()
     controller = a_controller(log)
     task = asyncio.create_task(controller.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await controller.wait_active()
         position = LogPosition(
             applied_offset=MetadataOffset(1), nonce="other", controller_epoch=ControllerEpoch(1)

@@ -175,7 +175,7 @@ class Faults:
 
     async def drained(self) -> None:
         """Until the last of the faults has begun."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await self._drained.wait()
 
     @property

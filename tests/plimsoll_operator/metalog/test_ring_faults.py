@@ -46,7 +46,7 @@ async def test_append_with_an_unknown_outcome_over_a_socket_is_written_once(
     writer = Writer(http.log())
     await writer.take_over()
     http.faults.add("PUT", *[getattr(http.faults, fault)] * 2)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await writer.put("once")
     http.faults.land()
     await writer.put("next")

@@ -1,0 +1,527 @@
+"""What a secured cluster costs, in one run: transport, rights, a storm of connections, Metadata.
+
+Loopback only; each part ends by itself.  Quote the ratios: machines differ and are noisy.
+
+- `transport`: three brokers with TLS on every port (clients, replication, controllers) beside three
+  without, of Plimsoll and then of Apache Kafka.  Kafka's own producer (`--client kcat`: librdkafka,
+  which makes a TLS record of each Kafka record, so that brokers decrypt a thousand small ones for
+  each MB) writes with acks=all, now to one cluster, now to the other; then a producer writes one
+  record of 1 KB at a time, 200 a second.
+- `rights`: one broker in plaintext; authorization Off and nothing limited, in turns with Enforce,
+  1,000 rules, and quotas of every user that nobody exceeds.
+- `storm`: a producer over plaintext, alone and while 2,000 clients connect with TLS within 10 s
+  to the brokers that it writes to, ask once, and stay.
+- `metadata`: one broker with 500 topics and 7,000 rules under Enforce answers Metadata of all of
+  them to a client with rules, in processor time: the same client again, and after a change of
+  rules, when everything that is remembered of rights has to be found anew.
+- `connections`: resident memory for each idle connection, and handshakes a second (`bench.tls`).
+
+    python -m bench.secured [transport rights storm metadata connections] [--rounds 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import re
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import bench.quotas
+import bench.tls
+import psutil
+from bench.before_after import make_lines, spread
+from bench.movement import LIVE, Probe, after
+from bench.side_by_side import PARTITIONS, TOPIC
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from tests.conformance.apache_kafka import ApacheKafka
+from tests.conformance.kafka_jars import kafka_jars
+from tests.integration.listening import CLUSTER, HOST, asked, declared, free_ports, tls_client
+from tests.integration.local_cluster import LocalCluster, wait_for
+
+from plimsoll_operator.pki.authority import issue, new_authority
+from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.headers import request_frame
+from plimsoll_wire.messages import decode_response, encode_request
+
+PROBED_S = 5.0
+STORM_S = 10.0
+STORM_CONNECTIONS = 2_000
+DIALLERS = 8
+RULES = 1_000
+METADATA_TOPICS = 500
+METADATA_RULES = 7_000
+METADATA_VERSION = 12
+CHUNK = 500
+"""Topics or rules that one request makes."""
+ANYBODY = "User:ANONYMOUS"
+"""Whoever comes over a listener that asks for no login."""
+QUIET: dict[str, Any] = {"log_level": 0}
+"""librdkafka says each time when a cluster that is stopped closes its connection."""
+
+
+def processor_s(pids: list[int]) -> float:
+    return sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids)
+
+
+def broker_pids(cluster: LocalCluster) -> list[int]:
+    return [pid for name, pid in cluster.ready["pids"].items() if name != "controller"]
+
+
+# --- transport ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One cluster.  `config`: what librdkafka needs beside the addresses."""
+
+    name: str
+    bootstrap: str
+    pids: list[int]
+    config: dict[str, Any] = field(default_factory=dict)
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, **QUIET, **self.config})
+
+    def write(self, arguments: argparse.Namespace, directory: Path) -> tuple[float, float]:
+        """MB/s, and the brokers' milliseconds for each MB."""
+        command = COMMANDS[arguments.client](self, arguments, directory)
+        before, began = processor_s(self.pids), time.perf_counter()
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+        rate = arguments.megabytes / (time.perf_counter() - began)
+        used_ms = (processor_s(self.pids) - before) * 1000
+        # Java's own figure leaves its start out.
+        told = re.findall(r"\(([\d.]+) MB/sec\)", done.stdout)
+        if told:
+            rate = float(told[-1]) * 2**20 / 1e6
+        return rate, used_ms / arguments.megabytes
+
+
+def kcat(side: Side, arguments: argparse.Namespace, directory: Path) -> list[str]:
+    lines = directory / "lines"
+    if not lines.exists():
+        make_lines(lines, arguments.megabytes, arguments.record_bytes)
+    command = ["kcat", "-P", "-b", side.bootstrap, "-t", TOPIC, "-l", str(lines)]
+    wanted = {
+        "acks": "all",
+        "batch.size": "131072",
+        "linger.ms": "5",
+        "queue.buffering.max.kbytes": "131072",
+        "message.timeout.ms": "120000",
+        **side.config,
+    }
+    for key, value in wanted.items():
+        command += ["-X", f"{key}={value}"]
+    return command
+
+
+def java(side: Side, arguments: argparse.Namespace, directory: Path) -> list[str]:
+    properties = directory / f"{side.name}.properties"
+    wanted = {
+        "bootstrap.servers": side.bootstrap,
+        "acks": "all",
+        "batch.size": "131072",
+        "linger.ms": "5",
+        "buffer.memory": "134217728",
+    }
+    if side.config:
+        wanted |= {
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": side.config["ssl.ca.location"],
+        }
+    properties.write_text("".join(f"{key}={value}\n" for key, value in wanted.items()))
+    return kafka_jars().command(
+        "org.apache.kafka.tools.ProducerPerformance",
+        "--topic", TOPIC, "--throughput", "-1", "--record-size", str(arguments.record_bytes),
+        "--num-records", str(arguments.megabytes * 1_000_000 // arguments.record_bytes),
+        "--producer.config", str(properties), heap_mb=512,
+    )  # fmt: skip
+
+
+COMMANDS = {"java": java, "kcat": kcat}
+
+
+def inside_mode(cluster: LocalCluster) -> str:
+    modes = [one["mode"] for one in cluster.metadata_records() if one["type"] == "InsideModeSet"]
+    return modes[-1] if modes else "Off"
+
+
+@contextmanager
+def plimsoll_sides(directory: Path) -> Iterator[dict[str, Side]]:
+    """One cluster in plaintext, one with TLS on every port."""
+    (port,) = free_ports(1)
+    (directory / "tls").mkdir()
+    spec = {"certificates": {"internal": {"mode": "Required"}}}
+    file = declared(directory / "tls" / "cluster.yaml", [{"name": "tls", "port": port, "tls": {}}],
+                    **spec)  # fmt: skip
+    with (
+        LocalCluster(directory / "plain" / "cluster") as plain,
+        LocalCluster(directory / "tls" / "cluster", brokers=None, files=(file,)) as tls,
+    ):
+        wait_for("TLS inside", lambda: inside_mode(tls) == "Required", 90, 0.2)
+        yield {
+            "plain": Side("plain", plain.bootstrap, broker_pids(plain)),
+            "TLS": Side("TLS", tls.ready["listeners"]["tls"], broker_pids(tls), tls_client(tls)),
+        }
+
+
+def kafka_certificates(directory: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Properties of Kafka's nodes that encrypt all they say, and of their clients."""
+    now_ms = time.time_ns() // 1_000_000
+    authority = new_authority("bench", now_ms)
+    shown = issue(authority, [HOST], now_ms)
+    trusted, pair = directory / "ca.pem", directory / "node.pem"
+    trusted.write_bytes(authority.certificate)
+    pair.write_bytes(shown.key + shown.certificate)
+    nodes = {
+        "listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:SSL",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(pair),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(trusted),
+    }
+    return nodes, {"security.protocol": "SSL", "ssl.ca.location": str(trusted)}
+
+
+@contextmanager
+def kafka_sides(directory: Path) -> Iterator[dict[str, Side]]:
+    nodes, client = kafka_certificates(directory)
+    with (
+        ApacheKafka(directory / "plain", brokers=3) as plain,
+        ApacheKafka(directory / "tls", brokers=3, configs=nodes, client=client) as tls,
+    ):
+        yield {
+            "plain": Side("plain", plain.bootstrap, [one.pid for one in plain.processes.values()]),
+            "TLS": Side("TLS", tls.bootstrap, [one.pid for one in tls.processes.values()], client),
+        }
+
+
+SYSTEMS = {"plimsoll": plimsoll_sides, "kafka": kafka_sides}
+
+
+def transport(arguments: argparse.Namespace, directory: Path) -> None:
+    for system, sides_of in SYSTEMS.items():
+        place = directory / system
+        place.mkdir()
+        with sides_of(place) as sides:
+            _compare(system, sides, place, arguments)
+
+
+def _compare(
+    system: str, sides: dict[str, Side], place: Path, arguments: argparse.Namespace
+) -> None:
+    topics = [
+        NewTopic(name, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for name in (TOPIC, LIVE)
+    ]
+    for side in sides.values():
+        admin = side.admin()
+        for made in admin.create_topics(topics).values():
+            made.result(60)
+    probes = {name: Probe(side.bootstrap, {**QUIET, **side.config}) for name, side in sides.items()}
+    found: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in sides}
+    for number in range(arguments.rounds + 1):
+        for name, side in list(sides.items())[:: 1 if number % 2 else -1]:
+            figure = side.write(arguments, place)
+            phase = probes[name].run(name, after(PROBED_S))
+            if number:  # the first is the warm-up
+                found[name].append((*figure, phase.p50, phase.p99))
+    units = ("MB/s", "ms of the brokers' processors for each MB", "p50, ms", "p99, ms")
+    for at, unit in enumerate(units):
+        compare(
+            f"{system}, acks=all, {arguments.client}, {unit}",
+            **{name: [one[at] for one in figures] for name, figures in found.items()},
+        )
+
+
+def compare(what: str, **sides: list[float]) -> None:
+    """Both sides, and the second to the first, round by round."""
+    (first, before), (second, later) = sides.items()
+    ratios = [b / a for a, b in zip(before, later, strict=True)]
+    print(
+        f"{what}: {first} {spread(before)}, {second} {spread(later)}, ratio"
+        f" {statistics.median(ratios):.3f} ({min(ratios):.3f} - {max(ratios):.3f})",
+        flush=True,
+    )
+
+
+# --- rights ---------------------------------------------------------------------------------------
+
+
+def a_rule(principal: str, operation: AclOperation, kind: ResourceType, name: str) -> AclBinding:
+    allow = AclPermissionType.ALLOW
+    return AclBinding(kind, name, ResourcePatternType.LITERAL, principal, "*", operation, allow)
+
+
+def add_rules(admin: AdminClient, rules: list[AclBinding]) -> None:
+    for first in range(0, len(rules), CHUNK):
+        for made in admin.create_acls(rules[first : first + CHUNK]).values():
+            made.result(60)
+
+
+def create_topics(admin: AdminClient, names: list[str]) -> None:
+    for first in range(0, len(names), CHUNK):
+        wanted = [NewTopic(name, 1, 1) for name in names[first : first + CHUNK]]
+        for made in admin.create_topics(wanted).values():
+            made.result(60)
+
+
+def set_authorization(cluster: LocalCluster, mode: str) -> None:
+    asked(cluster, "PATCH", CLUSTER, {"spec": {"authorization": {"mode": mode}}})
+
+    def committed() -> bool:
+        records = cluster.metadata_records()
+        said = [one for one in records if one["type"] == "AuthorizationConfigured"]
+        return (said[-1]["authorization"]["mode"] if said else "Off") == mode
+
+    wait_for(f"authorization {mode}", committed, 90, 0.2)
+
+
+@contextmanager
+def alone(directory: Path) -> Iterator[LocalCluster]:
+    """One broker in plaintext."""
+    (port,) = free_ports(1)
+    listeners = [{"name": "open", "port": port}]
+    file = declared(directory / "cluster.yaml", listeners, brokers=1)
+    with LocalCluster(directory / "cluster", brokers=None, files=(file,)) as cluster:
+        cluster.wait_finalised()
+        yield cluster
+
+
+def rights(arguments: argparse.Namespace, directory: Path) -> None:
+    lines = directory / "lines"
+    make_lines(lines, arguments.megabytes, arguments.record_bytes)
+    with alone(directory) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+        create_topics(admin, [TOPIC])
+        set_authorization(cluster, "Audit")
+        own = [
+            a_rule(ANYBODY, AclOperation.ALL, ResourceType.TOPIC, TOPIC),
+            a_rule(ANYBODY, AclOperation.ALL, ResourceType.BROKER, "kafka-cluster"),
+        ]
+        others = [
+            a_rule(f"User:u{n}", AclOperation.READ, ResourceType.TOPIC, f"t{n % 100}")
+            for n in range(RULES - len(own))
+        ]
+        add_rules(admin, own + others)
+        for batch in (16_384, 131_072):
+            _with_and_without(cluster, arguments, lines, batch)
+
+
+def _with_and_without(
+    cluster: LocalCluster, arguments: argparse.Namespace, lines: Path, batch: int
+) -> None:
+    found: dict[str, list[tuple[float, float]]] = {"off": [], "enforced": []}
+    for number in range(arguments.rounds + 1):
+        for name in list(found)[:: 1 if number % 2 else -1]:
+            set_authorization(cluster, "Audit")
+            bench.quotas.change(cluster, limited=name == "enforced")
+            set_authorization(cluster, "Enforce" if name == "enforced" else "Off")
+            figure = bench.quotas.timed(
+                cluster, arguments.megabytes, "-P", "-l", str(lines), "-X", "acks=1",
+                "-X", f"batch.size={batch}", "-X", "queue.buffering.max.kbytes=131072",
+            )  # fmt: skip
+            if number:
+                found[name].append(figure)
+    for at, unit in enumerate(("MB/s", "ms of the broker's processor for each MB")):
+        sides = {name: [one[at] for one in figures] for name, figures in found.items()}
+        compare(f"rights, requests of {batch // 1024} KiB, {unit}", **sides)
+
+
+# --- a storm --------------------------------------------------------------------------------------
+
+
+def _dial(ports: list[int], authority: str, count: int, begun: Any, over: Any) -> None:
+    """In a process of its own: so many clients within STORM_S, which stay until it is over."""
+    dials = [bench.tls.dialler_of(port, authority) for port in ports]
+    begun.wait()
+    began, held = time.perf_counter(), []
+    for number in range(count):
+        pause = number * STORM_S / count - (time.perf_counter() - began)
+        if pause > 0:
+            time.sleep(pause)
+        connection = dials[number % len(dials)]()
+        bench.tls.ask(connection)
+        held.append(connection)
+    print(f"  {count} clients within {time.perf_counter() - began:.1f} s", flush=True)
+    over.wait()
+    for connection in held:
+        connection.close()
+
+
+def storm(arguments: argparse.Namespace, directory: Path) -> None:
+    with bench.tls.cluster(directory) as cluster:
+        plain, tls = (cluster.ready["listeners"][name] for name in bench.tls.LISTENERS)
+        admin = AdminClient({"bootstrap.servers": plain, **QUIET})
+        topic = NewTopic(LIVE, PARTITIONS, 3, config={"min.insync.replicas": "2"})
+        for made in admin.create_topics([topic]).values():
+            made.result(60)
+        ports = [int(one.rpartition(":")[2]) for one in tls.split(",")]
+        probe = Probe(plain, QUIET)
+        probe.run("warm-up", after(PROBED_S))
+        p50, p99 = {"alone": [], "storm": []}, {"alone": [], "storm": []}  # type: ignore[var-annotated]
+        for _ in range(arguments.rounds):
+            with stormed(ports, cluster.ready["authority"]) as begin:
+                for name in ("alone", "storm"):
+                    if name == "storm":
+                        begin()
+                    phase = probe.run(name, after(STORM_S))
+                    p50[name].append(phase.p50)
+                    p99[name].append(phase.p99)
+        compare("storm of TLS connections, a bystander's acks=all, p50, ms", **p50)
+        compare("storm of TLS connections, a bystander's acks=all, p99, ms", **p99)
+
+
+@contextmanager
+def stormed(ports: list[int], authority: str) -> Iterator[Callable[[], None]]:
+    spawned = multiprocessing.get_context("spawn")
+    begun, over = spawned.Event(), spawned.Event()
+    share = STORM_CONNECTIONS // DIALLERS
+    work = (ports, authority, share, begun, over)
+    diallers = [spawned.Process(target=_dial, args=work) for _ in range(DIALLERS)]
+    for one in diallers:
+        one.start()
+    try:
+        yield begun.set
+    finally:
+        over.set()
+        for one in diallers:
+            one.join(60)
+            if one.is_alive():
+                one.kill()
+    assert not any(one.exitcode for one in diallers), "a client was not let in"
+
+
+# --- Metadata -------------------------------------------------------------------------------------
+
+
+class Asking:
+    """One connection of a client."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        address = cluster.ready["listeners"]["open"]
+        self._connection = socket.create_connection(
+            (HOST, int(address.rpartition(":")[2])), timeout=60
+        )
+        self._stream = self._connection.makefile("rb")
+        values = {
+            "topics": None,
+            "allow_auto_topic_creation": False,
+            "include_topic_authorized_operations": False,
+        }
+        body = encode_request(ApiKey.METADATA, METADATA_VERSION, values)
+        self._frame = request_frame(ApiKey.METADATA, METADATA_VERSION, 1, "bench", body)
+
+    def topics(self) -> int:
+        (length,) = struct.unpack(">i", self._asked())
+        told = decode_response(ApiKey.METADATA, METADATA_VERSION, self._stream.read(length)[5:])
+        return len(told.topics)
+
+    def skip(self) -> None:
+        (length,) = struct.unpack(">i", self._asked())
+        self._stream.read(length)
+
+    def _asked(self) -> bytes:
+        self._connection.sendall(self._frame)
+        return self._stream.read(4)
+
+
+def metadata(arguments: argparse.Namespace, directory: Path) -> None:
+    with alone(directory) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+        names = [f"t{number:03}" for number in range(METADATA_TOPICS)]
+        create_topics(admin, names)
+        set_authorization(cluster, "Audit")
+        describe, kind = AclOperation.DESCRIBE, ResourceType.TOPIC
+        own = [a_rule(ANYBODY, describe, kind, name) for name in names[::2]]
+        own.append(a_rule(ANYBODY, AclOperation.ALL, ResourceType.BROKER, "kafka-cluster"))
+        users = METADATA_RULES // METADATA_TOPICS
+        others = [
+            a_rule(f"User:u{n}", AclOperation.READ, kind, name)
+            for n in range(users)
+            for name in names
+        ]
+        add_rules(admin, (own + others)[:METADATA_RULES])
+        set_authorization(cluster, "Enforce")
+        client, pids = Asking(cluster), [cluster.ready["pids"]["0"]]
+        assert client.topics() == METADATA_TOPICS // 2
+        again, changed = [], []
+        for number in range(arguments.rounds):
+            before = processor_s(pids)
+            for _ in range(arguments.asked):
+                client.skip()
+            again.append((processor_s(pids) - before) * 1000 / arguments.asked)
+            rules = [a_rule(f"User:v{number}-{n}", describe, kind, "t000") for n in range(40)]
+            changes = _changing(admin, pids, rules[:20], lambda: None)
+            changed.append(_changing(admin, pids, rules[20:], client.skip) - changes)
+    print(f"Metadata of {METADATA_TOPICS} topics, {METADATA_RULES} rules, ms of the broker:"
+          f" again {spread_2(again)}, after a change of rules {spread_2(changed)}")  # fmt: skip
+
+
+def _changing(
+    admin: AdminClient, pids: list[int], rules: list[AclBinding], then: Callable[[], None]
+) -> float:
+    """Milliseconds of the broker for each rule that is added and what comes after it."""
+    before = processor_s(pids)
+    for rule in rules:
+        add_rules(admin, [rule])
+        then()
+    return (processor_s(pids) - before) * 1000 / len(rules)
+
+
+def spread_2(values: list[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f} - {max(values):.2f})"
+
+
+def connections(arguments: argparse.Namespace, directory: Path) -> None:
+    with bench.tls.cluster(directory) as cluster:
+        bench.tls.memory(cluster, arguments.connections)
+        bench.tls.handshakes(cluster, arguments.connections)
+
+
+PARTS = {
+    "transport": transport,
+    "rights": rights,
+    "storm": storm,
+    "metadata": metadata,
+    "connections": connections,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--client", choices=COMMANDS, default="java", help="of transport")
+    parser.add_argument("--megabytes", type=int, default=100)
+    parser.add_argument("--record-bytes", type=int, default=1000)
+    parser.add_argument("--connections", type=int, default=500)
+    parser.add_argument("--asked", type=int, default=100, help="requests for Metadata in a round")
+    arguments = parser.parse_args()
+    for name in arguments.parts or PARTS:
+        with ExitStack() as stack:
+            PARTS[name](arguments, Path(stack.enter_context(TemporaryDirectory())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
