@@ -23,25 +23,22 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import re
 import socket
 import statistics
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import bench.quotas
 import bench.tls
-import psutil
-from bench.before_after import make_lines, spread
+from bench.before_after import make_lines
 from bench.movement import LIVE, Probe, after
+from bench.secured_transport import COMMANDS, PROBED_S, QUIET, compare, processor_s, transport
 from bench.side_by_side import PARTITIONS, TOPIC
 from confluent_kafka.admin import (
     AclBinding,
@@ -52,17 +49,13 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
-from tests.conformance.apache_kafka import ApacheKafka
-from tests.conformance.kafka_jars import kafka_jars
-from tests.integration.listening import CLUSTER, HOST, asked, declared, free_ports, tls_client
+from tests.integration.listening import CLUSTER, HOST, asked, declared, free_ports
 from tests.integration.local_cluster import LocalCluster, wait_for
 
-from plimsoll_operator.pki.authority import issue, new_authority
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import decode_response, encode_request
 
-PROBED_S = 5.0
 STORM_S = 10.0
 STORM_CONNECTIONS = 2_000
 DIALLERS = 8
@@ -74,194 +67,6 @@ CHUNK = 500
 """Topics or rules that one request makes."""
 ANYBODY = "User:ANONYMOUS"
 """Whoever comes over a listener that asks for no login."""
-QUIET: dict[str, Any] = {"log_level": 0}
-"""librdkafka says each time when a cluster that is stopped closes its connection."""
-
-
-def processor_s(pids: list[int]) -> float:
-    return sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids)
-
-
-def broker_pids(cluster: LocalCluster) -> list[int]:
-    return [pid for name, pid in cluster.ready["pids"].items() if name != "controller"]
-
-
-# --- transport ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One cluster.  `config`: what librdkafka needs beside the addresses."""
-
-    name: str
-    bootstrap: str
-    pids: list[int]
-    config: dict[str, Any] = field(default_factory=dict)
-
-    def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap, **QUIET, **self.config})
-
-    def write(self, arguments: argparse.Namespace, directory: Path) -> tuple[float, float]:
-        """MB/s, and the brokers' milliseconds for each MB."""
-        command = COMMANDS[arguments.client](self, arguments, directory)
-        before, began = processor_s(self.pids), time.perf_counter()
-        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-        rate = arguments.megabytes / (time.perf_counter() - began)
-        used_ms = (processor_s(self.pids) - before) * 1000
-        # Java's own figure leaves its start out.
-        told = re.findall(r"\(([\d.]+) MB/sec\)", done.stdout)
-        if told:
-            rate = float(told[-1]) * 2**20 / 1e6
-        return rate, used_ms / arguments.megabytes
-
-
-def kcat(side: Side, arguments: argparse.Namespace, directory: Path) -> list[str]:
-    lines = directory / "lines"
-    if not lines.exists():
-        make_lines(lines, arguments.megabytes, arguments.record_bytes)
-    command = ["kcat", "-P", "-b", side.bootstrap, "-t", TOPIC, "-l", str(lines)]
-    wanted = {
-        "acks": "all",
-        "batch.size": "131072",
-        "linger.ms": "5",
-        "queue.buffering.max.kbytes": "131072",
-        "message.timeout.ms": "120000",
-        **side.config,
-    }
-    for key, value in wanted.items():
-        command += ["-X", f"{key}={value}"]
-    return command
-
-
-def java(side: Side, arguments: argparse.Namespace, directory: Path) -> list[str]:
-    properties = directory / f"{side.name}.properties"
-    wanted = {
-        "bootstrap.servers": side.bootstrap,
-        "acks": "all",
-        "batch.size": "131072",
-        "linger.ms": "5",
-        "buffer.memory": "134217728",
-    }
-    if side.config:
-        wanted |= {
-            "security.protocol": "SSL",
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": side.config["ssl.ca.location"],
-        }
-    properties.write_text("".join(f"{key}={value}\n" for key, value in wanted.items()))
-    return kafka_jars().command(
-        "org.apache.kafka.tools.ProducerPerformance",
-        "--topic", TOPIC, "--throughput", "-1", "--record-size", str(arguments.record_bytes),
-        "--num-records", str(arguments.megabytes * 1_000_000 // arguments.record_bytes),
-        "--producer.config", str(properties), heap_mb=512,
-    )  # fmt: skip
-
-
-COMMANDS = {"java": java, "kcat": kcat}
-
-
-def inside_mode(cluster: LocalCluster) -> str:
-    modes = [one["mode"] for one in cluster.metadata_records() if one["type"] == "InsideModeSet"]
-    return modes[-1] if modes else "Off"
-
-
-@contextmanager
-def plimsoll_sides(directory: Path) -> Iterator[dict[str, Side]]:
-    """One cluster in plaintext, one with TLS on every port."""
-    (port,) = free_ports(1)
-    (directory / "tls").mkdir()
-    spec = {"certificates": {"internal": {"mode": "Required"}}}
-    file = declared(directory / "tls" / "cluster.yaml", [{"name": "tls", "port": port, "tls": {}}],
-                    **spec)  # fmt: skip
-    with (
-        LocalCluster(directory / "plain" / "cluster") as plain,
-        LocalCluster(directory / "tls" / "cluster", brokers=None, files=(file,)) as tls,
-    ):
-        wait_for("TLS inside", lambda: inside_mode(tls) == "Required", 90, 0.2)
-        yield {
-            "plain": Side("plain", plain.bootstrap, broker_pids(plain)),
-            "TLS": Side("TLS", tls.ready["listeners"]["tls"], broker_pids(tls), tls_client(tls)),
-        }
-
-
-def kafka_certificates(directory: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Properties of Kafka's nodes that encrypt all they say, and of their clients."""
-    now_ms = time.time_ns() // 1_000_000
-    authority = new_authority("bench", now_ms)
-    shown = issue(authority, [HOST], now_ms)
-    trusted, pair = directory / "ca.pem", directory / "node.pem"
-    trusted.write_bytes(authority.certificate)
-    pair.write_bytes(shown.key + shown.certificate)
-    nodes = {
-        "listener.security.protocol.map": "PLAINTEXT:SSL,CONTROLLER:SSL",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(pair),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(trusted),
-    }
-    return nodes, {"security.protocol": "SSL", "ssl.ca.location": str(trusted)}
-
-
-@contextmanager
-def kafka_sides(directory: Path) -> Iterator[dict[str, Side]]:
-    nodes, client = kafka_certificates(directory)
-    with (
-        ApacheKafka(directory / "plain", brokers=3) as plain,
-        ApacheKafka(directory / "tls", brokers=3, configs=nodes, client=client) as tls,
-    ):
-        yield {
-            "plain": Side("plain", plain.bootstrap, [one.pid for one in plain.processes.values()]),
-            "TLS": Side("TLS", tls.bootstrap, [one.pid for one in tls.processes.values()], client),
-        }
-
-
-SYSTEMS = {"plimsoll": plimsoll_sides, "kafka": kafka_sides}
-
-
-def transport(arguments: argparse.Namespace, directory: Path) -> None:
-    for system, sides_of in SYSTEMS.items():
-        place = directory / system
-        place.mkdir()
-        with sides_of(place) as sides:
-            _compare(system, sides, place, arguments)
-
-
-def _compare(
-    system: str, sides: dict[str, Side], place: Path, arguments: argparse.Namespace
-) -> None:
-    topics = [
-        NewTopic(name, PARTITIONS, 3, config={"min.insync.replicas": "2"}) for name in (TOPIC, LIVE)
-    ]
-    for side in sides.values():
-        admin = side.admin()
-        for made in admin.create_topics(topics).values():
-            made.result(60)
-    probes = {name: Probe(side.bootstrap, {**QUIET, **side.config}) for name, side in sides.items()}
-    found: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in sides}
-    for number in range(arguments.rounds + 1):
-        for name, side in list(sides.items())[:: 1 if number % 2 else -1]:
-            figure = side.write(arguments, place)
-            phase = probes[name].run(name, after(PROBED_S))
-            if number:  # the first is the warm-up
-                found[name].append((*figure, phase.p50, phase.p99))
-    units = ("MB/s", "ms of the brokers' processors for each MB", "p50, ms", "p99, ms")
-    for at, unit in enumerate(units):
-        compare(
-            f"{system}, acks=all, {arguments.client}, {unit}",
-            **{name: [one[at] for one in figures] for name, figures in found.items()},
-        )
-
-
-def compare(what: str, **sides: list[float]) -> None:
-    """Both sides, and the second to the first, round by round."""
-    (first, before), (second, later) = sides.items()
-    ratios = [b / a for a, b in zip(before, later, strict=True)]
-    print(
-        f"{what}: {first} {spread(before)}, {second} {spread(later)}, ratio"
-        f" {statistics.median(ratios):.3f} ({min(ratios):.3f} - {max(ratios):.3f})",
-        flush=True,
-    )
 
 
 # --- rights ---------------------------------------------------------------------------------------
@@ -378,7 +183,8 @@ def storm(arguments: argparse.Namespace, directory: Path) -> None:
         ports = [int(one.rpartition(":")[2]) for one in tls.split(",")]
         probe = Probe(plain, QUIET)
         probe.run("warm-up", after(PROBED_S))
-        p50, p99 = {"alone": [], "storm": []}, {"alone": [], "storm": []}  # type: ignore[var-annotated]
+        p50: dict[str, list[float]] = {"alone": [], "storm": []}
+        p99: dict[str, list[float]] = {"alone": [], "storm": []}
         for _ in range(arguments.rounds):
             with stormed(ports, cluster.ready["authority"]) as begin:
                 for name in ("alone", "storm"):

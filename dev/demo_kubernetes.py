@@ -2,7 +2,9 @@
 
 Brings up the local node (or, with USE_CURRENT_CONTEXT=1, uses the current kubectl context), builds
 the images, installs the chart, applies `examples/`, kills broker 0 with SIGKILL while Spark writes,
-and prints what happened.  Ends non-zero if anything fell short; leaves the cluster up.
+and prints what happened.  The cluster is closed: clients log in over TLS and need rights, brokers
+and the operator show each other certificates; with OPEN=1 it is open.  Ends non-zero if anything
+fell short; leaves the cluster up.
 """
 
 import json
@@ -38,6 +40,10 @@ from dev.kubectl import (
     wait_for,
 )
 
+OPEN = os.environ.get("OPEN") == "1"
+ADMIN = "admin"
+CHECKER = "orders-check"
+"""As whom Spark logs in."""
 OPERATOR_NAMESPACE = "plimsoll-system"
 NAMESPACE = "kafka"
 
@@ -146,11 +152,14 @@ def apply_examples(cluster: Cluster) -> None:
     else:
         cluster.kubectl("create", "namespace", NAMESPACE)
     # Brokers that a process beside them may kill: that is this demo's wish, not a user's.
-    example = yaml.safe_load((ROOT / "examples" / "logcluster.yaml").read_text())
+    example = read_example("logcluster" if OPEN else "logcluster-secured")
     example["spec"]["maintenance"] = {"allowDrills": True}
-    cluster.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(example))
-    for name in ("topic-orders.yaml", "verification.yaml"):
-        cluster.kubectl("apply", "-n", NAMESPACE, "-f", str(ROOT / "examples" / name))
+    check = read_example("verification")
+    users = () if OPEN else (read_example(f"user-{ADMIN}"), read_example(f"user-{CHECKER}"))
+    if not OPEN:
+        check["spec"]["user"] = CHECKER
+    for manifest in (example, *users, read_example("topic-orders"), check):
+        cluster.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(manifest))
     for kind, name in (("logcluster", CLUSTER), ("topic", TOPIC)):
         wait_for(
             f"{kind}/{name} to be Ready",
@@ -160,8 +169,20 @@ def apply_examples(cluster: Cluster) -> None:
             180,
         )
         console.print(f"  {kind}/{name} is Ready")
+    if not OPEN:
+        wait_for(
+            "nobody to get in who does not belong",
+            lambda: is_true(cluster.get("logcluster", CLUSTER, NAMESPACE), "Secure") or None,
+            180,
+        )
+        console.print(f"  logcluster/{CLUSTER} is Secure")
     # Another image than last time rolls the brokers that are there.
     wait_for("every broker to run this image", lambda: has_settled(cluster) or None, 300)
+
+
+def read_example(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text())
+    return found
 
 
 def has_settled(cluster: Cluster) -> bool:
@@ -181,6 +202,10 @@ def what_next() -> None:
     console.print(f"  kubectl get topic {TOPIC} -n {NAMESPACE} -o yaml")
     console.print(f"  kubectl get configmap {VERIFICATION}-report -n {NAMESPACE} "
                   "-o jsonpath='{.data.report\\.html}' > report.html", markup=False)  # fmt: skip
+    if not OPEN:
+        console.print("  clients log in; a pod that mounts this Secret at /login:")
+        console.print(f"  kubectl get secret {ADMIN}-kafka -n {NAMESPACE}")
+        console.print("  kcat -F /login/librdkafka.conf -X ssl.ca.location=/login/ca.crt -L")
     console.print("  to tear down:")
     console.print(f"  kubectl delete namespace {NAMESPACE}")
     console.print(f"  helm uninstall plimsoll -n {OPERATOR_NAMESPACE}")

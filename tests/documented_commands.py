@@ -158,6 +158,7 @@ RUN_BY: dict[str, tuple[str, ...]] = {
     "tests/integration/test_local_secure.py": (
         "plimsoll local --secure --data /tmp/secure",
         "kcat -F /tmp/secure/users/admin/librdkafka.conf -L",
+        "kcat -F /login/librdkafka.conf -X ssl.ca.location=/login/ca.crt -L",
     ),
     "tests/integration/test_closing_a_cluster.py": (
         f'{PATCH} \'{{"spec": {{"certificates": {{"internal": {{"mode": "Required"}}}}}}}}\'',

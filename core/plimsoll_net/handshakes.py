@@ -19,6 +19,7 @@ from typing import Any
 
 from plimsoll_core.security.inside import Peer
 from plimsoll_net.inside_identity import peer_of
+from plimsoll_net.peer_chain import PeerChain, peer_chain
 from plimsoll_net.tls_connection import NotTls, TlsConnection
 from plimsoll_net.tls_policy import asking_context
 
@@ -38,7 +39,8 @@ FAILED = "handshake-failed"
 TOO_SLOW = "handshake-timeout"
 TOO_MANY = "too-many-handshakes"
 _NOTHING_TO_SHOW = asking_context(lambda _: None)
-REASONS = (NOT_TLS, FAILED, TOO_SLOW, TOO_MANY)
+REFUSED = "certificate-refused"
+REASONS = (NOT_TLS, FAILED, TOO_SLOW, TOO_MANY, REFUSED)
 """Why a connection ends before it has a session."""
 
 
@@ -48,7 +50,9 @@ class Accepting:
     `ended`: counts connections that end before they have a session, by reason.  `admits`: whether
     an address may have one more connection, else it is closed there; `left`: one is over, by its
     address.  `refuses`: why the peer of a handshake that is over is not let in, empty: it is;
-    None: peers are not asked.  `plain`: whether whoever speaks no TLS is served without."""
+    None: peers are not asked.  `identifies`: what the certificate of a client proves, None: it
+    showed none, and why it is not let in, empty: it is; None: clients are not asked.  `plain`:
+    whether whoever speaks no TLS is served without."""
 
     session: Callable[[], Any]
     context: Callable[[], ssl.SSLContext | None]
@@ -56,6 +60,7 @@ class Accepting:
     admits: Callable[[asyncio.Transport], bool] | None = None
     left: Callable[[str], None] | None = None
     refuses: Callable[[Peer | None, str], str] | None = None
+    identifies: Callable[[PeerChain | None, str], tuple[object | None, str]] | None = None
     plain: Callable[[], bool] = lambda: False
 
 
@@ -150,10 +155,17 @@ class HandshakeQueue:
                 connection.serve(self._accepting.session())
 
     def _lets_in(self, connection: TlsConnection) -> bool:
-        refuses = self._accepting.refuses
+        refuses, identifies = self._accepting.refuses, self._accepting.identifies
+        assert connection.tls is not None, "after the handshake"
+        if identifies is not None:
+            connection.client_proof, reason = identifies(
+                peer_chain(connection.tls), connection.peer
+            )
+            if reason:
+                self._drop(connection, reason)
+            return not reason
         if refuses is None:
             return True
-        assert connection.tls is not None, "after the handshake"
         connection.inside_peer = peer_of(connection.tls)
         if reason := refuses(connection.inside_peer, connection.peer):
             self._drop(connection, reason)

@@ -11,7 +11,7 @@ import logging
 import ssl
 from pathlib import Path
 
-from plimsoll_net.tls_policy import BadCertificate, server_context
+from plimsoll_net.tls_policy import BadCertificate, ClientTrust, server_context
 
 logger = logging.getLogger("plimsoll.tls")
 
@@ -25,10 +25,18 @@ Seen = tuple[tuple[int, int, int], ...]
 class ShownCertificate:
     """Of one listener.  `directory`: where `<name>.crt` and `<name>.key` are."""
 
-    def __init__(self, directory: Path, name: str, version_min: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        version_min: str,
+        clients: ClientTrust | None = None,
+    ) -> None:
+        """`clients`: whose certificates they may show; None: they are not asked for any."""
         self._directory = directory
         self._name = name
         self._version_min = version_min
+        self._clients = clients
         # Of the files that were tried last, usable or not; None: they were not there.
         self._seen: Seen | None = None
         self._context: ssl.SSLContext | None = None
@@ -42,10 +50,11 @@ class ShownCertificate:
         """None until there is a certificate that can be used."""
         return self._context
 
-    def speak(self, name: str, version_min: str) -> None:
-        """Of which listener it is, and the oldest version of TLS, from the next connection on."""
-        if (name, version_min) != (self._name, self._version_min):
-            self._name, self._version_min = name, version_min
+    def speak(self, name: str, version_min: str, clients: ClientTrust | None = None) -> None:
+        """Of which listener it is, the oldest version of TLS, and whose certificates clients may
+        show, from the next connection on."""
+        if (name, version_min, clients) != (self._name, self._version_min, self._clients):
+            self._name, self._version_min, self._clients = name, version_min, clients
             self._seen = None
             self.look()
 
@@ -61,7 +70,7 @@ class ShownCertificate:
         if seen == self._seen:
             return False
         try:
-            self._context = server_context(chain, key, self._version_min)
+            self._context = server_context(chain, key, self._version_min, self._clients)
         except BadCertificate as error:
             self._fail(seen, str(error))
             return False

@@ -25,6 +25,11 @@ INSIDE_PEER = "inside_peer"
 """What a transport's `get_extra_info` says of its peer: a `Peer`, or None."""
 
 
+CLIENT_PROOF = "client_proof"
+"""The same of a client that has shown a certificate: what the listener found it to prove; None: it
+showed none."""
+
+
 FIRST_BYTES = 4096
 """Less than the first buffer of any session: what it cannot take now would be lost."""
 
@@ -56,6 +61,8 @@ class TlsConnection(asyncio.BufferedProtocol):
         self.plain: asyncio.Transport | None = None
         # Who is at the other end, as far as it is asked.
         self.inside_peer: Peer | None = None
+        # What its certificate proves, where clients are asked for one.
+        self.client_proof: object | None = None
         # Bytes that the session was given.
         self.heard_bytes = 0
         self._incoming = ssl.MemoryBIO()
@@ -288,6 +295,8 @@ class TlsConnection(asyncio.BufferedProtocol):
             return self._tls
         if name == INSIDE_PEER:
             return self.inside_peer
+        if name == CLIENT_PROOF:
+            return self.client_proof
         return default if self.plain is None else self.plain.get_extra_info(name, default)
 
 

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 SUITES_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Those of TLS 1.3 are all of this kind."""
@@ -30,9 +31,19 @@ class BadCertificate(Exception):
     """A certificate or its key cannot be used; a sentence for the log."""
 
 
-def server_context(chain: Path, key: Path, version_min: str) -> ssl.SSLContext:
+class ClientTrust(NamedTuple):
+    """Whose certificates clients may show.  `authorities`: certificates (DER), each of which is
+    trusted whether or not another signed it; `required`: whether who shows none is turned away."""
+
+    authorities: tuple[bytes, ...] = ()
+    required: bool = False
+
+
+def server_context(
+    chain: Path, key: Path, version_min: str, clients: ClientTrust | None = None
+) -> ssl.SSLContext:
     """What a listener's connections are accepted with; `chain`, `key`: PEM files that belong
-    together.  Raises BadCertificate."""
+    together; `clients` None: they are not asked for a certificate.  Raises BadCertificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[version_min]
     context.set_ciphers(SUITES_1_2)
@@ -41,7 +52,23 @@ def server_context(chain: Path, key: Path, version_min: str) -> ssl.SSLContext:
         context.load_cert_chain(chain, key, password=_no_password)
     except (ssl.SSLError, OSError, ValueError) as error:
         raise BadCertificate(f"{chain.name} and {key.name} cannot be used: {error}") from error
+    if clients is not None:
+        _ask_clients(context, clients)
     return context
+
+
+def _ask_clients(context: ssl.SSLContext, clients: ClientTrust) -> None:
+    """Each connection is to show its certificate: no tickets, by which it would be spared that.
+    OpenSSL looks at the chain, the times, and at what the certificate may be used for."""
+    context.verify_mode = ssl.CERT_REQUIRED if clients.required else ssl.CERT_OPTIONAL
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    for der in clients.authorities:
+        try:
+            context.load_verify_locations(cadata=der)
+        except (ssl.SSLError, ValueError) as error:
+            raise BadCertificate(f"a clients' authority cannot be used: {error}") from error
 
 
 NO_CHECK_TIME = 0x200000

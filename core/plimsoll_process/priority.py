@@ -10,7 +10,6 @@ container's own, its nice value is enough, and the other one is not looked at.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from pathlib import Path
@@ -26,11 +25,22 @@ _TRIES = 20
 _TRY_EVERY_S = 0.1
 
 
-def work_in_background(session: Path = SESSION) -> None:
-    """For a process that leads a session of its own; a kernel without such groups is fine."""
+def work_in_background(session: Path = SESSION) -> str | None:
+    """For a process that leads a session of its own.  A sentence: the session has no low priority,
+    and with it as much processor time as any other; a kernel without such groups is fine."""
     os.nice(LOWEST)
-    with contextlib.suppress(OSError):
+    try:
         _write(session, str(SESSION_NICE))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"{session} cannot be written ({error.strerror or type(error).__name__})"
+    return None
+
+
+def work_within() -> None:
+    """For a process in the session of its parent: its priority counts against those of it alone."""
+    os.nice(LOWEST)
 
 
 def _write(file: Path, text: str) -> None:

@@ -47,6 +47,27 @@ CONTROLLER_EPOCH_TAG = 10_001
 CONTROLLER_EPOCH = struct.Struct(">q")
 _NO_READ_REPLICA = struct.pack(">i", -1)
 
+SMALL_HEAD = struct.Struct(">iiibii")
+"""Limits, isolation level, session."""
+SMALL_PARTITION = struct.Struct(">B16sBiiqiqiBB")
+"""How many topics (2: one), its id, how many partitions (2: one), what is asked of it, no tags."""
+SMALL_TAIL = struct.Struct(">BBBBBiqBHBq")
+"""Nothing forgotten, no rack, two tagged fields: the replica's state, the controller's epoch."""
+EPOCH_TAG = (CONTROLLER_EPOCH_TAG & 0x7F | 0x80) << 8 | CONTROLLER_EPOCH_TAG >> 7
+"""The field's number as it is written: two bytes."""
+ONE_REPLIED = struct.Struct(">B16sBihqqqBi")
+"""Of a reply: how many topics (2: one), its id, how many partitions (2: one), what is said of it,
+no aborted transactions, no replica to read from."""
+ONE_ENDS = struct.Struct(">BBBHBq")
+"""No tags of the partition nor the topic; one of the reply, the controller's epoch."""
+ONE_ENDS_WITH = (0, 0, 1, EPOCH_TAG, CONTROLLER_EPOCH.size)
+TAIL_BEGINS = (1, 1, 2, _REPLICA_STATE_TAG, _STATE.size + 1)
+TAIL_GOES_ON = (0, EPOCH_TAG, CONTROLLER_EPOCH.size)
+_SMALL_SIZES = (
+    SMALL_HEAD.size + 1 + SMALL_TAIL.size,
+    SMALL_HEAD.size + SMALL_PARTITION.size + SMALL_TAIL.size,
+)
+
 
 class TooManyNamed(MalformedMessage):
     """More topics and partitions than may be asked for at once; those beyond were not read."""
@@ -104,6 +125,10 @@ class FetchedPartition(NamedTuple):
 def decode_request(body: memoryview, version: int, named_max: int | None = None) -> FetchRequest:
     """Raises MalformedMessage, and TooManyNamed where more than `named_max` topics and partitions
     are named."""
+    if version == REPLICA_STATE_VERSION and len(body) in _SMALL_SIZES:
+        small = _followers(body)
+        if small is not None and (named_max is None or named_max > 1):
+            return small
     reader = BytesReader(body, is_flexible(ApiKey.FETCH, version))
     replica_id = reader.i32() if version < REPLICA_STATE_VERSION else -1
     max_wait_ms, min_bytes, max_bytes, isolation_level = reader.unpack(_LIMITS)
@@ -146,6 +171,41 @@ def decode_request(body: memoryview, version: int, named_max: int | None = None)
         topics,
         controller_epoch,
         forgotten,
+    )
+
+
+def _followers(body: memoryview) -> FetchRequest | None:
+    """A request as our own followers send it when at most one partition has changed, which is what
+    most of them say; None: it is another."""
+    wait_ms, min_bytes, max_bytes, isolation, session_id, epoch = SMALL_HEAD.unpack_from(body)
+    at = len(body) - SMALL_TAIL.size
+    tail = SMALL_TAIL.unpack_from(body, at)
+    if tail[:5] != TAIL_BEGINS or tail[7:10] != TAIL_GOES_ON:
+        return None
+    topics = []
+    if at == SMALL_HEAD.size + 1:
+        if body[SMALL_HEAD.size] != 1:
+            return None
+    else:
+        count, topic_id, partitions, *asked, none, no_more = SMALL_PARTITION.unpack_from(
+            body, SMALL_HEAD.size
+        )
+        if (count, partitions, none, no_more) != (2, 2, 0, 0):
+            return None
+        partition = _partition_asked(tuple(asked), REPLICA_STATE_VERSION)
+        topics.append(FetchTopic(None, UUID(bytes=topic_id), [partition]))
+    return FetchRequest(
+        _known(tail[5]),
+        _known(tail[6]),
+        wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation,
+        session_id,
+        epoch,
+        topics,
+        tail[10],
+        [],
     )
 
 
@@ -210,8 +270,10 @@ def encode_response(
     """The reply's body in pieces.  `session_id` 0 declines a session, as all clients' are;
     `controller_epoch`: for followers."""
     flexible = is_flexible(ApiKey.FETCH, version)
-    head = _HEAD_V7.pack(0, code, session_id) if version >= 7 else _HEAD_V1.pack(0)
     topics = list(topics)
+    if (small := _to_follower(version, topics, code, session_id, controller_epoch)) is not None:
+        return small
+    head = _HEAD_V7.pack(0, code, session_id) if version >= 7 else _HEAD_V1.pack(0)
     pieces: list[Buffer] = []
     fixed = [head, primitives.count(len(topics), flexible)]
     for name, topic_id, partitions in topics:
@@ -234,6 +296,25 @@ def encode_response(
     if fixed:
         pieces.append(b"".join(fixed))
     return pieces
+
+
+def _to_follower(
+    version: int, topics: Sequence[Topic], code: int, session_id: int, controller_epoch: int | None
+) -> list[Buffer] | None:
+    """The reply with one partition's records, as a follower gets most of them; None: another."""
+    if version != REPLICA_STATE_VERSION or controller_epoch is None:
+        return None
+    if len(topics) != 1 or len(topics[0][2]) != 1:
+        return None
+    _, topic_id, (partition,) = topics[0]
+    index, said, high_watermark, log_start, records, diverging, leader = partition
+    if topic_id is None or not len(records) or diverging is not None or leader is not None:
+        return None
+    head = _HEAD_V7.pack(0, code, session_id) + ONE_REPLIED.pack(
+        2, topic_id.bytes, 2, index, said, high_watermark, high_watermark, log_start, 0, -1
+    )
+    head += primitives.uvarint(len(records) + 1)
+    return [head, records, ONE_ENDS.pack(*ONE_ENDS_WITH, controller_epoch)]
 
 
 def _reply_tags(endpoints: Sequence[NodeEndpoint], controller_epoch: int | None) -> bytes:

@@ -7,10 +7,22 @@ not decode is the peer's fault: `MalformedReply`, and the connection is closed. 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from plimsoll_wire.fetch import CONTROLLER_EPOCH, CONTROLLER_EPOCH_TAG
+from plimsoll_wire.fetch import (
+    CONTROLLER_EPOCH,
+    CONTROLLER_EPOCH_TAG,
+    EPOCH_TAG,
+    ONE_ENDS,
+    ONE_ENDS_WITH,
+    ONE_REPLIED,
+    SMALL_HEAD,
+    SMALL_PARTITION,
+    SMALL_TAIL,
+    TAIL_BEGINS,
+    TAIL_GOES_ON,
+)
 
 FETCH_KEY, FETCH_VERSION = 1, 15
 LIST_OFFSETS_KEY, LIST_OFFSETS_VERSION = 2, 5
@@ -27,7 +39,6 @@ _END_OFFSET = struct.Struct(">iq")
 _OFFSET_REPLY = struct.Struct(">ihqqi")
 
 _NO_RACK = b"\x01"
-_EPOCH_TAG = (CONTROLLER_EPOCH_TAG & 0x7F | 0x80) << 8 | CONTROLLER_EPOCH_TAG >> 7  # two bytes
 _UVARINT_BYTES_MAX = 5
 
 
@@ -116,10 +127,14 @@ def encode_fetch(
     limits: FetchLimits,
     topics: Iterable[tuple[bytes, Sequence[PartitionFetch]]],
     session: FetchSessionKey = SESSIONLESS,
-    forgotten: Iterable[tuple[bytes, Sequence[int]]] = (),
+    forgotten: Collection[tuple[bytes, Sequence[int]]] = (),
 ) -> bytes:
     """A whole frame; topics go by the bytes of their id.  A request of an incremental
     `session` names what has changed, and what is `forgotten`."""
+    topics = list(topics)
+    if len(topics) == 1 and len(topics[0][1]) == 1 and not forgotten:
+        body = _of_one_fetch(sender, limits, topics[0][0], topics[0][1][0], session)
+        return _frame(FETCH_KEY, FETCH_VERSION, correlation_id, b"plimsoll-replica", body)
     parts: list[bytes] = []
     count = 0
     for topic_id, partitions in topics:
@@ -144,10 +159,33 @@ def encode_fetch(
             _encode_forgotten(forgotten),
             _NO_RACK,
             # Two tagged fields: number 1 is the replica's state, ours is the controller epoch.
-            _TAGS.pack(2, 1, 13, broker_id, broker_epoch, 0, _EPOCH_TAG, 8, controller_epoch),
+            _TAGS.pack(2, 1, 13, broker_id, broker_epoch, 0, EPOCH_TAG, 8, controller_epoch),
         )
     )
     return _frame(FETCH_KEY, FETCH_VERSION, correlation_id, b"plimsoll-replica", body)
+
+
+def _of_one_fetch(
+    sender: FetchSender,
+    limits: FetchLimits,
+    topic_id: bytes,
+    asked: PartitionFetch,
+    session: FetchSessionKey,
+) -> bytes:
+    """The body of a request that names one partition, as most do, behind the header's tags."""
+    index, leader_epoch, offset, last_epoch, log_start = asked
+    last = -1 if last_epoch is None else last_epoch
+    bytes_max = limits.partition_bytes_max
+    return b"".join(
+        (
+            b"\0",
+            SMALL_HEAD.pack(limits.wait_ms_max, 1, limits.bytes_max, 0, *session),
+            SMALL_PARTITION.pack(
+                2, topic_id, 2, index, leader_epoch, offset, last, log_start, bytes_max, 0, 0
+            ),
+            SMALL_TAIL.pack(*TAIL_BEGINS, *sender[:2], *TAIL_GOES_ON, sender.controller_epoch),
+        )
+    )
 
 
 def _encode_forgotten(forgotten: Iterable[tuple[bytes, Sequence[int]]]) -> bytes:
@@ -214,6 +252,8 @@ def _decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
     got, _, _, code, session_id = _REPLY.unpack_from(frame)
     if got != correlation_id:
         raise MalformedReply(f"correlation id {got} instead of {correlation_id}")
+    if (one := _of_one(frame, code, session_id)) is not None:
+        return one
     reader = _Reader(frame, _REPLY.size)
     replies: list[PartitionReply] = []
     for _ in range(reader.uvarint() - 1):
@@ -226,6 +266,26 @@ def _decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
     if CONTROLLER_EPOCH_TAG in tags:
         (controller_epoch,) = CONTROLLER_EPOCH.unpack(tags[CONTROLLER_EPOCH_TAG])
     return FetchReply(code, replies, controller_epoch, session_id)
+
+
+def _of_one(frame: memoryview, code: int, session_id: int) -> FetchReply | None:
+    """A reply about one partition that is no news but its records, as most are; None: another."""
+    begin, end = _REPLY.size + ONE_REPLIED.size, len(frame) - ONE_ENDS.size
+    if begin >= end:
+        return None
+    topics, topic_id, count, index, said, high_watermark, _, log_start, aborted, _ = (
+        ONE_REPLIED.unpack_from(frame, _REPLY.size)
+    )
+    *ends, controller_epoch = ONE_ENDS.unpack_from(frame, end)
+    if (topics, count, aborted) != (2, 2, 0) or tuple(ends) != ONE_ENDS_WITH:
+        return None
+    reader = _Reader(frame, begin)
+    size = max(reader.uvarint() - 1, 0)
+    if reader.position + size != end:
+        return None
+    records = reader.take(size)
+    one = PartitionReply(topic_id, index, said, high_watermark, log_start, None, records)
+    return FetchReply(code, [one], controller_epoch, session_id)
 
 
 def _decode_partition(reader: _Reader, topic_id: bytes) -> PartitionReply:

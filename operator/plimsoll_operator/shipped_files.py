@@ -30,6 +30,7 @@ class ExampleName(StrEnum):
     USER = "user"
     USER_ADMIN = "user-admin"
     USER_ORDERS_WRITER = "user-orders-writer"
+    USER_CERTIFIED = "user-certified"
 
 
 def shipped_directory(name: str) -> Path:

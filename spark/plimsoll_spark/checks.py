@@ -15,6 +15,7 @@ from pyarrow import ArrowInvalid
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from plimsoll_spark.login import java
 from plimsoll_spark.records import salt_of
 from plimsoll_spark.schemas import ACKED, FAILED, LEDGER, RANGES, UNKNOWN
 from plimsoll_spark.settings import Settings
@@ -78,6 +79,7 @@ def read_log(spark: SparkSession, settings: Settings, ranges: Ranges, run: str) 
     options = {
         "kafka.bootstrap.servers": settings.bootstrap,
         "kafka.client.id": "plimsoll-verify",
+        **java(settings.login),
         "assign": json.dumps({topic: sorted(ranges)}),
         "startingOffsets": json.dumps({topic: starts}),
         "endingOffsets": json.dumps({topic: ends}),

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from plimsoll_spark.login import librdkafka
 from plimsoll_spark.producer import ARROW_LEDGER, Plan, Sender
 from plimsoll_spark.settings import Produce, Settings
 
@@ -79,7 +80,8 @@ def plan(drive: Drive) -> tuple[Plan, ...]:
             record_bytes=produce.record_bytes,
             records_per_second=None if rate is None else rate / drive.producers,
             keys=produce.keys,
-            client=client_config(settings.bootstrap, produce, drive.producers),
+            client=client_config(settings.bootstrap, produce, drive.producers)
+            | librdkafka(settings.login),
             message_timeout_s=MESSAGE_TIMEOUT_S,
             stop_at_s=drive.stop_at_s,
             progress=drive.progress / f"{number}.json",

@@ -20,6 +20,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from plimsoll_spark import checks, drive, report, session
+from plimsoll_spark.login import librdkafka
 from plimsoll_spark.publish import Publisher, PublishFailed
 from plimsoll_spark.settings import Refusal, Refused, Settings
 from plimsoll_spark.topics import Ranges, TopicClient
@@ -57,7 +58,7 @@ class Run:
     def execute(self) -> Outcome:
         """Runs to a verdict and publishes it; `Refusal` when the run must not start."""
         settings = self._settings
-        client = TopicClient(settings.bootstrap, settings.topic)
+        client = TopicClient(settings.bootstrap, settings.topic, librdkafka(settings.login))
         cores = max(2, min(len(os.sched_getaffinity(0)), MAX_CORES))
         self._progress("Producing")
         try:

@@ -88,9 +88,11 @@ class Settings(_Camel, frozen=True):
     runner: Runner = msgspec.field(default_factory=Runner)
     allow_existing: bool = False
     deadline_seconds: int = 3600
+    login: Path | None = None
+    """Where the Secret of a User is mounted; None: by a listener that asks nobody for a name."""
 
 
-def load(path: Path) -> Settings:
+def load(path: Path, login: Path | None = None) -> Settings:
     """The settings in a file; `Refusal` when they cannot be honoured."""
     try:
         content = _without_nulls(msgspec.json.decode(path.read_bytes()))
@@ -98,7 +100,7 @@ def load(path: Path) -> Settings:
     except msgspec.DecodeError as error:
         raise Refusal(Refused.INVALID_SPEC, f"verification.json: {error}") from error
     check(settings)
-    return settings
+    return msgspec.structs.replace(settings, login=login)
 
 
 def _without_nulls(content: object) -> object:

@@ -18,6 +18,7 @@ from plimsoll_spark.settings import Refusal, Refused
 
 REQUEST_TIMEOUT_S = 10.0
 RETRY_S = 0.25
+NOBODY: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +35,12 @@ Ranges = dict[int, OffsetRange]
 class TopicClient:
     """Looks at one topic."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, login: Mapping[str, str] = NOBODY) -> None:
+        """`login`: settings of librdkafka."""
         self._topic = topic
-        client = {"bootstrap.servers": bootstrap, "client.id": "plimsoll-verify", "log_level": 2}
+        client = {
+            "bootstrap.servers": bootstrap, "client.id": "plimsoll-verify", "log_level": 2, **login,
+        }  # fmt: skip
         self._admin = AdminClient(client)
         # Only asks for offsets; never joins the group that librdkafka wants named.
         group = {"group.id": "plimsoll-verify", "enable.auto.commit": False}

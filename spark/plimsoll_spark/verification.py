@@ -27,10 +27,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="plimsoll_spark.verification")
     parser.add_argument("--config", type=Path, required=True, metavar="FILE")
+    parser.add_argument(
+        "--login", type=Path, metavar="DIR", help="where the Secret of a User is mounted"
+    )
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        settings = requested.load(options.config)
+        settings = requested.load(options.config, options.login)
     except requested.Refusal as refusal:
         log.error("refused (%s): %s", refusal.reason.value, refusal.message)
         return REFUSED

@@ -30,6 +30,7 @@ FEATURES = (
     "offsets",
     "topics and configs",
     "TLS",
+    "client certificates",
     "OAUTHBEARER",
     "own suite",
 )

@@ -1,37 +1,63 @@
 """Unmodified clients over TLS: what they write is read back, in each version of TLS that they
-speak."""
+speak; with a certificate, they are its user, for as long as that may log in."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaConsumer, KafkaProducer
 from tests.conformance.kafka_jars import KafkaJars
-from tests.integration.listening import declared, free_ports, tls_client
-from tests.integration.local_cluster import LocalCluster, consume_all, produce
+from tests.integration.listening import asked, declared, free_ports, tls_client
+from tests.integration.local_cluster import LocalCluster, consume_all, produce, wait_for
 
 from plimsoll_operator.pki.authority import new_authority
 
 TOPIC, PARTITIONS = "t", 3
+CERTIFIED = {
+    "apiVersion": "plimsoll.dev/v1alpha1",
+    "kind": "User",
+    "metadata": {"name": "certified"},
+    "spec": {
+        "clusterRef": {"name": "main"},
+        "authentication": {"tls": {}},
+        "acls": [
+            {"resource": {"type": "Topic", "name": TOPIC}, "operations": ["Read", "Write"]},
+            {"resource": {"type": "Group", "name": "*"}, "operations": ["Read"]},
+        ],
+    },
+}
+USER = "/apis/plimsoll.dev/v1alpha1/namespaces/default/users/certified"
+VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 TIMEOUT_S = 120
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     place = tmp_path_factory.mktemp("tls")
-    (port,) = free_ports(1)
-    file = declared(place / "c.yaml", [{"name": "tls", "port": port, "tls": {}}], brokers=2)
+    ports = free_ports(2)
+    listeners: list[dict[str, Any]] = [
+        {"name": "tls", "port": ports[0], "tls": {}},
+        {"name": "usercert", "port": ports[1], "tls": {}, "authentication": ["Tls"]},
+    ]
+    access = {"mode": "Enforce", "superUsers": ["User:ANONYMOUS"]}
+    file = declared(place / "c.yaml", listeners, brokers=2, authorization=access)
+    file.write_text(f"{file.read_text()}\n---\n{json.dumps(CERTIFIED)}")
     with LocalCluster(place / "cluster", brokers=None, files=(file,)) as running:
         servers = {"bootstrap.servers": running.ready["bootstrap"], **tls_client(running)}
         admin = AdminClient(servers)
         admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(TIMEOUT_S)
         produce(running.ready["bootstrap"], TOPIC, [b"first"], **tls_client(running))
+        wait_for("the user's certificate", (place / "cluster/users/certified/tls.key").exists)
         yield running
 
 
@@ -112,3 +138,127 @@ async def test_aiokafka_writes_and_reads_over_tls(secured: LocalCluster) -> None
         async with asyncio.timeout(TIMEOUT_S):
             while not sent <= read:
                 read.add((await consumer.getone()).value)
+
+
+# --- certificates as logins ----------------------------------------------------------------------
+
+
+def files_of(running: LocalCluster) -> Path:
+    """The user's, as they are written for clients on this machine."""
+    return running.directory / "users" / "certified"
+
+
+def certified(running: LocalCluster) -> dict[str, Any]:
+    """What librdkafka's file says."""
+    lines = (files_of(running) / "librdkafka.conf").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+def context_of(running: LocalCluster, version: ssl.TLSVersion) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=files_of(running) / "ca.crt")
+    context.minimum_version = context.maximum_version = version
+    context.load_cert_chain(files_of(running) / "tls.crt", files_of(running) / "tls.key")
+    return context
+
+
+@pytest.mark.client("Java {jars}", "client certificates")
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+def test_kafkas_own_console_tools_are_their_certificates_user(
+    secured: LocalCluster, tmp_path: Path, jars: KafkaJars, version: str
+) -> None:
+    config = tmp_path / "client.properties"
+    ready_made = (files_of(secured) / "java.properties").read_text()
+    config.write_text(f"{ready_made}ssl.enabled.protocols={version}\nssl.protocol={version}\n")
+    servers = ("--bootstrap-server", certified(secured)["bootstrap.servers"], "--topic", TOPIC)
+    sent = {f"certified java {jars.version} {version} {number}" for number in range(100)}
+    producer = jars.command(jars.console_producer, *servers, "--producer.config", str(config))
+    lines = "".join(f"{line}\n" for line in sent).encode()
+    subprocess.run(producer, input=lines, capture_output=True, timeout=TIMEOUT_S, check=True)
+    there = len(consume_all(secured.ready["bootstrap"], TOPIC, PARTITIONS, **tls_client(secured)))
+    consumer = jars.command(
+        jars.console_consumer,
+        *(*servers, "--from-beginning", "--max-messages", str(there), "--timeout-ms", "90000"),
+        *("--consumer.config", str(config)),
+    )
+    done = subprocess.run(consumer, capture_output=True, timeout=TIMEOUT_S, check=False)
+    assert sent <= set(done.stdout.decode().splitlines()), done.stderr.decode()[-2000:]
+
+
+@pytest.mark.client("kcat", "client certificates")
+def test_kcat_is_its_certificates_user(secured: LocalCluster) -> None:
+    base = ["kcat", "-F", str(files_of(secured) / "librdkafka.conf")]
+    command = [*base, "-P", "-t", TOPIC]
+    subprocess.run(command, input=b"certified kcat\n", timeout=TIMEOUT_S, check=True)
+    reading = [*base, "-C", "-t", TOPIC, "-o", "beginning", "-e", "-q"]
+    done = subprocess.run(reading, capture_output=True, timeout=TIMEOUT_S, check=True)
+    assert b"certified kcat" in done.stdout.splitlines()
+    listed = subprocess.run([*base, "-L"], capture_output=True, timeout=TIMEOUT_S, check=True)
+    assert b'topic "t"' in listed.stdout
+    assert b"1 topics" in listed.stdout, "it is told of what its rules name"
+
+
+@pytest.mark.client("aiokafka", "client certificates")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_aiokafka_is_its_certificates_user(
+    secured: LocalCluster, version: ssl.TLSVersion
+) -> None:
+    config = {
+        "bootstrap_servers": certified(secured)["bootstrap.servers"],
+        "security_protocol": "SSL",
+        "ssl_context": context_of(secured, version),
+    }
+    sent = b"certified aiokafka %d" % version
+    async with AIOKafkaProducer(acks="all", **config) as producer:
+        await producer.send_and_wait(TOPIC, sent)
+    async with AIOKafkaConsumer(TOPIC, auto_offset_reset="earliest", **config) as consumer:
+        async with asyncio.timeout(TIMEOUT_S):
+            while (await consumer.getone()).value != sent:
+                pass
+
+
+@pytest.mark.client("kafka-python", "client certificates")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kafka_python_is_its_certificates_user(
+    secured: LocalCluster, version: ssl.TLSVersion
+) -> None:
+    config = {
+        "bootstrap_servers": certified(secured)["bootstrap.servers"],
+        "security_protocol": "SSL",
+        "ssl_context": context_of(secured, version),
+    }
+    sent = b"certified python %d" % version
+    producer = KafkaProducer(**config)
+    producer.send(TOPIC, sent).get(TIMEOUT_S)
+    producer.close()
+    more = {"auto_offset_reset": "earliest", "consumer_timeout_ms": 30_000}
+    consumer = KafkaConsumer(TOPIC, **config, **more)
+    try:
+        assert any(record.value == sent for record in consumer)
+    finally:
+        consumer.close()
+
+
+@pytest.mark.client("confluent-kafka", "client certificates")
+def test_disabled_users_open_connections_end_and_its_certificate_lets_nobody_in(
+    secured: LocalCluster,
+) -> None:
+    def cut_off() -> float:
+        return sum(secured.metric(broker, "sessions_cut_off_total") for broker in range(2))
+
+    admin = AdminClient(certified(secured))
+    assert TOPIC in admin.list_topics(timeout=TIMEOUT_S).topics
+    before = cut_off()
+    asked(secured, "PATCH", USER, {"spec": {"disabled": True}})
+    wait_for("its connections end", lambda: cut_off() > before)
+    with pytest.raises(KafkaException):
+        AdminClient(certified(secured)).list_topics(timeout=3)
+    asked(secured, "PATCH", USER, {"spec": {"disabled": False}})
+    found = AdminClient(certified(secured)).list_topics(timeout=TIMEOUT_S)
+    assert TOPIC in found.topics
+
+
+def test_without_the_users_certificate_nobody_is_answered(secured: LocalCluster) -> None:
+    config = certified(secured)
+    del config["ssl.certificate.location"], config["ssl.key.location"]
+    with pytest.raises(KafkaException):
+        AdminClient(config).list_topics(timeout=3)

@@ -1,4 +1,4 @@
-"""Certificates inside on Kubernetes: a cluster is closed, led on and opened again under load.
+"""Certificates inside on Kubernetes: a new cluster is closed, led on, opened, and closed again.
 
 One cluster lives through all of it, test by test, in this order.
 """
@@ -81,9 +81,14 @@ def hurry(drill: Drill) -> None:
 
 
 def go_to(drill: Drill, mode: str) -> None:
-    """Until the operator has told every broker that it is committed."""
+    """State it, and wait."""
     drill.spec["certificates"] = {"internal": {"mode": mode}}
     drill.apply("LogCluster", "main", drill.spec)
+    wait_for_mode(drill, mode)
+
+
+def wait_for_mode(drill: Drill, mode: str) -> None:
+    """Until the operator has told every broker that it is committed."""
     wanted = b"" if mode == "Off" else mode.encode()
 
     def reached() -> bool | None:
@@ -130,13 +135,19 @@ def writing(drill: Drill) -> Iterator[None]:
     assert not thread.is_alive()
 
 
-def test_cluster_is_closed_inside_under_load_and_nobody_is_restarted(drill: Drill) -> None:
-    before, shrinks = pods(drill), metric(drill, "isr_shrinks_total")
-    with written(drill):
-        go_to(drill, "Required")
+def test_new_cluster_is_closed_inside_though_nobody_says_so(drill: Drill) -> None:
+    assert "certificates" not in drill.spec
+    wait_for_mode(drill, "Required")
+    wait_for(
+        "its status",
+        lambda: (
+            drill.get("logcluster", "main")["status"].get("certificates")
+            == {"internal": {"mode": "Required", "pinned": "Required"}}
+            or None
+        ),
+        60,
+    )
     assert metric(drill, "inside_plaintext_connections") == 0
-    assert metric(drill, "isr_shrinks_total") == shrinks
-    assert pods(drill) == before
 
 
 def test_operator_takes_over_a_closed_cluster_whose_spec_is_refused(drill: Drill) -> None:
@@ -170,5 +181,14 @@ def test_closed_cluster_is_opened_again_under_load_and_nobody_is_restarted(drill
     before, shrinks = pods(drill), metric(drill, "isr_shrinks_total")
     with written(drill):
         go_to(drill, "Off")
+    assert metric(drill, "isr_shrinks_total") == shrinks
+    assert pods(drill) == before
+
+
+def test_open_cluster_is_closed_under_load_and_nobody_is_restarted(drill: Drill) -> None:
+    before, shrinks = pods(drill), metric(drill, "isr_shrinks_total")
+    with written(drill):
+        go_to(drill, "Required")
+    assert metric(drill, "inside_plaintext_connections") == 0
     assert metric(drill, "isr_shrinks_total") == shrinks
     assert pods(drill) == before

@@ -153,6 +153,8 @@ def test_forward_again_the_new_metadata_version_is_finalised_by_itself(drill: Dr
         change(drill, version=PRESENT, metadataVersion=None)
         says(drill, pinned=PRESENT, metadata=PRESENT, brokers={PRESENT: 3})
     assert not watch.below
+    shown = drill.get("logcluster", "main")["status"]["certificates"]["internal"]
+    assert shown == {"mode": "Off", "pinned": "Off"}, "nobody has asked for certificates"
 
 
 @pytest.mark.timeout(900)

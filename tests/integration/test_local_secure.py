@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,16 @@ from confluent_kafka.admin import AdminClient
 from tests.integration.listening import asked, free_ports, tls_client
 from tests.integration.local_cluster import LocalCluster, consume_all, produce, wait_for
 
+CERTIFIED = """
+apiVersion: plimsoll.dev/v1alpha1
+kind: User
+metadata: {name: certified}
+spec:
+  clusterRef: {name: local}
+  authentication: {tls: {}}
+  acls:
+  - {resource: {type: Topic, name: t}, operations: [Read, Write]}
+"""
 LOCAL = "/apis/plimsoll.dev/v1alpha1/namespaces/default/logclusters/local"
 
 
@@ -20,7 +31,9 @@ LOCAL = "/apis/plimsoll.dev/v1alpha1/namespaces/default/logclusters/local"
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     place = tmp_path_factory.mktemp("secure")
     (port,) = free_ports(1)
-    arguments = ("--secure", "--port", str(port))
+    file = place / "certified.yaml"
+    file.write_text(CERTIFIED)
+    arguments = ("--secure", "--port", str(port), "-f", str(file))
     with LocalCluster(place / "cluster", arguments=arguments) as running:
         yield running
 
@@ -62,6 +75,36 @@ def test_kcat_lists_the_cluster_as_the_page_says(secure: LocalCluster) -> None:
     assert b"3 brokers" in told.stdout
 
 
+def login_of(cluster: LocalCluster, user: str) -> dict[str, Any]:
+    """What librdkafka's file says."""
+    path = Path(cluster.ready["users"]) / user / "librdkafka.conf"
+    wait_for(f"the login of {user}", path.exists)
+    return dict(line.split("=", 1) for line in path.read_text().splitlines())
+
+
+def test_user_with_a_certificate_has_its_rights_and_its_key_stands_nowhere_else(
+    secure: LocalCluster,
+) -> None:
+    login = {**login_of(secure, "certified"), "bootstrap.servers": secure.bootstrap}
+    assert not produce(secure.bootstrap, "t", [b"by certificate"], **login).errors
+    made = AdminClient(login).create_topics([confluent_kafka.admin.NewTopic("u", 1, 3)])
+    with pytest.raises(confluent_kafka.KafkaException):
+        made["u"].result(30)
+    key = (Path(secure.ready["users"]) / "certified" / "tls.key").read_bytes()
+    line = max(key.splitlines(), key=len)
+    users = "/apis/plimsoll.dev/v1alpha1/namespaces/default/users"
+    shown = {
+        path: json.dumps(asked(secure, "GET", path)).encode()
+        for path in (LOCAL, users, "/api/v1/namespaces/default/events")
+    }
+    shown |= {f"broker {one}": secure.http(one, "/metrics")[1].encode() for one in range(3)}
+    kept = ("logs/*", "broker-*/__cluster_metadata/*", "metadata/*")
+    paths = [path for pattern in kept for path in secure.directory.glob(pattern)]
+    shown |= {str(path): path.read_bytes() for path in paths if path.is_file()}
+    assert len(shown) > 10
+    assert not [where for where, content in shown.items() if line in content]
+
+
 def test_clients_without_a_login_or_without_tls_get_nothing(secure: LocalCluster) -> None:
     wrong = {**admin_login(secure), "sasl.password": "wrong"}
     for config in ({}, tls_client(secure), wrong):
@@ -76,5 +119,5 @@ def test_secure_local_cluster_goes_on_with_its_directory(secure: LocalCluster) -
     secure.start()
     assert (Path(secure.ready["users"]) / "admin" / "password").read_text() == password
     found = consume_all(secure.bootstrap, "t", 1, **admin_login(secure))
-    assert sum(map(len, found.values())) == 200
+    assert sum(map(len, found.values())) == 201  # one is by certificate
     test_secure_local_cluster_is_closed_when_it_is_ready(secure)

@@ -21,7 +21,7 @@ from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.dispatch import ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.errors import Code
-from plimsoll_core.messages.requests import Refused
+from plimsoll_core.messages.requests import Refused, TopicAnswer, TopicsAnswer
 from plimsoll_core.quotas.state import (
     DEFAULT,
     Quota,
@@ -275,39 +275,64 @@ def topics(*names: str, partitions: int = 1) -> dict[str, Any]:
     return {"topics": made, "timeout": 100, "validate_only": False}
 
 
+def made(*names: str, partitions: int = 1) -> TopicsAnswer:
+    return TopicsAnswer(
+        topics=tuple(TopicAnswer(name=name, partitions=partitions) for name in names)
+    )
+
+
+NO = Refused(reason="PolicyViolation", code=Code.POLICY_VIOLATION, message="no")
+UNKNOWN = Refused(reason="", code=Code.REQUEST_TIMED_OUT, message="look whether it happened")
+
+
 async def test_topics_beyond_the_mutation_rate_are_refused_by_a_code_that_clients_repeat() -> None:
     secured = Secured(Mode.OFF)
-    secured.answer = Refused(reason="PolicyViolation", code=Code.POLICY_VIOLATION, message="no")
+    secured.answer = made("a", "b", partitions=11)
     mutations = limiting(controller_mutation_rate=1.0)
     commit(secured.quotas, secured.watch.image, mutations)
     async with secured.served(OPEN) as server, connected(server) as client:
         found = await client.ask(ApiKey.CREATE_TOPICS, 6, topics("a", "b", partitions=11))
-        assert [int(topic.error_code) for topic in found.topics] == [Code.POLICY_VIOLATION] * 2
-        assert found.throttle_time > timedelta(seconds=10)
+        assert [int(topic.error_code) for topic in found.topics] == [0, 0]
+        assert found.throttle_time > timedelta(seconds=9)
     async with secured.served(OPEN) as server, connected(server) as client:
         found = await client.ask(ApiKey.CREATE_TOPICS, 6, topics("c"))
         assert int(found.topics[0].error_code) == Code.THROTTLING_QUOTA_EXCEEDED
-        assert found.throttle_time > timedelta(seconds=9)
+        assert found.throttle_time > timedelta(seconds=8)
+    secured.answer = NO
     async with secured.served(OPEN) as server, connected(server) as client:
         found = await client.ask(ApiKey.CREATE_TOPICS, 5, topics("c"))
         assert int(found.topics[0].error_code) == Code.POLICY_VIOLATION, "older clients wait"
     assert len(secured.commands) == 2
 
 
-async def test_counts_that_no_topic_can_have_neither_give_partitions_back_nor_lock_out() -> None:
+@pytest.mark.parametrize("partitions", [2**31 - 1, 5, -5_000])
+async def test_mutations_that_are_refused_cost_nothing(partitions: int) -> None:
     secured = Secured(Mode.OFF)
-    secured.answer = Refused(reason="PolicyViolation", code=Code.POLICY_VIOLATION, message="no")
-    commit(secured.quotas, secured.watch.image, limiting(controller_mutation_rate=1000.0))
+    secured.answer = NO
+    commit(secured.quotas, secured.watch.image, limiting(controller_mutation_rate=1.0))
     async with secured.served(OPEN) as server, connected(server) as client:
-        found = await client.ask(ApiKey.CREATE_TOPICS, 6, topics("a", partitions=2**31 - 1))
-        assert found.throttle_time == timedelta(0), "10,000 of eleven seconds' worth"
-        found = await client.ask(ApiKey.CREATE_TOPICS, 6, topics("b", partitions=2_000))
+        for version in (5, 6):
+            asked = topics("a", "b", partitions=partitions)
+            found = await client.ask(ApiKey.CREATE_TOPICS, version, asked)
+            assert found.throttle_time == timedelta(0)
+    secured.answer = made("c", partitions=11)
+    async with secured.served(OPEN) as server, connected(server) as client:
+        found = await client.ask(ApiKey.CREATE_TOPICS, 6, topics("c", partitions=11))
+        assert int(found.topics[0].error_code) == 0
+        assert found.throttle_time == timedelta(0), "all of the window was left"
+        secured.answer = made("d", partitions=9)
+        found = await client.ask(ApiKey.CREATE_TOPICS, 6, topics("d", partitions=9))
+        assert timedelta(seconds=5) < found.throttle_time <= timedelta(seconds=9)
+
+
+async def test_mutations_of_which_nobody_knows_whether_they_happened_are_charged() -> None:
+    secured = Secured(Mode.OFF)
+    secured.answer = UNKNOWN
+    commit(secured.quotas, secured.watch.image, limiting(controller_mutation_rate=1.0))
+    async with secured.served(OPEN) as server, connected(server) as client:
+        found = await client.ask(ApiKey.CREATE_TOPICS, 6, topics("a", partitions=100))
+        assert int(found.topics[0].error_code) == Code.REQUEST_TIMED_OUT
         assert found.throttle_time > timedelta(0)
-    async with secured.served(OPEN) as server, connected(server) as client:
-        await client.ask(ApiKey.CREATE_TOPICS, 5, topics("c", partitions=-5_000))
-    async with secured.served(OPEN) as server, connected(server) as client:
-        found = await client.ask(ApiKey.CREATE_TOPICS, 6, topics("d", partitions=1))
-        assert int(found.topics[0].error_code) == Code.THROTTLING_QUOTA_EXCEEDED
 
 
 async def test_coroutines_are_charged_for_the_steps_in_which_they_hold_the_loop() -> None:

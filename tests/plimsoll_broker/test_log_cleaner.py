@@ -10,6 +10,7 @@ from tests.plimsoll_broker.storage.cleaning import batches, keyed_batch, latest,
 from tests.plimsoll_broker.test_replication import kill, until
 from tests.plimsoll_broker.trio import Broker, Client, Controller
 
+from plimsoll_broker.replication import cleaning_process
 from plimsoll_broker.replication.cleaning_process import CleaningProcess
 from plimsoll_broker.replication.log_cleaner import LogCleaner
 from plimsoll_broker.storage.cleaner.process import Pace
@@ -279,6 +280,41 @@ async def test_cleaning_process_that_dies_ends_the_round_and_changes_nothing(
     work.begin = begin
     await a_cleaner(one).run()
     assert log.size < size
+
+
+async def test_cleaning_process_whose_session_gets_no_low_priority_works_on_the_brokers_share(
+    controller: Controller,
+    broker: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    refused = cleaning_process._PROGRAM.replace("why = {work}()", "why = {work}() or REFUSED")
+    refused = f"REFUSED = 'refused' if '{{work}}' == 'work_in_background' else None; {refused}"
+    monkeypatch.setattr(cleaning_process, "_PROGRAM", refused)
+    one = await broker(0).start()
+    controller.create("t", (0,), **COMPACT)
+    await overwrite(await one.client())
+    work = one.store.cleaning = CleaningProcess(2**40)
+    begin = work.begin
+    seen: list[tuple[bool, int]] = []
+
+    async def look(job):
+        end = await begin(job)
+        assert work._process is not None
+        pid = work._process.pid
+        seen.append((os.getsid(pid) == os.getsid(0), os.getpriority(os.PRIO_PROCESS, pid)))
+        return end
+
+    work.begin = look
+    log, size = a_log(one), a_log(one).size
+    for _ in range(2):
+        await a_cleaner(one).run()
+        await overwrite(await one.client())
+    assert log.size < size * 2
+    assert seen == [(True, 19)] * len(seen)
+    said = [one.message for one in caplog.records if one.name == "plimsoll.cleaner"]
+    assert said.count("logs are cleaned on the broker's share of the processors: refused") == 1
+    assert told(one.manager)["cleaner_in_brokers_share"] == 1
 
 
 def test_pace_keeps_to_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:

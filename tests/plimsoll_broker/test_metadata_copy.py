@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
+from tests.plimsoll_broker.storage.simulated import ROOT, Cut, Life
 
 from plimsoll_broker.control.metadata_store import MetadataCopy, StoredMetadata, advance
 from plimsoll_broker.control.metadata_stream import MetadataStream
@@ -23,6 +25,7 @@ from plimsoll_core.cluster.unknown_records import MetadataTooNew
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy, MetadataUpdate
 from plimsoll_core.security.inside import InsideMode
+from plimsoll_sim.environment.simulated_disk import SimDisk, Volume
 
 CLUSTER = UUID("7f3d9c3e-6c54-4c58-8f0e-2d6b36f0a001")
 
@@ -156,6 +159,50 @@ def test_record_of_a_newer_version_is_not_guessed_at(tmp_path: Path) -> None:
     )
     with pytest.raises(MetadataTooNew, match="FromTheFuture"):
         advance(replica, batch)
+
+
+NOTHING_UNSYNCED = Cut(content=False, entries=False, uncut=True)
+
+
+def a_process(volume: Volume) -> MetadataCopy:
+    return MetadataCopy(ROOT, SimDisk(volume, Life()))  # type: ignore[arg-type]
+
+
+def fed(copy: MetadataCopy, replica: StoredMetadata, some: list[MetadataBatchCopy]) -> Any:
+    for batch in some:
+        replica = advance(replica, batch)
+        copy.append(batch)
+    return replica
+
+
+def test_what_was_synced_in_a_new_copy_survives_a_power_cut() -> None:
+    volume = Volume(random.Random(1), lambda: 0)
+    copy = a_process(volume)
+    replica = fed(copy, copy.load(CLUSTER), batches(4))
+    copy.sync()
+    volume.lose_power(NOTHING_UNSYNCED)
+    assert loaded_equals(replica, a_process(volume).load(CLUSTER))
+
+
+def test_what_a_restarted_broker_has_read_of_its_copy_survives_a_power_cut() -> None:
+    volume = Volume(random.Random(1), lambda: 0)
+    copy = a_process(volume)
+    fed(copy, copy.load(CLUSTER), batches(4))  # and the process is killed
+    replica = a_process(volume).load(CLUSTER)
+    assert replica.image.next_offset == 4
+    volume.lose_power(NOTHING_UNSYNCED)
+    assert loaded_equals(replica, a_process(volume).load(CLUSTER))
+
+
+def test_what_was_synced_after_a_snapshot_survives_a_power_cut() -> None:
+    volume = Volume(random.Random(1), lambda: 0)
+    copy = a_process(volume)
+    replica = fed(copy, copy.load(CLUSTER), batches(4))
+    copy.write_snapshot(replica)
+    replica = fed(copy, replica, batches(6)[4:])
+    copy.sync()
+    volume.lose_power(NOTHING_UNSYNCED)
+    assert loaded_equals(replica, a_process(volume).load(CLUSTER))
 
 
 async def test_mode_inside_is_on_disk_before_the_broker_tells_that_it_knows_it(

@@ -187,7 +187,7 @@ async def test_sum_of_what_is_being_received_is_bounded_and_small_requests_go_on
         for one in senders:
             one.writer.write(frame[:-1])
         await until(lambda: it.memory.requests.short)
-        assert it.memory.requests.used <= BUDGETS.requests
+        assert it.memory.requests.used <= BUDGETS.requests + len(frame), "one goes ahead"
         await it.harness.still_serves()
 
 
@@ -202,6 +202,22 @@ async def test_large_request_that_waited_for_memory_goes_on_when_there_is_some()
         first.writer.write(frame[-1:])
         assert len((await first.reply())[1]) > 3 * MIB
         assert len((await second.reply())[1]) > 3 * MIB
+
+
+async def test_requests_that_have_all_the_memory_and_need_more_go_on_one_after_the_other():
+    async with Listening(Handlers(), starved_ms_max=NEVER) as it:
+        size = BUDGETS.requests * 3 // 4
+        frame = request_frame(ApiKey.METADATA, 0, 5, "test", bytes(size))
+        half = BUDGETS.requests // 2
+        senders = [await it.connect(), await it.connect()]
+        for one in senders:
+            one.writer.write(frame[:half])
+        await until(lambda: it.stats.bytes_in >= 2 * half)
+        for one in senders:
+            one.writer.write(frame[half:])
+        for one in senders:
+            assert len((await one.reply())[1]) > size
+        assert it.memory.requests.used == 0
 
 
 async def test_request_for_which_there_is_no_memory_is_closed_after_a_while():

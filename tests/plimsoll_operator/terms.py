@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from tests.plimsoll_operator.builders import a_cluster_body
 from tests.plimsoll_operator.scripted_kube import ScriptedKube
 
@@ -18,6 +19,7 @@ from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.metalog.interface import LogUsage
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
+from plimsoll_operator.reconcile.cluster.inside_mode import certificates_status
 from plimsoll_operator.reconcile.reconcile_term import Term, Work
 
 Reply = Callable[[Request], Answer]
@@ -70,9 +72,16 @@ class Scene:
             add=self.work.append,
             add_later=lambda work, _: self.work.append(work),
             mark=self.marked.append,
+            write_status=self._write_status,
             now_ms=wall_ms,
             monotonic_ms=monotonic_ms,
         )
+
+    async def _write_status(self) -> None:
+        """The part of it that is read again."""
+        found = self.kube.find(LOG_CLUSTERS, "kafka", "main")
+        shown = {"certificates": msgspec.to_builtins(certificates_status(self.term))}
+        self.kube.put(LOG_CLUSTERS, {**found, "status": {**found.get("status", {}), **shown}})
 
     def declare(self, **cluster_spec: Any) -> None:
         """The LogCluster as its owner has it now."""

@@ -2,17 +2,20 @@
 
 from uuid import UUID
 
+import pytest
+from msgspec.structs import replace
 from tests.plimsoll_operator.builders import CLUSTER_UID, a_cluster
 from tests.plimsoll_operator.scripted_kube import ScriptedKube
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_ids import kafka_id
 from plimsoll_operator.api.labels import LOG_CLUSTER_ID
-from plimsoll_operator.kube.resources import METADATA_BATCHES, VOLUME_CLAIMS, Kind
+from plimsoll_operator.kube.resources import METADATA_BATCHES, SECRETS, VOLUME_CLAIMS, Kind
 from plimsoll_operator.leadership.cluster_identity import (
     CHANGED,
     OTHER_LOG,
     OTHER_VOLUME,
+    TAKEN,
     objection,
 )
 
@@ -77,3 +80,39 @@ async def test_running_cluster_does_not_change_its_id():
     found = await objection(kube, cluster)
     assert found is not None
     assert found[0] == CHANGED
+
+
+LIKE_OLD = UUID("11111111-2222-4333-8444-666666666666")
+SYSTEM = "plimsoll-system"
+
+
+@pytest.mark.parametrize("stated", [OLD, LIKE_OLD], ids=["its id", "one that begins like it"])
+async def test_id_of_a_cluster_of_another_namespace_is_refused(stated: UUID):
+    """By it the thief would have certificates of its authorities, and be asked for by its brokers.
+    Any client is told the id."""
+    thief = a_cluster(clusterId=kafka_id(stated))
+    thief = replace(thief, metadata=replace(thief.metadata, uid=str(OWN)))
+    victim = a_cluster()
+    metadata = replace(victim.metadata, namespace="victims", uid=str(OLD))
+    found = await objection(ScriptedKube(), thief, (thief, replace(victim, metadata=metadata)))
+    assert found is not None
+    assert found[0] == TAKEN
+    assert "LogCluster victims/main" in found[1]
+
+
+@pytest.mark.parametrize(
+    ("holder", "refused"), [("victims/main", True), ("", True), ("kafka/main", False)]
+)
+@pytest.mark.parametrize("name", [labels.listener_authority(OLD), labels.inside_authority(OLD)])
+async def test_authorities_of_a_deleted_cluster_are_given_to_nobody_elses(
+    holder: str, refused: bool, name: str
+):
+    kube = ScriptedKube()
+    annotations = {labels.AUTHORITY_OF: holder} if holder else {}
+    meta = {"name": name, "namespace": SYSTEM, "annotations": annotations}
+    kube.put(SECRETS, {"metadata": meta})
+    thief = a_cluster(clusterId=kafka_id(OLD))
+    found = await objection(kube, thief, (thief,), SYSTEM)
+    assert (found is not None and found[0] == TAKEN) == refused
+    hold_log(kube, OLD)
+    assert await objection(kube, thief, (thief,), SYSTEM) is None, "what is here is adopted"

@@ -23,7 +23,8 @@ from plimsoll_operator.pki.authority import (
     new_authority,
     signed_by,
 )
-from plimsoll_operator.reconcile.cluster import inside
+from plimsoll_operator.reconcile.cluster import inside, inside_mode
+from plimsoll_operator.reconcile.cluster.authorization import secure_condition
 from plimsoll_operator.reconcile.stall_causes import StallSource
 
 NOW_MS = 1_800_000_000_000
@@ -109,7 +110,8 @@ class Inside:
         term = self.scene.term
         assert term.cluster is not None
         assert term.context is not None
-        await inside.reconcile(term, term.cluster, term.context)
+        wanted = await inside_mode.decide(term, term.cluster)
+        await inside.reconcile(term, term.cluster, term.context, wanted)
 
     async def settle(self, passes: int = 12) -> None:
         for _ in range(passes):
@@ -225,8 +227,15 @@ async def test_broker_that_is_away_keeps_its_certificate_until_it_tells_that_it_
     await made.look()
     await made.settle(2)
     assert made.sha256(1) == kept
+    shown = secure_condition(made.deciding.image, inside.waits_of(made.scene.term))
+    assert shown is not None
+    assert shown.message.endswith(
+        "Broker 1 keeps its certificate: its copy of the metadata, which says Required, cannot be"
+        " written (see its log)."
+    )
     made.uncopied = set()
     await made.settle(2)
+    assert inside.waits_of(made.scene.term) == ""
     assert (made.files(1), made.allowed(1)) == ({}, ())
     made.scene.kube.calls.clear()
     await made.settle(2)

@@ -21,7 +21,7 @@ from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, PODS, STATEFUL_SETS
 from plimsoll_operator.options import BadOption, OperatorOptions, from_environment
-from plimsoll_operator.reconcile.cluster import release_versions
+from plimsoll_operator.reconcile.cluster import pinned_choices, release_versions
 from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
 from plimsoll_operator.reconcile.work_queue import Retry
 
@@ -57,7 +57,7 @@ def made_by_release_0_1(scene: Scene) -> None:
 
 
 async def look(made: Cluster) -> None:
-    await release_versions.pin(made.scene.term)
+    await pinned_choices.read(made.scene.term)
     await made.look()
 
 
@@ -103,14 +103,14 @@ class TestTheReleaseThatBrokersRun:
         await look(made)
         made.scene.declare(brokers={"count": 1})
         made.scene.term.pinned = None
-        await release_versions.pin(made.scene.term)
+        await pinned_choices.read(made.scene.term)
         assert made.scene.term.version == BEFORE
 
     async def test_release_is_not_guessed_while_the_api_server_does_not_answer(self) -> None:
         made = a_scene()
         made.kube.fail = [Unavailable(503, "away")]
         with pytest.raises(Retry, match="which release"):
-            await release_versions.pin(made.scene.term)
+            await pinned_choices.read(made.scene.term)
         assert made.scene.term.pinned is None
 
     async def test_release_in_the_spec_changes_by_restarts(self) -> None:
@@ -135,6 +135,23 @@ class TestTheReleaseThatBrokersRun:
         assert "this operator runs 0.1, 0.2" in stalled.message
         assert made.template(0) == before
         assert not made.image.grants
+
+    @pytest.mark.parametrize("refused", ["9.9", BEFORE])
+    async def test_release_that_was_refused_is_not_kept_once_the_spec_no_longer_states_it(
+        self, refused: str
+    ) -> None:
+        made = a_scene(append(an_image((0,)), FINALIZED))
+        await look(made)
+        made.scene.declare(brokers={"count": 1}, version=refused)
+        await look(made)
+        assert made.scene.term.notes["Stalled"].status == "True"
+        assert release_versions.versions(made.scene.term).pinned == RELEASE, (
+            "the next operator reads this"
+        )
+        made.scene.declare(brokers={"count": 1})
+        await look(made)
+        assert "Stalled" not in made.scene.term.notes
+        assert made.scene.term.version == RELEASE
 
     async def test_release_that_cannot_read_the_log_stalls_the_cluster_and_restarts_no_broker(
         self,

@@ -14,7 +14,6 @@ from plimsoll_operator.kube.resources import CRDS, NAMESPACES, SECRETS, USERS
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
 from plimsoll_operator.reconcile.registry import all_work
 from plimsoll_operator.reconcile.user import reconcile as user
-from plimsoll_operator.reconcile.user.deletion_grace import absences_of
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.occurrence import Occurrence
 
@@ -69,7 +68,9 @@ async def test_object_that_takes_the_place_of_another_needs_no_grace() -> None:
     scene.apply()
     assert (await scene.reconciled()).status == "True"
     assert scene.decided.image.security.users["writer"].object.uid != before.uid
-    assert not absences_of(scene.term).since, "nobody counts what has come back"
+    security = scene.decided.image.security
+    assert security.users["writer"].gone_since_ms is None
+    assert not security.removals, "nobody counts what has come back"
     assert scene.knows(scene.secret()["password"])
 
 
@@ -165,3 +166,111 @@ async def test_disabled_user_goes_with_its_object_at_once() -> None:
     await scene.reconciled()
     await gone(scene)
     assert not scene.decided.image.security.users
+
+
+def under_the_next_operator(scene: Users) -> Users:
+    """Another term: what is committed, and the objects as they are."""
+    found = Users(*scene.decided.image.listeners)
+    found.decided.image = scene.decided.image
+    found.kube, found.term.kube = scene.kube, scene.kube
+    found.term.now_ms = scene.term.now_ms
+    return found
+
+
+async def test_grace_of_a_user_whose_object_is_gone_goes_on_under_the_next_operator() -> None:
+    scene, now_ms = Users(), [1_000_000]
+    scene.term.now_ms = lambda: now_ms[0]
+    scene.apply()
+    await scene.reconciled()
+    await gone(scene)
+    now_ms[0] += 200_000
+    scene = under_the_next_operator(scene)
+    told: list[Occurrence] = []
+    scene.term.tell = told.append
+    await user.reconcile(scene.term, KEY)
+    assert scene.decided.image.security.users
+    assert not told, "it was told when it began"
+    now_ms[0] += 100_000
+    await user.reconcile(scene.term, KEY)
+    assert not scene.decided.image.security.users
+
+
+async def test_grace_begins_anew_where_the_next_operators_clock_is_behind() -> None:
+    scene, now_ms = Users(), [90_000_000]
+    scene.term.now_ms = lambda: now_ms[0]
+    scene.apply()
+    await scene.reconciled()
+    await gone(scene)
+    now_ms[0] = 1_000_000
+    scene = under_the_next_operator(scene)
+    await user.reconcile(scene.term, KEY)
+    now_ms[0] += 300_000
+    await user.reconcile(scene.term, KEY)
+    assert not scene.decided.image.security.users
+
+
+async def test_object_that_is_back_under_the_next_operator_has_its_whole_grace_again() -> None:
+    scene = Users()
+    scene.apply()
+    await scene.reconciled()
+    stored = scene.kube.find(USERS, *KEY)
+    await gone(scene)
+    scene = under_the_next_operator(scene)
+    scene.objects.users.put(scene.kube.put(USERS, stored))
+    row = scene.decided.image.security.users["writer"]
+    assert row.gone_since_ms is not None
+    again = {**stored, "metadata": {**stored["metadata"], "uid": row.object.uid}}
+    scene.objects.users.put(again)
+    await user.reconcile(scene.term, KEY)
+    assert scene.decided.image.security.users["writer"].gone_since_ms is None
+
+
+async def users_go(scene: Users, *keys: tuple[str, str]) -> None:
+    """Users of no login and no rules are made, and their objects go."""
+    body = declared_user(authentication=None, acls=[])
+    for namespace, name in keys:
+        spec = {**body["spec"], "clusterRef": {"name": "main", "namespace": KEY[0]}}
+        one = {**body, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+        scene.objects.users.put(scene.kube.put(USERS, one))
+        await user.reconcile(scene.term, (namespace, name))
+    for key in keys:
+        scene.kube.drop(USERS, *key)
+        scene.objects.users.drop(key)
+        await user.reconcile(scene.term, key)
+
+
+async def test_users_that_went_within_the_hour_count_under_the_next_operator() -> None:
+    scene, now_ms = Users(), [1_795_550_000_000]
+    scene.term.now_ms = lambda: now_ms[0]
+    users = {"deletion": {"graceSeconds": 0, "maxPerHour": 2}}
+    scene.declare(users=users)
+    await users_go(scene, (KEY[0], "one"), (KEY[0], "two"))
+    assert not scene.decided.image.security.users
+    scene = under_the_next_operator(scene)
+    scene.declare(users=users)
+    await users_go(scene, (KEY[0], "three"))
+    assert set(scene.decided.image.security.users) == {"three"}
+    assert scene.term.notes["Stalled"].reason == "MassDeletion"
+    now_ms[0] += 3_600_000
+    await user.reconcile(scene.term, (KEY[0], "three"))
+    assert not scene.decided.image.security.users
+
+
+async def test_users_made_only_to_go_hold_up_no_other_namespaces_deletions() -> None:
+    scene, now_ms = Users(), [1_795_550_000_000]
+    scene.term.now_ms = lambda: now_ms[0]
+    scene.declare(
+        users={
+            "deletion": {"graceSeconds": 0, "maxPerHour": 1},
+            "allowedNamespaces": {"from": "All"},
+        }
+    )
+    for name in ("shop", KEY[0]):
+        scene.kube.put(
+            NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        )
+    await users_go(scene, *(("shop", f"shop.{n}") for n in range(5)))
+    assert "namespace shop" in scene.term.notes["Stalled"].message
+    await users_go(scene, (KEY[0], "writer"))
+    assert "writer" not in scene.decided.image.security.users
+    assert any(name.startswith("shop.") for name in scene.decided.image.security.users)

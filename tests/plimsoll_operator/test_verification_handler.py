@@ -2,14 +2,16 @@
 
 import dataclasses
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
 from tests.plimsoll_operator.builders import an_image, isr_changed, replay, with_topic
 from tests.plimsoll_operator.terms import Scene
 
-from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, VERIFICATIONS
+from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.cluster.model import Endpoint
+from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, SECRETS, VERIFICATIONS
 from plimsoll_operator.reconcile.verification import reconcile as verification
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.status_writer import Target
@@ -246,3 +248,68 @@ async def test_report_of_an_earlier_verification_is_waited_out():
     scene.kube.put(CONFIG_MAPS, {"metadata": meta, "data": {"verdict.json": json.dumps(VERDICT)}})
     with pytest.raises(Retry, match="earlier Verification"):
         await verification.reconcile(scene.term, KEY)
+
+
+class TestALogin:
+    USER: ClassVar[dict[str, Any]] = {
+        "metadata": {"name": "checker", "namespace": "kafka", "uid": "u1", "generation": 1},
+        "spec": {"clusterRef": {"name": "main"}, "authentication": {"scram": {}}},
+    }
+    LISTENER = Listener(
+        name="secured", port=9094, tls_version_min="1.2", authentication=("ScramSha512",)
+    )
+
+    def scene(self, *, user: bool = True, opened: bool = True) -> Scene:
+        image = msgspec.structs.replace(READY, listeners=(self.LISTENER,))
+        if opened:
+            own = Endpoint(name="secured", host="b", port=9094)
+            brokers = {
+                id_: msgspec.structs.replace(broker, endpoints=(*broker.endpoints, own))
+                for id_, broker in image.brokers.items()
+            }
+            image = msgspec.structs.replace(image, brokers=brokers)
+        scene = a_scene(image)
+        spec = {
+            "clusterRef": {"name": "main"},
+            "topic": "orders",
+            "produce": {"records": 10},
+            "user": "checker",
+        }
+        metadata = {"name": "check", "namespace": "kafka", "uid": "v1", "generation": 1}
+        scene.objects.verifications.put({"metadata": metadata, "spec": spec})
+        if user:
+            scene.objects.users.put(self.USER)
+        return scene
+
+    @pytest.mark.parametrize(
+        ("user", "opened", "reason"),
+        [
+            (False, True, "UserNotFound"),
+            (True, False, "ListenerMissing"),
+            (True, True, "UserNotReady"),
+        ],
+    )
+    async def test_driver_waits_until_it_can_log_in(
+        self, user: bool, opened: bool, reason: str
+    ) -> None:
+        scene = self.scene(user=user, opened=opened)
+        status = await step(scene)
+        assert (status.phase, status.conditions[0].reason) == ("Pending", reason)
+        assert scene.made("jobs") == []
+
+    async def test_driver_finds_the_secret_of_its_user_and_the_listener_that_asks_for_it(
+        self,
+    ) -> None:
+        scene = self.scene()
+        meta = {"name": "checker-kafka", "namespace": "kafka"}
+        data = {"java.properties": "", "librdkafka.conf": ""}
+        scene.kube.put(SECRETS, {"metadata": meta, "data": data})
+        status = await step(scene)
+        assert status.conditions[0].reason == "DriverStarted"
+        pod = scene.kube.find(JOBS, "kafka", "check-driver")["spec"]["template"]["spec"]
+        assert {"name": "login", "secret": {"secretName": "checker-kafka"}} in pod["volumes"]
+        (container,) = pod["containers"]
+        assert container["args"][-2:] == ["--login", "/etc/plimsoll-login"]
+        config = scene.kube.find(CONFIG_MAPS, "kafka", "check-config")["data"]
+        found = json.loads(config["verification.json"])
+        assert found["bootstrap"] == "b:9094,b:9094,b:9094"

@@ -1,9 +1,10 @@
 """The broker's own copy of the metadata it replays: an image, and the batches after it.
 
 The metadata stream writes it; a start reads it.  It proves to a controller that its log did not go
-back in time, and it is what a lost log can be rebuilt from.  It is written without fsync (the
-page cache survives the process; what a machine's crash takes is replayed from the controller), but
-a snapshot is complete and on disk before the batches that it covers are removed.
+back in time, and it is what a lost log can be rebuilt from.  Batches are written without fsync (the
+page cache survives the process; what a machine's crash takes is replayed from the controller) until
+`sync` is called.  What a start has read is on disk, with all names, before anybody is told of it;
+and so is a snapshot before the batches that it covers are removed.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ class MetadataCopy:
         """What is held, up to the first thing that does not verify."""
         disk = self._disk
         disk.make_directory(self._directory)
+        disk.sync_directory(self._directory.parent)
         replica = StoredMetadata(
             image=ClusterImage(cluster_id=cluster_id),
             nonce=None,
@@ -119,6 +121,8 @@ class MetadataCopy:
             replica = advance(replica, batch)
             good = end
         self._open_tail(path, good)
+        # What the process before read or wrote may be in the page cache alone.
+        self.sync()
         return replica
 
     def append(self, batch: MetadataBatchCopy) -> None:
@@ -188,6 +192,8 @@ class MetadataCopy:
         tail = self._disk.open(path)
         tail.truncate(good)
         self._tail, self._tail_bytes = tail, good
+        # Otherwise a power cut takes a new file with all that was synced in it.
+        self._disk.sync_directory(self._directory)
 
 
 def _decode_snapshot(name: str, stored: bytes, cluster_id: UUID) -> StoredMetadata | None:

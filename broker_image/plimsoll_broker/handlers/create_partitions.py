@@ -11,9 +11,15 @@ from typing import Any
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import ask_for_changes, behalf_of, timeout_ms_of
 from plimsoll_broker.handlers.large_messages import things
-from plimsoll_broker.handlers.mutation_quota import OVER_QUOTA, OVER_QUOTA_TEXT, within_quota
+from plimsoll_broker.handlers.mutation_quota import (
+    OVER_QUOTA,
+    OVER_QUOTA_TEXT,
+    charge_made,
+    within_quota,
+)
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.errors import Code
 from plimsoll_core.messages.topic_changes import AddPartitions, TopicChanged, TopicGrowth
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
@@ -31,6 +37,7 @@ def create_partitions(view: ClusterView) -> Handler:
         topics = await aside.some(many, partial(_growths, request))
         names = tuple(dict.fromkeys(one.topic for one in topics))
         told: dict[str, TopicChanged] = {}
+        counted: list[tuple[TopicGrowth, int]] = []
         if not request.validate_only:
             counted = [(one, _added(view.image, one)) for one in topics]
             taken = within_quota(context, counted, _STRICT_VERSION)
@@ -39,12 +46,16 @@ def create_partitions(view: ClusterView) -> Handler:
                 for one in topics[len(taken) :]
             }
             topics = tuple(taken)
-        if topics:
-            command = AddPartitions(
-                topics=topics, validate_only=request.validate_only, behalf=behalf_of(context)
-            )
-            asked = tuple(dict.fromkeys(one.topic for one in topics))
-            told |= await ask_for_changes(view, command, asked, timeout_ms_of(request))
+        try:
+            if topics:
+                command = AddPartitions(
+                    topics=topics, validate_only=request.validate_only, behalf=behalf_of(context)
+                )
+                asked = tuple(dict.fromkeys(one.topic for one in topics))
+                told |= await ask_for_changes(view, command, asked, timeout_ms_of(request))
+        finally:
+            if counted:
+                charge_made(context, _made(counted, told))
         return await aside.some(many, partial(_reply, version, names, told))
 
     return handle
@@ -54,6 +65,15 @@ def _added(image: ClusterImage, growth: TopicGrowth) -> int:
     topic_id = image.topic_ids.get(growth.topic)
     topic = None if topic_id is None else image.topics.get(topic_id)
     return max(growth.partitions - (0 if topic is None else topic.partitions), 0)
+
+
+def _made(counted: list[tuple[TopicGrowth, int]], told: dict[str, TopicChanged]) -> int | None:
+    """Partitions; each topic is grown once, whatever the request says of it.  None: whether they
+    are made is not known."""
+    added = {one.topic: count for one, count in counted}
+    if any(name not in told or told[name].code == Code.REQUEST_TIMED_OUT for name in added):
+        return None
+    return sum(n for name, n in added.items() if not told[name].code)
 
 
 def _growths(request: Any) -> tuple[TopicGrowth, ...]:

@@ -13,7 +13,12 @@ from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.describe_configs import topic_configs
 from plimsoll_broker.handlers.forward import ask, behalf_of, timeout_ms_of
 from plimsoll_broker.handlers.large_messages import things
-from plimsoll_broker.handlers.mutation_quota import OVER_QUOTA, OVER_QUOTA_TEXT, within_quota
+from plimsoll_broker.handlers.mutation_quota import (
+    OVER_QUOTA,
+    OVER_QUOTA_TEXT,
+    charge_made,
+    within_quota,
+)
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.cluster.topic_configs import client_configs
@@ -49,8 +54,15 @@ def create_topics(view: ClusterView) -> Handler:
         if not request.validate_only:
             wanted, over = topics_within_quota(context, wanted)
             answers |= over
-        if wanted:
-            await _create(view, context, request, wanted, answers)
+        made: int | None = None
+        try:
+            if not wanted:
+                made = 0
+            else:
+                made = await _create(view, context, request, wanted, answers)
+        finally:
+            if not request.validate_only:
+                charge_made(context, made)
         # Of one that is made all configs are told.
         told = _CONFIGS_EACH * sum(not answer.code for answer in answers.values())
         answered = partial(_answered, view, view.image, version, request, answers)
@@ -108,8 +120,9 @@ async def _create(
     request: Any,
     wanted: tuple[NewTopic, ...],
     answers: dict[str, TopicAnswer],
-) -> None:
-    """Put the controller's answers in, once this broker sees what was made."""
+) -> int | None:
+    """Put the controller's answers in, once this broker sees what was made: so many partitions;
+    None: whether they are is not known."""
     command = CreateTopics(
         topics=wanted, validate_only=request.validate_only, behalf=behalf_of(context)
     )
@@ -120,6 +133,8 @@ async def _create(
     made = [answers[name] for name in names if not answers[name].code]
     if made and not request.validate_only:
         await view.watch.wait_for(lambda image: _visible(image, made), timeout_ms)
+    unknown = any(answers[name].code == Code.REQUEST_TIMED_OUT for name in names)
+    return None if unknown else sum(answer.partitions for answer in made)
 
 
 def _visible(image: ClusterImage, made: list[TopicAnswer]) -> bool:

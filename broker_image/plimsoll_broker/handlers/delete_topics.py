@@ -10,7 +10,12 @@ from uuid import UUID
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import ask, behalf_of, timeout_ms_of
 from plimsoll_broker.handlers.large_messages import things
-from plimsoll_broker.handlers.mutation_quota import OVER_QUOTA, OVER_QUOTA_TEXT, within_quota
+from plimsoll_broker.handlers.mutation_quota import (
+    OVER_QUOTA,
+    OVER_QUOTA_TEXT,
+    charge_made,
+    within_quota,
+)
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.errors import Code
@@ -33,9 +38,13 @@ def delete_topics(view: ClusterView) -> Handler:
         many = things(context)
         context.body.release()
         told = await aside.some(many, partial(_told, view.image, request, version))
-        told = _within_quota(view.image, context, told)
-        if told.wanted:
-            await _delete(view, context, told, timeout_ms_of(request))
+        sizes = _sizes(view.image, told)
+        told = _within_quota(context, told, sizes)
+        try:
+            if told.wanted:
+                await _delete(view, context, told, timeout_ms_of(request))
+        finally:
+            charge_made(context, _deleted(told, sizes))
         return await aside.some(many, partial(_answer, version, told))
 
     return handle
@@ -82,8 +91,16 @@ def _told(image: ClusterImage, request: Any, version: int) -> _Told:
     return _Told(answers, wanted, names, ids)
 
 
-def _within_quota(image: ClusterImage, context: RequestContext, told: _Told) -> _Told:
-    """What may still be deleted; the rest is answered."""
+def _deleted(told: _Told, sizes: dict[_Target, int]) -> int | None:
+    """Partitions; None: whether they are is not known."""
+    answers = [(one, told.answers[one]) for one in told.wanted]
+    if any(found is None or found.code == Code.REQUEST_TIMED_OUT for _, found in answers):
+        return None
+    return sum(sizes[one] for one, found in answers if found is not None and not found.code)
+
+
+def _sizes(image: ClusterImage, told: _Told) -> dict[_Target, int]:
+    """How many partitions each has."""
 
     def partitions(target: _Target) -> int:
         name, topic_id = target
@@ -92,9 +109,14 @@ def _within_quota(image: ClusterImage, context: RequestContext, told: _Told) -> 
         topic = None if topic_id is None else image.topics.get(topic_id)
         return 0 if topic is None else topic.partitions
 
+    return {target: partitions(target) for target in told.wanted}
+
+
+def _within_quota(context: RequestContext, told: _Told, sizes: dict[_Target, int]) -> _Told:
+    """What may still be deleted; the rest is answered."""
     if context.charges is None:
         return told
-    counted = [(target, partitions(target)) for target in told.wanted]
+    counted = list(sizes.items())
     taken = within_quota(context, counted, _STRICT_VERSION)
     for target in told.wanted[len(taken) :]:
         told.answers[target] = TopicAnswer(

@@ -39,6 +39,7 @@ from plimsoll_broker.reporting.isr_proposals import ProposalSender, ProposalTarg
 from plimsoll_broker.reporting.replica_logs import RecoveryReports
 from plimsoll_broker.security.audit_log import AuditLog
 from plimsoll_broker.security.authority import Authority
+from plimsoll_broker.security.certificate_logins import CertificateLogins
 from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import MIB, ListenerLimits
@@ -117,7 +118,10 @@ def assemble(
         quotas=quotas,
         reports=RecoveryReports(manager, client, broker),
         copies=CopyReports(manager, client, broker),
-        clients=ClientListeners(config, clients, limits, ClientMemory(budgets), quotas),
+        clients=ClientListeners(
+            *(config, clients, limits, ClientMemory(budgets), quotas),
+            certificates=CertificateLogins(authority),
+        ),
         replication=replication,
         register=register,
     )

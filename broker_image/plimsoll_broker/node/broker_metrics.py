@@ -278,6 +278,7 @@ def _cleaning(stats: CleaningStats) -> Iterator[Metric]:
     yield _gauge("cleaner_due_bytes", stats.due_bytes)
     yield _gauge("cleaner_max_dirty_ratio", stats.dirtiest)
     yield _gauge("cleaner_uncleanable_logs", stats.uncleanable_logs)
+    yield _gauge("cleaner_in_brokers_share", stats.in_brokers_share)
 
 
 def _movement(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:

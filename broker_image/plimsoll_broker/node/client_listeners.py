@@ -21,13 +21,15 @@ from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.listener import ClientCertificates, Server
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import ClusterImage, Endpoint
+from plimsoll_core.security.client_certificates import TLS_LOGIN
 from plimsoll_core.security.scram import SPEC_NAMES
 from plimsoll_core.security.tokens import TOKEN_LOGINS
 from plimsoll_net.shown_certificate import LOOK_S, ShownCertificate
+from plimsoll_net.tls_policy import ClientTrust
 from plimsoll_process.waits import set_within
 
 logger = logging.getLogger("plimsoll.listeners")
@@ -35,7 +37,7 @@ logger = logging.getLogger("plimsoll.listeners")
 TLS_CONNECTIONS_MAX = 2000
 """Where a listener with TLS states none: each connection has buffers of its own for it."""
 WHY_CHARACTERS_MAX = 200
-LOGINS = frozenset({*SPEC_NAMES.values(), *TOKEN_LOGINS})
+LOGINS = frozenset({*SPEC_NAMES.values(), *TOKEN_LOGINS, TLS_LOGIN})
 """How clients can prove a user name here; a listener that asks for another way is not opened."""
 
 Register = Callable[[tuple[Endpoint, ...]], Awaitable[bool]]
@@ -52,12 +54,18 @@ class ClientListeners:
         limits: ListenerLimits,
         memory: ClientMemory,
         quotas: Quotas | None = None,
+        certificates: ClientCertificates | None = None,
     ) -> None:
+        """`certificates`: judges those that clients show; None: a listener that asks for one is not
+        opened."""
         self._config = config
         self._dispatch = dispatch
         self._limits = limits
         self._memory = memory
         self._quotas = quotas
+        self._certificates = certificates
+        # Whose certificates clients may show, as the newest image says.
+        self._trusted: tuple[bytes, ...] = ()
         # Open now, by the name of the listener.
         self._open: dict[str, Server] = {}
         # What the newest image says.
@@ -96,7 +104,7 @@ class ClientListeners:
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
         """The metadata stream's callback."""
-        if new.listeners != old.listeners:
+        if new.listeners != old.listeners or new.security.authorities != old.security.authorities:
             self._changed.set()
 
     async def run(self, image: Callable[[], ClusterImage], register: Register) -> None:
@@ -120,6 +128,8 @@ class ClientListeners:
     async def settle(self, image: ClusterImage) -> None:
         """Close what is not wanted any more, open what is."""
         self._wanted = image.listeners or (listener_peers.IMPLICIT,)
+        authorities = image.security.authorities
+        self._trusted = tuple(der for one in authorities for der in one.certificates)
         wanted = {listener.name: listener for listener in self._wanted}
         for server in list(self._open.values()):
             await self._keep_or_close(server)
@@ -139,7 +149,9 @@ class ClientListeners:
                     server.rename(listener, self._limits_of(listener))
                     self._open[listener.name] = server
                 if server.certificate is not None and listener.tls_version_min is not None:
-                    server.certificate.speak(listener.name, listener.tls_version_min)
+                    server.certificate.speak(
+                        listener.name, listener.tls_version_min, self._clients_of(listener)
+                    )
                 return
         self._give_up_name(server)
         await server.stop()
@@ -163,20 +175,30 @@ class ClientListeners:
         stated = min(number, TLS_CONNECTIONS_MAX) if listener.tls else number
         return replace(self._limits, connections_max=listener.connections_max or stated)
 
+    def _clients_of(self, listener: Listener) -> ClientTrust | None:
+        """None: they are not asked for certificates."""
+        if TLS_LOGIN not in listener.authentication:
+            return None
+        return ClientTrust(self._trusted, required=listener.authentication == (TLS_LOGIN,))
+
     async def _try_to_open(self, listener: Listener) -> str:
         """Why it is not open; empty: it is."""
-        if not set(listener.authentication) <= LOGINS:
+        asks = TLS_LOGIN in listener.authentication
+        if not set(listener.authentication) <= LOGINS or (asks and self._certificates is None):
             return "this broker does not know how its clients would authenticate"
         certificate = None
         if listener.tls_version_min is not None:
             if self._config.certificates is None:
                 return "this broker was started without a directory of certificates"
             directory = Path(self._config.certificates)
-            certificate = ShownCertificate(directory, listener.name, listener.tls_version_min)
+            certificate = ShownCertificate(
+                directory, listener.name, listener.tls_version_min, self._clients_of(listener)
+            )
             if not certificate.look():
                 return certificate.error
         limits = self._limits_of(listener)
         server = Server(self._dispatch, limits, self._memory, listener, certificate, self._quotas)
+        server.clients = self._certificates if asks else None
         try:
             await server.start(self._config.listen.host, self._port(listener))
         except OSError as error:

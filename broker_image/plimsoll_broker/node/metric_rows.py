@@ -147,6 +147,8 @@ CLEANER_ROWS = (
          "The greatest part of one of these logs that was never cleaned"),
     _row("cleaner_uncleanable_logs", "gauge",
          "Logs that are not cleaned any more, because a segment is damaged"),
+    _row("cleaner_in_brokers_share", "gauge",
+         "1: cleaning takes the broker's processor time, since its session gets no priority"),
 )  # fmt: skip
 
 GROUP_ROWS = (
@@ -177,6 +179,9 @@ SECURITY_ROWS = (
     _row("logins_failed", "counter", "Logins that failed"),
     _row("tokens_refused", "counter", "Tokens that let nobody in",
          ("reason",), "1 per reason, at most 11"),
+    _row("client_certificates_refused", "counter",
+         "Certificates with a good chain that let nobody in", ("reason",),
+         "1 per reason, at most 7"),
     _row("sessions_cut_off", "counter", "Connections whose login was not good any more"),
     _row("authorizations_denied", "counter", "Requests, by resource, that no rule allowed"),
     _row("authorizations_would_deny", "counter", "What Enforce would refuse, and Audit did"),

@@ -11,6 +11,7 @@ from plimsoll_broker.node.metric_rows import TABLE
 from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_core.quotas.state import OF_CLIENTS
+from plimsoll_core.security.client_certificates import CertificateRefusal
 from plimsoll_core.security.inside import REASONS
 from plimsoll_core.security.tokens import TokenRefusal
 from plimsoll_net.dialling import HANDSHAKE_FAILED
@@ -37,6 +38,9 @@ def security_metrics(prefix: str, authority: Authority) -> Iterator[Metric]:
         yield TABLE.counter(prefix + name, value)
     refused = {(why.value,): float(stats.tokens_refused[why]) for why in TokenRefusal}
     yield TABLE.counters(prefix + "tokens_refused", refused)
+    counts = stats.certificates_refused
+    turned_away = {(why.value,): float(counts[why]) for why in CertificateRefusal}
+    yield TABLE.counters(prefix + "client_certificates_refused", turned_away)
 
 
 def quota_metrics(prefix: str, quotas: Quotas) -> Iterator[Metric]:

@@ -22,6 +22,8 @@ T = TypeVar("T")
 class CleaningInThread:
     """`CleaningWork` on one disk."""
 
+    in_brokers_share = True
+
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._round: Round | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -19,12 +20,15 @@ from plimsoll_broker.storage.cleaner import process as messages
 from plimsoll_broker.storage.cleaner.round import CleanedSegment, CleaningJob
 from plimsoll_broker.storage.cleaner.work import CleaningFailed
 
+logger = logging.getLogger("plimsoll.cleaner")
+
 _PROGRAM = (
-    "from plimsoll_process.priority import work_in_background; work_in_background(); "
-    "import sys; from plimsoll_broker.storage.cleaner.process import main; sys.exit(main())"
+    "from plimsoll_process.priority import {work}; why = {work}(); "
+    "import sys; from plimsoll_broker.storage.cleaner.process import main; sys.exit(main(why))"
 )
 """Of a low priority before it imports anything else: that takes some tenths of a second of a
 processor, which are the brokers' while they have work."""
+_APART, _WITHIN = "work_in_background", "work_within"
 _decode = msgspec.json.Decoder(messages.Answer).decode
 
 
@@ -34,6 +38,8 @@ class CleaningProcess:
     def __init__(self, bytes_per_second: int) -> None:
         self._bytes_per_second = bytes_per_second
         self._process: asyncio.subprocess.Process | None = None
+        # Whether a session of its own would get as much processor time as the broker's.
+        self.in_brokers_share = False
 
     async def begin(self, job: CleaningJob) -> int:
         answer = await self._ask(messages.BeginRound(job))
@@ -67,6 +73,9 @@ class CleaningProcess:
             if not line:
                 raise CleaningFailed("the cleaning process ended")
             answer: messages.Answer = _decode(line)
+            if isinstance(answer, messages.NotInBackground):
+                await self._stay_within(answer.sentence)
+                return await self._ask(question)
         except (CleaningFailed, OSError, ValueError) as error:  # of msgspec, too
             await self.close()
             raise CleaningFailed(str(error)) from error
@@ -78,17 +87,25 @@ class CleaningProcess:
             raise CleaningFailed(answer.sentence, damaged=answer.damaged)
         return answer
 
+    async def _stay_within(self, why: str) -> None:
+        """Its nice value counts against the broker in the broker's own session, and there alone."""
+        if self.in_brokers_share:
+            raise CleaningFailed(why)
+        logger.warning("logs are cleaned on the broker's share of the processors: %s", why)
+        self.in_brokers_share = True
+        await self.close()
+
     async def _running(self) -> asyncio.subprocess.Process:
         if self._process is None:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-c",
-                _PROGRAM,
+                _PROGRAM.format(work=_WITHIN if self.in_brokers_share else _APART),
                 f"--die-with-parent={os.getpid()}",
                 f"--bytes-per-second={self._bytes_per_second}",
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 # So that its priority counts against all processes, `plimsoll_process.priority`.
-                start_new_session=True,
+                start_new_session=not self.in_brokers_share,
             )
         return self._process

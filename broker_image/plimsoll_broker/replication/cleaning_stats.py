@@ -16,6 +16,7 @@ class CleaningStats:
         "due_bytes",
         "due_logs",
         "failures",
+        "in_brokers_share",
         "rounds",
         "spent_ms",
         "uncleanable_logs",
@@ -32,3 +33,6 @@ class CleaningStats:
         self.dirtiest = 0.0
         # Logs of which a segment is damaged.
         self.uncleanable_logs = 0
+        # Whether the processor time of the work is the broker's own, where Linux divides it among
+        # sessions.
+        self.in_brokers_share = False

@@ -103,6 +103,7 @@ class LogCleaner:
                 if due is None or not await self._round(due.hosted):
                     return
         finally:
+            self._stats.in_brokers_share = self._work.in_brokers_share
             await self._work.close()
 
     # --- which one ------------------------------------------------------------------------------

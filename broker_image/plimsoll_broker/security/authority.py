@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import Counter
-from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
 from plimsoll_broker.security.audit_log import AuditEvent, AuditLog
+from plimsoll_broker.security.security_stats import SecurityStats
 from plimsoll_broker.server.dispatch import ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.messages.security import OnBehalf
@@ -28,6 +27,7 @@ from plimsoll_core.security.acl import (
     operation_bits,
 )
 from plimsoll_core.security.acl_index import AclQuestion
+from plimsoll_core.security.client_certificates import BY_CERTIFICATE, mark_of
 from plimsoll_core.security.sasl import EXPIRED_GRACE_MS, Identity
 from plimsoll_core.security.scram import ScramCredential, ScramMechanism, login_mark
 from plimsoll_core.security.state import Mode, Security
@@ -41,6 +41,8 @@ from plimsoll_core.security.tokens import (
 
 REMEMBERED_MAX = 10_000
 """Decisions of one connection."""
+SESSION_S_MAX = 10 * 365 * 24 * 3600.0
+"""Certificates may be good for thousands of years, which no timer is."""
 VISIBLE_MAX = 64
 """Principals whose visible topics are remembered."""
 
@@ -170,18 +172,6 @@ class Rights:
         return audits
 
 
-@dataclass(slots=True)
-class SecurityStats:
-    """Counters that only grow."""
-
-    denied: int = 0
-    would_deny: int = 0
-    logins: int = 0
-    failed_logins: int = 0
-    cut_off: int = 0
-    tokens_refused: Counter[TokenRefusal] = field(default_factory=Counter)
-
-
 class _Visible(NamedTuple):
     """What one principal sees, and of what that was found."""
 
@@ -279,6 +269,8 @@ class Authority:
         identity = self._logged_in.get(user, {}).get(connection)
         if identity is None:
             return b""
+        if identity.certificate is not None:
+            return mark_of(identity.certificate)
         if identity.issuer is not None and identity.key is not None:
             return token_mark(identity.issuer, identity.key)
         return login_mark(identity.stored_key) if identity.stored_key else b""
@@ -291,9 +283,11 @@ class Authority:
         """Nothing is answered after the session's end but another login, which begins a new one."""
         self._no_end(connection)
         if identity.until_ms is not None:
-            left_s = (identity.until_ms - _wall_ms()) / 1000
+            left_s = min((identity.until_ms - _wall_ms()) / 1000, SESSION_S_MAX)
             later = asyncio.get_running_loop().call_later
-            self._ends[connection] = later(left_s, self._expire, connection, identity)
+            # With a certificate there is no other login on the same connection.
+            end = self._expire if identity.certificate is None else self._end
+            self._ends[connection] = later(left_s, end, connection, identity)
 
     def _expire(self, connection: ConnectionState, identity: Identity) -> None:
         assert connection.sasl is not None, "it has logged in"
@@ -301,6 +295,9 @@ class Authority:
         later = asyncio.get_running_loop().call_later
         cut_off = partial(self._cut_off, connection, identity, "session-expired")
         self._ends[connection] = later(EXPIRED_GRACE_MS / 1000, cut_off)
+
+    def _end(self, connection: ConnectionState, identity: Identity) -> None:
+        self._cut_off(connection, identity, "certificate-expired")
 
     def _no_end(self, connection: ConnectionState) -> None:
         timer = self._ends.pop(connection, None)
@@ -323,8 +320,10 @@ class Authority:
         if before is new.security or not self._logged_in:
             return
         unchanged = before.credentials == new.security.credentials
-        same_issuers = before.issuers == new.security.issuers
-        if unchanged and same_issuers and before.users == new.security.users:
+        unchanged &= before.issuers == new.security.issuers
+        unchanged &= before.authorities == new.security.authorities
+        unchanged &= before.certificates == new.security.certificates
+        if unchanged and before.users == new.security.users:
             return
         self._review()
 
@@ -348,6 +347,9 @@ class Authority:
 
     def _good_until_ms(self, identity: Identity) -> int | None:
         """None: for as long as nothing changes; 0: not any more."""
+        if identity.mechanism == BY_CERTIFICATE:
+            shown = identity.certificate
+            return None if shown is not None and self.security.believes(shown) else 0
         if identity.mechanism == OAUTHBEARER:
             return None if self._is_believed(identity) else 0
         found = self.credential(identity.user, identity.mechanism)

@@ -133,10 +133,11 @@ class Intake:
     """Bytes of requests that are being received or handled.
 
     `notify` is called when room was made and a connection waits; `wake_all` has to follow, not at
-    once.
+    once.  Frames that have all of it and wait for more would wait for each other: one of them goes
+    ahead, beyond the limit, until it is whole.
     """
 
-    __slots__ = ("_notify", "_waiting", "limit", "refused", "used")
+    __slots__ = ("_ahead", "_notify", "_stuck", "_waiting", "limit", "refused", "used")
 
     def __init__(self, limit: int, notify: Callable[[], None]) -> None:
         self.limit = limit
@@ -144,6 +145,10 @@ class Intake:
         self.refused = 0
         self._notify = notify
         self._waiting: dict[Waiter, None] = {}
+        # What unfinished frames have that wait for more, by their receivers.
+        self._stuck: dict[object, int] = {}
+        # The receiver whose unfinished frame may exceed the limit.
+        self._ahead: object | None = None
 
     @property
     def short(self) -> bool:
@@ -153,17 +158,36 @@ class Intake:
     def has_room(self) -> bool:
         return self.used < self.limit
 
-    def admit(self, size: int, waiter: Waiter) -> bool:
+    def admit(self, size: int, waiter: Waiter, receiver: object, held: int) -> bool:
         """Take so many bytes, or have `waiter` woken when there may be room; one alone is never
-        refused."""
-        if self.used and self.used + size > self.limit:
+        refused.  `held`: what the receiver's unfinished frame has already."""
+        over = self.used and self.used + size > self.limit
+        if over and not self._goes_ahead(receiver, held):
             if waiter not in self._waiting:
                 self.refused += 1
                 self._waiting[waiter] = None
+            self._stuck[receiver] = held
             return False
         self._waiting.pop(waiter, None)
+        self._stuck.pop(receiver, None)
         self.used += size
         return True
+
+    def _goes_ahead(self, receiver: object, held: int) -> bool:
+        """Whether nothing is given back unless it goes on."""
+        if self._ahead not in (None, receiver):
+            return False
+        others = sum(size for one, size in self._stuck.items() if one is not receiver)
+        if not held or others + held < self.used:
+            return False
+        self._ahead = receiver
+        return True
+
+    def ended(self, receiver: object) -> None:
+        """Its frame is whole, or will never be."""
+        self._stuck.pop(receiver, None)
+        if self._ahead is receiver:
+            self._ahead = None
 
     def take(self, size: int) -> None:
         """Bytes that are there already."""

@@ -105,7 +105,7 @@ class Charges:
     """Of one request.  `throttle_ms`: the longest that its client has to wait, to be told and
     kept to.  Times are of the clock that `now_ms` reads."""
 
-    __slots__ = ("_from_ns", "_limits", "_quotas", "throttle_ms")
+    __slots__ = ("_from_ns", "_limits", "_quotas", "_reserved", "throttle_ms")
 
     def __init__(self, quotas: Quotas, limits: HeldLimits) -> None:
         self._quotas = quotas
@@ -113,6 +113,8 @@ class Charges:
         # None: it is waiting, or answered.
         self._from_ns: int | None = time.monotonic_ns()
         self.throttle_ms = 0
+        # Tokens for partitions that the controller is asked to make or delete.
+        self._reserved = 0.0
 
     @property
     def fetch_bytes_max(self) -> int | None:
@@ -139,11 +141,20 @@ class Charges:
         limit = self._limits.mutations
         return limit is None or limit.may_mutate(_now_ms())
 
-    def mutated(self, partitions: int) -> None:
-        """Made or deleted; 0: something was refused, and its client is told how long to wait."""
+    def reserve(self, partitions: int) -> None:
+        """Asked for: until `mutated` says what was made."""
         limit = self._limits.mutations
         if limit is not None:
-            self._throttle(limit, limit.mutated(partitions, _now_ms()))
+            self._reserved += limit.reserve(partitions, _now_ms())
+
+    def mutated(self, partitions: int | None) -> None:
+        """Made or deleted, of all that was asked for; None: it is not known, and what was reserved
+        is charged.  Its client is told how long to wait."""
+        limit = self._limits.mutations
+        if limit is not None:
+            reserved, self._reserved = self._reserved, 0.0
+            made = reserved if partitions is None else partitions
+            self._throttle(limit, limit.mutated(made, _now_ms(), reserved))
 
     def resumes(self) -> None:
         """From now on the request holds the event loop again."""

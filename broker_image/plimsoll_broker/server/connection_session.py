@@ -27,7 +27,7 @@ from plimsoll_broker.server.throttle_times import told
 from plimsoll_broker.server.unsent_replies import ReplySender
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.security.inside import Peer
-from plimsoll_net.tls_connection import INSIDE_PEER
+from plimsoll_net.tls_connection import CLIENT_PROOF, INSIDE_PEER
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.framing import FrameTooLarge
 from plimsoll_wire.headers import RequestHeader, parse_request_header
@@ -76,6 +76,8 @@ class Session(asyncio.BufferedProtocol):
             self._transport = None
         elif not self._owner.opened(self):
             transport.abort()
+        elif (proof := transport.get_extra_info(CLIENT_PROOF)) is not None:
+            self._owner.proved(self._connection, proof)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

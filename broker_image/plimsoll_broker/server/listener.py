@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from plimsoll_broker.inside import InsidePeers
 from plimsoll_broker.server.address_admission import AddressAdmission
@@ -17,15 +17,17 @@ from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits, RequestOrder
 from plimsoll_broker.server.connection_session import Session
-from plimsoll_broker.server.dispatch import Dispatch
+from plimsoll_broker.server.dispatch import ConnectionState, Dispatch
 from plimsoll_broker.server.overdue_connections import overdue
 from plimsoll_broker.server.server_stats import ServerStats
 from plimsoll_broker.server.session_owner import SessionOwner
 from plimsoll_broker.server.turn_budget import TurnBudget
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.security.client_certificates import CertificateProof
 from plimsoll_core.security.inside import PLAINTEXT
 from plimsoll_net.handshakes import Accepting, HandshakeQueue
+from plimsoll_net.peer_chain import PeerChain
 from plimsoll_net.shown_certificate import ShownCertificate
 
 _SWEPT_MIN, _SWEEP_PORTIONS = 32, 128
@@ -34,6 +36,18 @@ _SWEEP_PAUSE_S = 0.01
 thousands one right behind another delayed every request that came meanwhile by tens of
 milliseconds.  However many there are, a sweep has so many portions at most."""
 _BACKLOG = 512
+
+
+class ClientCertificates(Protocol):
+    """Who judges what clients show in a handshake."""
+
+    def judge(
+        self, shown: PeerChain | None, host: str, listener: str
+    ) -> tuple[CertificateProof | None, str]:
+        """What is proven, None: nothing was shown; and why the client is not let in."""
+
+    def logged_in(self, connection: ConnectionState, proof: CertificateProof) -> None:
+        """A session has begun by it, in the turn in which it was judged."""
 
 
 class Server:
@@ -55,6 +69,8 @@ class Server:
         self.stats = ServerStats()
         self.listener = listener
         self.certificate = certificate
+        # Judges the certificates that clients show; None: they are not asked for any.
+        self.clients: ClientCertificates | None = None
         # Of the followers' listener: whom it lets in; None: nobody is asked for a certificate.
         self.inside: InsidePeers | None = None
         self.port = 0
@@ -85,6 +101,7 @@ class Server:
             heard=self._open.requested,
             closed=self._open.closed,
             failed=self._failed,
+            proved=self._proved,
         )
 
     @property
@@ -131,7 +148,17 @@ class Server:
             ended=self.stats.closed_for,
             admits=None if admission is None else admission.arrived,
             left=None if admission is None else admission.left,
+            identifies=None if self.clients is None else self._identify,
         )
+
+    def _identify(self, shown: PeerChain | None, host: str) -> tuple[CertificateProof | None, str]:
+        """What a client's certificate proves, and why it is not let in."""
+        assert self.clients is not None, "clients are asked"
+        return self.clients.judge(shown, host, self.listener.name)
+
+    def _proved(self, connection: ConnectionState, proof: CertificateProof) -> None:
+        assert self.clients is not None, "clients are asked"
+        self.clients.logged_in(connection, proof)
 
     def _context(self) -> Any:
         """As of now: whoever connected before keeps the one that it began with."""

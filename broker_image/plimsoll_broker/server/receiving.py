@@ -76,6 +76,8 @@ class RequestReceiver:
         if frame is None:
             return None
         charged, self._charged = self._charged, 0
+        if charged and self._intake is not None:
+            self._intake.ended(self)
         return frame, charged
 
     def _limit_of(self, length: int, asked: bytes) -> int | None:
@@ -100,7 +102,7 @@ class RequestReceiver:
         growth = framer.growth
         more = framer.held + growth - self._charged if growth else 0
         if more > 0:
-            if not self._intake.admit(more, waiter):
+            if not self._intake.admit(more, waiter, self, self._charged):
                 self.starved = True
                 return False
             self._charged += more
@@ -134,5 +136,6 @@ class RequestReceiver:
         self._framer = Framer(0)
         if self._intake is not None:
             self._intake.forget(waiter)
+            self._intake.ended(self)
             charged, self._charged = self._charged, 0
             self._intake.give_back(charged)

@@ -16,6 +16,7 @@ from plimsoll_broker.server.dispatch import ConnectionState, Dispatch, RequestCo
 from plimsoll_broker.server.server_stats import ServerStats
 from plimsoll_broker.server.turn_budget import TurnBudget
 from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.security.client_certificates import CertificateProof
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import RequestHeader
 
@@ -25,6 +26,7 @@ _API_KEYS = {int(key): key for key in ApiKey}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOwner:
     """What the server gives each of its sessions.  `listener`: as it is now.
+    `proved`: a connection's client has shown a certificate, with what that proves.
     `opened`, `heard` and `closed` take a session.  `quotas` None: nobody is limited here;
     `admission` None: nor are addresses, or they were looked at before the session was made."""
 
@@ -40,6 +42,7 @@ class SessionOwner:
     heard: Callable[[Any], None]
     closed: Callable[[Any], None]
     failed: Callable[[BaseException], None]
+    proved: Callable[[ConnectionState, CertificateProof], None]
 
     def admits(self, transport: asyncio.Transport) -> bool:
         return self.admission is None or self.admission.arrived(transport)

@@ -7,6 +7,7 @@ from plimsoll_core.cluster.record_base import Record
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.quotas.state import QuotaEntity, QuotaRow
 from plimsoll_core.security.acl import Acl
+from plimsoll_core.security.client_certificates import ClientAuthority, UserCertificates
 from plimsoll_core.security.inside import InsideMode
 from plimsoll_core.security.scram import ScramCredential, ScramMechanism
 from plimsoll_core.security.state import Authorization, DeclaredUser
@@ -51,9 +52,11 @@ class UserDeclared(Record, frozen=True, kw_only=True):
 
 
 class UserRemoved(Record, frozen=True, kw_only=True):
-    """No object declares the user any more."""
+    """No object declares the user any more.  `now_ms` (wall clock) feeds the count of those that
+    went within an hour; None: this one does not count."""
 
     user_name: str
+    now_ms: int | None = None
 
 
 class TokenIssuersConfigured(Record, frozen=True, kw_only=True):
@@ -61,6 +64,25 @@ class TokenIssuersConfigured(Record, frozen=True, kw_only=True):
     off."""
 
     issuers: tuple[TokenIssuer, ...]
+
+
+class ClientAuthoritiesConfigured(Record, frozen=True, kw_only=True):
+    """Whose certificates clients may log in by from now on; whoever logged in by another's is cut
+    off."""
+
+    authorities: tuple[ClientAuthority, ...]
+
+
+class UserCertificatesSet(Record, frozen=True, kw_only=True):
+    """By which certificates a user may log in from now on: the whole row."""
+
+    row: UserCertificates
+
+
+class UserCertificatesRemoved(Record, frozen=True, kw_only=True):
+    """The user may log in by none any more."""
+
+    user: str
 
 
 class QuotasSet(Record, frozen=True, kw_only=True):

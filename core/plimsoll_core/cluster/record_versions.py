@@ -21,7 +21,7 @@ from plimsoll_core.cluster import model as m
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.quotas import state as quotas
-from plimsoll_core.security import acl, inside, scram, tokens
+from plimsoll_core.security import acl, client_certificates, inside, scram, tokens
 from plimsoll_core.security import state as security
 
 OLDEST = 1
@@ -82,8 +82,11 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     r.AclsAdded: {3: "cause acls owner"},
     r.AclsRemoved: {3: "cause acls owner"},
     r.UserDeclared: {3: "cause user"},
-    r.UserRemoved: {3: "cause user_name"},
+    r.UserRemoved: {3: "cause user_name now_ms"},
     r.TokenIssuersConfigured: {3: "cause issuers"},
+    r.ClientAuthoritiesConfigured: {3: "cause authorities"},
+    r.UserCertificatesSet: {3: "cause row"},
+    r.UserCertificatesRemoved: {3: "cause user"},
     r.QuotasSet: {3: "cause row"},
     r.QuotasRemoved: {3: "cause entity"},
     r.ListenersConfigured: {3: "cause listeners"},
@@ -101,11 +104,15 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     },
     security.Authorization: {3: "mode super_users allow_everyone_if_no_acl disguise"},
     security.UserObject: {3: "namespace name uid"},
-    security.DeclaredUser: {3: "object user_name disabled"},
+    security.DeclaredUser: {3: "object user_name disabled gone_since_ms"},
+    security.UserRemoval: {3: "namespace at_ms"},
     tokens.TokenKey: {3: "key_id algorithm public_key"},
     tokens.TokenIssuer: {
         3: "name login issuer audiences user_claim user_prefix keys",
     },
+    client_certificates.ClientAuthority: {3: "name certificates source"},
+    client_certificates.UserCertificate: {3: "sha256 not_after_ms"},
+    client_certificates.UserCertificates: {3: "user owner certificates"},
     quotas.QuotaEntity: {3: "user client_id ip"},
     quotas.QuotaValues: {
         3: "producer_byte_rate consumer_byte_rate request_percentage controller_mutation_rate"

@@ -20,12 +20,17 @@ from plimsoll_core.cluster.access_records import AclsAdded as AclsAdded
 from plimsoll_core.cluster.access_records import AclsRemoved as AclsRemoved
 from plimsoll_core.cluster.access_records import AuthorizationConfigured as AuthorizationConfigured
 from plimsoll_core.cluster.access_records import CertificatesAllowed as CertificatesAllowed
+from plimsoll_core.cluster.access_records import (
+    ClientAuthoritiesConfigured as ClientAuthoritiesConfigured,
+)
 from plimsoll_core.cluster.access_records import InsideModeSet as InsideModeSet
 from plimsoll_core.cluster.access_records import QuotasRemoved as QuotasRemoved
 from plimsoll_core.cluster.access_records import QuotasSet as QuotasSet
 from plimsoll_core.cluster.access_records import ScramCredentialRemoved as ScramCredentialRemoved
 from plimsoll_core.cluster.access_records import ScramCredentialSet as ScramCredentialSet
 from plimsoll_core.cluster.access_records import TokenIssuersConfigured as TokenIssuersConfigured
+from plimsoll_core.cluster.access_records import UserCertificatesRemoved as UserCertificatesRemoved
+from plimsoll_core.cluster.access_records import UserCertificatesSet as UserCertificatesSet
 from plimsoll_core.cluster.access_records import UserDeclared as UserDeclared
 from plimsoll_core.cluster.access_records import UserRemoved as UserRemoved
 from plimsoll_core.cluster.listeners import Listener
@@ -361,6 +366,9 @@ Record = (
     | UserDeclared
     | UserRemoved
     | TokenIssuersConfigured
+    | ClientAuthoritiesConfigured
+    | UserCertificatesSet
+    | UserCertificatesRemoved
     | QuotasSet
     | QuotasRemoved
     | ListenersConfigured

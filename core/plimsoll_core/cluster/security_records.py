@@ -17,8 +17,16 @@ from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.security.acl import Acl
 from plimsoll_core.security.acl_index import index_of
+from plimsoll_core.security.client_certificates import ClientAuthority, UserCertificates
 from plimsoll_core.security.scram import ScramCredential
-from plimsoll_core.security.state import Authorization, DeclaredUser, Security
+from plimsoll_core.security.state import (
+    REMOVALS_KEPT_MS,
+    REMOVALS_MAX,
+    Authorization,
+    DeclaredUser,
+    Security,
+    UserRemoval,
+)
 from plimsoll_core.security.tokens import TokenIssuer
 
 
@@ -69,12 +77,34 @@ def user_declared(image: ClusterImage, record: r.UserDeclared) -> ClusterImage:
 
 
 def user_removed(image: ClusterImage, record: r.UserRemoved) -> ClusterImage:
+    row = image.security.users[record.user_name]
     users = image.security.users.delete(record.user_name)
-    return _with(image, replace(image.security, users=users))
+    removals, now_ms = image.security.removals, record.now_ms
+    if now_ms is not None:
+        kept = [one for one in removals if one.at_ms > now_ms - REMOVALS_KEPT_MS]
+        kept.append(UserRemoval(namespace=row.object.namespace, at_ms=now_ms))
+        removals = tuple(kept[-REMOVALS_MAX:])
+    return _with(image, replace(image.security, users=users, removals=removals))
 
 
 def token_issuers_configured(image: ClusterImage, record: r.TokenIssuersConfigured) -> ClusterImage:
     return _with(image, replace(image.security, issuers=record.issuers))
+
+
+def client_authorities_configured(
+    image: ClusterImage, record: r.ClientAuthoritiesConfigured
+) -> ClusterImage:
+    return _with(image, replace(image.security, authorities=record.authorities))
+
+
+def user_certificates_set(image: ClusterImage, record: r.UserCertificatesSet) -> ClusterImage:
+    return _with(image, image.security.with_certificates(record.row))
+
+
+def user_certificates_removed(
+    image: ClusterImage, record: r.UserCertificatesRemoved
+) -> ClusterImage:
+    return _with(image, image.security.without_certificates(record.user))
 
 
 def _with(image: ClusterImage, security: Security) -> ClusterImage:
@@ -90,6 +120,9 @@ APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.UserDeclared: user_declared,
     r.UserRemoved: user_removed,
     r.TokenIssuersConfigured: token_issuers_configured,
+    r.ClientAuthoritiesConfigured: client_authorities_configured,
+    r.UserCertificatesSet: user_certificates_set,
+    r.UserCertificatesRemoved: user_certificates_removed,
 }
 """A part of `image`'s table."""
 
@@ -105,6 +138,9 @@ class StoredSecurity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     users: tuple[DeclaredUser, ...]
     acls: tuple[tuple[Acl, tuple[str, ...]], ...]
     issuers: tuple[TokenIssuer, ...] = ()
+    authorities: tuple[ClientAuthority, ...] = ()
+    certificates: tuple[UserCertificates, ...] = ()
+    removals: tuple[UserRemoval, ...] = ()
 
 
 def stored(security: Security) -> StoredSecurity:
@@ -114,15 +150,23 @@ def stored(security: Security) -> StoredSecurity:
         users=tuple(user for _, user in sorted(security.users.items())),
         acls=tuple(sorted(security.acls.items(), key=lambda row: row[0].order)),
         issuers=security.issuers,
+        authorities=security.authorities,
+        certificates=tuple(row for _, row in sorted(security.certificates.items())),
+        removals=security.removals,
     )
 
 
 def restored(rows: StoredSecurity) -> Security:
-    return Security(
+    found = Security(
         authorization=rows.authorization,
         credentials=Map({(one.user, one.mechanism): one for one in rows.credentials}),
         users=Map({one.user_name: one for one in rows.users}),
         acls=Map(rows.acls),
         index=index_of(acl for acl, _ in rows.acls),
         issuers=rows.issuers,
+        authorities=rows.authorities,
+        removals=rows.removals,
     )
+    for row in rows.certificates:
+        found = found.with_certificates(row)
+    return found

@@ -37,10 +37,12 @@ from plimsoll_core.controller.partitions.requested_elections import elect_leader
 from plimsoll_core.controller.partitions.unclean_recovery import report
 from plimsoll_core.controller.periodic import tick
 from plimsoll_core.controller.security.acl_changes import create_acls, delete_acls
+from plimsoll_core.controller.security.client_authorities import declare_client_authorities
 from plimsoll_core.controller.security.declared_users import (
     declare_authorization,
     declare_user,
     user_object_gone,
+    user_object_seen,
 )
 from plimsoll_core.controller.security.inside_modes import allow_certificates, set_inside_mode
 from plimsoll_core.controller.security.quota_changes import alter_quotas, declare_quotas
@@ -100,7 +102,9 @@ _RULES: dict[type, Callable[[DecisionContext, Any], m.Answer | Refusal]] = {
     security.DeclareQuotas: declare_quotas,
     security.DeclareAuthorization: declare_authorization,
     security.DeclareTokenIssuers: declare_token_issuers,
+    security.DeclareClientAuthorities: declare_client_authorities,
     security.DeclareUser: declare_user,
+    security.UserObjectSeen: user_object_seen,
     security.UserObjectGone: user_object_gone,
     DeclareListeners: declare_listeners,
     SetInsideMode: set_inside_mode,

@@ -11,6 +11,7 @@ from plimsoll_core.ids import MetadataOffset
 from plimsoll_core.messages.base import Message
 from plimsoll_core.quotas.state import QuotaEntity, QuotaRow, QuotaValues
 from plimsoll_core.security.acl import Acl, AclFilter
+from plimsoll_core.security.client_certificates import ClientAuthority, UserCertificate
 from plimsoll_core.security.scram import ScramCredential, ScramMechanism
 from plimsoll_core.security.state import Authorization, UserObject
 from plimsoll_core.security.tokens import TokenIssuer
@@ -19,7 +20,8 @@ from plimsoll_core.security.tokens import TokenIssuer
 class OnBehalf(msgspec.Struct, frozen=True, kw_only=True):
     """The client for whom a broker asks: the controller decides its rights again, and whether its
     login is good.  `login`: `scram.login_mark` of the key that it logged in by, or
-    `tokens.token_mark` of its token; empty: by none."""
+    `tokens.token_mark` of its token, or `client_certificates.mark_of` of its certificate; empty: by
+    none, since its listener asks for no login."""
 
     principal: str
     host: str
@@ -86,28 +88,52 @@ class DeclareTokenIssuers(Message, frozen=True, kw_only=True):
     issuers: tuple[TokenIssuer, ...]
 
 
+class DeclareClientAuthorities(Message, frozen=True, kw_only=True):
+    """All authorities whose certificates clients may log in by, as they are now."""
+
+    authorities: tuple[ClientAuthority, ...]
+
+
 class DeclareUser(Message, frozen=True, kw_only=True):
     """A User object as it should be.  `credentials`: what was made of its Secret; None: what is
-    committed stays.  `quotas` None: the object declares none."""
+    committed stays.  `certificates`: all by which it may log in, the newest first; None: likewise.
+    `quotas` None: the object declares none."""
 
     object: UserObject
     user_name: str
     disabled: bool = False
     acls: tuple[Acl, ...] = ()
     credentials: tuple[ScramCredential, ...] | None = None
+    certificates: tuple[UserCertificate, ...] | None = None
     quotas: QuotaValues | None = None
 
 
-class UserObjectGone(Message, frozen=True, kw_only=True):
-    """An object is proven absent (never merely not seen): its user, credentials and rules go."""
+class UserObjectSeen(Message, frozen=True, kw_only=True):
+    """An object was proven absent for the first time at `gone_since_ms` (wall clock), and its user
+    has a grace; None: it is there."""
 
     object: UserObject
+    gone_since_ms: int | None
+
+
+class UserObjectGone(Message, frozen=True, kw_only=True):
+    """An object is proven absent (never merely not seen): its user, credentials and rules go.
+    `now_ms` (wall clock): it counts among those that went within an hour; None: it does not."""
+
+    object: UserObject
+    now_ms: int | None = None
 
 
 SecurityChange = CreateAcls | DeleteAcls | AlterScramCredentials | AlterQuotas
 """What clients ask for."""
 SecurityDeclaration = (
-    DeclareAuthorization | DeclareTokenIssuers | DeclareUser | UserObjectGone | DeclareQuotas
+    DeclareAuthorization
+    | DeclareTokenIssuers
+    | DeclareClientAuthorities
+    | DeclareUser
+    | UserObjectSeen
+    | UserObjectGone
+    | DeclareQuotas
 )
 """What the operator asks for."""
 

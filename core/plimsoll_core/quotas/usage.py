@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
-from plimsoll_core.quotas.rates import SAMPLE_MS, TokenBucket, WindowedRate
+from plimsoll_core.quotas.rates import SAMPLE_MS, SAMPLES, TokenBucket, WindowedRate
 from plimsoll_core.quotas.state import Quota, QuotaAccount, QuotaLimit
 
 ACCOUNTS_MAX = 10_000
@@ -112,9 +112,16 @@ class HeldBucket:
         """Whether a strict request may go on: tokens are there, or none is missing."""
         return not self.bucket.throttle_ms(self.bound, now_ms)
 
-    def mutated(self, partitions: int, now_ms: int) -> int:
-        """Partitions are made or deleted; 0 partitions: only asked."""
-        self.bucket.record(partitions, self.bound, now_ms)
+    def reserve(self, partitions: int, now_ms: int) -> float:
+        """For partitions that are asked for: little more than a window brings, since it may be any
+        number that is refused.  What is taken; `mutated` puts it back."""
+        taken = min(float(partitions), self.bound * SAMPLES * SAMPLE_MS / 1000 + 1)
+        self.bucket.record(taken, self.bound, now_ms)
+        return taken
+
+    def mutated(self, partitions: float, now_ms: int, reserved: float = 0.0) -> int:
+        """Partitions were made or deleted; 0 partitions: only asked."""
+        self.bucket.record(partitions - reserved, self.bound, now_ms)
         return min(self.bucket.throttle_ms(self.bound, now_ms), THROTTLE_MS_MAX)
 
 

@@ -44,6 +44,21 @@ ORDER = (InsideMode.OFF, InsideMode.PERMISSIVE, InsideMode.REQUIRED)
 """Each is one step from its neighbours."""
 
 
+def unstated_mode(
+    pinned: InsideMode | None, committed: InsideMode, *, has_brokers: bool
+) -> InsideMode:
+    """The mode of a cluster whose owner states none.  `pinned`: what it was to be so far, None:
+    nobody remembers; `committed`: what the log says it is; `has_brokers`: whether the log names a
+    broker that has ever registered.  A new cluster is closed, one that was there before stays as
+    it is, and neither becomes the other by itself."""
+    if pinned is not None:
+        return pinned
+    is_new = not has_brokers
+    if is_new or committed is not InsideMode.OFF:
+        return InsideMode.REQUIRED
+    return InsideMode.OFF
+
+
 class BrokerCertificates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a broker may show: SHA-256 of DER, in hex, the newest first."""
 

@@ -14,6 +14,11 @@ from typing import NamedTuple
 
 from plimsoll_core.errors import Code
 from plimsoll_core.security import scram
+from plimsoll_core.security.client_certificates import (
+    BY_CERTIFICATE,
+    CertificateMechanism,
+    CertificateProof,
+)
 from plimsoll_core.security.scram import SPEC_NAMES, ScramCredential, ScramMechanism
 from plimsoll_core.security.tokens import (
     INVALID_TOKEN,
@@ -63,19 +68,25 @@ class LoginStage(Enum):
 
 class Identity(NamedTuple):
     """Who is at the other end, and by what it was shown: the password's key that the proof fitted,
-    or the issuer and the key of a token.  It is logged in for as long as that is committed, and not
-    beyond `until_ms`; None: that has no end."""
+    or the issuer and the key of a token, or a certificate.  It is logged in for as long as that is
+    committed, and not beyond `until_ms`; None: that has no end."""
 
     user: str
-    mechanism: Mechanism
+    mechanism: Mechanism | CertificateMechanism
     stored_key: bytes = b""
     issuer: TokenIssuer | None = None
     key: TokenKey | None = None
     until_ms: int | None = None
+    certificate: CertificateProof | None = None
 
     @property
     def principal(self) -> str:
         return f"User:{self.user}"
+
+
+def by_certificate(proof: CertificateProof) -> Identity:
+    """Who a connection is from its handshake on."""
+    return Identity(proof.user, BY_CERTIFICATE, until_ms=proof.until_ms, certificate=proof)
 
 
 class LoginAnswer(NamedTuple):

@@ -9,15 +9,33 @@ from enum import Enum
 
 import msgspec
 from immutables import Map
+from msgspec.structs import replace
 
 from plimsoll_core.security.acl import Acl, AclOperation, ResourceType
 from plimsoll_core.security.acl_index import AclIndex, AclQuestion, AclVerdict, Ground
+from plimsoll_core.security.client_certificates import (
+    OWN_AUTHORITY,
+    CertificateProof,
+    CertificateRefusal,
+    ClientAuthority,
+    ShownClient,
+    UserCertificates,
+    anchor_mark,
+    authority_of,
+    certificate_mark,
+    fingerprint,
+    subject_refused,
+)
 from plimsoll_core.security.scram import MECHANISMS, ScramCredential, ScramMechanism, login_mark
 from plimsoll_core.security.tokens import TokenIssuer, token_mark
 
 BY_CLIENT = ""
 """The owner of what no object declares."""
 
+
+REMOVALS_MAX = 2_000
+REMOVALS_KEPT_MS = 3_600_000
+"""How many removals of users are remembered, and for how long."""
 
 NO_OBJECT = "none"
 """The uid of an object that is gone, in the row of an account that stays cut off."""
@@ -56,17 +74,27 @@ class UserObject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class DeclaredUser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A user that an object declares.  `disabled`: no login, and what is logged in is cut off."""
+    """A user that an object declares.  `disabled`: no login, and what is logged in is cut off.
+    `gone_since_ms`: when its object was first proven absent (wall clock); None: it was not."""
 
     object: UserObject
     user_name: str
     disabled: bool = False
+    gone_since_ms: int | None = None
+
+
+class UserRemoval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The grace of a user whose object was gone is over; `at_ms`: wall clock."""
+
+    namespace: str
+    at_ms: int
 
 
 class Security(msgspec.Struct, frozen=True, kw_only=True):
     """`credentials` by user and mechanism; `users` by name; `acls` with who wants each: uids of
     User objects and `BY_CLIENT`.  `index` is derived from `acls`.  `issuers`: whose tokens are
-    believed."""
+    believed; `authorities`: whose certificates.  `certificates` by user; `certificate_users`, by
+    their fingerprints, is derived from them.  `removals`: of the last hour, oldest first."""
 
     authorization: Authorization = Authorization()
     credentials: Map[tuple[str, ScramMechanism], ScramCredential] = Map()
@@ -74,6 +102,10 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     acls: Map[Acl, tuple[str, ...]] = Map()
     index: AclIndex = AclIndex()
     issuers: tuple[TokenIssuer, ...] = ()
+    authorities: tuple[ClientAuthority, ...] = ()
+    certificates: Map[str, UserCertificates] = Map()
+    certificate_users: Map[str, str] = Map()
+    removals: tuple[UserRemoval, ...] = ()
 
     def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         """By which a user may log in now."""
@@ -103,7 +135,72 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         keys = [key for one in found if one is not None for key in one.stored_keys]
         if any(login_mark(key) == mark for key in keys):
             return True
-        return any(token_mark(one, key) == mark for one in self.issuers for key in one.keys)
+        if any(token_mark(one, key) == mark for one in self.issuers for key in one.keys):
+            return True
+        return mark in self._certificate_marks(user)
+
+    def _certificate_marks(self, user: str) -> set[bytes]:
+        """Of all certificates by which the user may log in."""
+        row = self.certificates.get(user)
+        own = () if row is None else row.certificates
+        marks: set[bytes] = set()
+        for authority in self.authorities:
+            anchors = [fingerprint(der) for der in authority.certificates]
+            if authority.name == OWN_AUTHORITY:
+                pairs = ((one.sha256, anchor) for one in own for anchor in anchors)
+                marks |= {certificate_mark(sha256, anchor) for sha256, anchor in pairs}
+            else:
+                marks |= {anchor_mark(anchor) for anchor in anchors}
+        return marks
+
+    # --- certificates ----------------------------------------------------------------------------
+
+    def with_certificates(self, row: UserCertificates) -> Security:
+        """With these as all of its user's."""
+        found = self.without_certificates(row.user)
+        users = found.certificate_users
+        for one in row.certificates:
+            users = users.set(one.sha256, row.user)
+        certificates = found.certificates.set(row.user, row)
+        return replace(found, certificates=certificates, certificate_users=users)
+
+    def without_certificates(self, user: str) -> Security:
+        row = self.certificates.get(user)
+        if row is None:
+            return self
+        users = self.certificate_users
+        for one in row.certificates:
+            users = users.delete(one.sha256)
+        certificates = self.certificates.delete(user)
+        return replace(self, certificates=certificates, certificate_users=users)
+
+    def judge_certificate(
+        self, shown: ShownClient, now_ms: int
+    ) -> CertificateProof | CertificateRefusal:
+        """Whom a certificate with a good chain lets in now."""
+        authority = authority_of(self.authorities, shown.anchor)
+        if authority is None:
+            return CertificateRefusal.UNTRUSTED
+        own = authority.name == OWN_AUTHORITY
+        user = self.certificate_users.get(shown.sha256) if own else shown.subject
+        if user is None:
+            return CertificateRefusal.NOT_COMMITTED
+        if not own and (refused := subject_refused(shown)):
+            return refused
+        if shown.not_after_ms <= now_ms:
+            return CertificateRefusal.EXPIRED
+        if self.is_disabled(user):
+            return CertificateRefusal.DISABLED
+        return CertificateProof(user, shown.sha256, shown.anchor, own, shown.not_after_ms)
+
+    def believes(self, proof: CertificateProof) -> bool:
+        """Whether who logged in by it still could, were its time not over."""
+        authority = authority_of(self.authorities, proof.anchor)
+        if authority is None or (authority.name == OWN_AUTHORITY) != proof.own:
+            return False
+        if proof.own and self.certificate_users.get(proof.sha256) != proof.user:
+            return False
+        return not self.is_disabled(proof.user)
 
     def object_named(self, user: str) -> UserObject | None:
         declared = self.users.get(user)

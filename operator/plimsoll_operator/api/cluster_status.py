@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from plimsoll_operator.api.certificates import ModeName
 from plimsoll_operator.api.meta import (
     Api,
     BrokerNumber,
@@ -147,8 +148,23 @@ class Versions(Api, frozen=True, kw_only=True):
     metadata_finalizable: Short
 
 
+class InternalCertificatesStatus(Api, frozen=True, kw_only=True):
+    """How brokers and the operator talk to each other: `mode` is committed, `pinned` is what it is
+    to be, as the spec says or as it was decided where the spec does not."""
+
+    mode: ModeName
+    pinned: ModeName
+
+
+class CertificatesStatus(Api, frozen=True, kw_only=True):
+    """Of certificates besides those of listeners."""
+
+    internal: InternalCertificatesStatus
+
+
 class LogClusterStatus(Api, frozen=True, kw_only=True):
-    """What a cluster is: a projection, never read back."""
+    """What a cluster is: a projection.  Read back is what the spec leaves open and nothing else
+    remembers: `versions.pinned` and `certificates.internal.pinned`."""
 
     observed_generation: Count | None = None
     cluster_id: Short | None = None
@@ -161,6 +177,7 @@ class LogClusterStatus(Api, frozen=True, kw_only=True):
         | None
     ) = None
     versions: Versions | None = None
+    certificates: CertificatesStatus | None = None
     brokers: BrokersStatus | None = None
     selector: Short | None = None
     topics: TopicsStatus | None = None

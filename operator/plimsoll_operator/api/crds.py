@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from plimsoll_operator.api import GROUP, VERSION
+from plimsoll_operator.api.certificates import CERTIFICATES_RULES
 from plimsoll_operator.api.cluster_status import LogClusterStatus
 from plimsoll_operator.api.crd_kind import READY, READY_COLUMNS, Kind, Rule, same, within_factor
 from plimsoll_operator.api.listeners import LISTENERS_RULES
@@ -65,6 +66,7 @@ LOG_CLUSTER = Kind(
         ),
         *LISTENERS_RULES,
         *TOKEN_ISSUERS_RULES,
+        *CERTIFICATES_RULES,
     ),
     object_rules=(
         (
@@ -97,8 +99,9 @@ LOG_CLUSTER = Kind(
         ("Doing", "string", ".status.conditions[?(@.type=='Reconciling')].reason"),
         *READY_COLUMNS,
         ("Metadata", "string", ".status.versions.metadata"),
+        ("Inside", "string", ".status.certificates.internal.mode"),
     ),
-    wide=frozenset({"Version", "Metadata"}),
+    wide=frozenset({"Version", "Metadata", "Inside"}),
     scale={
         "specReplicasPath": ".spec.brokers.count",
         "statusReplicasPath": ".status.brokers.ready",

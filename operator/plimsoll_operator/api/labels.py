@@ -22,6 +22,8 @@ LOG_PART = "internal.plimsoll.dev/part"
 """On an object of a snapshot: whether it is an index or a chunk."""
 ROTATE_INSIDE = "plimsoll.dev/rotate-internal-ca"
 """On a LogCluster, an annotation: with each other value the internal authority is replaced."""
+AUTHORITY_OF = "plimsoll.dev/authority-of"
+"""On the Secret of an authority, an annotation: <namespace>/<name> of its LogCluster."""
 VERIFICATION = "plimsoll.dev/verification"
 PURPOSE = "plimsoll.dev/purpose"
 USER_LOGIN = "plimsoll.dev/user"
@@ -151,6 +153,11 @@ def inside_authority(cluster_id: UUID) -> str:
     """The Secret, in the operator's namespace, of the authority that signs brokers' and
     controllers' certificates for each other."""
     return f"plimsoll-{short_id(cluster_id)}-internal-ca"
+
+
+def client_authority(cluster_id: UUID) -> str:
+    """The Secret, in the operator's namespace, of the authority that signs users' certificates."""
+    return f"plimsoll-{short_id(cluster_id)}-client-ca"
 
 
 def listener_authority_map(cluster: str) -> str:

@@ -13,7 +13,7 @@ from plimsoll_core.cluster.listeners import Listener
 from plimsoll_operator.api.meta import Api, ObjectName
 
 TLS_VERSION_DEFAULT = "1.2"
-Login = Literal["ScramSha256", "ScramSha512", "ServiceAccount", "OAuth"]
+Login = Literal["ScramSha256", "ScramSha512", "ServiceAccount", "OAuth", "Tls"]
 
 
 class ListenerTls(Api, frozen=True, kw_only=True):
@@ -100,11 +100,13 @@ class DeclaredListener(Api, frozen=True, kw_only=True):
             tuple[Login, ...],
             Meta(
                 min_length=1,
-                max_length=4,
+                max_length=5,
                 description=(
                     "Clients must prove a user name by one of these; unset: by none. "
                     "ServiceAccount: a pod's token, and OAuth: one of spec.tokenIssuers, both by "
-                    "SASL/OAUTHBEARER and with tls alone."
+                    "SASL/OAUTHBEARER and with tls alone. Tls: a certificate of the cluster's "
+                    "clients CA or of one of spec.certificates.clients.externalCas, with tls "
+                    "alone; beside others it may be left out, and who shows one logs in by it."
                 ),
                 extra_json_schema={"x-kubernetes-list-type": "set"},
             ),
@@ -144,6 +146,11 @@ LISTENERS_RULES = (
         "!has(self.listeners) || self.listeners.all(l, !has(l.authentication) || has(l.tls) || "
         "!l.authentication.exists(a, a in ['ServiceAccount', 'OAuth']))",
         "A listener with ServiceAccount or OAuth needs tls: who reads a token has what it gives.",
+    ),
+    (
+        "!has(self.listeners) || self.listeners.all(l, !has(l.authentication) || has(l.tls) || "
+        "!l.authentication.exists(a, a == 'Tls'))",
+        "A listener with Tls among its authentication needs tls: certificates are shown in it.",
     ),
 )
 

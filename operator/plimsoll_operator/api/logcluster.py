@@ -10,7 +10,7 @@ from msgspec import Meta
 from plimsoll_core.security.inside import InsideMode
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.authorization import DeclaredAuthorization
-from plimsoll_operator.api.certificates import INSIDE_DEFAULT, Certificates
+from plimsoll_operator.api.certificates import Certificates
 from plimsoll_operator.api.cluster_topics import Topics
 from plimsoll_operator.api.cluster_users import ClusterUsers
 from plimsoll_operator.api.listeners import DeclaredListener, Listeners
@@ -329,10 +329,11 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
         return self.spec.listeners or ()
 
     @property
-    def inside(self) -> InsideMode:
-        """How brokers and the operator talk to each other."""
+    def stated_inside(self) -> InsideMode | None:
+        """How brokers and the operator are to talk to each other; None: nobody says
+        (`reconcile.cluster.inside_mode`)."""
         stated = self.spec.certificates and self.spec.certificates.internal
-        return InsideMode((stated and stated.mode) or INSIDE_DEFAULT.value)
+        return InsideMode(stated.mode) if stated and stated.mode else None
 
     @property
     def auto_rebalance(self) -> AutoRebalance:

@@ -101,11 +101,38 @@ class Account(Api, frozen=True, kw_only=True):
     name: ObjectName
 
 
+class UserCertificate(Api, frozen=True, kw_only=True):
+    """A certificate that the operator makes, writes into the user's Secret, and renews when two
+    thirds of its time are over; the one before stays good until its end. Delete the Secret to have
+    another one at once, and none before it."""
+
+    validity_days: Annotated[int, Meta(ge=1, le=365, description="Unset: 90.")] | None = None
+
+
+class ExternalCertificate(Api, frozen=True, kw_only=True):
+    """Certificates of the LogCluster's spec.certificates.clients.externalCas."""
+
+    subject: Annotated[
+        str,
+        Meta(
+            min_length=3,
+            max_length=240,
+            pattern=r"^[A-Z0-9.]+=.*$",
+            description=(
+                "Their distinguished name as Java writes it (RFC 2253): CN=orders,O=Shop. It is "
+                "the user's name."
+            ),
+        ),
+    ]
+
+
 class Authentication(Api, frozen=True, kw_only=True):
     """How the user logs in: one of these."""
 
     scram: Scram | None = None
     service_account: Account | None = None
+    tls: UserCertificate | None = None
+    tls_external: ExternalCertificate | None = None
 
 
 class RuleResource(Api, frozen=True, kw_only=True):
@@ -235,6 +262,9 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
         account = self.service_account
         if account is not None:
             return account_user(self.metadata.namespace, account)
+        stated = self.spec.authentication
+        if stated is not None and stated.tls_external is not None:
+            return stated.tls_external.subject
         own = self.cluster_key[0] == self.metadata.namespace
         name = self.metadata.name if own else f"{self.metadata.namespace}.{self.metadata.name}"
         return self.spec.user_name or name
@@ -243,6 +273,22 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     def scram(self) -> Scram | None:
         """Its password; None: it has none here."""
         return None if self.spec.authentication is None else self.spec.authentication.scram
+
+    @property
+    def certificate(self) -> UserCertificate | None:
+        """By which it logs in; None: by none that is made here."""
+        return None if self.spec.authentication is None else self.spec.authentication.tls
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether its login is written into a Secret."""
+        return self.scram is not None or self.certificate is not None
+
+    @property
+    def by_certificate(self) -> bool:
+        """Whether it logs in by one, of whichever authority."""
+        stated = self.spec.authentication
+        return stated is not None and bool(stated.tls or stated.tls_external)
 
     @property
     def service_account(self) -> str | None:

@@ -17,13 +17,20 @@ USER = Kind(
         (same("userName"), "userName is immutable: make another User instead."),
         (
             "!has(self.authentication) || "
-            "has(self.authentication.scram) != has(self.authentication.serviceAccount)",
-            "A user logs in by scram or as a serviceAccount.",
+            "[has(self.authentication.scram), has(self.authentication.serviceAccount), "
+            "has(self.authentication.tls), has(self.authentication.tlsExternal)]"
+            ".filter(one, one).size() == 1",
+            "A user logs in by one of scram, serviceAccount, tls and tlsExternal.",
         ),
         (
             "!has(self.authentication) || !has(self.authentication.serviceAccount) || "
             "!has(self.userName)",
             "A ServiceAccount has its own name: userName is for others.",
+        ),
+        (
+            "!has(self.authentication) || !has(self.authentication.tlsExternal) || "
+            "!has(self.userName)",
+            "A certificate of another authority has its own name: userName is for others.",
         ),
         (
             "!has(self.acls) || self.acls.all(a, (a.resource.type == 'Cluster') == "

@@ -13,6 +13,7 @@ from plimsoll_operator.api.meta import (
     Count,
     Image,
     LocalClusterRef,
+    Name,
     ObjectMeta,
     ResourceRequirements,
     Short,
@@ -72,6 +73,19 @@ class VerificationSpec(Api, frozen=True, kw_only=True):
         Annotated[bool, Meta(description="Accept a topic that already holds records.")] | None
     ) = None
     deadline_seconds: Annotated[int, Meta(ge=1, le=604_800)] | None = None
+    user: (
+        Annotated[
+            Name,
+            Meta(
+                description=(
+                    "The User of this namespace, with a password that is made here, as whom the "
+                    "driver logs in: its Secret is mounted. It needs Read, Write and Describe of "
+                    "the topic. Unset: the driver needs a listener without tls and authentication."
+                )
+            ),
+        ]
+        | None
+    ) = None
 
 
 class Counts(Api, omit_defaults=False, frozen=True, kw_only=True):

@@ -1,29 +1,40 @@
 """The log and volumes that a LogCluster may use: decided by what the API server holds.
 
 A log of another cluster id under the same name is not taken over silently: its volumes may be the
-only copy of somebody's data.  Adoption is said in `spec.clusterId`, or the cluster is refused.
+only copy of somebody's data.  Adoption is said in `spec.clusterId`, or the cluster is refused.  An
+id is no secret, and by it the operator finds controllers and the keys of authorities: a LogCluster
+that states one without its log in its own namespace gets nothing that is another LogCluster's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from uuid import UUID
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.kube.errors import NotFound
 from plimsoll_operator.kube.port import KubeApi
-from plimsoll_operator.kube.resources import METADATA_BATCHES, VOLUME_CLAIMS
+from plimsoll_operator.kube.resources import METADATA_BATCHES, SECRETS, VOLUME_CLAIMS
 
 OTHER_LOG = "LogOfAnotherCluster"
 OTHER_VOLUME = "VolumeOfAnotherCluster"
 CHANGED = "ClusterIdChanged"
+TAKEN = "ClusterIdTaken"
 
 Objection = tuple[str, str]
 """(reason, sentence)."""
 
 
-async def objection(kube: KubeApi, cluster: LogCluster) -> Objection | None:
-    """Why this LogCluster must not be run as it stands, or None."""
+async def objection(
+    kube: KubeApi,
+    cluster: LogCluster,
+    others: Iterable[LogCluster] = (),
+    authorities_in: str = "",
+) -> Objection | None:
+    """Why this LogCluster must not be run as it stands, or None.  `others`: all that were seen;
+    `authorities_in`: the operator's namespace, empty: each LogCluster's own."""
     namespace, name = cluster.key
     wanted = cluster_id(cluster)
     own = UUID(cluster.metadata.uid)
@@ -32,16 +43,46 @@ async def objection(kube: KubeApi, cluster: LogCluster) -> Objection | None:
             f"This cluster already has the id {kafka_id(own)}; clusterId can be given only when "
             "the object is created. Remove it, or delete and re-apply the object."
         )
+    log = f"{labels.CLUSTER}={name},{labels.LOG_CLUSTER_ID}={wanted}"
+    if wanted != own and not await _has_log(kube, namespace, log):
+        holder = _holder(cluster, others) or await _authority_of(kube, cluster, authorities_in)
+        if holder:
+            return TAKEN, (
+                f"spec.clusterId is the id of {holder}, or begins like it, and there is no metadata"
+                f" log of it under the name {name} in namespace {namespace}. Leave it out, or state"
+                " the id of a cluster whose log or volumes are here."
+            )
     found = await _other_log(kube, namespace, name, wanted)
-    if found is not None and not await _has_log(
-        kube, namespace, f"{labels.CLUSTER}={name},{labels.LOG_CLUSTER_ID}={wanted}"
-    ):
+    if found is not None and not await _has_log(kube, namespace, log):
         return OTHER_LOG, (
             f"A metadata log of cluster {kafka_id(found)} exists under this name. To adopt it with "
             f"its volumes, re-apply the object with spec.clusterId: {kafka_id(found)}; for a new "
             "cluster choose another name, or delete that log's MetadataBatches first."
         )
     return await _volume_objection(kube, namespace, name, wanted)
+
+
+def _holder(cluster: LogCluster, others: Iterable[LogCluster]) -> str:
+    short = labels.short_id(cluster_id(cluster))  # names carry no more of it
+    found = (one for one in others if labels.short_id(cluster_id(one)) == short)
+    return next(("LogCluster " + "/".join(one.key) for one in found if one.key != cluster.key), "")
+
+
+async def _authority_of(kube: KubeApi, cluster: LogCluster, namespace: str) -> str:
+    """Whose authorities lie in the operator's namespace under the id; empty: there are none, or
+    they are this LogCluster's."""
+    if namespace in ("", cluster.key[0]):
+        return ""  # who may write there has them
+    wanted = cluster_id(cluster)
+    for name in (labels.listener_authority(wanted), labels.inside_authority(wanted)):
+        try:
+            secret = await kube.get(SECRETS, namespace, name)
+        except NotFound:
+            continue
+        holder = (secret["metadata"].get("annotations") or {}).get(labels.AUTHORITY_OF, "")
+        if holder != "/".join(cluster.key):
+            return f"LogCluster {holder}" if holder else f"whoever has the Secret {name}"
+    return ""
 
 
 async def _has_log(kube: KubeApi, namespace: str, selector: str) -> bool:

@@ -37,10 +37,9 @@ from plimsoll_operator.leadership.rack_lookup import RackFinder
 from plimsoll_operator.leadership.state_change_requests import StateChangeRequests
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.reconcile import registry
-from plimsoll_operator.reconcile.cluster import inside
+from plimsoll_operator.reconcile.cluster import inside, pinned_choices
 from plimsoll_operator.reconcile.cluster.logcluster_status import unclean_recovery_of
 from plimsoll_operator.reconcile.cluster.reconcile import MEMBERSHIP
-from plimsoll_operator.reconcile.cluster.release_versions import pin
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.topic.topic_status import unhealthy_of
@@ -111,6 +110,7 @@ class LedCluster:
             add=self._queue.add,
             add_later=self._queue.add_later,
             mark=partial(self._mark, urgent=True),
+            write_status=self._write_status,
             tell=self._tell,
             show_inside=partial(_show_inside, parts, cluster_id),
             now_ms=parts.now_ms,
@@ -180,6 +180,9 @@ class LedCluster:
 
     async def _say(self, source: StallSource, cause: Cause) -> None:
         self.term.stall_causes[source] = cause
+        await self._write_status()
+
+    async def _write_status(self) -> None:
         await self._writer.write(Target(LOG_CLUSTERS, *self.term.key))
 
     def _tell(self, occurrence: Occurrence) -> None:
@@ -252,7 +255,7 @@ class LedCluster:
     async def _handle(self, work: Work) -> None:
         if not self.controller.active:
             raise Retry("the controller is not active", after_ms=500)
-        await pin(self.term)
+        await pinned_choices.read(self.term)
         if work.task is Task.CLUSTER and (found := self.term.cluster) is not None:
             self.controller.settings = settings_of(found, self._parts.options.settings)
         await registry.reconcile(self.term, work)

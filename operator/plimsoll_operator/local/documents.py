@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_operator.api import API_VERSION
+from plimsoll_operator.api.certificates import Certificates, InternalCertificates
 from plimsoll_operator.api.cluster_topics import AllowedNamespaces, Topics
 from plimsoll_operator.api.load import Resource
 from plimsoll_operator.api.logcluster import (
@@ -35,6 +36,7 @@ from plimsoll_operator.kube.resources import USER_KINDS, Kind
 _OBJECTS = UUID("5b1f7a3e-2f5c-4a3e-9a0c-61d2a5c1c0de")
 Other = Topic | Reassignment | Rebalance | Verification | User
 """What is of a LogCluster."""
+OPEN_INSIDE = Certificates(internal=InternalCertificates(mode="Off"))
 KIND_OF: dict[str, Kind] = {kind.kind: kind for kind in USER_KINDS}
 
 
@@ -84,8 +86,12 @@ def stranger(documents: Documents) -> str:
 
 def local_cluster(cluster: LogCluster) -> LogCluster:
     """The LogCluster as it is run on one machine: there are no nodes here, so no broker has a rack,
-    and no images, so all brokers are of this release."""
+    and no images, so all brokers are of this release.  Where nothing is stated brokers and the
+    operator talk in plaintext: nothing leaves the machine, and whoever could listen on it could
+    read the keys, too."""
     spec = replace(cluster.spec, racks=Racks(policy="Ignored"), version=None, image=None)
+    if cluster.stated_inside is None:
+        spec = replace(spec, certificates=OPEN_INSIDE)
     return replace(cluster, spec=spec)
 
 

@@ -8,6 +8,7 @@ template's security mean nothing.  A driver runs once, and dies with this proces
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import os
@@ -31,6 +32,7 @@ from plimsoll_operator.local.kept_objects import NODE
 from plimsoll_operator.local.layout import LOOPBACK, DirectoryLayout
 from plimsoll_operator.local.spark import JARS_VARIABLE, jars_directory
 from plimsoll_operator.manifests.verification import FILE
+from plimsoll_operator.metalog.directory_files import write_whole
 
 logger = logging.getLogger("plimsoll.local")
 
@@ -155,6 +157,10 @@ class DriverPods:
             if config_map := volume.get("configMap"):
                 for name, text in self._data(pod, config_map["name"]).items():
                     (path / name).write_text(text)
+            if secret := volume.get("secret"):
+                path.chmod(0o700)
+                for name, content in self._secret(pod, secret["secretName"]).items():
+                    write_whole(path / name, content, private=True)
         (container,) = pod["spec"]["containers"]
         return {one["mountPath"]: folders[one["name"]] for one in container["volumeMounts"]}
 
@@ -166,6 +172,13 @@ class DriverPods:
         if FILE in data:
             data[FILE] = local_config(data[FILE], bootstrap=self._bootstrap(), api=self._api)
         return data
+
+    def _secret(self, pod: Object, name: str) -> dict[str, bytes]:
+        stored = found(self._server, resources.SECRETS, pod["metadata"]["namespace"], name)
+        if stored is None:
+            raise NotThere(f"there is no Secret {name}")
+        data = stored.body.get("data") or {}
+        return {key: base64.b64decode(value) for key, value in data.items()}
 
     async def _run_driver(
         self, pod: Object, running: _RunningDriver, mounts: Mapping[str, Path]
@@ -226,7 +239,9 @@ def is_driver(pod: Object) -> bool:
 def local_config(text: str, *, bootstrap: str, api: str) -> str:
     """What a driver's ConfigMap says, for a process that finds brokers and API server elsewhere."""
     config = json.loads(text)
-    config["bootstrap"] = bootstrap
+    # Who logs in has the addresses of a listener: they are of this machine already.
+    if "user" not in config:
+        config["bootstrap"] = bootstrap
     config["report"]["server"] = api
     return msgspec.json.format(msgspec.json.encode(config)).decode()
 

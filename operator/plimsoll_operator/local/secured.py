@@ -1,7 +1,7 @@
 """`plimsoll local --secure`: what is added to the files so that nobody gets in who does not belong.
 
-A TLS listener of the cluster's own CA that asks for a password, rights that are enforced,
-certificates inside, and a super user `admin` whose login is in DIR/users/admin.  What the
+A TLS listener of the cluster's own CA that asks for a password or a certificate, rights that are
+enforced, certificates inside, and a super user `admin` whose login is in DIR/users/admin.  What the
 LogCluster states itself stays as it is stated.  Pure.
 """
 
@@ -20,6 +20,7 @@ LISTENER = "secure"
 PORT_DEFAULT = 9094
 """Of broker 0; each broker adds its number."""
 ADMIN = "admin"
+CLOSED_INSIDE = Certificates(internal=InternalCertificates(mode="Required"))
 
 
 def secured(documents: Documents, port: int | None) -> Documents:
@@ -29,15 +30,14 @@ def secured(documents: Documents, port: int | None) -> Documents:
         name=LISTENER,
         port=port or PORT_DEFAULT,
         tls=ListenerTls(),
-        authentication=("ScramSha256", "ScramSha512"),
+        authentication=("ScramSha256", "ScramSha512", "Tls"),
     )
     spec = replace(
         spec,
         listeners=spec.listeners or (listener,),
         authorization=spec.authorization
         or DeclaredAuthorization(mode="Enforce", super_users=(f"User:{ADMIN}",)),
-        certificates=spec.certificates
-        or Certificates(internal=InternalCertificates(mode="Required")),
+        certificates=spec.certificates if cluster.stated_inside else CLOSED_INSIDE,
     )
     others = list(documents.others)
     if not any(isinstance(one, User) and one.metadata.name == ADMIN for one in others):

@@ -193,7 +193,7 @@ class Start:
 
     async def _inside_closed(self) -> None:
         """Brokers and the controller talk in the mode that is declared."""
-        wanted = self._documents.cluster.inside
+        wanted = local_cluster(self._documents.cluster).stated_inside
         while (leader := await self._led()).controller.image.inside.mode is not wanted:
             cause = leader.term.stall_causes.get(StallSource.INSIDE)
             if cause is not None:

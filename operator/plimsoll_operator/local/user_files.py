@@ -20,7 +20,13 @@ logger = logging.getLogger("plimsoll.local")
 
 LIBRDKAFKA = "librdkafka.conf"
 CA = "ca.crt"
-FILES = ("password", "java.properties", LIBRDKAFKA, CA)
+CERTIFICATE, KEY = "tls.crt", "tls.key"
+FILES = ("password", "java.properties", LIBRDKAFKA, CA, CERTIFICATE, KEY)
+LOCATIONS = {
+    "ssl.ca.location": CA,
+    "ssl.certificate.location": CERTIFICATE,
+    "ssl.key.location": KEY,
+}
 
 
 class UserFiles:
@@ -39,9 +45,11 @@ class UserFiles:
         if not name or name.startswith(".") or "/" in name:
             return
         directory = self._directory / name
-        if LIBRDKAFKA in values and CA in values:
+        if LIBRDKAFKA in values:
             # In a pod only the user knows where the Secret is mounted.
-            values[LIBRDKAFKA] += f"ssl.ca.location={directory.absolute() / CA}\n"
+            places = ((key, directory.absolute() / file) for key, file in LOCATIONS.items())
+            there = (f"{key}={path}\n" for key, path in places if path.name in values)
+            values[LIBRDKAFKA] += "".join(there)
         try:
             self._settle(directory, {} if change.type == "DELETED" else values)
         except OSError as error:

@@ -67,6 +67,7 @@ def authority_secret(
         "name": name,
         "namespace": context.operator_namespace or context.namespace,
         "labels": labels.labels(context.name, context.cluster_id, component),
+        "annotations": {labels.AUTHORITY_OF: f"{context.namespace}/{context.name}"},
     }
     return _secret(metadata, data)
 

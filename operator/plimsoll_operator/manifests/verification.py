@@ -15,6 +15,7 @@ from plimsoll_operator.manifests.security import container_security, pod_securit
 
 FILE = "verification.json"
 DIRECTORY = "/etc/plimsoll"
+LOGIN = "/etc/plimsoll-login"
 DEADLINE_SECONDS_DEFAULT = 3600
 # The driver stops itself at the deadline and needs a moment to say why before its Job ends it.
 LAST_WORDS_SECONDS = 240
@@ -36,6 +37,10 @@ class SparkDriver:
     api_server_ports: tuple[int, ...] = labels.API_SERVER_PORTS
     kafka_port: int = labels.KAFKA_PORT
     """Of the listener that it connects to."""
+    servers: str = ""
+    """Addresses of that listener, comma-separated; empty: its bootstrap Service."""
+    login: str = ""
+    """The Secret of the User as whom it logs in; empty: as nobody."""
     output: str = ""
     """Where to read what it says; `{job}` stands for its Job's name."""
 
@@ -152,7 +157,8 @@ def config(driver: SparkDriver) -> Manifest:
     namespace, cluster = verification.cluster_key
     content = {
         "name": driver.name,
-        "bootstrap": labels.bootstrap_address(cluster, namespace, driver.kafka_port),
+        "bootstrap": driver.servers
+        or labels.bootstrap_address(cluster, namespace, driver.kafka_port),
         "topic": spec.topic,
         "allowExisting": bool(spec.allow_existing),
         "deadlineSeconds": driver.deadline_seconds,
@@ -160,6 +166,8 @@ def config(driver: SparkDriver) -> Manifest:
         "verify": msgspec.to_builtins(spec.verify or Verify()),
         "report": {"configMap": driver.report, "namespace": namespace},
     }
+    if spec.user is not None:
+        content["user"] = spec.user
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -186,11 +194,12 @@ def job(driver: SparkDriver) -> Manifest:
 def _pod(driver: SparkDriver) -> Manifest:
     runner = driver.verification.spec.runner or Runner()
     resources = msgspec.to_builtins(runner.resources) if runner.resources else RESOURCES_DEFAULT
+    login = [driver.login] if driver.login else []
     container = {
         "name": "driver",
         "image": runner.image or driver.image,
         "imagePullPolicy": driver.image_pull_policy,
-        "args": ["--config", f"{DIRECTORY}/{FILE}"],
+        "args": ["--config", f"{DIRECTORY}/{FILE}", *(("--login", LOGIN) if login else ())],
         # Spark and the JVM write below the home directory; the root file system is read-only.
         "env": [{"name": "HOME", "value": "/tmp"}, {"name": "SPARK_LOCAL_DIRS", "value": "/tmp"}],
         "resources": resources,
@@ -198,6 +207,7 @@ def _pod(driver: SparkDriver) -> Manifest:
         "volumeMounts": [
             {"name": "config", "mountPath": DIRECTORY, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
+            *({"name": "login", "mountPath": LOGIN, "readOnly": True} for _ in login),
         ],
     }
     return {
@@ -211,5 +221,6 @@ def _pod(driver: SparkDriver) -> Manifest:
         "volumes": [
             {"name": "config", "configMap": {"name": f"{driver.name}-config"}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "8Gi"}},
+            *({"name": "login", "secret": {"secretName": name}} for name in login),
         ],
     }

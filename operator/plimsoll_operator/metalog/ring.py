@@ -8,7 +8,7 @@ An emptied slot still says whose batch it held.  Called by `ring_log`; knows not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -127,6 +127,10 @@ class Ring:
             )
         ahead = [*range(number, self.count), *range(number)]
         return [slot for slot in ahead if slot not in self._slots]
+
+    def unmade(self, numbers: Iterable[int]) -> list[int]:
+        """Of these, in their order."""
+        return [number for number in numbers if number not in self._slots]
 
     async def make(self, number: int) -> Slot:
         """A missing slot, made now or meanwhile by another process."""

@@ -41,6 +41,8 @@ KEEP_BYTES_MAX = 16 * 1024
 """Covered slots up to this size are left as they are until their turn comes."""
 
 SLOTS_AT_ONCE_LATER = 4
+MAKES_MAX = 30
+"""How often in a row a slot of a new log is refused, with a pause in between: half a minute."""
 
 NOT_OPEN = "the metadata log must be opened again before it is written to"
 
@@ -101,7 +103,7 @@ class RingLog:
         missing = ring.missing(next_sequence)
         await kube_objects.in_parallel(missing[:SLOTS_AT_FIRST], ring.make)
         if later := missing[SLOTS_AT_FIRST:]:
-            self._making = asyncio.create_task(_make_all(ring, later))
+            self._making = asyncio.create_task(_make_all(ring, later, self._options.backoff_ms))
 
     async def _stop_making(self) -> None:
         if self._making is not None:
@@ -341,12 +343,25 @@ class KubernetesLog(RingLog):
         super().__init__(TransportApi(transport, options.attempt_timeout_ms), place, options)
 
 
-async def _make_all(ring: Ring, numbers: Sequence[int]) -> None:
-    """Should this fail, an append makes the slot that it needs."""
-    try:
-        await kube_objects.in_parallel(numbers, ring.make, SLOTS_AT_ONCE_LATER)
-    except MetadataLogError as error:
-        logger.warning("not all metadata slots could be made yet: %s", error)
+async def _make_all(ring: Ring, numbers: Sequence[int], backoff_ms: int) -> None:
+    """In order: a hole would be taken for a slot that was deleted.  A refusal is tried again for a
+    while; after that an append makes the slot that it needs."""
+    left, in_vain = list(numbers), 0
+    while left:
+        try:
+            await kube_objects.in_parallel(left, ring.make, SLOTS_AT_ONCE_LATER)
+            return
+        except MetadataLogError as error:
+            before, left = len(left), ring.unmade(left)
+            in_vain = in_vain + 1 if len(left) == before else 1
+            if in_vain == MAKES_MAX:
+                logger.warning(
+                    "%d metadata slots are not made before they are needed: %s", len(left), error
+                )
+                return
+            if in_vain == 1:
+                logger.warning("%d metadata slots are still to be made: %s", len(left), error)
+        await kube_objects.pause(backoff_ms, in_vain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

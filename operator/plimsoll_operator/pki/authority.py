@@ -22,6 +22,7 @@ LISTENER_CA_DAYS = 1095
 LISTENER_DAYS = 90
 INSIDE_CA_DAYS = 365
 INSIDE_DAYS = 30
+CLIENT_DAYS = 90
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,17 @@ def issue_inside(
     return _issued(authority, [x509.UniformResourceIdentifier(identity)], usages, now_ms, days)
 
 
+def issue_client(
+    authority: KeyPair, user: str, identity: str, now_ms: int, days: int = CLIENT_DAYS
+) -> KeyPair:
+    """A certificate by which a user logs in, with a new key: for clients alone.  `identity`: a URI
+    (`client_certificates.user_identity`).  Raises Unreadable."""
+    usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    return _issued(
+        authority, [x509.UniformResourceIdentifier(identity)], usages, now_ms, days, user
+    )
+
+
 _Name = x509.DNSName | x509.IPAddress | x509.UniformResourceIdentifier
 
 
@@ -81,11 +93,13 @@ def _issued(
     usages: Sequence[x509.ObjectIdentifier],
     now_ms: int,
     days: int,
+    common_name: str = "",
 ) -> KeyPair:
+    """`common_name`: what people see; nothing reads it."""
     signer = _certificate(authority.certificate)
     signing = _private_key(authority.key)
     key = ec.generate_private_key(ec.SECP256R1())
-    first = str(alternatives[0].value)
+    first = common_name or str(alternatives[0].value)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, first[:64])])
     until = min(_time(now_ms) + timedelta(days=days), signer.not_valid_after_utc)
     builder = _begun(subject, signer.subject, key.public_key(), now_ms, until)
@@ -157,6 +171,27 @@ def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
     except Exception:  # noqa: BLE001 - whatever is wrong with it, it was not signed by this one
         return False
     return True
+
+
+def authority_certificates(pem: bytes) -> tuple[bytes, ...]:
+    """Of authorities, as DER, each once.  Raises Unreadable."""
+    try:
+        found = x509.load_pem_x509_certificates(pem)
+    except ValueError as error:
+        raise Unreadable("it holds no certificate in PEM form") from error
+    for one in found:
+        if not _signs(one):
+            name = one.subject.rfc4514_string()[:100]
+            raise Unreadable(f"the certificate of {name} is no authority's")
+    return tuple(dict.fromkeys(one.public_bytes(serialization.Encoding.DER) for one in found))
+
+
+def _signs(certificate: x509.Certificate) -> bool:
+    try:
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+    return constraints.value.ca
 
 
 def why_unusable(pair: KeyPair) -> str:

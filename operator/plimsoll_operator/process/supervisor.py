@@ -129,7 +129,8 @@ class _Run:
 
     async def _objection(self) -> tuple[str, str] | None:
         try:
-            return await objection(self._parts.kube, self._found)
+            others, namespace = self._parts.objects.clusters, self._parts.options.namespace
+            return await objection(self._parts.kube, self._found, others, namespace)
         except Unavailable as error:
             return "ApiUnavailable", f"The API server does not answer: {error}"
         except ApiError as error:

@@ -7,7 +7,7 @@ lost with the term, and rebuilt by the next one from the log and the objects.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar, cast
@@ -18,6 +18,7 @@ from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, Refused, Request
 from plimsoll_core.release import RELEASE
+from plimsoll_core.security.inside import InsideMode
 from plimsoll_net.inside_identity import InsideIdentity
 from plimsoll_operator.api import topic as api
 from plimsoll_operator.api.cluster_status import BlockedAction
@@ -74,6 +75,10 @@ class Work:
         return f"{self.task.value} {self.key[0]}/{self.key[1]}"
 
 
+async def _nowhere() -> None:
+    pass
+
+
 @dataclass(slots=True, kw_only=True)
 class Term:
     """Of one cluster.  The dictionaries are written by the reconciler that their comment names."""
@@ -97,6 +102,8 @@ class Term:
     now_ms: Callable[[], int]
     # The host's monotonic clock, in milliseconds: for how long something has been so.
     monotonic_ms: Callable[[], int]
+    # Render and write the LogCluster's status now.
+    write_status: Callable[[], Awaitable[object]] = _nowhere
     # An Event at the LogCluster.
     tell: Callable[[Occurrence], None] = lambda _: None
     # What the controller shows the cluster's brokers from now on.
@@ -133,6 +140,9 @@ class Term:
     crd_noted: bool = False
     # The release that brokers run when the spec does not say.
     pinned: str | None = None
+    # How brokers and the operator are to talk to each other: as the spec says, or as it was decided
+    # where the spec does not.
+    pinned_inside: InsideMode | None = None
     # Whether the spec asks for a release that must not be run.
     version_refused: bool = False
     # What one kind's reconciler remembers, by the type of it (see `kept`).

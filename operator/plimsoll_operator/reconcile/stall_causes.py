@@ -40,6 +40,7 @@ class StallSource(Enum):
     VOLUME_GROWTH = "Volumes are smaller than the spec asks for; what they hold is safe."
     AUTHORIZATION = "Who may do what is not what the spec says; it is as it was before."
     TOKENS = "Keys of tokens are not what their issuer publishes; those before are still believed."
+    CLIENT_CERTIFICATES = "A clients' CA is not what the spec says; it is as it was before."
     QUOTAS = "What clients may use is not what the spec says; it is as it was before."
     METADATA_VERSION = "The metadata version is another one; the cluster works as before."
 

@@ -32,7 +32,8 @@ Issuer = Callable[[str], str]
 
 class InsideChecker:
     """One for all brokers of a world.  `calm`: nothing but rotations and operators may take a
-    broker from its peers, so whoever leaves an ISR was cut off by one of them."""
+    broker from its peers, so whoever leaves an ISR was cut off by one of them.  `stays_open`:
+    nobody wants certificates."""
 
     def __init__(
         self,
@@ -42,11 +43,13 @@ class InsideChecker:
         issuer: Issuer,
         *,
         calm: bool,
+        stays_open: bool,
     ) -> None:
         self._ghost = ghost
         self._brokers = brokers
         self._issuer = issuer
         self._calm = calm
+        self.stays_open = stays_open
         self._authority = labels.inside_authority(cluster_id)
         # The newest image that was looked at.
         self._image = ghost.image
@@ -102,7 +105,11 @@ class InsideChecker:
             self._check_isrs(before, after)
 
     def _check_mode(self, before: ClusterImage, after: ClusterImage) -> None:
-        """Required is declared, for as long as a run lasts: each step leads there."""
+        """Required is wanted, for as long as a run lasts: each step leads there.  An old cluster of
+        which nobody wants it takes none."""
+        if self.stays_open and after.inside.mode is not InsideMode.OFF:
+            text = f"{after.inside.mode.value}, and nobody has asked for it"
+            raise Violation("PhaseMonotone", text)
         step = ORDER.index(after.inside.mode) - ORDER.index(before.inside.mode)
         if step not in (0, 1):
             text = f"from {before.inside.mode.value} to {after.inside.mode.value}"

@@ -11,7 +11,7 @@ from typing import Literal
 from plimsoll_sim.environment.latency import QUICK_US, LatencyUs
 
 OFFSETS_FACTOR = 3
-NAMED = ("deletes_groups", "offsets_kept_ms", "inside", "calm", "tenants")
+NAMED = ("deletes_groups", "offsets_kept_ms", "inside", "inside_says", "calm", "tenants")
 """Printed, though seeds do not depend on them."""
 
 
@@ -27,7 +27,9 @@ class RunOptions:
     `compacted`: topics keep the last record of each key alone, and records have keys.
     `chores_faster`: by how much the brokers' chores (retention, checkpoints) come more often.
     `broker_configs`: a scenario's, beside all that.
-    `inside`: brokers and operators show each other certificates; `calm`: no fault of the run may
+    `inside`: brokers and operators can show each other certificates; `inside_says`: that they do is
+    "stated", or "unstated" of a new cluster, or the cluster was there "before" and its owner says
+    nothing any more, so that they never do; `calm`: no fault of the run may
     have a broker leave an ISR; `tenants`: beside the clients that are let do all there are some who
     log in, and may do what an administrator lets them.
     """
@@ -76,6 +78,7 @@ class RunOptions:
     deletes_groups: bool = field(default=False, repr=False)
     # Not drawn: seeds depend on what is shown of all others.
     inside: bool = field(default=False, repr=False)
+    inside_says: Literal["stated", "unstated", "before"] = field(default="stated", repr=False)
     calm: bool = field(default=False, repr=False)
     tenants: bool = field(default=False, repr=False)
     broker_configs: tuple[tuple[str, str], ...] = field(default=(), repr=False)

@@ -12,9 +12,11 @@ from contextlib import AbstractContextManager, nullcontext
 from plimsoll_core.security.inside import InsideMode
 from plimsoll_core.security.state import Mode
 from plimsoll_net.inside_identity import AUTHORITIES, CERTIFICATE, fingerprints
+from plimsoll_operator.api.certificates import Certificates, InternalCertificates
 from plimsoll_operator.api.labels import ROTATE_INSIDE
 from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
+from plimsoll_operator.reconcile.cluster.inside_mode import NAMES
 from plimsoll_sim.checkers.inside import InsideChecker
 from plimsoll_sim.cluster.secured_parts import SecuredParts
 from plimsoll_sim.cluster.tenancy import Tenants
@@ -42,9 +44,11 @@ class Secured:
         # Who logs in; None: nobody does.
         self.tenants = Tenants(parts) if parts.options.tenants else None
         calm = parts.options.calm
+        self._stays_open = parts.options.inside_says == "before"
         self.inside = InsideChecker(
-            parts.ghost, parts.ghost.image.cluster_id, parts.brokers, self._issuer, calm=calm
-        )
+            parts.ghost, parts.ghost.image.cluster_id, parts.brokers, self._issuer,
+            calm=calm, stays_open=self._stays_open,
+        )  # fmt: skip
         # How often the administrator asked for another authority.
         self.asked = 0
         # What became of the intruders' attempts.
@@ -73,6 +77,8 @@ class Secured:
 
     def begin(self, stopped: Callable[[], bool]) -> list[Process]:
         """The cluster has come up: users are declared, and their clients begin."""
+        if self._stays_open:
+            self.says(None)
         if self.tenants is None:
             return []
         self.tenants.declare()
@@ -99,6 +105,20 @@ class Secured:
 
     # --- the administrator ------------------------------------------------------------------------
 
+    def says(self, mode: InsideMode | None) -> None:
+        """State a mode, or none any more."""
+        objects = self._parts.objects
+        internal = None if mode is None else InternalCertificates(mode=NAMES[mode])
+        stated = None if internal is None else Certificates(internal=internal)
+        objects.edit(LOG_CLUSTERS, objects.name, certificates=stated)
+        if mode is not None:
+            self._stays_open = self.inside.stays_open = mode is InsideMode.OFF
+
+    def lose_status(self) -> None:
+        """The LogCluster comes back from a backup, as its owner applied it."""
+        objects = self._parts.objects
+        objects.drop_status(LOG_CLUSTERS, objects.name)
+
     def rotate(self) -> None:
         """Ask for another internal authority."""
         self.asked += 1
@@ -117,15 +137,21 @@ class Secured:
         image, options = self._parts.ghost.image, self._parts.options
         if options.tenants and image.security.authorization.mode is not Mode.ENFORCE:
             return False
-        return not options.inside or self._parts.ghost.image.inside.mode is InsideMode.REQUIRED
+        return not options.inside or image.inside.mode is self._wanted
+
+    @property
+    def _wanted(self) -> InsideMode:
+        return InsideMode.OFF if self._stays_open else InsideMode.REQUIRED
 
     def unfinished(self) -> Iterator[str]:
         """What has not come about, once faults stop."""
         if not self._parts.options.inside:
             return
         inside, known = self._parts.ghost.image.inside, self.inside.authorities
-        if inside.mode is not InsideMode.REQUIRED:
+        if inside.mode is not self._wanted:
             yield f"inside, the mode is {inside.mode.value}"
+        if self._stays_open:
+            return
         if known is None or known.announced is not None or known.former:
             yield "the internal authority is being replaced"
         elif self.asked and known.served != f"request-{self.asked}":

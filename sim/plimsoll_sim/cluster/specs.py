@@ -30,7 +30,13 @@ LISTENERS = (
 )
 ENFORCED = DeclaredAuthorization(mode="Enforce", super_users=(ANONYMOUS,))
 """Who comes by the listener that asks for no login may do all."""
-REQUIRED = Certificates(internal=InternalCertificates(mode="Required"))
+INSIDE: dict[str, Certificates | None] = {
+    "stated": Certificates(internal=InternalCertificates(mode="Required")),
+    # A cluster that was there before, and stays as it is; its owner says nothing later.
+    "before": Certificates(internal=InternalCertificates(mode="Off")),
+    "unstated": None,
+}
+OPEN = INSIDE["before"]
 
 
 def cleaning_configs(options: RunOptions) -> dict[str, str | int | bool]:
@@ -72,7 +78,7 @@ def cluster_spec(options: RunOptions, cluster_id: UUID) -> LogClusterSpec:
         movement=Movement(auto_rebalance=options.auto_rebalance),
         on_controller_loss=options.on_controller_loss,
         config=_config(options),
-        certificates=REQUIRED if options.inside else None,
+        certificates=INSIDE[options.inside_says] if options.inside else OPEN,
         listeners=LISTENERS if options.tenants else None,
         authorization=ENFORCED if options.tenants else None,
     )

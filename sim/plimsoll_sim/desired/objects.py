@@ -85,6 +85,13 @@ class AppliedObjects:
         new = {**body, "spec": _plain(spec)}
         self._server.writes.replace(self._target(kind, name), new, dry_run=False)
 
+    def drop_status(self, kind: Kind, name: str) -> None:
+        """As of an object that was restored from a backup."""
+        stored = self._stored(kind, name)
+        where = target(self._server, kind, self.namespace, name, status=True)
+        body = {field: value for field, value in stored.body.items() if field != "status"}
+        self._server.writes.replace(where, body, dry_run=False)
+
     def annotate(self, kind: Kind, name: str, key: str, value: str) -> None:
         body = self._stored(kind, name).body
         found = {**(body["metadata"].get("annotations") or {}), key: value}

@@ -15,6 +15,7 @@ import msgspec
 
 from plimsoll_net.tls_policy import BadCertificate
 from plimsoll_operator.pki.authority import (
+    CLIENT_DAYS,
     INSIDE_DAYS,
     LISTENER_CA_DAYS,
     LISTENER_DAYS,
@@ -107,6 +108,16 @@ def issue_inside(
     authority: KeyPair, identity: str, now_ms: int, days: int = INSIDE_DAYS
 ) -> KeyPair:
     return issue(authority, (identity,), now_ms, days)
+
+
+def issue_client(
+    authority: KeyPair, user: str, identity: str, now_ms: int, days: int = CLIENT_DAYS
+) -> KeyPair:
+    return issue(authority, (identity,), now_ms, days)
+
+
+def authority_certificates(pem: bytes) -> tuple[bytes, ...]:
+    return tuple(ders(pem))
 
 
 def describe(pair_or_chain: bytes) -> Description:

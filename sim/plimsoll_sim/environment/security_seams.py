@@ -18,7 +18,16 @@ from plimsoll_sim.environment import certificates, simulated_tls
 
 Mounted = Callable[[str], dict[str, bytes]]
 """What is in a directory that a Secret is mounted at."""
-OF_AUTHORITY = ("new_authority", "issue", "issue_inside", "describe", "signed_by", "why_unusable")
+OF_AUTHORITY = (
+    "new_authority",
+    "issue",
+    "issue_inside",
+    "describe",
+    "signed_by",
+    "why_unusable",
+    "issue_client",
+    "authority_certificates",
+)
 OF_TLS = ("mutual_context", "asking_context")
 
 

@@ -387,6 +387,12 @@ TABLE: tuple[Fault, ...] = (
         0,
         "Rules, passwords and users that change while they are used.",
     ),
+    Fault(
+        "lose_status",
+        inside.lose_status,
+        0,
+        "A LogCluster without a status, which remembers what its spec leaves open.",
+    ),
     Fault("linger", inside.linger, 0, "Connections that outlive what they were let in by."),
     Fault("start_verification", objects.start_verification, 0, "A driver, and what it reports."),
 )

@@ -36,6 +36,15 @@ def step_operators_clocks(context: FaultContext, rng: random.Random) -> str | No
     return f"by {days} days"
 
 
+def lose_status(context: FaultContext, _: random.Random) -> str | None:
+    """The LogCluster comes back from a backup that has no status."""
+    secured = context.world.secured
+    if secured is None:
+        return None
+    secured.lose_status()
+    return ""
+
+
 def intrude(context: FaultContext, rng: random.Random) -> str | None:
     """Who belongs to nobody asks a broker or a controller as if it were a broker."""
     world, posed = context.world, _posed(context, rng)

@@ -26,7 +26,6 @@ from plimsoll_core.messages.requests import (
     Refused,
     RegisterBroker,
 )
-from plimsoll_core.messages.security import OnBehalf
 from plimsoll_core.security.inside import InsideMode, broker_identity, controller_name
 from plimsoll_net.dialling import Dialler, PeerAddress, Refusals
 from plimsoll_net.inside_identity import AUTHORITIES, CERTIFICATE, KEY, fingerprints, identity_of
@@ -147,8 +146,7 @@ class Intruder:
             )  # fmt: skip
         else:
             topic = NewTopic(name="intruders", partitions=1, replication_factor=1)
-            by = OnBehalf(principal="User:admin", host="intruder")
-            request = CreateTopics(topics=(topic,), behalf=by)
+            request = CreateTopics(topics=(topic,))  # as of the broker itself
         return control.Command(
             cluster_id=cluster_id, controller_epoch=ControllerEpoch(0), request=request
         )

@@ -117,4 +117,31 @@ INSIDE: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        name="an-old-cluster-is-closed-by-itself",
+        rule="a cluster that was there before stays open until its owner says otherwise",
+        scenarios=("N09",),
+        profile="unstated",
+        edits=(Edit(CORE, "is_new = not has_brokers", "is_new = True"),),
+    ),
+    Mutant(
+        name="decides-anew-each-time",
+        rule="what was decided of a new cluster is kept, also when it has brokers",
+        scenarios=("N08",),
+        profile="unstated",
+        edits=(Edit(CORE, "if pinned is not None:", "if False:"),),
+    ),
+    Mutant(
+        name="opens-a-cluster-without-status",
+        rule="a cluster of which the log says that it is closed stays so when its status is lost",
+        scenarios=("N08",),
+        profile="unstated",
+        edits=(
+            Edit(
+                CORE,
+                "is_new or committed is not InsideMode.OFF:",
+                "is_new:",
+            ),
+        ),
+    ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import msgspec
 
@@ -26,6 +27,9 @@ OPTIONS = RunOptions(
     segment_bytes=1_000_000, flush_messages=None, producers=(), consumers=0, think_ms=(0, 0),
     fault_gap_ms=0, heal_ms=0, faults=(),
 )  # fmt: skip
+INSIDE: dict[str, Literal["stated", "unstated", "before"]] = {
+    "off": "stated", "required": "stated", "unstated": "unstated", "before": "before",
+}  # fmt: skip
 
 
 def cluster(stage: Stage, words: Words) -> None:
@@ -36,11 +40,16 @@ def cluster(stage: Stage, words: Words) -> None:
     metadata version is pinned, `cleaning` whether topics are compacted: then a batch named a:1 has
     the key a, and a: deletes it; with `offsets=1` __consumer_offsets gets so many partitions.
     Names with a dot are configs of brokers.  `inside=required`: brokers and operators show each
-    other certificates, and nobody is answered without; `logins=on`: brokers have a listener that
+    other certificates, and nobody is answered without; with `inside=unstated` the owner of a new
+    cluster does not say so, with `inside=before` the cluster is open, and stays so once its owner
+    says nothing any more (`state-inside nothing`); `logins=on`: brokers have a listener that
     asks for logins, and rights are enforced, but for who comes by the other one."""
     flush = words.option("flush", "never")
     metadata = words.option("metadata", "newest")
     offsets = words.number("offsets", 0)
+    inside = words.option("inside", "off")
+    if inside not in INSIDE:
+        raise BadScript(f"unknown inside: {inside}")
     think_ms = microseconds(words.option("think", "0ms")) // 1_000
     loss = words.option("on_controller_loss", "KeepServing")
     if loss not in ("KeepServing", "StopServing"):
@@ -58,7 +67,8 @@ def cluster(stage: Stage, words: Words) -> None:
         compacted=words.option("cleaning", "off") == "on",
         think_ms=(think_ms, think_ms),
         broker_configs=tuple(words.dotted().items()),
-        inside=words.option("inside", "off") == "required",
+        inside=inside != "off",
+        inside_says=INSIDE[inside],
         tenants=words.option("logins", "off") == "on",
         slots=words.number("slots", 64),
         slice_partitions_max=words.number("slice", 1_000),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.security.inside import InsideMode
 from plimsoll_net.inside_identity import AUTHORITIES
 from plimsoll_sim.cluster.secured import Secured, of_broker, of_operator
 from plimsoll_sim.hosts import intruder
@@ -13,6 +14,7 @@ from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.stage import CLIENT, Stage
 
 PATIENCE = "15s"
+SAID = {"required": InsideMode.REQUIRED, "nothing": None}
 
 
 def secured(stage: Stage) -> Secured:
@@ -30,6 +32,21 @@ def rotate(stage: Stage, words: Words) -> None:
     """rotate: the administrator asks for another internal authority."""
     words.end()
     secured(stage).rotate()
+
+
+def state_inside(stage: Stage, words: Words) -> None:
+    """state-inside required | nothing: the LogCluster's owner says so, or says nothing any more."""
+    said = words.take("required, or nothing")
+    words.end()
+    if said not in SAID:
+        raise BadScript(f"one of {', '.join(SAID)}")
+    secured(stage).says(SAID[said])
+
+
+def lose_status(stage: Stage, words: Words) -> None:
+    """lose-status: the LogCluster comes back from a backup that has no status."""
+    words.end()
+    secured(stage).lose_status()
 
 
 def days(stage: Stage, words: Words) -> None:
@@ -115,7 +132,8 @@ def show_inside(stage: Stage, words: Words) -> list[str]:
     """show-inside: the mode, the authorities by their age, and each broker's certificates."""
     words.end()
     found, known = stage.image.inside, secured(stage).inside.authorities
-    assert known is not None, "the cluster has begun with one"
+    if known is None:
+        return [f"{found.mode.value}, no authority"]
     states = [
         "one announced" if known.announced is not None else "",
         "one on its way out" if known.former else "",
@@ -133,6 +151,8 @@ def show_inside(stage: Stage, words: Words) -> list[str]:
 
 VERBS: dict[str, Callable[[Stage, Words], list[str] | None]] = {
     "rotate": rotate,
+    "state-inside": state_inside,
+    "lose-status": lose_status,
     "days": days,
     "linger": linger,
     "steal": steal,

@@ -20,6 +20,62 @@ TIMEOUT_S = 300
 MUTANTS: tuple[tuple[Mutant, str], ...] = (
     (
         Mutant(
+            name="revoked-certificate-stays-in",
+            rule="whose certificate is not committed any more is cut off",
+            edits=(
+                Edit(
+                    BROKER + "security/authority.py",
+                    "return None if shown is not None and self.security.believes(shown) else 0",
+                    "return None",
+                ),
+            ),
+        ),
+        HERE + "test_certificate_logins.py",
+    ),
+    (
+        Mutant(
+            name="certificate-outlives-its-end",
+            rule="a session ends with its certificate",
+            edits=(
+                Edit(
+                    BROKER + "security/authority.py",
+                    'self._cut_off(connection, identity, "certificate-expired")',
+                    "pass",
+                ),
+            ),
+        ),
+        HERE + "test_certificate_logins.py",
+    ),
+    (
+        Mutant(
+            name="withdrawn-authority-is-believed",
+            rule="a login is good while the authority of its certificate is committed",
+            edits=(
+                Edit(
+                    CORE + "security/state.py",
+                    "if authority is None or (authority.name == OWN_AUTHORITY) != proof.own:",
+                    "if False:",
+                ),
+            ),
+        ),
+        HERE + "test_certificate_logins.py",
+    ),
+    (
+        Mutant(
+            name="certificate-is-not-asked-for",
+            rule="where a certificate is the only login nobody is let in without",
+            edits=(
+                Edit(
+                    "core/plimsoll_net/tls_policy.py",
+                    "ssl.CERT_REQUIRED if clients.required else ssl.CERT_OPTIONAL",
+                    "ssl.CERT_OPTIONAL",
+                ),
+            ),
+        ),
+        HERE + "test_certificate_logins.py",
+    ),
+    (
+        Mutant(
             name="parked-fetch-is-not-decided-again",
             rule="a fetch is decided at each look",
             edits=(
@@ -115,7 +171,7 @@ MUTANTS: tuple[tuple[Mutant, str], ...] = (
                 ),
             ),
         ),
-        "tests/plimsoll_core/controller/test_security.py",
+        "tests/plimsoll_core/controller/test_forwarded_rights.py",
     ),
     (
         Mutant(

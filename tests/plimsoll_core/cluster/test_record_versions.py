@@ -22,7 +22,9 @@ SNAPSHOT_FIELDS = {
         " proven_revision leaving newcomers released rebalances rebalance_rests",
         3: "inside listeners quotas security",
     },
-    "StoredSecurity": {3: "authorization credentials users acls issuers"},
+    "StoredSecurity": {
+        3: "authorization credentials users acls issuers authorities certificates removals",
+    },
     "_Rest": {1: "uid moves active"},
 }
 

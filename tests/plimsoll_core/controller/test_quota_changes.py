@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.plimsoll_core.controller.test_security import ALICE, OBJECT, Controller
+from tests.plimsoll_core.controller.test_security import OBJECT, Controller
 
 from plimsoll_core.controller.security.quota_changes import CHANGES_MAX
 from plimsoll_core.errors import Code, Reason
@@ -99,7 +99,7 @@ def test_request_of_too_many_entities_is_refused() -> None:
 def test_quotas_are_changed_for_whom_may_alter_the_clusters_configs() -> None:
     controller = Controller()
     controller.enforce()
-    asked = m.AlterQuotas(changes=(changed(producer_byte_rate=1.0),), behalf=ALICE)
+    asked = m.AlterQuotas(changes=(changed(producer_byte_rate=1.0),), behalf=controller.logged_in())
     answer = controller.ask(asked)
     assert isinstance(answer, Refused)
     assert answer.code == Code.CLUSTER_AUTHORIZATION_FAILED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,26 +16,21 @@ from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.image_encoding import decode_image, encode_image
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import ClusterImage
-from plimsoll_core.cluster.records import AclsAdded, AclsRemoved, MetadataVersionFinalized
+from plimsoll_core.cluster.records import (
+    AclsAdded,
+    AclsRemoved,
+    MetadataVersionFinalized,
+)
 from plimsoll_core.controller.decide import Settings, VolatileState, decide
 from plimsoll_core.controller.security.acl_changes import ACLS_MAX, CHANGES_MAX
 from plimsoll_core.errors import Code, Reason
 from plimsoll_core.messages import security as m
-from plimsoll_core.messages.elections import ElectLeaders
-from plimsoll_core.messages.reassignments import AlterReassignments
-from plimsoll_core.messages.requests import CreateTopics, DeleteTopics, Done, NewTopic, Refused
-from plimsoll_core.messages.topic_changes import (
-    AddPartitions,
-    AlterTopicConfigs,
-    TopicConfigChanges,
-    TopicGrowth,
-)
+from plimsoll_core.messages.requests import Done, Refused
 from plimsoll_core.security.acl import Acl, AclFilter, AclOperation, ResourceType
 from plimsoll_core.security.acl_index import index_of
-from plimsoll_core.security.scram import PreviousKeys, login_mark
+from plimsoll_core.security.scram import login_mark
 from plimsoll_core.security.state import Authorization, Mode, UserObject
 
-ALICE = m.OnBehalf(principal="User:alice", host="10.0.0.1")
 OBJECT = UserObject(namespace="kafka", name="alice", uid="u-1")
 
 
@@ -58,6 +52,14 @@ class Controller:
         assert replayed == self.image
         assert decode_image(encode_image(self.image)) == self.image
         return decision.answer
+
+    def logged_in(self, user: str = "alice") -> m.OnBehalf:
+        """Who has just logged in by a password."""
+        one = a_credential(user)
+        self.ask(m.AlterScramCredentials(upsertions=(one,)))
+        return m.OnBehalf(
+            principal=f"User:{user}", host="10.0.0.1", login=login_mark(one.stored_key)
+        )
 
     def enforce(self, *super_users: str) -> None:
         authorization = Authorization(mode=Mode.ENFORCE, super_users=super_users, disguise=b"d")
@@ -279,98 +281,3 @@ def test_refused_user_leaves_nothing_behind() -> None:
     answer = controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", acls=(a_rule(""),)))
     assert isinstance(answer, Refused)
     assert not controller.image.security.users
-
-
-# --- for whom it is decided again ----------------------------------------------------------------
-
-FORWARDED: list[Callable[[m.OnBehalf | None], Any]] = [
-    lambda behalf: CreateTopics(topics=(NewTopic(name="orders"),), behalf=behalf),
-    lambda behalf: DeleteTopics(names=("orders",), behalf=behalf),
-    lambda behalf: AlterTopicConfigs(
-        topics=(TopicConfigChanges(topic="orders", changes=()),), behalf=behalf
-    ),
-    lambda behalf: AddPartitions(
-        topics=(TopicGrowth(topic="orders", partitions=3),), behalf=behalf
-    ),
-    lambda behalf: ElectLeaders(kind="Preferred", behalf=behalf),
-    lambda behalf: AlterReassignments(targets=(), behalf=behalf),
-    lambda behalf: m.CreateAcls(acls=(a_rule(),), behalf=behalf),
-    lambda behalf: m.DeleteAcls(filters=(AclFilter(),), behalf=behalf),
-    lambda behalf: m.AlterScramCredentials(upsertions=(a_credential(),), behalf=behalf),
-]
-
-
-def refused_for_rights(answer: Any) -> bool:
-    codes = (Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED)
-    return isinstance(answer, Refused) and answer.code in codes
-
-
-@pytest.mark.parametrize("forwarded", FORWARDED, ids=lambda one: type(one(None)).__name__)
-def test_forwarded_request_is_decided_again_by_the_rights_that_are_committed_now(
-    forwarded: Callable[[m.OnBehalf | None], Any],
-) -> None:
-    controller = Controller()
-    assert not refused_for_rights(controller.ask(forwarded(ALICE)))  # nothing is enforced
-    controller.enforce("User:root")
-    before = controller.image
-    assert refused_for_rights(controller.ask(forwarded(ALICE)))
-    assert controller.image == before
-    root = m.OnBehalf(principal="User:root", host="10.0.0.1")
-    assert not refused_for_rights(controller.ask(forwarded(root)))
-    assert not refused_for_rights(controller.ask(forwarded(None)))  # the brokers' own
-
-
-@pytest.mark.parametrize("forwarded", FORWARDED, ids=lambda one: type(one(None)).__name__)
-def test_forwarded_request_of_who_was_cut_off_meanwhile_is_refused(
-    forwarded: Callable[[m.OnBehalf | None], Any],
-) -> None:
-    controller = Controller()
-    controller.enforce("User:alice")
-    old, new = a_credential(password="old"), a_credential(password="new")
-    behalf = m.OnBehalf(principal="User:alice", host="10.0.0.1", login=login_mark(old.stored_key))
-    changed = forwarded(behalf)
-    controller.ask(m.AlterScramCredentials(upsertions=(old,)))
-    assert not refused_for_rights(controller.ask(changed))
-    controller.ask(m.AlterScramCredentials(upsertions=(new,)))
-    before = controller.image
-    assert refused_for_rights(controller.ask(changed))
-    again = m.OnBehalf(principal="User:alice", host="10.0.0.1", login=login_mark(new.stored_key))
-    controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", disabled=True))
-    assert refused_for_rights(controller.ask(forwarded(again)))
-    by_no_key = m.OnBehalf(principal="User:alice", host="10.0.0.1")
-    assert refused_for_rights(controller.ask(forwarded(by_no_key)))
-    gone = m.ScramDeletion(user="alice", mechanism=new.mechanism)
-    controller.ask(m.UserObjectGone(object=OBJECT))
-    controller.ask(m.AlterScramCredentials(deletions=(gone,)))
-    assert refused_for_rights(controller.ask(forwarded(again)))
-    assert before.topics == controller.image.topics
-
-
-def test_login_of_before_a_rotation_still_asks_for_changes_until_brokers_end_it() -> None:
-    controller = Controller()
-    controller.enforce("User:alice")
-    old, new = a_credential(password="old"), a_credential(password="new")
-    keys = PreviousKeys(stored_key=old.stored_key, server_key=old.server_key, until_ms=1)
-    rotated = replace(new, previous=keys)
-    controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", credentials=(rotated,)))
-    behalf = m.OnBehalf(principal="User:alice", host="10.0.0.1", login=login_mark(old.stored_key))
-    assert not refused_for_rights(controller.ask(m.CreateAcls(acls=(a_rule(),), behalf=behalf)))
-
-
-@pytest.mark.parametrize(
-    ("forwarded", "rule"),
-    [
-        (FORWARDED[0], a_rule(operation=AclOperation.CREATE)),
-        (FORWARDED[1], a_rule(operation=AclOperation.DELETE)),
-        (FORWARDED[2], a_rule(operation=AclOperation.ALTER_CONFIGS)),
-        (FORWARDED[3], a_rule(operation=AclOperation.ALTER)),
-        *((one, alter_cluster()) for one in FORWARDED[4:]),
-    ],
-)
-def test_forwarded_request_needs_the_right_of_its_api(
-    forwarded: Callable[[m.OnBehalf | None], Any], rule: Acl
-) -> None:
-    controller = Controller()
-    controller.enforce()
-    controller.image = apply(controller.image, AclsAdded(cause="t", acls=(rule,)))
-    assert not refused_for_rights(controller.ask(forwarded(ALICE)))

@@ -88,8 +88,7 @@ def test_change_forwarded_for_a_login_by_a_token_that_is_not_believed_any_more_i
     answer = controller.ask(asked)
     assert isinstance(answer, Refused)
     assert "not good any more" in answer.message
-    # A broker of a release that marks no tokens.
-    assert not isinstance(controller.ask(asked_by(b"")), Refused)
+    assert isinstance(controller.ask(asked_by(b"")), Refused)
 
 
 def test_metadata_version_before_tokens_writes_no_issuer() -> None:

@@ -19,6 +19,7 @@ from plimsoll_core.security.inside import (
     peer_named,
     refuses_broker,
     refuses_controller,
+    unstated_mode,
 )
 
 CLUSTER, OTHER = UUID(int=7), UUID(int=8)
@@ -97,3 +98,31 @@ def test_only_a_controller_of_the_cluster_is_a_controller() -> None:
     assert refuses_controller(OTHER, CONTROLLER) == OTHER_CLUSTER
     assert refuses_controller(CLUSTER, broker()) == OTHER_PEER
     assert refuses_controller(CLUSTER, None) == NO_IDENTITY
+
+
+@pytest.mark.parametrize(
+    ("pinned", "committed", "has_brokers", "wanted"),
+    [
+        # A new cluster; and one whose operator died before a broker came.
+        (None, "Off", False, "Required"),
+        # One that was there before.
+        (None, "Off", True, "Off"),
+        # Its status was lost: the log says that it is closed, or on its way.
+        (None, "Permissive", True, "Required"),
+        (None, "Required", True, "Required"),
+        # What is remembered counts, whatever the log says by now.
+        ("Required", "Off", True, "Required"),
+        ("Off", "Off", True, "Off"),
+        ("Off", "Required", True, "Off"),
+        ("Permissive", "Required", True, "Permissive"),
+    ],
+)
+def test_mode_that_nobody_states_is_decided_once(
+    pinned: str | None, committed: str, has_brokers: bool, wanted: str
+) -> None:
+    found = unstated_mode(
+        None if pinned is None else InsideMode(pinned),
+        InsideMode(committed),
+        has_brokers=has_brokers,
+    )
+    assert found is InsideMode(wanted)

@@ -51,8 +51,15 @@ class RoundFailed(msgspec.Struct, frozen=True, tag=True):
     damaged: bool
 
 
+class NotInBackground(msgspec.Struct, frozen=True, tag=True):
+    """Said before any question, and the process ends: its session has as much processor time as the
+    broker's.  A sentence."""
+
+    sentence: str
+
+
 Question = BeginRound | CleanSegments | EndRound
-Answer = RoundMeasured | SegmentCleaned | RoundEnded | RoundFailed
+Answer = RoundMeasured | SegmentCleaned | RoundEnded | RoundFailed | NotInBackground
 
 
 class Pace:
@@ -97,15 +104,22 @@ class RoundServer:
             return RoundFailed(str(error), damaged=True)
 
 
-def main() -> int:
+def main(not_in_background: str | None) -> int:
     parser = argparse.ArgumentParser(prog="plimsoll_broker.storage.cleaner.process")
     parser.add_argument("--die-with-parent", type=int, metavar="PID", required=True)
     parser.add_argument("--bytes-per-second", type=int, required=True)
     arguments = parser.parse_args()
     die_with_parent(arguments.die_with_parent)
+    if not_in_background is not None:
+        _say(NotInBackground(not_in_background))
+        return 0
     cleaner = RoundServer(Disk(), Pace(arguments.bytes_per_second))
     decode = msgspec.json.Decoder(Question).decode
     for line in sys.stdin.buffer:
-        sys.stdout.buffer.write(msgspec.json.encode(cleaner.answer(decode(line))) + b"\n")
-        sys.stdout.buffer.flush()
+        _say(cleaner.answer(decode(line)))
     return 0
+
+
+def _say(answer: Answer) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
+    sys.stdout.buffer.flush()

@@ -23,7 +23,10 @@ class CleaningFailed(Exception):
 
 
 class CleaningWork(Protocol):
-    """One round at a time.  Each raises CleaningFailed."""
+    """One round at a time.  Each raises CleaningFailed.  `in_brokers_share`: its processor time is
+    taken from the broker's."""
+
+    in_brokers_share: bool
 
     async def begin(self, job: CleaningJob) -> int:
         """`Round.measure` of a new round."""

@@ -17,6 +17,7 @@ from plimsoll_core.controller.kernel.metadata_version import too_old
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.listeners import DeclareListeners
 from plimsoll_core.messages.requests import Answer, Done
+from plimsoll_core.security.client_certificates import TLS_LOGIN
 from plimsoll_core.security.tokens import TOKEN_LOGINS
 
 SINCE = 3
@@ -86,6 +87,16 @@ def tokens_are_encrypted(turn: DecisionContext, listeners: tuple[Listener, ...])
     return None
 
 
+def certificates_are_shown(
+    turn: DecisionContext, listeners: tuple[Listener, ...]
+) -> Refusal | None:
+    """A certificate is shown in TLS's handshake."""
+    for listener in listeners:
+        if TLS_LOGIN in listener.authentication and not listener.tls:
+            return _invalid(f"Listener {listener.name}: a login by certificates needs tls.")
+    return None
+
+
 def _invalid(message: str) -> Refusal:
     return Refusal(reason=Reason.InvalidRequest, message=message)
 
@@ -97,5 +108,6 @@ CHECKS: tuple[Check, ...] = (
     names_and_ports_are_used_once,
     ports_are_free,
     tokens_are_encrypted,
+    certificates_are_shown,
     version_allows_them,
 )

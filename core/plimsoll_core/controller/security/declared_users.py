@@ -1,7 +1,7 @@
 """Commits what a LogCluster states of authorization, and what User objects declare.
 
-Called for DeclareAuthorization, DeclareUser and UserObjectGone.  The first object that declares a
-name has it, for as long as it is there.
+Called for DeclareAuthorization, DeclareUser, UserObjectSeen and UserObjectGone.  The first object
+that declares a name has it, for as long as it is there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from plimsoll_core.cluster.records import (
     AuthorizationConfigured,
     ScramCredentialRemoved,
     ScramCredentialSet,
+    UserCertificatesRemoved,
+    UserCertificatesSet,
     UserDeclared,
     UserRemoved,
 )
@@ -23,9 +25,19 @@ from plimsoll_core.controller.security.scram_changes import unacceptable
 from plimsoll_core.controller.security.security_version import too_old
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, Done
-from plimsoll_core.messages.security import DeclareAuthorization, DeclareUser, UserObjectGone
+from plimsoll_core.messages.security import (
+    DeclareAuthorization,
+    DeclareUser,
+    UserObjectGone,
+    UserObjectSeen,
+)
 from plimsoll_core.quotas.form import malformed_values
 from plimsoll_core.quotas.state import QuotaEntity, QuotaValues
+from plimsoll_core.security.client_certificates import (
+    CERTIFICATES_MAX,
+    UserCertificates,
+    illegal_subject,
+)
 from plimsoll_core.security.scram import illegal_user_name
 from plimsoll_core.security.state import NO_OBJECT, Authorization, DeclaredUser, UserObject
 from plimsoll_core.security.tokens import account_user, illegal_account
@@ -55,16 +67,21 @@ def declare_user(turn: DecisionContext, request: DeclareUser) -> Answer | Refusa
     if refusal:
         return refusal
     before, records = turn.image, list(turn.records)
+    known = turn.image.security.users.get(request.user_name)
     user = DeclaredUser(
-        object=request.object, user_name=request.user_name, disabled=request.disabled
+        object=request.object,
+        user_name=request.user_name,
+        disabled=request.disabled,
+        gone_since_ms=known.gone_since_ms if known and known.object == request.object else None,
     )
-    if turn.image.security.users.get(request.user_name) != user:
+    if known != user:
         turn.add(UserDeclared(cause=CAUSE, user=user))
     refusal = _declare_acls(turn, request)
     if refusal:
         turn.image, turn.records = before, records
         return refusal
     _declare_credentials(turn, request)
+    _declare_certificates(turn, request)
     settle_user(turn, request.user_name, request.quotas, request.object.uid)
     return Done()
 
@@ -72,7 +89,7 @@ def declare_user(turn: DecisionContext, request: DeclareUser) -> Answer | Refusa
 def _refused(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
     security = turn.image.security
     name = request.user_name
-    if illegal_user_name(name) and not _is_own_account(request):
+    if illegal_user_name(name) and not (_is_own_account(request) or _is_subject(request)):
         text = (
             f"No user can be called {name[:130]!r}: a name has 1 to 128 letters, digits and"
             " . _ : @ - and neither begins with system: nor is ANONYMOUS."
@@ -95,7 +112,25 @@ def _refused(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
     for credential in request.credentials or ():
         if credential.user != name or (refusal := unacceptable(credential)):
             return refusal or Refusal(reason=Reason.InvalidRequest, message="Another user's.")
+    return _refused_certificates(turn, request)
+
+
+def _refused_certificates(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
+    """A certificate is one user's."""
+    stated = [one.sha256 for one in request.certificates or ()]
+    if len(stated) > CERTIFICATES_MAX or len(set(stated)) < len(stated):
+        text = f"A user has {CERTIFICATES_MAX} certificates at most, each once."
+        return Refusal(reason=Reason.InvalidRequest, message=text)
+    users = turn.image.security.certificate_users
+    if any(users.get(one, request.user_name) != request.user_name for one in stated):
+        return Refusal(reason=Reason.InvalidRequest, message="The certificate is another user's.")
     return None
+
+
+def _is_subject(request: DeclareUser) -> bool:
+    """The name in a certificate of another authority, which the object gives no other login."""
+    logins = request.credentials or request.certificates
+    return not illegal_subject(request.user_name) and not logins
 
 
 def _is_own_account(request: DeclareUser) -> bool:
@@ -142,21 +177,53 @@ def _declare_credentials(turn: DecisionContext, request: DeclareUser) -> None:
             turn.add(ScramCredentialSet(cause=CAUSE, credential=owned))
 
 
+def _declare_certificates(turn: DecisionContext, request: DeclareUser) -> None:
+    """The object's are all that there are of the user."""
+    if request.certificates is None:
+        return
+    known, name = turn.image.security.certificates.get(request.user_name), request.user_name
+    if not request.certificates:
+        if known is not None:
+            turn.add(UserCertificatesRemoved(cause=CAUSE, user=name))
+        return
+    row = UserCertificates(user=name, owner=request.object.uid, certificates=request.certificates)
+    if row != known:
+        turn.add(UserCertificatesSet(cause=CAUSE, row=row))
+
+
+def user_object_seen(turn: DecisionContext, request: UserObjectSeen) -> Answer | Refusal:
+    """The grace goes on under the next controller; a clock that went back begins it anew."""
+    name, now_ms = _name_of(turn, request.object), request.gone_since_ms
+    if name is None or request.object.uid == NO_OBJECT:
+        return Done()
+    row = turn.image.security.users[name]
+    since_ms = row.gone_since_ms
+    if now_ms is None or since_ms is None or now_ms < since_ms:
+        since_ms = now_ms
+    if since_ms != row.gone_since_ms:
+        text = "its object is there" if since_ms is None else "its object is gone"
+        turn.add(UserDeclared(cause=text, user=replace(row, gone_since_ms=since_ms)))
+    return Done()
+
+
 def user_object_gone(turn: DecisionContext, request: UserObjectGone) -> Answer | Refusal:
     name = _name_of(turn, request.object)
     if name is None or request.object.uid == NO_OBJECT:
         return Done()
     for key in sorted(key for key in turn.image.security.credentials if key[0] == name):
         turn.add(ScramCredentialRemoved(cause="its object is gone", user=name, mechanism=key[1]))
+    if name in turn.image.security.certificates:
+        turn.add(UserCertificatesRemoved(cause="its object is gone", user=name))
     _give_up(turn, request.object.uid)
     settle_user(turn, name, None, request.object.uid)
     row = turn.image.security.users[name]
     if row.disabled and _is_account(row.object, name):
         # Without a row it would be an account that nobody says anything of: those log in.
-        kept = replace(row, object=replace(row.object, uid=NO_OBJECT))
+        kept = replace(row, object=replace(row.object, uid=NO_OBJECT), gone_since_ms=None)
         turn.add(UserDeclared(cause="its object is gone", user=kept))
     else:
-        turn.add(UserRemoved(cause="its object is gone", user_name=name))
+        removed = UserRemoved(cause="its object is gone", user_name=name, now_ms=request.now_ms)
+        turn.add(removed)
     return Done()
 
 

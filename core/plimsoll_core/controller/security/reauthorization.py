@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.record_versions import introduced
+from plimsoll_core.cluster.records import ScramCredentialSet
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.elections import ElectLeaders
 from plimsoll_core.messages.reassignments import AlterReassignments
@@ -25,7 +27,7 @@ from plimsoll_core.messages.security import (
     OnBehalf,
 )
 from plimsoll_core.messages.topic_changes import AddPartitions, AlterTopicConfigs
-from plimsoll_core.security.acl import CLUSTER_NAME, AclOperation, ResourceType
+from plimsoll_core.security.acl import ANONYMOUS, CLUSTER_NAME, AclOperation, ResourceType
 from plimsoll_core.security.acl_index import AclQuestion
 from plimsoll_core.security.state import Mode
 
@@ -43,8 +45,7 @@ def refused_again(image: ClusterImage, request: Any) -> Refusal | None:
     behalf: OnBehalf | None = None if needed is None else request.behalf
     if needed is None or behalf is None:
         return None
-    user = behalf.principal.removeprefix("User:")
-    if not image.security.login_is_good(user, behalf.login):
+    if not _is_logged_in(image, behalf):
         text = f"The login of {behalf.principal} is not good any more."
         return Refusal(reason=Reason.ClusterAuthorizationFailed, message=text)
     if image.security.authorization.mode is not Mode.ENFORCE:
@@ -55,6 +56,16 @@ def refused_again(image: ClusterImage, request: Any) -> Refusal | None:
             text = f"{behalf.principal} needs {operation.value} on {kind.value} {name}."
             return Refusal(reason=_REASONS[kind], message=text)
     return None
+
+
+def _is_logged_in(image: ClusterImage, behalf: OnBehalf) -> bool:
+    """All brokers send marks where there can be logins; who has none came by a listener that asks
+    for no login, and is nobody."""
+    if not behalf.login and image.metadata_version >= introduced(ScramCredentialSet):
+        open_to_all = (not one.authentication for one in image.listeners)
+        return behalf.principal == ANONYMOUS and (not image.listeners or any(open_to_all))
+    user = behalf.principal.removeprefix("User:")
+    return image.security.login_is_good(user, behalf.login)
 
 
 def _allowed(

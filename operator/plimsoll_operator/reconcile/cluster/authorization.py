@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import secrets
 
+from msgspec.structs import replace
+
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.messages.security import DeclareAuthorization
@@ -46,6 +48,13 @@ async def declare(term: Term, cluster: LogCluster) -> None:
 def secure_condition(image: ClusterImage, waits: str = "") -> Condition | None:
     """What is open, the widest first; None: nobody asked for anything to be closed.  `waits`: why
     brokers and controllers are not in the mode that is declared."""
+    found = _widest(image, waits)
+    if found is None or found.status == "True" or not waits:
+        return found
+    return replace(found, message=f"{found.message} {waits}")
+
+
+def _widest(image: ClusterImage, waits: str) -> Condition | None:
     access = image.security.authorization
     asks = [one.name for one in image.listeners if one.authentication]
     closed_inside = image.inside.mode is InsideMode.REQUIRED
@@ -64,7 +73,7 @@ def secure_condition(image: ClusterImage, waits: str = "") -> Condition | None:
             "Clients log in and need rights; whoever reaches the ports of brokers and the operator"
             f" needs none (spec.certificates.internal.mode is {image.inside.mode.value} so far)."
         )
-        return condition("Secure", False, "PlaintextInside", f"{text} {waits}".rstrip())
+        return condition("Secure", False, "PlaintextInside", text)
     if plaintext := [one.name for one in image.listeners if not one.tls]:
         text = f"What clients of a listener without tls ({', '.join(plaintext)}) send can be read."
         return condition("Secure", False, "PlaintextListener", text)

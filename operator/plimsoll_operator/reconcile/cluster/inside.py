@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.broker_figures import InsideFigures
+from plimsoll_core.messages.broker_figures import BrokerFigures, InsideFigures
 from plimsoll_core.messages.inside import AllowCertificates, SetInsideMode
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.security.inside import (
@@ -62,9 +62,11 @@ AUTHORITY = "internal-ca"
 
 @dataclass(slots=True)
 class InsideProgress:
-    """What a term remembers.  `waits`: why the declared mode is not reached yet."""
+    """What a term remembers.  `waits`: why the declared mode is not reached yet; `keeps`: which
+    broker keeps its certificate in mode Off, and why."""
 
     waits: str = ""
+    keeps: str = ""
     # The controller's own certificate, and the authorities under which it was made.
     own: KeyPair | None = None
     authorities: Authorities | None = None
@@ -79,8 +81,8 @@ class _Held:
     files: dict[str, bytes]
     told: InsideFigures | None
     takes_part: bool
-    # Whether its copy of the metadata, on disk, does not say Required any more.
-    copied_open: bool
+    # Why its copy of the metadata, on disk, may still say Required; empty: it does not.
+    copy_closed: str
 
     @property
     def pair(self) -> KeyPair | None:
@@ -90,8 +92,10 @@ class _Held:
 
 
 def waits_of(term: Term) -> str:
-    """Why the mode that is declared is not reached; empty: it is, or is about to be."""
-    return term.kept(InsideProgress, InsideProgress).waits
+    """Why the mode that is declared is not reached, or the way to it not ended; empty: it is, or
+    is about to be."""
+    progress = term.kept(InsideProgress, InsideProgress)
+    return progress.waits or progress.keeps
 
 
 async def show_at_once(term: Term) -> None:
@@ -110,19 +114,19 @@ async def show_at_once(term: Term) -> None:
         _show(term, progress, known)
 
 
-async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
-    """Raises Retry, and what the API server answers."""
+async def reconcile(term: Term, cluster: LogCluster, context: Context, wanted: InsideMode) -> None:
+    """`wanted`: the mode to go to.  Raises Retry, and what the API server answers."""
     progress = term.kept(InsideProgress, InsideProgress)
-    before, wanted = term.image.inside.mode, cluster.inside
+    before = term.image.inside.mode
     if wanted is InsideMode.OFF and _is_untouched(term):
         progress.waits = ""
         term.unstall(StallSource.INSIDE)
         return
     begins = wanted is not InsideMode.OFF and before is InsideMode.OFF
-    if begins and not await _step(term, cluster, progress):
+    if begins and not await _step(term, cluster, progress, wanted):
         return
     busy = await _certificates(term, cluster, context, progress)
-    await _step(term, cluster, progress)
+    await _step(term, cluster, progress, wanted)
     now = term.image.inside.mode
     soon = busy or now is not wanted or now is not before
     term.add_later(Work(Task.CLUSTER, term.key), UNDER_WAY_MS if soon else LOOK_MS)
@@ -132,9 +136,11 @@ def _is_untouched(term: Term) -> bool:
     return term.image.inside.mode is InsideMode.OFF and not term.image.inside.certificates
 
 
-async def _step(term: Term, cluster: LogCluster, progress: InsideProgress) -> bool:
-    """One step towards the mode that is declared; whether there is nothing in its way."""
-    mode, wanted = term.image.inside.mode, cluster.inside
+async def _step(
+    term: Term, cluster: LogCluster, progress: InsideProgress, wanted: InsideMode
+) -> bool:
+    """One step towards the mode that is wanted; whether there is nothing in its way."""
+    mode = term.image.inside.mode
     before, progress.waits = progress.waits, ""
     if mode is not wanted:
         at, to = ORDER.index(mode), ORDER.index(wanted)
@@ -151,8 +157,10 @@ def _refused(
     term: Term, cluster: LogCluster, answer: Refused, progress: InsideProgress, before: str
 ) -> bool:
     progress.waits = answer.message
+    # Where nobody asked for a mode, a metadata version that is held back is no contradiction.
+    waits = cluster.spec.metadata_version is None or cluster.stated_inside is None
     by_itself = answer.known_reason is Reason.InsideNotReady or (
-        answer.known_reason is Reason.MetadataTooOld and cluster.spec.metadata_version is None
+        answer.known_reason is Reason.MetadataTooOld and waits
     )
     if by_itself:
         term.unstall(StallSource.INSIDE)
@@ -174,7 +182,9 @@ async def _certificates(
     await _forget_removed(term)
     busy = False
     if term.image.inside.mode is InsideMode.OFF:
-        held, busy = await _take_back(term, context, held)
+        before, (held, busy) = progress.keeps, await _take_back(term, context, progress, held)
+        if progress.keeps != before:
+            term.mark_cluster()
         if not held:
             return busy
     authorities = await _authorities(term, cluster, context, held)
@@ -191,20 +201,25 @@ async def _certificates(
     return busy
 
 
-async def _take_back(term: Term, context: Context, held: list[_Held]) -> tuple[list[_Held], bool]:
+async def _take_back(
+    term: Term, context: Context, progress: InsideProgress, held: list[_Held]
+) -> tuple[list[_Held], bool]:
     """In mode Off: who needs a certificate still, and whether others are about to need none.
 
     A broker that was away knows of Required alone.  It keeps its certificate until it is back and
     has told that its copy of the metadata says otherwise: it would call nobody without one.
     """
-    kept, busy = [], False
+    kept, busy, progress.keeps = [], False, ""
     for one in held:
         if not one.files and not term.image.inside.of(one.broker_id):
             continue
         if not one.takes_part:
             kept.append(one)
-        elif not one.copied_open:
+        elif one.copy_closed:
             busy = True
+            progress.keeps = (
+                progress.keeps or f"Broker {one.broker_id} keeps its certificate: {one.copy_closed}"
+            )
         else:
             if one.files:
                 wanted = manifests.with_inside(context, one.broker_id, one.secret, {})
@@ -231,15 +246,22 @@ async def _held(term: Term, context: Context, broker_id: BrokerId) -> _Held:
     else:
         figures = contact.figures
     told = None if figures is None else figures.inside
-    copied = figures is not None and figures.copied_offset is not None
     return _Held(
         broker_id=broker_id,
         secret=secret,
         files=manifests.inside_of(secret),
         told=told,
         takes_part=broker is not None and not broker.fenced,
-        copied_open=copied and told is not None and not told.only_tls,
+        copy_closed=_copy_closed(figures),
     )
+
+
+def _copy_closed(figures: BrokerFigures | None) -> str:
+    if figures is None or figures.inside is None:
+        return "it has told nothing yet."
+    if figures.copied_offset is None:
+        return "its copy of the metadata, which says Required, cannot be written (see its log)."
+    return "it still insists on TLS." if figures.inside.only_tls else ""
 
 
 async def _authorities(

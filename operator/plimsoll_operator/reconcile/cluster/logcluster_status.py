@@ -1,7 +1,6 @@
 """What a LogCluster shows, and which condition prevails: a roll, an edit that settles, a stall.
 
-Called by the status writer; made of the committed image and of what reconcilers report, and never
-read back.
+Called by the status writer; made of the committed image and of what reconcilers report.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from plimsoll_operator.reconcile.blocked_actions import blocked_condition, that_
 from plimsoll_operator.reconcile.cluster.authorization import secure_condition
 from plimsoll_operator.reconcile.cluster.edit_settling import unsettled
 from plimsoll_operator.reconcile.cluster.inside import waits_of
+from plimsoll_operator.reconcile.cluster.inside_mode import certificates_status
 from plimsoll_operator.reconcile.cluster.release_versions import versions
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.restarts.pod_state import troubles_text
@@ -59,6 +59,7 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         cluster_status(image, found),
         blocked=tuple(_blocked(term)[:BLOCKED_MAX]),
         versions=versions(term),
+        certificates=certificates_status(term),
         volume_size=term.volume_size,
         groups=groups_status(_told_groups(term)),
         metadata_log=metadata_log_status(term.controller),

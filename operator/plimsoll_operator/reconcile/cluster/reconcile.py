@@ -30,7 +30,9 @@ from plimsoll_operator.kube.seen_objects import INVALID_SPEC
 from plimsoll_operator.manifests.configmap import config_map
 from plimsoll_operator.reconcile.cluster import (
     authorization,
+    client_authorities,
     inside,
+    inside_mode,
     listeners,
     members,
     pod_monitors,
@@ -75,6 +77,7 @@ async def reconcile(term: Term) -> None:
     context = term.context
     if context is None:
         return
+    wanted_inside = await inside_mode.decide(term, cluster)
     rows = await members.settle(term, cluster)
     await _limit_movement(term, cluster)
     await authorization.declare(term, cluster)
@@ -82,7 +85,8 @@ async def reconcile(term: Term) -> None:
     tenants.follow_grants(term, cluster)
     try:
         await token_issuers.reconcile(term, cluster)
-        await inside.reconcile(term, cluster, context)
+        await client_authorities.reconcile(term, cluster, context)
+        await inside.reconcile(term, cluster, context, wanted_inside)
         await listeners.reconcile(term, cluster, context)
         for manifest in children(context, term.image.listeners):
             await apply_child(term, manifest)

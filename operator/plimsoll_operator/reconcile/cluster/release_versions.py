@@ -1,11 +1,9 @@
 """Which release a cluster's brokers run, and which metadata version its log may be written in.
 
-The release is `spec.version`; where the spec does not say, it is what it was: what the status
-pinned, else what the brokers' StatefulSets were made as, and for a new cluster the operator's own.
-So another operator changes no broker until `spec.version` is changed.  The status is read for this
-alone, because nothing else of a new cluster remembers a choice that the spec does not state. The
-metadata version is the controller's decision (`metadata_finalization` of the core); here is what
-its owner is told about it.
+The release is `spec.version`; where the spec does not say, it is what it was (`pinned_choices`).
+So another operator changes no broker until `spec.version` is changed.  The metadata version is the
+controller's decision (`metadata_finalization` of the core); here is what its owner is told about
+it.
 """
 
 from __future__ import annotations
@@ -13,22 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-import msgspec
-
 from plimsoll_core.cluster.record_versions import RELEASES, newest_of, numbers, release_of
 from plimsoll_core.controller.brokers.metadata_finalization import Finalization, finalization
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.release import RELEASE
-from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_status import BlockedAction, Versions
 from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.kube.errors import ApiError, NotFound
-from plimsoll_operator.kube.resources import LOG_CLUSTERS, STATEFUL_SETS
-from plimsoll_operator.manifests import release_0_1
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
-from plimsoll_operator.reconcile.work_queue import Retry
 
 FINALIZE: Final = "FinalizeMetadata"
 UNKNOWN_VERSION = "UnknownVersion"
@@ -38,54 +29,13 @@ LOWERED = "MetadataVersionLowered"
 NOT_UNDERSTOOD = "BrokerMetadataUnknown"
 
 
-class _Shown(msgspec.Struct, rename="camel"):
-    versions: Versions | None = None
-
-
-async def pin(term: Term) -> None:
-    """Know which release the brokers run when the spec does not say; raises Retry."""
-    if term.pinned is not None:
-        return
-    try:
-        term.pinned = await _shown(term) or await _made(term) or RELEASE
-    except ApiError as error:
-        raise Retry(f"which release the brokers run: {error}") from error
-
-
-async def _shown(term: Term) -> str | None:
-    namespace, name = term.key
-    try:
-        found = await term.kube.get(LOG_CLUSTERS, namespace, name)
-    except NotFound:
-        return None
-    try:
-        shown = msgspec.convert(found.get("status") or {}, _Shown)
-    except msgspec.ValidationError:
-        return None
-    return shown.versions.pinned if shown.versions else None
-
-
-async def _made(term: Term) -> str | None:
-    """What the StatefulSets were made as: the newest, when a roll was under way."""
-    namespace, name = term.key
-    ours = f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker"
-    sets = await term.kube.list(STATEFUL_SETS, namespace, label_selector=ours)
-    made = [
-        (item["spec"]["template"]["metadata"].get("labels") or {}).get(
-            labels.VERSION, release_0_1.RELEASE
-        )
-        for item in sets.items
-    ]
-    return max(made, key=numbers, default=None)
-
-
 def review(term: Term, cluster: LogCluster) -> bool:
     """Say what stands against the versions that the spec asks for; False: change no broker."""
-    if cluster.spec.version:
-        term.pinned = cluster.spec.version
     _review_metadata(term, cluster)
     _review_brokers(term)
     term.version_refused = not _review_version(term)
+    if cluster.spec.version and not term.version_refused:
+        term.pinned = cluster.spec.version  # what is refused is run by no broker
     return not term.version_refused
 
 
@@ -184,7 +134,7 @@ def versions(term: Term) -> Versions:
     counts = Counter(release for release in told if release)
     return Versions(
         operator=RELEASE,
-        pinned=term.version,
+        pinned=term.pinned or term.version,
         brokers=dict(sorted(counts.items())),
         metadata=release_of(found.finalised),
         metadata_finalizable=release_of(found.finalizable),

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from plimsoll_core.cluster.listener_peers import endpoint
-from plimsoll_core.security.scram import SPEC_NAMES, ScramMechanism
 from plimsoll_operator.reconcile.reconcile_term import Term
 
 BROKERS_MAX = 3
@@ -21,12 +20,11 @@ class Bootstrap(NamedTuple):
     authority: str = ""
 
 
-def bootstrap_of(term: Term, mechanisms: Sequence[ScramMechanism]) -> Bootstrap:
-    """Of the first listener that asks for such a login."""
-    wanted = {SPEC_NAMES[one] for one in mechanisms}
+def bootstrap_of(term: Term, logins: Sequence[str]) -> Bootstrap:
+    """Of the first listener that asks for such a login; `logins`: as listeners write them."""
     image = term.image
     for listener in image.listeners:
-        if not wanted.intersection(listener.authentication):
+        if not set(logins).intersection(listener.authentication):
             continue
         found = (endpoint(broker, listener.name) for _, broker in sorted(image.brokers.items()))
         addresses = [f"{one.host}:{one.port}" for one in found if one is not None]

@@ -1,18 +1,16 @@
 """Users whose objects are gone: a grace first, and a halt where many go at once.
 
-Called once an absence is proven.  What is known of it is of this term alone: another leader begins
-the grace anew, which cuts nobody off earlier.  Disappearances are counted for each namespace, so
-that one tenant's hold up no other's.
+Called once an absence is proven.  Since when an object is gone, and which users went within an
+hour, is committed: the grace goes on under the next leader.  Disappearances are counted for each
+namespace, so that one tenant's hold up no other's.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
-
-from plimsoll_core.cluster.image import HOUR_MS
 from plimsoll_core.errors import Reason
-from plimsoll_core.security.state import DeclaredUser
+from plimsoll_core.messages.requests import Refused
+from plimsoll_core.messages.security import UserObjectSeen
+from plimsoll_core.security.state import REMOVALS_KEPT_MS, DeclaredUser
 from plimsoll_operator.api.acknowledgement import users_acknowledged, users_way_out
 from plimsoll_operator.api.cluster_users import (
     GRACE_SECONDS_DEFAULT,
@@ -23,49 +21,36 @@ from plimsoll_operator.api.cluster_users import (
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
+from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.occurrence import LENGTH_MAX, Occurrence
 
 NAMES_MAX = 5
-REMEMBERED_MAX = 4_000
 LOOK_AGAIN_MS = 30_000
 
 
-@dataclass(slots=True)
-class AbsentUsers:
-    """`since`: by uid, the user and when its object was first proven absent (wall clock);
-    `removed`: namespace and time of those whose grace is over."""
-
-    since: dict[str, tuple[DeclaredUser, int]] = field(default_factory=dict)
-    removed: deque[tuple[str, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED_MAX))
-
-
-def absences_of(term: Term) -> AbsentUsers:
-    """Of this term."""
-    return term.kept(AbsentUsers, AbsentUsers)
-
-
-def is_back(term: Term, row: DeclaredUser) -> None:
+async def is_back(term: Term, row: DeclaredUser) -> None:
     """The object is there, another has taken its place, or nobody waits for it any more."""
-    if absences_of(term).since.pop(row.object.uid, None) is not None:
+    if row.gone_since_ms is not None:
+        await _note(term, row, None)
         settle(term)
 
 
-def wait_ms(term: Term, cluster: LogCluster, row: DeclaredUser) -> int:
+async def wait_ms(term: Term, cluster: LogCluster, row: DeclaredUser) -> int:
     """For how long the user, whose object is proven absent, may still log in; 0: it goes now."""
-    known, now_ms = absences_of(term), term.now_ms()
+    now_ms, since_ms = term.now_ms(), row.gone_since_ms
     deletion = _deletion(cluster)
     grace_s = deletion.grace_seconds
     grace_ms = 1000 * (GRACE_SECONDS_DEFAULT if grace_s is None else grace_s)
-    uid = row.object.uid
-    if uid not in known.since:
-        known.since[uid] = (row, now_ms)
+    if since_ms is None or now_ms < since_ms:  # a clock that went back begins it anew
+        await _note(term, row, now_ms)
+        since_ms = now_ms
         text = (
             f"{row.object} is gone: the user {row.user_name} may log in for"
             f" {grace_ms // 1000} s more."
         )
-        term.tell(Occurrence(key=f"user-gone-{uid}", reason="UserPendingDeletion", message=text))
+        key = f"user-gone-{row.object.uid}"
+        term.tell(Occurrence(key=key, reason="UserPendingDeletion", message=text))
         settle(term)
-    since_ms = known.since[uid][1]
     left_ms = since_ms + grace_ms - now_ms
     if left_ms > 0:
         return min(left_ms, LOOK_AGAIN_MS)
@@ -75,12 +60,10 @@ def wait_ms(term: Term, cluster: LogCluster, row: DeclaredUser) -> int:
     return 0
 
 
-def went(term: Term, row: DeclaredUser) -> None:
-    """Its login has ended."""
-    known = absences_of(term)
-    known.since.pop(row.object.uid, None)
-    known.removed.append((row.object.namespace, term.now_ms()))
-    settle(term)
+async def _note(term: Term, row: DeclaredUser, gone_since_ms: int | None) -> None:
+    answer = await term.ask(UserObjectSeen(object=row.object, gone_since_ms=gone_since_ms))
+    if isinstance(answer, Refused):
+        raise Retry(answer.message)
 
 
 def settle(term: Term) -> dict[str, str]:
@@ -102,22 +85,23 @@ def settle(term: Term) -> dict[str, str]:
 
 
 def _too_many(term: Term, cluster: LogCluster) -> dict[str, str]:
-    known, now_ms = absences_of(term), term.now_ms()
+    security, now_ms = term.image.security, term.now_ms()
     until = users_acknowledged(cluster)
     stated = _deletion(cluster).max_per_hour
     most = REMOVALS_PER_HOUR_DEFAULT if stated is None else stated
     waiting: dict[str, list[tuple[int, str]]] = {}
-    for row, since_ms in known.since.values():
-        where = row.object.namespace
+    for row in security.users.values():
+        where, since_ms = row.object.namespace, row.gone_since_ms
+        if since_ms is None or row.disabled:
+            continue  # who is cut off has nothing to wait for
         if since_ms > until.get(where, -1):
             waiting.setdefault(where, []).append((since_ms, row.user_name))
     found = {}
     for namespace, users in sorted(waiting.items()):
         until_ms = until.get(namespace, -1)
         removed = sum(
-            1
-            for where, at_ms in known.removed
-            if where == namespace and at_ms > max(until_ms, now_ms - HOUR_MS)
+            one.namespace == namespace and one.at_ms > max(until_ms, now_ms - REMOVALS_KEPT_MS)
+            for one in security.removals
         )
         count = len(users) + removed
         if count > most:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 from plimsoll_core.security.scram import (
@@ -26,6 +27,7 @@ from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.labels import MANAGED_BY, USER_LOGIN
 from plimsoll_operator.api.user import User
 from plimsoll_operator.kube.port import Object
+from plimsoll_operator.pki.authority import KeyPair
 from plimsoll_operator.reconcile.user.bootstrap import Bootstrap
 
 PASSWORD_KEY = "password"
@@ -66,10 +68,39 @@ def is_of(secret: Object, user: User) -> bool:
 
 def login_secret(user: User, password: str | None, bootstrap: Bootstrap) -> Object:
     """`password` None: the user brought its own, in another Secret, and it is not copied."""
-    files = {"username": user.user_name, "bootstrap.servers": ",".join(bootstrap.servers)}
-    mechanisms = mechanisms_of(user)
+    mechanisms, files = mechanisms_of(user), {}
     if password is not None and mechanisms:
-        files |= _files(user.user_name, password, mechanisms[-1], bootstrap)
+        files = _files(user.user_name, password, mechanisms[-1], bootstrap)
+    return _secret(user, bootstrap, files)
+
+
+def certificate_secret(
+    user: User, pair: KeyPair, former: Sequence[str], bootstrap: Bootstrap
+) -> Object:
+    """`former`: fingerprints of the certificates before that are still good."""
+    chain, key = pair.certificate.decode(), pair.key.decode()
+    common = {"bootstrap.servers": ",".join(bootstrap.servers), "security.protocol": "SSL"}
+    java = {
+        **common,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": _in_a_line(chain),
+        "ssl.keystore.key": _in_a_line(key),
+        **_truststore(bootstrap),
+    }
+    files = {
+        "tls.crt": chain,
+        "tls.key": key,
+        "java.properties": _lines(java),
+        "librdkafka.conf": _lines(common),
+        **_binding(user.user_name, common, bootstrap),
+    }
+    if former:
+        files["former-certificates"] = " ".join(former)
+    return _secret(user, bootstrap, files)
+
+
+def _secret(user: User, bootstrap: Bootstrap, more: dict[str, str]) -> Object:
+    files = {"username": user.user_name, "bootstrap.servers": ",".join(bootstrap.servers), **more}
     if bootstrap.authority:
         files["ca.crt"] = bootstrap.authority
     return {
@@ -106,10 +137,7 @@ def _files(
         "org.apache.kafka.common.security.scram.ScramLoginModule required"
         f' username="{user_name}" password="{password}";'
     )
-    java = {**common, "sasl.jaas.config": jaas}
-    if bootstrap.authority:
-        pem = bootstrap.authority.strip().replace("\n", "\\n")
-        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": pem}
+    java = {**common, "sasl.jaas.config": jaas, **_truststore(bootstrap)}
     librdkafka = {**common, "sasl.username": user_name, "sasl.password": password}
     return {
         PASSWORD_KEY: password,
@@ -118,6 +146,18 @@ def _files(
         "librdkafka.conf": _lines(librdkafka),
         **_binding(user_name, common, bootstrap),
     }
+
+
+def _truststore(bootstrap: Bootstrap) -> dict[str, str]:
+    if not bootstrap.authority:
+        return {}
+    pem = _in_a_line(bootstrap.authority)
+    return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": pem}
+
+
+def _in_a_line(pem: str) -> str:
+    """As a file of properties has it."""
+    return pem.strip().replace("\n", "\\n")
 
 
 def _binding(user_name: str, common: dict[str, str], bootstrap: Bootstrap) -> dict[str, str]:
@@ -136,9 +176,12 @@ def _binding(user_name: str, common: dict[str, str], bootstrap: Bootstrap) -> di
         "bootstrap-servers": servers,
         "security.protocol": common["security.protocol"],
         "securityProtocol": common["security.protocol"],
-        "sasl.mechanism": common["sasl.mechanism"],
-        "saslMechanism": common["sasl.mechanism"],
+        **_mechanism(common.get("sasl.mechanism")),
     }
+
+
+def _mechanism(name: str | None) -> dict[str, str]:
+    return {} if name is None else {"sasl.mechanism": name, "saslMechanism": name}
 
 
 def _lines(values: dict[str, str]) -> str:

@@ -9,12 +9,14 @@ is committed before anything is looked at that could be refused.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.messages.security import DeclareUser, UserObjectGone
 from plimsoll_core.quotas.state import QuotaValues
 from plimsoll_core.security.acl import malformed
+from plimsoll_core.security.client_certificates import TLS_LOGIN, UserCertificate
 from plimsoll_core.security.scram import SPEC_NAMES, ScramCredential
 from plimsoll_core.security.state import NO_OBJECT, DeclaredUser, UserObject
 from plimsoll_operator.api.conditions import condition
@@ -35,10 +37,17 @@ from plimsoll_operator.kube.resources import (
     USERS,
 )
 from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.pki.authority import Unreadable
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
-from plimsoll_operator.reconcile.user import deletion_grace, narrowing, tenants
+from plimsoll_operator.reconcile.user import (
+    client_signing,
+    deletion_grace,
+    narrowing,
+    tenants,
+    user_certificates,
+)
 from plimsoll_operator.reconcile.user import login_secret as logins
-from plimsoll_operator.reconcile.user.bootstrap import bootstrap_of
+from plimsoll_operator.reconcile.user.bootstrap import Bootstrap, bootstrap_of
 from plimsoll_operator.reconcile.user.newest_object import wait_for_newest
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.status_writer import Target
@@ -67,7 +76,7 @@ async def reconcile(term: Term, key: Key) -> None:
         if user is None or row.object.uid != user.metadata.uid:
             await _forget(term, row)
         else:
-            deletion_grace.is_back(term, row)
+            await deletion_grace.is_back(term, row)
     if user is None or user.metadata.deletion_timestamp:
         term.statuses.pop(target, None)
     if user is None or user.cluster_key != term.key or term.cluster is None:
@@ -83,7 +92,7 @@ async def reconcile(term: Term, key: Key) -> None:
     status = UserStatus(
         observed_generation=user.metadata.generation,
         principal=user.principal,
-        secret=SecretStatus(name=user.secret_name) if logins.mechanisms_of(user) else None,
+        secret=SecretStatus(name=user.secret_name) if user.has_secret else None,
         acls=sum(user.metadata.uid in owners for owners in term.image.security.acls.values()),
         conditions=(ready,),
     )
@@ -125,6 +134,7 @@ async def _follow(term: Term, user: User, cluster: LogCluster) -> Condition:
     if text := _malformed(user):
         raise _NotNow("InvalidRule", text)
     credentials = await _wanted_credentials(term, user)
+    certificates = await _wanted_certificates(term, user, cluster)
     answer = await term.ask(
         DeclareUser(
             object=_object(user),
@@ -132,6 +142,7 @@ async def _follow(term: Term, user: User, cluster: LogCluster) -> Condition:
             disabled=user.spec.disabled or False,
             acls=tuple(dict.fromkeys(ruling.acls)),
             credentials=credentials,
+            certificates=certificates,
             quotas=held,
         )
     )
@@ -192,6 +203,8 @@ def _ready(term: Term, user: User) -> Condition:
     wanted = {SPEC_NAMES[one] for one in logins.mechanisms_of(user)}
     if user.service_account is not None:
         wanted = {"ServiceAccount"}
+    if user.by_certificate:
+        wanted = {TLS_LOGIN}
     if wanted and not wanted & asked:
         text = (
             "No listener of the LogCluster asks for a login by "
@@ -218,13 +231,44 @@ async def _wanted_credentials(term: Term, user: User) -> tuple[ScramCredential, 
     return () if user.metadata.uid in owners else None
 
 
-async def _credentials(term: Term, user: User) -> tuple[ScramCredential, ...]:
-    """Of the password that its Secret holds, which is made where there is none."""
-    own = None if user.scram is None else user.scram.password_secret
+async def _wanted_certificates(
+    term: Term, user: User, cluster: LogCluster
+) -> tuple[UserCertificate, ...] | None:
+    """None: what is committed stays."""
+    row = term.image.security.certificates.get(user.user_name)
+    if user.certificate is None:
+        return () if row is not None and row.owner == user.metadata.uid else None
+    if user.spec.disabled or not client_signing.asked(cluster):
+        return None
+    authority = client_signing.signing(term)
+    if authority is None:
+        raise Retry("the clients' authority is not known yet", after_ms=500)
+    found = await _own_secret(term, user)
+    known = row.certificates if row is not None and row.owner == user.metadata.uid else ()
+    try:
+        settled = user_certificates.settled(
+            user, term.cluster_id, authority, found, known, term.now_ms()
+        )
+    except Unreadable as error:
+        raise Retry(f"the clients' authority cannot sign: {error}") from error
+    bootstrap = await _bootstrap(term, (TLS_LOGIN,))
+    wanted = logins.certificate_secret(user, settled.pair, settled.former, bootstrap)
+    await _put(term, user, found, wanted)
+    return settled.committed
+
+
+async def _own_secret(term: Term, user: User) -> Object | None:
     found = await _read(term, user.metadata.namespace, user.secret_name)
     if found is not None and not logins.is_of(found, user):
         text = f"Secret {user.secret_name} is not of this User; delete it, or set spec.secretName."
         raise _NotNow("SecretForeign", text)
+    return found
+
+
+async def _credentials(term: Term, user: User) -> tuple[ScramCredential, ...]:
+    """Of the password that its Secret holds, which is made where there is none."""
+    own = None if user.scram is None else user.scram.password_secret
+    found = await _own_secret(term, user)
     if own is not None:
         given = await _read(term, user.metadata.namespace, own.name)
         key = own.key or logins.PASSWORD_KEY
@@ -254,11 +298,18 @@ async def _read(term: Term, namespace: str, name: str) -> Object | None:
 
 async def _write(term: Term, user: User, found: Object | None, password: str | None) -> None:
     """Before anything of it is committed."""
-    assert term.cluster is not None, "it was looked for"
-    bootstrap = bootstrap_of(term, logins.mechanisms_of(user))
-    if bootstrap.tls:
-        bootstrap = bootstrap._replace(authority=await _authority(term))
-    wanted = logins.login_secret(user, password, bootstrap)
+    bootstrap = await _bootstrap(term, [SPEC_NAMES[one] for one in logins.mechanisms_of(user)])
+    await _put(term, user, found, logins.login_secret(user, password, bootstrap))
+
+
+async def _bootstrap(term: Term, asked: Sequence[str]) -> Bootstrap:
+    bootstrap = bootstrap_of(term, asked)
+    if not bootstrap.tls:
+        return bootstrap
+    return bootstrap._replace(authority=await _authority(term))
+
+
+async def _put(term: Term, user: User, found: Object | None, wanted: Object) -> None:
     try:
         if found is None:
             await term.kube.create(SECRETS, wanted)
@@ -304,19 +355,17 @@ async def _forget(term: Term, row: DeclaredUser) -> None:
     except ApiError as error:
         raise Retry(f"absence is not proven: {error}") from error
     if fate is _Fate.STANDS:
-        deletion_grace.is_back(term, row)
+        await deletion_grace.is_back(term, row)
         return
     stays = fate is _Fate.GONE and not row.disabled  # who is cut off has nothing to wait for
-    if stays and (wait_ms := deletion_grace.wait_ms(term, cluster, row)):
+    if stays and (wait_ms := await deletion_grace.wait_ms(term, cluster, row)):
         term.add_later(Work(Task.USER, (row.object.namespace, row.object.name)), wait_ms)
         return
-    answer = await term.ask(UserObjectGone(object=row.object))
+    now_ms = term.now_ms() if stays else None
+    answer = await term.ask(UserObjectGone(object=row.object, now_ms=now_ms))
     if isinstance(answer, Refused):
         raise Retry(answer.message)
-    if stays:
-        deletion_grace.went(term, row)
-    else:
-        deletion_grace.is_back(term, row)
+    deletion_grace.settle(term)
 
 
 class _Fate(Enum):

@@ -15,6 +15,7 @@ from plimsoll_core.cluster.listener_peers import open_to_all
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.user import User
 from plimsoll_operator.api.verification import (
     Counts,
     Evidence,
@@ -26,10 +27,12 @@ from plimsoll_operator.api.verification import (
 )
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import Object
-from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, VERIFICATIONS, kind_of
+from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, SECRETS, VERIFICATIONS, kind_of
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.manifests.verification import SparkDriver, children
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.user.bootstrap import Bootstrap, bootstrap_of
+from plimsoll_operator.reconcile.user.login_secret import mechanisms_of
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.occurrence import LENGTH_MAX, Occurrence, about_seen
 from plimsoll_operator.status.partition_health import partitions_of
@@ -48,9 +51,13 @@ async def reconcile(term: Term, key: Key) -> None:
         return
     if verification.cluster_key != term.key:
         return
-    listener = open_to_all(term.image.listeners)
+    user, bootstrap = _user(term, verification), Bootstrap()
+    if user is not None:
+        bootstrap = bootstrap_of(term, mechanisms_of(user))
     driver = SparkDriver(
-        kafka_port=(listener.port if listener is not None else 0) or labels.KAFKA_PORT,
+        kafka_port=_port(term, bootstrap),
+        servers=",".join(bootstrap.servers),
+        login=user.secret_name if user is not None else "",
         verification=verification,
         image=term.options.spark_image,
         image_pull_policy=term.options.image_pull_policy,
@@ -68,6 +75,20 @@ async def reconcile(term: Term, key: Key) -> None:
     term.show(target, verification.metadata.generation, status)
     if status.phase not in FINAL:
         term.add_later(Work(Task.VERIFICATION, key), LOOK_MS)
+
+
+def _user(term: Term, verification: Verification) -> User | None:
+    """As whom its driver logs in; None: as nobody, or there is no such User of the LogCluster."""
+    name = verification.spec.user
+    found = None if name is None else term.objects.users.get((verification.key[0], name))
+    return found if found is not None and found.cluster_key == term.key else None
+
+
+def _port(term: Term, bootstrap: Bootstrap) -> int:
+    if bootstrap.servers:
+        return int(bootstrap.servers[0].rpartition(":")[2])
+    listener = open_to_all(term.image.listeners)
+    return (listener.port if listener is not None else 0) or labels.KAFKA_PORT
 
 
 def _tell_verdict(term: Term, verification: Verification, status: VerificationStatus) -> None:
@@ -96,7 +117,7 @@ async def _step(term: Term, verification: Verification, driver: SparkDriver) -> 
         return _running(job, driver)
     if (never := cannot_end(driver)) is not None:
         return never
-    waits = _waits_for(term, verification, driver)
+    waits = _waits_for(term, verification, driver) or await _waits_for_login(term, driver)
     if waits is not None:
         return VerificationStatus(phase="Pending", verdict="", conditions=(waits,))
     for manifest in children(driver):
@@ -115,11 +136,8 @@ def _waits_for(term: Term, verification: Verification, driver: SparkDriver) -> C
         return _condition("VerificationDisabled", term.options.no_driver)
     if not driver.image and not (verification.spec.runner and verification.spec.runner.image):
         return _condition("VerificationDisabled", "Install the chart with verification.enabled.")
-    if open_to_all(term.image.listeners) is None:
-        text = (
-            "The driver needs a listener without tls and authentication; the LogCluster has none."
-        )
-        return _condition("ListenerMissing", text)
+    if (why := _no_way_in(term, verification, driver)) is not None:
+        return why
     topic_id = term.image.topic_ids.get(verification.spec.topic)
     if topic_id is None:
         return _condition("TopicNotFound", f"There is no topic {verification.spec.topic} yet.")
@@ -133,6 +151,40 @@ def _waits_for(term: Term, verification: Verification, driver: SparkDriver) -> C
         )
         return _condition("TopicBusy", text)
     return None
+
+
+def _no_way_in(term: Term, verification: Verification, driver: SparkDriver) -> Condition | None:
+    """Why its driver reaches no broker."""
+    if verification.spec.user is None:
+        if open_to_all(term.image.listeners) is not None:
+            return None
+        text = (
+            "Without spec.user the driver needs a listener without tls and authentication; the"
+            " LogCluster has none."
+        )
+        return _condition("ListenerMissing", text)
+    if not driver.login:
+        text = f"There is no User {verification.spec.user} of this LogCluster beside it yet."
+        return _condition("UserNotFound", text)
+    if not driver.servers:
+        text = "No broker has a listener open that asks for the password of such a User."
+        return _condition("ListenerMissing", text)
+    return None
+
+
+async def _waits_for_login(term: Term, driver: SparkDriver) -> Condition | None:
+    """A Secret that is not whole yet, or never is because the User has a password of its own."""
+    if not driver.login:
+        return None
+    namespace = driver.verification.key[0]
+    try:
+        secret = await term.kube.get(SECRETS, namespace, driver.login)
+    except NotFound:
+        secret = {}
+    if {"java.properties", "librdkafka.conf"} <= (secret.get("data") or {}).keys():
+        return None
+    text = f"Secret {driver.login} of User {driver.verification.spec.user} holds no login yet."
+    return _condition("UserNotReady", text)
 
 
 def _earlier(term: Term, verification: Verification) -> str | None:

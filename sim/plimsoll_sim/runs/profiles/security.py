@@ -53,6 +53,24 @@ SECURITY: dict[str, Profile] = {
             "fault_gap_ms": (1_500, 4_000),
         },
     ),
+    # Nobody says whether there are to be certificates: a new cluster has them, an old one has none.
+    "unstated": Profile(
+        faults={
+            "lose_status": 8,
+            "kill_operator": 8,
+            "stop_operator": 3,
+            "pause_operator": 2,
+            "kill_broker": 2,
+            "stop_broker": 1,
+            "cut_broker_from_controllers": 2,
+            "degrade_api_server": 2,
+        },
+        choices={
+            **_SECURED,
+            "inside_says": ("unstated", "before"),
+            "fault_gap_ms": (400, 1_500),
+        },
+    ),
     "intruder": Profile(
         faults={
             "intrude": 16,

@@ -1,0 +1,49 @@
+"""Commits whose certificates clients may log in by.  Called for DeclareClientAuthorities.
+
+All of it is one record: brokers verify by what is committed.  An authority that is named no more
+goes with the next one, and with it whoever logged in by its certificates.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.cluster.records import ClientAuthoritiesConfigured
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.security.security_version import too_old
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.messages.requests import Answer, Done
+from plimsoll_core.messages.security import DeclareClientAuthorities
+from plimsoll_core.security.client_certificates import ClientAuthority
+
+AUTHORITIES_MAX = 9
+CERTIFICATES_MAX = 16
+BYTES_MAX = 128 * 1024
+"""Of all certificates: they are one record, and each broker reads them whenever one changes."""
+NAME_CHARACTERS_MAX = 512
+
+
+def declare_client_authorities(
+    turn: DecisionContext, request: DeclareClientAuthorities
+) -> Answer | Refusal:
+    if request.authorities == turn.image.security.authorities:
+        return Done()
+    if refusal := too_old(turn):
+        return refusal
+    if text := malformed(request.authorities):
+        return Refusal(reason=Reason.InvalidRequest, message=text)
+    turn.add(ClientAuthoritiesConfigured(cause="declared", authorities=request.authorities))
+    return Done()
+
+
+def malformed(authorities: tuple[ClientAuthority, ...]) -> str:
+    """Why they cannot be committed; empty: they can."""
+    names = [one.name for one in authorities]
+    if len(names) > AUTHORITIES_MAX or len(set(names)) < len(names):
+        return f"A cluster believes {AUTHORITIES_MAX} clients' authorities at most, each once."
+    if sum(len(der) for one in authorities for der in one.certificates) > BYTES_MAX:
+        return f"The certificates of clients' authorities have {BYTES_MAX} bytes at most."
+    for one in authorities:
+        if not 0 < len(one.name) <= NAME_CHARACTERS_MAX or len(one.source) > NAME_CHARACTERS_MAX:
+            return f"An authority's name has 1 to {NAME_CHARACTERS_MAX} characters."
+        if not 0 < len(one.certificates) <= CERTIFICATES_MAX:
+            return f"Authority {one.name[:100]}: it has 1 to {CERTIFICATES_MAX} certificates."
+    return ""

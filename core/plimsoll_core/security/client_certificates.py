@@ -1,0 +1,198 @@
+"""Certificates as logins: whose are believed, which user's a shown one is, and by what name.
+
+Pure: TLS verifies the chain, the shell reads the certificate, and this module says whom it lets in.
+A certificate of the cluster's own authority is a user's because its fingerprint is committed as
+that user's: no name in it is looked at, and one that is committed no more lets nobody in.  One of
+another authority is called by its distinguished name, written as Java does, which no other kind of
+user can have: it has an equals sign.  Source: RFC 2253, KIP-371, `DefaultKafkaPrincipalBuilder`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from plimsoll_core.security.inside import SCHEME
+
+TLS_LOGIN = "Tls"
+"""As listeners write it."""
+CertificateMechanism = Literal["TLS"]
+BY_CERTIFICATE: CertificateMechanism = "TLS"
+OWN_AUTHORITY = "clients"
+"""What the authority is called that the operator signs users' certificates by."""
+
+SUBJECT_CHARACTERS_MAX = 240
+CERTIFICATES_MAX = 4
+"""That a user may have at a time: the newest, and those before that have not ended."""
+_KEYWORDS = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.1": "UID",
+    "0.9.2342.19200300.100.1.25": "DC",
+}
+"""RFC 2253's; Java writes all others by their numbers."""
+_BEGINS = re.compile(rf"(?:{'|'.join(_KEYWORDS.values())}|\d+(?:\.\d+)+)=")
+_ESCAPED = frozenset(',=+<>#;"\\')
+
+
+class ClientAuthority(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose certificates are believed.  `name`: in objects; `source`: the object that it was read
+    from, empty: the cluster's own; `certificates`: its own (DER), each of which is trusted."""
+
+    name: str
+    certificates: tuple[bytes, ...]
+    source: str = ""
+
+
+class UserCertificate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One that the cluster's own authority signed.  `sha256`: of its DER, in hex."""
+
+    sha256: str
+    not_after_ms: int
+
+
+class UserCertificates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """By which a user may log in, the newest first.  `owner`: the uid of its User object."""
+
+    user: str
+    owner: str
+    certificates: tuple[UserCertificate, ...]
+
+
+class ShownClient(NamedTuple):
+    """What a client's certificate says, once its chain was verified.  `anchor`: the fingerprint of
+    the authority's certificate at the chain's end; `subject`: its distinguished name, empty: none
+    that can be a user's; `identities`: the URIs among its other names."""
+
+    sha256: str
+    anchor: str
+    subject: str
+    identities: tuple[str, ...]
+    not_after_ms: int
+
+
+class CertificateProof(NamedTuple):
+    """Whose certificate it is, and by what that was shown.  `own`: whether the cluster's own
+    authority signed it; good until `until_ms`."""
+
+    user: str
+    sha256: str
+    anchor: str
+    own: bool
+    until_ms: int
+
+
+class CertificateRefusal(Enum):
+    """Why a certificate with a good chain lets nobody in; the values name them in metrics and the
+    audit log."""
+
+    UNREADABLE = "unreadable"
+    UNTRUSTED = "untrusted"
+    NOT_COMMITTED = "not-committed"
+    NO_CLIENT = "no-client"
+    NO_USER = "no-user"
+    EXPIRED = "expired"
+    DISABLED = "disabled"
+
+
+def user_identity(cluster_id: object, user: str, uid: str) -> str:
+    """What a certificate of the own authority says of its user: for the operator, and people."""
+    return f"{SCHEME}://{cluster_id}/user/{user}/{uid}"
+
+
+@lru_cache(maxsize=256)
+def fingerprint(der: bytes) -> str:
+    """SHA-256, in hex."""
+    return hashlib.sha256(der).hexdigest()
+
+
+def authority_of(authorities: Iterable[ClientAuthority], anchor: str) -> ClientAuthority | None:
+    """Whose certificate has the fingerprint; the own one's first."""
+    found = (one for one in authorities if anchor in map(fingerprint, one.certificates))
+    return min(found, key=lambda one: one.name != OWN_AUTHORITY, default=None)
+
+
+def subject_refused(shown: ShownClient) -> CertificateRefusal | None:
+    """Why another authority's certificate names no user."""
+    if any(one.startswith(f"{SCHEME}:") for one in shown.identities):
+        # It says that it is a broker's, an operator's or a user's of ours: none of these is.
+        return CertificateRefusal.NO_CLIENT
+    return CertificateRefusal.NO_USER if illegal_subject(shown.subject) else None
+
+
+def certificate_mark(sha256: str, anchor: str) -> bytes:
+    """Tells a login by a certificate from others; lets nobody log in."""
+    return hashlib.sha256(f"certificate {sha256} of {anchor}".encode()).digest()[:16]
+
+
+def anchor_mark(anchor: str) -> bytes:
+    """Of a login by another authority's certificate: it is good while that is trusted."""
+    return hashlib.sha256(f"certificate of {anchor}".encode()).digest()[:16]
+
+
+def mark_of(proof: CertificateProof) -> bytes:
+    return certificate_mark(proof.sha256, proof.anchor) if proof.own else anchor_mark(proof.anchor)
+
+
+# --- distinguished names -------------------------------------------------------------------------
+
+
+class NamePart(NamedTuple):
+    """One attribute.  `oid`: dotted; `text`: its value, None: it is no text; `der`: the value."""
+
+    oid: str
+    text: str | None
+    der: bytes
+
+
+def distinguished_name(parts: Sequence[Sequence[NamePart]]) -> str:
+    """As Java's `X500Principal.getName()` writes it: the last part of `parts` first.  Empty: it
+    cannot be a user's, since a value has characters that cannot be seen."""
+    written = []
+    for several in reversed(parts):
+        for part in several:
+            if part.text is not None and not _can_be_seen(part.text):
+                return ""
+        written.append("+".join(map(_written, several)))
+    return ",".join(written)
+
+
+def illegal_subject(name: str) -> bool:
+    """Whether no certificate's user can be called so."""
+    if not 0 < len(name) <= SUBJECT_CHARACTERS_MAX or _BEGINS.match(name) is None:
+        return True
+    return not _can_be_seen(name)
+
+
+def _can_be_seen(text: str) -> bool:
+    """No control characters, no marks that turn the direction of writing, no surrogates."""
+    return not any(unicodedata.category(one).startswith("C") for one in text)
+
+
+def _written(part: NamePart) -> str:
+    keyword = _KEYWORDS.get(part.oid)
+    if keyword is None or part.text is None:
+        return f"{keyword or part.oid}=#{part.der.hex()}"
+    return f"{keyword}={_escaped(part.text)}"
+
+
+def _escaped(text: str) -> str:
+    body = "".join(f"\\{one}" if one in _ESCAPED else one for one in text)
+    inner = body.strip(" ")
+    if not inner:
+        return "\\ " * len(body)
+    begin = len(body) - len(body.lstrip(" "))
+    end = len(body) - len(body.rstrip(" "))
+    return "\\ " * begin + inner + "\\ " * end

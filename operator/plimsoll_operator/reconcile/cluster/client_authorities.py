@@ -1,0 +1,142 @@
+"""Whose certificates clients may log in by: the cluster's own authority, and those that are named.
+
+Called with each pass over the cluster, and once a minute while certificates are asked for.  Brokers
+verify by what is committed, so an authority that is named no more ends its sessions at once.  What
+cannot be read leaves what was read from the same object before.  The own authority's key is kept
+for `reconcile.user.client_signing`.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from plimsoll_core.errors import Reason
+from plimsoll_core.messages.requests import Refused
+from plimsoll_core.messages.security import DeclareClientAuthorities
+from plimsoll_core.security.client_certificates import OWN_AUTHORITY, ClientAuthority
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.certificates import KEY_DEFAULT, ExternalCa
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.kube.errors import NotFound
+from plimsoll_operator.kube.resources import CONFIG_MAPS, SECRETS
+from plimsoll_operator.manifests import listener_secrets as manifests
+from plimsoll_operator.manifests.manifest_context import Context
+from plimsoll_operator.pki import rotation
+from plimsoll_operator.pki.authority import KeyPair, Unreadable, authority_certificates
+from plimsoll_operator.reconcile.cluster.listeners import read_authorities, write_secret
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
+from plimsoll_operator.reconcile.user import client_signing
+from plimsoll_operator.reconcile.work_queue import Retry
+
+logger = logging.getLogger("plimsoll.certificates")
+
+LOOK_MS = 60_000
+MISSING = "ClientCaMissing"
+CLIENT_CA = "client-ca"
+"""The component, in labels."""
+KEPT = "; brokers go on with what they know of it, if anything."
+
+
+async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
+    """Raises Retry, and what the API server answers."""
+    known = {one.name: one for one in term.image.security.authorities}
+    wanted: list[ClientAuthority] = []
+    problems: list[str] = []
+    signs: KeyPair | None = None
+    if client_signing.asked(cluster):
+        own = await _own(term, context)
+        signs = own.current
+        trusted = authority_certificates(own.trusted)
+        wanted.append(ClientAuthority(name=OWN_AUTHORITY, certificates=trusted))
+        for declared in _named(cluster):
+            found = await _read(term, declared)
+            if isinstance(found, ClientAuthority):
+                wanted.append(found)
+            else:
+                problems.append(found)
+                if (before := _kept(declared, known)) is not None:
+                    wanted.append(before)
+    reason = MISSING
+    if tuple(wanted) != term.image.security.authorities:
+        answer = await term.ask(DeclareClientAuthorities(authorities=tuple(wanted)))
+        if isinstance(answer, Refused) and not _comes_by_itself(cluster, answer):
+            problems.insert(0, answer.message)
+            reason = answer.reason
+    client_signing.sign_by(term, signs)
+    if problems:
+        cause = Cause(reason=reason, message=" ".join(problems))
+        term.stall(StallSource.CLIENT_CERTIFICATES, cause)
+    else:
+        term.unstall(StallSource.CLIENT_CERTIFICATES)
+    if wanted:
+        term.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
+
+
+def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
+    """The metadata version that knows certificates is finalised later, and a pass follows that."""
+    unpinned = cluster.spec.metadata_version is None
+    return unpinned and answer.known_reason is Reason.MetadataTooOld
+
+
+async def _own(term: Term, context: Context) -> rotation.Authorities:
+    """What signs now: made, announced and replaced when it is due.  It is kept before it signs, and
+    believed by brokers before it does."""
+    name = labels.client_authority(term.cluster_id)
+    namespace = context.operator_namespace or context.namespace
+    secret, known = await read_authorities(term, namespace, name)
+    try:
+        now = rotation.step(known, f"{context.name} clients", term.now_ms())
+    except Unreadable as error:
+        raise Retry(f"Secret {namespace}/{name}: {error}") from error
+    if now != known:
+        wanted = manifests.authority_secret(context, now, name, CLIENT_CA)
+        await write_secret(term, secret, wanted)
+        logger.info("Secret %s/%s: the authority of clients was changed", namespace, name)
+    return now
+
+
+# --- other authorities ---------------------------------------------------------------------------
+
+
+def _named(cluster: LogCluster) -> tuple[ExternalCa, ...]:
+    stated = cluster.spec.certificates and cluster.spec.certificates.clients
+    return (stated.external_cas or ()) if stated else ()
+
+
+def _source(declared: ExternalCa) -> str:
+    """The object and the key in it, for people too."""
+    place, kind = declared.config_map, "ConfigMap"
+    if place is None:
+        place, kind = declared.secret, "Secret"
+    return "nothing" if place is None else f"{kind} {place.name}, {place.key or KEY_DEFAULT}"
+
+
+def _kept(declared: ExternalCa, known: dict[str, ClientAuthority]) -> ClientAuthority | None:
+    """What was read from the same object before."""
+    before = known.get(declared.name)
+    return before if before is not None and before.source == _source(declared) else None
+
+
+async def _read(term: Term, declared: ExternalCa) -> ClientAuthority | str:
+    """The authority, or a sentence about why it cannot be had."""
+    source = _source(declared)
+    place = declared.config_map or declared.secret
+    begun = f"Clients' CA {declared.name}: {source}"
+    if place is None or (declared.config_map and declared.secret):
+        return f"{begun}: exactly one of configMap and secret is to be stated{KEPT}"
+    kind = CONFIG_MAPS if declared.config_map is not None else SECRETS
+    try:
+        found = await term.kube.get(kind, term.key[0], place.name)
+    except NotFound:
+        return f"{begun}: there is no such object{KEPT}"
+    key = place.key or KEY_DEFAULT
+    if declared.config_map is not None:
+        bundle = str((found.get("data") or {}).get(key, "")).encode()
+    else:
+        bundle = manifests.data_of(found).get(key, b"")
+    try:
+        certificates = authority_certificates(bundle)
+    except Unreadable as error:
+        return f"{begun}: {error}{KEPT}"
+    return ClientAuthority(name=declared.name, certificates=certificates, source=source)

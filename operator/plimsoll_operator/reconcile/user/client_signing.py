@@ -1,0 +1,29 @@
+"""The authority that signs users' certificates, as this term knows it.
+
+Told by `reconcile.cluster.client_authorities`, once brokers believe what it signs.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.security.client_certificates import TLS_LOGIN
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.pki.authority import KeyPair
+from plimsoll_operator.reconcile.reconcile_term import Term
+
+
+class _Signing:
+    # None: it is not known yet, or not needed.
+    authority: KeyPair | None = None
+
+
+def asked(cluster: LogCluster) -> bool:
+    """Whether a listener asks for certificates."""
+    return any(TLS_LOGIN in (one.authentication or ()) for one in cluster.listeners)
+
+
+def sign_by(term: Term, authority: KeyPair | None) -> None:
+    term.kept(_Signing, _Signing).authority = authority
+
+
+def signing(term: Term) -> KeyPair | None:
+    return term.kept(_Signing, _Signing).authority

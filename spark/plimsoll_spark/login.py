@@ -1,0 +1,39 @@
+"""How a driver logs in: the Secret of a User, as it is mounted.
+
+`librdkafka.conf`, `java.properties` and `ca.crt` of it, for the two kinds of client that a run has.
+Called by `run`, `drive` and `checks`.  What is read here is secret: it is neither logged nor
+reported.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CERTIFICATES = "ssl.truststore.certificates"
+
+
+def librdkafka(login: Path | None) -> dict[str, str]:
+    """Settings beside `bootstrap.servers`; none without a login.  Raises OSError."""
+    if login is None:
+        return {}
+    found = _lines(login / "librdkafka.conf")
+    authority = login / "ca.crt"
+    if authority.exists():
+        found["ssl.ca.location"] = str(authority)
+    return found
+
+
+def java(login: Path | None) -> dict[str, str]:
+    """The same for Java's clients, as Spark's source of Kafka takes them."""
+    if login is None:
+        return {}
+    found = _lines(login / "java.properties")
+    if CERTIFICATES in found:
+        # In a file of properties a line's end is written so.
+        found[CERTIFICATES] = found[CERTIFICATES].replace("\\n", "\n")
+    return {f"kafka.{name}": value for name, value in found.items()}
+
+
+def _lines(path: Path) -> dict[str, str]:
+    pairs = (line.partition("=") for line in path.read_text().splitlines() if "=" in line)
+    return {name: value for name, _, value in pairs if name != "bootstrap.servers"}

@@ -1,0 +1,144 @@
+"""Requests that brokers pass on for clients: decided again, by the rights and logins that are
+committed then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.plimsoll_core.controller.test_security import OBJECT, Controller, a_rule, alter_cluster
+from tests.plimsoll_core.security.scram_client import a_credential
+
+from plimsoll_core.cluster.image import apply
+from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.cluster.records import (
+    AclsAdded,
+    ListenersConfigured,
+)
+from plimsoll_core.errors import Code
+from plimsoll_core.messages import security as m
+from plimsoll_core.messages.elections import ElectLeaders
+from plimsoll_core.messages.reassignments import AlterReassignments
+from plimsoll_core.messages.requests import CreateTopics, DeleteTopics, NewTopic, Refused
+from plimsoll_core.messages.topic_changes import (
+    AddPartitions,
+    AlterTopicConfigs,
+    TopicConfigChanges,
+    TopicGrowth,
+)
+from plimsoll_core.security.acl import ANONYMOUS, Acl, AclFilter, AclOperation
+from plimsoll_core.security.scram import PreviousKeys, login_mark
+
+FORWARDED: list[Callable[[m.OnBehalf | None], Any]] = [
+    lambda behalf: CreateTopics(topics=(NewTopic(name="orders"),), behalf=behalf),
+    lambda behalf: DeleteTopics(names=("orders",), behalf=behalf),
+    lambda behalf: AlterTopicConfigs(
+        topics=(TopicConfigChanges(topic="orders", changes=()),), behalf=behalf
+    ),
+    lambda behalf: AddPartitions(
+        topics=(TopicGrowth(topic="orders", partitions=3),), behalf=behalf
+    ),
+    lambda behalf: ElectLeaders(kind="Preferred", behalf=behalf),
+    lambda behalf: AlterReassignments(targets=(), behalf=behalf),
+    lambda behalf: m.CreateAcls(acls=(a_rule(),), behalf=behalf),
+    lambda behalf: m.DeleteAcls(filters=(AclFilter(),), behalf=behalf),
+    lambda behalf: m.AlterScramCredentials(upsertions=(a_credential(),), behalf=behalf),
+]
+
+
+def refused_for_rights(answer: Any) -> bool:
+    codes = (Code.TOPIC_AUTHORIZATION_FAILED, Code.CLUSTER_AUTHORIZATION_FAILED)
+    return isinstance(answer, Refused) and answer.code in codes
+
+
+@pytest.mark.parametrize("forwarded", FORWARDED, ids=lambda one: type(one(None)).__name__)
+def test_forwarded_request_is_decided_again_by_the_rights_that_are_committed_now(
+    forwarded: Callable[[m.OnBehalf | None], Any],
+) -> None:
+    controller = Controller()
+    alice, root = controller.logged_in(), controller.logged_in("root")
+    assert not refused_for_rights(controller.ask(forwarded(alice)))  # nothing is enforced
+    controller.enforce("User:root")
+    before = controller.image
+    assert refused_for_rights(controller.ask(forwarded(alice)))
+    assert controller.image == before
+    assert not refused_for_rights(controller.ask(forwarded(root)))
+    assert not refused_for_rights(controller.ask(forwarded(None)))  # the brokers' own
+
+
+@pytest.mark.parametrize("forwarded", FORWARDED, ids=lambda one: type(one(None)).__name__)
+def test_forwarded_request_of_who_was_cut_off_meanwhile_is_refused(
+    forwarded: Callable[[m.OnBehalf | None], Any],
+) -> None:
+    controller = Controller()
+    controller.enforce("User:alice")
+    old, new = a_credential(password="old"), a_credential(password="new")
+    behalf = m.OnBehalf(principal="User:alice", host="10.0.0.1", login=login_mark(old.stored_key))
+    changed = forwarded(behalf)
+    controller.ask(m.AlterScramCredentials(upsertions=(old,)))
+    assert not refused_for_rights(controller.ask(changed))
+    controller.ask(m.AlterScramCredentials(upsertions=(new,)))
+    before = controller.image
+    assert refused_for_rights(controller.ask(changed))
+    again = m.OnBehalf(principal="User:alice", host="10.0.0.1", login=login_mark(new.stored_key))
+    controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", disabled=True))
+    assert refused_for_rights(controller.ask(forwarded(again)))
+    by_no_key = m.OnBehalf(principal="User:alice", host="10.0.0.1")
+    assert refused_for_rights(controller.ask(forwarded(by_no_key)))
+    gone = m.ScramDeletion(user="alice", mechanism=new.mechanism)
+    controller.ask(m.UserObjectGone(object=OBJECT))
+    controller.ask(m.AlterScramCredentials(deletions=(gone,)))
+    assert refused_for_rights(controller.ask(forwarded(again)))
+    assert before.topics == controller.image.topics
+
+
+def test_login_of_before_a_rotation_still_asks_for_changes_until_brokers_end_it() -> None:
+    controller = Controller()
+    controller.enforce("User:alice")
+    old, new = a_credential(password="old"), a_credential(password="new")
+    keys = PreviousKeys(stored_key=old.stored_key, server_key=old.server_key, until_ms=1)
+    rotated = replace(new, previous=keys)
+    controller.ask(m.DeclareUser(object=OBJECT, user_name="alice", credentials=(rotated,)))
+    behalf = m.OnBehalf(principal="User:alice", host="10.0.0.1", login=login_mark(old.stored_key))
+    assert not refused_for_rights(controller.ask(m.CreateAcls(acls=(a_rule(),), behalf=behalf)))
+
+
+@pytest.mark.parametrize("forwarded", FORWARDED, ids=lambda one: type(one(None)).__name__)
+def test_forwarded_request_without_the_mark_of_a_login_is_refused_but_where_none_is_asked_for(
+    forwarded: Callable[[m.OnBehalf | None], Any],
+) -> None:
+    controller = Controller()
+    controller.logged_in("root")
+    controller.enforce("User:root", ANONYMOUS)
+    root, nobody = (m.OnBehalf(principal=one, host="h") for one in ("User:root", ANONYMOUS))
+    assert refused_for_rights(controller.ask(forwarded(root)))
+    assert not refused_for_rights(controller.ask(forwarded(nobody)))
+    secured = Listener(name="secured", port=9094, authentication=("ScramSha512",))
+    listeners = (secured, Listener(name="open", port=9092))
+    configured = ListenersConfigured(cause="t", listeners=listeners)
+    controller.image = apply(controller.image, configured)
+    assert not refused_for_rights(controller.ask(forwarded(nobody)))
+    configured = ListenersConfigured(cause="t", listeners=listeners[:1])
+    controller.image = apply(controller.image, configured)
+    assert refused_for_rights(controller.ask(forwarded(nobody)))
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "rule"),
+    [
+        (FORWARDED[0], a_rule(operation=AclOperation.CREATE)),
+        (FORWARDED[1], a_rule(operation=AclOperation.DELETE)),
+        (FORWARDED[2], a_rule(operation=AclOperation.ALTER_CONFIGS)),
+        (FORWARDED[3], a_rule(operation=AclOperation.ALTER)),
+        *((one, alter_cluster()) for one in FORWARDED[4:]),
+    ],
+)
+def test_forwarded_request_needs_the_right_of_its_api(
+    forwarded: Callable[[m.OnBehalf | None], Any], rule: Acl
+) -> None:
+    controller = Controller()
+    controller.enforce()
+    controller.image = apply(controller.image, AclsAdded(cause="t", acls=(rule,)))
+    assert not refused_for_rights(controller.ask(forwarded(controller.logged_in())))

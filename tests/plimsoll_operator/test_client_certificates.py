@@ -1,0 +1,301 @@
+"""Users' certificates: signed, committed, renewed, revoked; and whose else are believed."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from tests.plimsoll_operator.builders import an_image, replay
+from tests.plimsoll_operator.declared_users import KEY, declared_user
+from tests.plimsoll_operator.terms import Deciding, Scene
+
+from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.cluster.records import ListenersConfigured, MetadataVersionFinalized
+from plimsoll_core.security.client_certificates import (
+    OWN_AUTHORITY,
+    UserCertificate,
+    fingerprint,
+    user_identity,
+)
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.user import UserStatus
+from plimsoll_operator.kube.resources import CONFIG_MAPS, SECRETS, USERS
+from plimsoll_operator.pki.authority import (
+    authority_certificates,
+    describe,
+    issue,
+    new_authority,
+    signed_by,
+)
+from plimsoll_operator.pki.rotation import DAY_MS, OVERLAP_MS
+from plimsoll_operator.reconcile.cluster import client_authorities
+from plimsoll_operator.reconcile.stall_causes import StallSource
+from plimsoll_operator.reconcile.user import reconcile as user
+from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.status_writer import Target
+
+LISTENERS = [{"name": "tls", "port": 9094, "tls": {}, "authentication": ["Tls"]}]
+ASKS = Listener(name="tls", port=9094, authentication=("Tls",), tls_version_min="1.2")
+BEGIN_MS = 1_800_000_000_000
+
+
+class Certified(Scene):
+    """A LogCluster whose only listener asks for certificates, at a time that the test says."""
+
+    def __init__(self, **spec: Any) -> None:
+        image = replay(
+            an_image(),
+            MetadataVersionFinalized(cause="t", metadata_version=3),
+            ListenersConfigured(cause="t", listeners=(ASKS,)),
+        )
+        self.decided = Deciding(image)
+        super().__init__(image, self.decided, **{"listeners": LISTENERS, **spec})
+        self.time_ms = BEGIN_MS
+        self.term.now_ms = lambda: self.time_ms
+
+    def apply(self, **spec: Any) -> None:
+        stated = {"authentication": {"tls": {}}, **spec}
+        stored = self.kube.put(USERS, declared_user(**stated))
+        assert self.objects.users.put(stored) is not None
+
+    async def look(self) -> None:
+        cluster, context = self.term.cluster, self.term.context
+        assert cluster is not None
+        assert context is not None
+        await client_authorities.reconcile(self.term, cluster, context)
+
+    async def reconciled(self) -> Condition:
+        await self.look()
+        await user.reconcile(self.term, KEY)
+        _, status = self.term.statuses[Target(USERS, *KEY)]
+        assert isinstance(status, UserStatus)
+        return status.conditions[0]
+
+    def secret(self, name: str = "writer-kafka") -> dict[str, bytes]:
+        data = self.kube.find(SECRETS, KEY[0], name)["data"]
+        return {key: base64.b64decode(value) for key, value in data.items()}
+
+    @property
+    def authority(self) -> dict[str, bytes]:
+        return self.secret(labels.client_authority(self.term.cluster_id))
+
+    @property
+    def committed(self) -> tuple[UserCertificate, ...]:
+        row = self.decided.image.security.certificates.get("writer")
+        return () if row is None else row.certificates
+
+    @property
+    def shown(self) -> str:
+        """The fingerprint of what the Secret holds."""
+        return describe(self.secret()["tls.crt"]).sha256
+
+    @property
+    def believed(self) -> dict[str, tuple[bytes, ...]]:
+        return {one.name: one.certificates for one in self.decided.image.security.authorities}
+
+    @property
+    def stalled(self) -> str:
+        cause = self.term.stall_causes.get(StallSource.CLIENT_CERTIFICATES)
+        return "" if cause is None else cause.message
+
+    def give(self, data: dict[str, str], name: str = "corp-ca") -> None:
+        meta = {"name": name, "namespace": KEY[0]}
+        self.kube.put(CONFIG_MAPS, {"metadata": meta, "data": data})
+
+
+@pytest.fixture
+async def scene() -> Certified:
+    made = Certified()
+    made.apply()
+    ready = await made.reconciled()
+    assert (ready.status, ready.reason) == ("True", "Serving")
+    return made
+
+
+async def test_user_gets_a_certificate_with_ready_files_and_its_fingerprint_is_committed(
+    scene: Certified,
+) -> None:
+    secret, authority = scene.secret(), scene.authority
+    found = describe(secret["tls.crt"])
+    uid = scene.objects.users.get(KEY).metadata.uid
+    assert found.names == {user_identity(scene.term.cluster_id, "writer", uid)}
+    assert found.validity.not_after_ms == BEGIN_MS + 90 * DAY_MS
+    assert signed_by(secret["tls.crt"], authority["ca.crt"])
+    assert [one.sha256 for one in scene.committed] == [found.sha256]
+    assert scene.believed == {OWN_AUTHORITY: authority_certificates(authority["ca.crt"])}
+    java = secret["java.properties"].decode()
+    assert "security.protocol=SSL\nssl.keystore.type=PEM\n" in java
+    assert "ssl.keystore.key=-----BEGIN PRIVATE KEY-----\\n" in java
+    assert "security.protocol=SSL\n" in secret["librdkafka.conf"].decode()
+    assert "sasl" not in java
+
+
+async def test_nothing_is_changed_while_nothing_is_due(scene: Certified) -> None:
+    before, asked = scene.shown, len(scene.decided.asked)
+    scene.time_ms += 59 * DAY_MS
+    await scene.reconciled()
+    assert scene.shown == before
+    assert len(scene.decided.asked) == asked + 1, "the User is declared again, and no authority"
+
+
+async def test_certificate_is_renewed_in_time_and_the_one_before_is_good_until_its_end(
+    scene: Certified,
+) -> None:
+    first = scene.shown
+    scene.time_ms += 61 * DAY_MS
+    await scene.reconciled()
+    second = scene.shown
+    assert second != first
+    assert [one.sha256 for one in scene.committed] == [second, first]
+    scene.time_ms += 30 * DAY_MS
+    await scene.reconciled()
+    assert [one.sha256 for one in scene.committed] == [second]
+
+
+async def test_operator_that_dies_behind_the_secret_is_followed_by_one_that_commits_the_same(
+    scene: Certified, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = scene.shown
+    scene.time_ms += 61 * DAY_MS
+    with monkeypatch.context() as patched:
+
+        async def dies(_: Any) -> Any:
+            raise Retry("it is gone")
+
+        await scene.look()
+        patched.setattr(scene.term.controller, "request", dies)
+        with pytest.raises(Retry):
+            await user.reconcile(scene.term, KEY)
+    second = scene.shown
+    assert [one.sha256 for one in scene.committed] == [first]
+    await scene.reconciled()
+    assert [one.sha256 for one in scene.committed] == [second, first]
+
+
+async def test_deleted_secret_revokes_what_it_held(scene: Certified) -> None:
+    first = scene.shown
+    scene.kube.drop(SECRETS, KEY[0], "writer-kafka")
+    await scene.reconciled()
+    assert [one.sha256 for one in scene.committed] == [scene.shown] != [first]
+
+
+async def test_secret_with_another_users_certificate_is_not_believed(scene: Certified) -> None:
+    stolen = scene.secret()["tls.crt"]
+    held = scene.kube.find(SECRETS, KEY[0], "writer-kafka")
+    other = issue(new_authority("mine", BEGIN_MS), ("writer",), BEGIN_MS)
+    held["data"]["tls.crt"] = base64.b64encode(stolen).decode()
+    held["data"]["tls.key"] = base64.b64encode(other.key).decode()
+    scene.kube.put(SECRETS, held)
+    await scene.reconciled()
+    assert scene.secret()["tls.crt"] != stolen
+    assert [one.sha256 for one in scene.committed] == [scene.shown]
+
+
+async def test_authority_is_replaced_with_overlap_and_users_certificates_follow(
+    scene: Certified,
+) -> None:
+    scene.apply(authentication={"tls": {"validityDays": 365}})
+    (first,) = scene.believed[OWN_AUTHORITY]
+    scene.time_ms += 2 * 365 * DAY_MS + DAY_MS
+    await scene.reconciled()
+    assert scene.believed[OWN_AUTHORITY][0] == first, "it still signs"
+    announced = scene.believed[OWN_AUTHORITY][1]
+    before = scene.shown
+    scene.time_ms += OVERLAP_MS + DAY_MS
+    await scene.reconciled()
+    assert scene.believed[OWN_AUTHORITY] == (announced, first)
+    assert signed_by(scene.secret()["tls.crt"], scene.authority["ca.crt"])
+    assert [one.sha256 for one in scene.committed] == [scene.shown, before]
+    scene.time_ms += OVERLAP_MS + DAY_MS
+    await scene.look()
+    assert scene.believed[OWN_AUTHORITY] == (announced,)
+
+
+async def test_deleted_authority_is_believed_no_more(scene: Certified) -> None:
+    before, shown = scene.believed[OWN_AUTHORITY], scene.shown
+    name = labels.client_authority(scene.term.cluster_id)
+    scene.kube.drop(SECRETS, KEY[0], name)
+    await scene.reconciled()
+    assert not set(before) & set(scene.believed[OWN_AUTHORITY])
+    assert scene.shown != shown
+
+
+async def test_user_that_logs_in_otherwise_has_no_certificate_any_more(scene: Certified) -> None:
+    scene.apply(authentication={"scram": {}})
+    await scene.reconciled()
+    assert scene.committed == ()
+    assert "tls.key" not in scene.secret()
+
+
+async def test_user_whose_object_is_gone_has_no_certificate_any_more(scene: Certified) -> None:
+    scene.apply(disabled=True)
+    await scene.reconciled()
+    assert scene.decided.image.security.is_disabled("writer")
+    assert scene.committed, "it is let in again by the same one"
+    scene.kube.drop(USERS, *KEY)
+    scene.objects.users.drop(KEY)
+    await user.reconcile(scene.term, KEY)
+    assert scene.committed == ()
+
+
+# --- other authorities ---------------------------------------------------------------------------
+
+CORP = new_authority("corp", BEGIN_MS)
+NAMED = {"clients": {"externalCas": [{"name": "corp", "configMap": {"name": "corp-ca"}}]}}
+
+
+async def test_named_authority_is_read_committed_and_withdrawn() -> None:
+    scene = Certified(certificates=NAMED)
+    await scene.look()
+    assert "corp" not in scene.believed
+    assert "there is no such object" in scene.stalled
+    scene.give({"ca.crt": CORP.certificate.decode()})
+    await scene.look()
+    assert list(map(fingerprint, scene.believed["corp"])) == [describe(CORP.certificate).sha256]
+    assert scene.stalled == ""
+    # What cannot be read ends no session; what is named no more does.
+    scene.give({"ca.crt": "nothing"})
+    await scene.look()
+    assert "corp" in scene.believed
+    assert "no certificate in PEM form" in scene.stalled
+    scene.declare(listeners=LISTENERS)
+    await scene.look()
+    assert list(scene.believed) == [OWN_AUTHORITY]
+    assert scene.stalled == ""
+
+
+async def test_named_authority_of_another_object_is_not_taken_for_the_one_before() -> None:
+    scene = Certified(certificates=NAMED)
+    scene.give({"ca.crt": CORP.certificate.decode()})
+    await scene.look()
+    moved = {"clients": {"externalCas": [{"name": "corp", "secret": {"name": "corp-ca"}}]}}
+    scene.declare(listeners=LISTENERS, certificates=moved)
+    await scene.look()
+    assert "corp" not in scene.believed
+
+
+async def test_certificate_that_is_no_authoritys_is_not_believed_as_one() -> None:
+    scene = Certified(certificates=NAMED)
+    scene.give({"ca.crt": issue(CORP, ("alice",), BEGIN_MS).certificate.decode()})
+    await scene.look()
+    assert "corp" not in scene.believed
+    assert "is no authority's" in scene.stalled
+
+
+async def test_user_of_another_authoritys_certificate_has_its_subject_as_name() -> None:
+    scene = Certified(certificates=NAMED)
+    scene.apply(authentication={"tlsExternal": {"subject": "CN=orders,O=Shop"}})
+    ready = await scene.reconciled()
+    assert (ready.status, ready.reason) == ("True", "Serving")
+    assert "CN=orders,O=Shop" in scene.decided.image.security.users
+    assert "secrets/writer-kafka" not in scene.made("secrets")
+
+
+async def test_cluster_that_asks_for_no_certificates_makes_no_authority() -> None:
+    scene = Certified(listeners=[{**LISTENERS[0], "authentication": ["ScramSha512"]}])
+    scene.apply()
+    await scene.look()
+    assert scene.believed == {}
+    assert scene.made("secrets") == []
