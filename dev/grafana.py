@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+from dev import quick_yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 DESCRIPTIONS = ROOT / "dev" / "dashboards"
@@ -123,7 +123,7 @@ def dashboards() -> list[Dashboard]:
 
 
 def _dashboard(path: Path) -> Dashboard:
-    described = yaml.safe_load(path.read_text())
+    described = quick_yaml.load(path.read_text())
     rows = tuple(
         Row(title=row["title"], panels=tuple(_panel(**panel) for panel in row["panels"]))
         for row in described.pop("rows")

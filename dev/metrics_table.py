@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
+from dev import quick_yaml
 
 from plimsoll_broker.node import metric_rows as broker
 from plimsoll_operator.status import metric_rows as operator
@@ -73,7 +73,7 @@ def _recorded() -> str:
 
 
 def _rules() -> list[dict[str, Any]]:
-    groups = yaml.safe_load(RULES.read_text())["groups"]
+    groups = quick_yaml.load(RULES.read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
 
 

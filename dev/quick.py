@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from dev.slow_tests import UNIT
-from dev.tiers import environment
+from dev.tiers import MARKED, environment
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
@@ -26,7 +26,7 @@ UNIT_TESTS = [PYTHON, "-m", "pytest", "-q", "--no-header", "-p", "dev.slow_tests
 FOLDERS = ["tests/plimsoll_broker", "tests/helm"]
 """What takes longest of the unit tests."""
 # The gates run tests/test_tidy.py themselves.
-OTHERS = ["tests", *(f"--ignore={one}" for one in ("tests/test_tidy.py", *FOLDERS))]
+OTHERS = ["tests", *(f"--ignore={one}" for one in ("tests/test_tidy.py", *MARKED, *FOLDERS))]
 BEHIND = ["bash", "-c", 'dev/check.sh; gates=$?; "$@" && exit $gates', "quick"]
 """The lane whose output is shown at the end: the gates, then the command behind it."""
 SEEDS = [PYTHON, "-W", "ignore", "-m", "plimsoll_sim", "--seeds", "1..4", "--steps", "1000"]

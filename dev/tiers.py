@@ -30,6 +30,7 @@ NODE = ROOT / "dev" / "node.sh"
 LOGS = ROOT / ".cache" / "tests"
 TOLD_S = 15
 FAILURE_LINES = 300
+TIMED_OUT = 124
 
 
 class Lane(enum.Enum):
@@ -62,6 +63,8 @@ class Tier:
     needs_tools: bool = False  # helm, promtool: built from their modules
 
 
+# Everything in these folders is marked by its conftest.py.
+MARKED = ("tests/integration", "tests/conformance", "tests/e2e", "tests/plimsoll_sim")
 # They have namespaces and kinds of their own.
 BARE = tuple(f"tests/e2e/test_{name}.py" for name in ("node", "metalog", "api_contract"))
 TIERS = (
@@ -79,7 +82,7 @@ TIERS = (
          lane=Lane.SIMULATION, marker="simulation", limit_s=4500, paths=("tests/plimsoll_sim",)),
     Tier(name="unit", about="pure tests, properties, chart, manifests", lane=Lane.COMPUTING,
          marker="not (simulation or integration or conformance or spark or e2e)", limit_s=2700,
-         needs_tools=True),
+         ignored=MARKED, needs_tools=True),
 )  # fmt: skip
 
 
@@ -88,6 +91,14 @@ def environment() -> dict[str, str]:
     (PYTHONDONTWRITEBYTECODE); then each of a thousand processes compiles what it imports, half of
     what starting it costs."""
     return {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A child's exit code, and the seconds of a processor of it and of all that it waited for."""
+
+    code: int
+    processor_s: float
 
 
 class Processes:
@@ -105,9 +116,9 @@ class Processes:
         output: TextIO | None = None,
         *,
         low_priority: bool = False,
-    ) -> int:
+    ) -> Ended:
         if self._ended:
-            return 130
+            return Ended(130, 0.0)
         command = ["nice", "-n", "19", *command] if low_priority else command
         process = subprocess.Popen(
             command, cwd=ROOT, start_new_session=True, stdout=output, stderr=subprocess.STDOUT,
@@ -118,14 +129,23 @@ class Processes:
             # Sessions share the processor among each other, whatever the niceness within them.
             with suppress(OSError):
                 Path(f"/proc/{process.pid}/autogroup").write_text("19")
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+        limit = threading.Timer(limit_s, end)
+        limit.start()
         try:
-            return process.wait(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            return 124
+            _, status, used = os.wait4(process.pid, 0)
         finally:
+            limit.cancel()
             self._running.discard(process.pid)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        code = TIMED_OUT if late.is_set() else process.returncode
+        return Ended(code, used.ru_utime + used.ru_stime)
 
     def end(self) -> None:
         self._ended = True
@@ -174,8 +194,13 @@ class Run:
         """Commands that must succeed, one after another; counted as one test."""
         outcome = Outcome(name=name)
         with self._output(name, about) as (output, began):
-            good = all(self.processes.run(one, 1800, output) == 0 for one in commands)
-            outcome.seconds = time.monotonic() - began
+            used, good = 0.0, True
+            for one in commands:
+                ended = self.processes.run(one, 1800, output)
+                used, good = used + ended.processor_s, ended.code == 0
+                if not good:
+                    break
+            outcome.seconds, outcome.processor_s = time.monotonic() - began, round(used)
         outcome.passed, outcome.failed = int(good), int(not good)
         if not self.live:
             outcome.explain(LOGS / f"{name}.log")
@@ -198,14 +223,15 @@ class Run:
             patient = tier.lane in PATIENT
             # What gets only the processor time that others leave takes as long as it takes.
             patience = ["-o", "timeout=1200"] if patient else []
-            code = self.processes.run(
+            ended = self.processes.run(
                 [str(PYTHON), "-m", "pytest", "-q" if self.live else "-v", "--no-header",
                  "-m", tier.marker, *tier.paths, f"--junitxml={report}",
                  *(f"--ignore={path}" for path in tier.ignored),
                  "-o", f"faulthandler_timeout={tier.quiet_s}", *patience],
                 tier.limit_s, output, low_priority=patient and not self.live,
             )  # fmt: skip
-            judge(outcome, code, report, tier.limit_s)
+            judge(outcome, ended.code, report, tier.limit_s)
+            outcome.processor_s = round(ended.processor_s)
             if not self.live:
                 outcome.explain(LOGS / f"{tier.name}.log")
             outcome.seconds = time.monotonic() - began

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from dev.tier_summary import Outcome, judge, progress, summary
-from dev.tiers import ROOT, TIERS, Lane, Processes, Run, Tier, beside
+from dev.tiers import MARKED, ROOT, TIERS, TIMED_OUT, Lane, Processes, Run, Tier, beside
 
 MARK = re.compile(r"pytest\.mark\.(\w+)")
 REPORT = """<testsuites><testsuite tests="3" failures="1" errors="0" skipped="1">
@@ -50,6 +50,10 @@ def test_unit_tier_takes_everything_that_no_other_tier_takes() -> None:
     others = [tier.marker for tier in TIERS if tier is not unit]
     default = Tier(name="", about="", marker="", limit_s=1, lane=Lane.COMPUTING)
     assert unit.paths == default.paths == ("tests",)
+    assert unit.ignored == MARKED
+    for folder in MARKED:
+        conftest = (ROOT / folder / "conftest.py").read_text()
+        assert "item.add_marker(pytest.mark." in conftest, folder
     for marker in others:
         assert marker in unit.marker
 
@@ -93,7 +97,20 @@ def test_tiers_children_keep_bytecode_where_the_machine_forbids_it(
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     with (tmp_path / "output").open("w") as output:
         code = "import sys; sys.exit(sys.dont_write_bytecode)"
-        assert Processes().run([sys.executable, "-c", code], 60, output) == 0
+        assert Processes().run([sys.executable, "-c", code], 60, output).code == 0
+
+
+def test_child_is_measured_with_what_it_waited_for(tmp_path: Path) -> None:
+    counts = f"{sys.executable} -c 'sum(range(10**7))'; exit 3"
+    with (tmp_path / "output").open("w") as output:
+        ended = Processes().run(["bash", "-c", counts], 60, output)
+    assert ended.code == 3
+    assert ended.processor_s > 0.05
+
+
+def test_child_is_killed_at_its_limit_with_its_children(tmp_path: Path) -> None:
+    with (tmp_path / "output").open("w") as output:
+        assert Processes().run(["bash", "-c", "sleep 1000; true"], 0.1, output).code == TIMED_OUT
 
 
 def test_progress_names_the_test_that_ended_last(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.conformance.kafka_jars import KafkaJars, kafka_jars
 from tests.integration.declared import log_cluster
 from tests.integration.local_cluster import LocalCluster
 
-HERE = Path(__file__).parent
+HERE = f"{Path(__file__).parent}/"
 PARTITIONS = 3
 CLUSTER = log_cluster(
     config={"offsets.topic.num.partitions": 5, "group.initial.rebalance.delay.ms": 300}
@@ -60,7 +60,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    ours = [item for item in items if HERE in item.path.parents]
+    ours = [item for item in items if str(item.path).startswith(HERE)]
     for item in ours:
         item.add_marker(pytest.mark.conformance)
         for mark in item.iter_markers("client"):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from dev import quick_yaml
 from dev.alert_rules import PLAIN_RULES, plain_rules
 from tests.helm.scenes import QUIET, Scene, always, rises, steps
 from tests.helm.test_chart import ROOT, helm, of_kind, tool
@@ -34,9 +34,9 @@ def alerts(*settings: str) -> dict[str, dict[str, Any]]:
 def promtool(folder: Path, tests: list[dict[str, Any]]) -> str:
     """What it complains of, with the rules as rendered, not as written: templating must not eat
     their own templates."""
-    (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": groups()}))
+    (folder / "rules.yaml").write_text(quick_yaml.dump({"groups": groups()}))
     document = {"rule_files": ["rules.yaml"], "evaluation_interval": "15s", "tests": tests}
-    (folder / "test.yaml").write_text(yaml.safe_dump(document))
+    (folder / "test.yaml").write_text(quick_yaml.dump(document))
     done = subprocess.run(
         [tool("promtool"), "test", "rules", "test.yaml"],
         cwd=folder, capture_output=True, text=True, check=False, timeout=300,
@@ -68,7 +68,7 @@ def filled(text: str, labels: dict[str, str]) -> str:
 def test_each_alert_fires_when_it_should_and_not_when_something_similar_happens(
     path: Path, tmp_path: Path
 ):
-    tests = [annotated(test) for test in yaml.safe_load(path.read_text())["tests"]]
+    tests = [annotated(test) for test in quick_yaml.load(path.read_text())["tests"]]
     assert promtool(tmp_path, tests) == ""
 
 
@@ -76,7 +76,7 @@ def test_every_alert_is_shown_firing():
     fired = {
         expected["alertname"]
         for path in FIRING
-        for test in yaml.safe_load(path.read_text())["tests"]
+        for test in quick_yaml.load(path.read_text())["tests"]
         for expected in test["alert_rule_test"]
         if expected["exp_alerts"]
     }
@@ -228,7 +228,7 @@ def test_recording_rules_come_with_the_alerts_unless_they_are_switched_off():
 
 def test_plain_rules_file_is_what_the_chart_renders():
     """For a Prometheus without the operator's CRDs."""
-    assert yaml.safe_load(PLAIN_RULES.read_text()) == {"groups": groups()}
+    assert quick_yaml.load(PLAIN_RULES.read_text()) == {"groups": groups()}
     assert PLAIN_RULES.read_text() == plain_rules(), "run: python dev/alert_rules.py --write"
 
 

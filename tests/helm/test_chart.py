@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-import yaml
+from dev import quick_yaml
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.options import from_environment
@@ -57,7 +57,7 @@ def rendered(*settings: str) -> tuple[dict[str, Any], ...]:
         "--kube-version", "1.34.0", *flags,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return tuple(one for one in yaml.safe_load_all(done.stdout) if one)
+    return tuple(one for one in quick_yaml.load_all(done.stdout) if one)
 
 
 def of_kind(kind: str, *settings: str) -> list[dict[str, Any]]:
@@ -189,8 +189,8 @@ def test_schema_has_every_value_of_the_defaults():
                 found += undescribed(value, described, f"{path}.{key}")
         return found
 
-    schema = yaml.safe_load((CHART / "values.schema.json").read_text())
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = quick_yaml.load((CHART / "values.schema.json").read_text())
+    values = quick_yaml.load((CHART / "values.yaml").read_text())
     assert undescribed(values, schema, "") == []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from dev import quick_yaml
 from dev.publish import DOCKERFILES, own_version
 from tests.documented_commands import FENCE, ROOT, commands, fences
 from tests.helm.test_chart import CHART, helm
@@ -46,7 +46,7 @@ def objects(command: str, directory: Path) -> list[dict[str, Any]]:
         *("--kube-version", "1.34.0", *settings, *EVERYTHING),
     )
     assert done.returncode == 0, done.stderr
-    return [one for one in yaml.safe_load_all(done.stdout) if one]
+    return [one for one in quick_yaml.load_all(done.stdout) if one]
 
 
 def pods(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -113,7 +113,7 @@ def leaves(values: dict[str, Any], prefix: str = "") -> set[str]:
 def test_page_says_what_each_value_is_for_and_names_no_other() -> None:
     table = PAGE.read_text().partition("\n## Values\n")[2].partition("\n## ")[0]
     shown = {name for row in ROW.findall(table) for name in QUOTED.findall(row)}
-    existing = leaves(yaml.safe_load((CHART / "values.yaml").read_text()))
+    existing = leaves(quick_yaml.load((CHART / "values.yaml").read_text()))
     assert not {
         leaf for leaf in existing if not any(f"{leaf}.".startswith(f"{name}.") for name in shown)
     }, "in no row"

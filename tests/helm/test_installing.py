@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-import yaml
+from dev import quick_yaml
 from tests.helm.test_chart import CHART, helm, of_kind, rendered, rules
 from typer.testing import CliRunner
 
@@ -246,5 +246,5 @@ def test_pull_secret_without_a_name_is_refused():
 
 def test_chart_says_which_rights_to_bind_by_hand():
     text = (CHART / "files" / "rights.yaml").read_text()
-    assert set(yaml.safe_load(text)) == {"namespaced", "cluster"}
+    assert set(quick_yaml.load(text)) == {"namespaced", "cluster"}
     assert "files/rights.yaml" in (CHART / "values.yaml").read_text()

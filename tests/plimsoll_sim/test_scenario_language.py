@@ -2,6 +2,7 @@
 
 import pytest
 
+from plimsoll_sim.mutants.hunt import SCENARIOS
 from plimsoll_sim.scenario.runner import VERBS, play
 from plimsoll_sim.scenario.script import Block, microseconds, parse
 
@@ -26,6 +27,21 @@ def test_scenario_runner_writes_actual_output_below_the_commands() -> None:
         f"{CLUSTER}\nproduce a\nshow logs\n----\n"
         "a: acknowledged at 0\n1  leader    hw 1  end 1   LE0 a@0 |\n"
     )
+
+
+def test_scenario_of_a_mutant_ends_with_the_first_block_that_differs() -> None:
+    text = f"{CLUSTER}\nproduce a\nshow logs\n----\nsomething else\n\nno such verb\n"
+    assert play(text).outcome == "script"
+    assert play(text, whole=False).outcome == "held"
+    assert play(f"{CLUSTER}\n\nno such verb\n", whole=False).outcome == "script"
+
+
+def test_scenarios_stand_in_their_files_as_their_blocks_are_written() -> None:
+    """So a block that prints what is written makes no difference of its file."""
+    for path in SCENARIOS.glob("*.txt"):
+        items = parse(path.read_text())
+        parts = [one if isinstance(one, str) else one.text(one.expected) for one in items]
+        assert "\n\n".join(parts) + "\n" == path.read_text(), path.name
 
 
 @pytest.mark.parametrize(

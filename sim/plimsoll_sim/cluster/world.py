@@ -10,6 +10,7 @@ import random
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from uuid import UUID
@@ -30,6 +31,8 @@ from plimsoll_sim.checkers.groups import GroupChecker
 from plimsoll_sim.checkers.liveness import is_finished, unfinished
 from plimsoll_sim.checkers.replica_predicates import ReplicaChecker
 from plimsoll_sim.checkers.stale_serving import LeaseChecker
+from plimsoll_sim.cluster.patience import WAIT_STEPS_MAX as _MOST
+from plimsoll_sim.cluster.patience import Patience
 from plimsoll_sim.cluster.record_text import short
 from plimsoll_sim.cluster.run_clients import Witnesses, clients_of
 from plimsoll_sim.cluster.run_options import RunOptions
@@ -59,9 +62,6 @@ CLUSTER_NAME = "sim"
 ORDER_US = 500_000
 """How long a client waits before it asks again."""
 UP_US_MAX = 120_000_000
-HEALED_US_MAX = 1_000_000_000
-WAIT_STEPS_MAX = 200_000
-"""A move at 200 bytes a second (`faults.reassignments`) takes some minutes."""
 ENDINGS = (LifetimeOver, CannotStart, StorageError)
 """How a broker may end by itself: its pod is started again."""
 
@@ -336,14 +336,14 @@ class World:
             self.note(f"committed {short(record)}")
             self._tempt()
 
-    def until(self, condition: Callable[[], bool], us_max: int, what: str) -> None:
+    def until(self, so: Callable[[], bool], us_max: int, what: str, steps_max: int = _MOST) -> None:
         """Step until it is so; raises NotAlive when it takes longer, or too many steps."""
         deadline, n = self.loop.now_us + us_max, 0
         while True:
             n += 1
-            if n % 16 == 1 and condition():
+            if n % 16 == 1 and so():
                 return
-            if self.loop.now_us > deadline or n > WAIT_STEPS_MAX:
+            if self.loop.now_us > deadline or n > steps_max:
                 raise NotAlive(f"{what}: {'; '.join(unfinished(self)) or 'still not so'}")
             self.step()
 
@@ -377,12 +377,13 @@ class World:
             self.start_broker(broker)
         rebalances.heal(self.objects, self.options.factor_max)
 
-    def settle(self) -> None:
+    def settle(self, patience: Patience) -> None:
         """After healing: clients come to an end, and everything becomes as it should."""
         self.heal()
         self.stop_clients = True
         if self.expect_liveness:
-            self.until(lambda: is_finished(self), HEALED_US_MAX, "after healing")
+            healed = partial(is_finished, self)
+            self.until(healed, patience.us_max, "after healing", patience.steps_max)
             compaction.check_agreement(self.ghost, self.brokers)
 
     def end(self) -> None:

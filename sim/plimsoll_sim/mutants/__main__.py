@@ -15,12 +15,13 @@ import json
 import sys
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from plimsoll_sim.mutants.beginnings import BEGINNINGS
 from plimsoll_sim.mutants.cleaning import CLEANING
 from plimsoll_sim.mutants.groups import GROUPS
 from plimsoll_sim.mutants.guards import GUARDS
-from plimsoll_sim.mutants.hunt import STEPS, Chase, Try, hunt
+from plimsoll_sim.mutants.hunt import LIVENESS, STEPS, Chase, Try, hunt
 from plimsoll_sim.mutants.inside import INSIDE
 from plimsoll_sim.mutants.kills_table import known, told, write
 from plimsoll_sim.mutants.mutant import Mutant, Stale, texts
@@ -56,7 +57,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     if arguments.check:
-        chases = [Chase(mutant=one, tries=_known_first(one), kills_max=1) for one in mutants]
+        chases = [_check(one, known().get(one.name, {})) for one in mutants]
     else:
         tries = [Try(STEPS, seed) for seed in range(1, arguments.seeds + 1)]
         chases = [Chase(mutant=one, tries=tries, kills_max=arguments.kills) for one in mutants]
@@ -71,14 +72,21 @@ def _nothing(chase: Chase) -> None:
     """What is found is not written down."""
 
 
-def _known_first(mutant: Mutant) -> list[Try]:
-    """The quickest of the known ones, then others; none where chance is not known to get there."""
-    if not mutant.by_chance:
-        return []
-    kills = known().get(mutant.name, {"kills": []})["kills"]
-    tries = sorted(Try(kill["steps"], kill["seed"]) for kill in kills)
-    later = range(1, 1 + MORE_SEEDS)
-    return [*tries, *[Try(STEPS, seed) for seed in later]]
+def _check(mutant: Mutant, known: dict[str, Any]) -> Chase:
+    return Chase(
+        mutant=mutant,
+        tries=_known_first(known.get("kills", [])) if mutant.by_chance else [],
+        kills_max=1,
+        check=True,
+        known_files=known.get("scenarios", {}),
+    )
+
+
+def _known_first(kills: Sequence[dict[str, Any]]) -> list[Try]:
+    """Those that end soonest before others: what never comes about takes longest to notice."""
+    soon = sorted(kills, key=lambda kill: (kill["predicate"] == LIVENESS, kill["steps"]))
+    tries = [Try(kill["steps"], kill["seed"]) for kill in soon]
+    return [*tries, *[Try(STEPS, seed) for seed in range(1, 1 + MORE_SEEDS)]]
 
 
 def _judge(chases: Sequence[Chase]) -> int:

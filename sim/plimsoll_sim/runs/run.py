@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
+from plimsoll_sim.cluster.patience import Patience
 from plimsoll_sim.cluster.world import UP_US_MAX, Crash, NotAlive, World
 from plimsoll_sim.desired.users import TENANT_TOPICS
 from plimsoll_sim.engine.determinism import faster, instead, shorter_minutes
@@ -23,6 +24,7 @@ from plimsoll_sim.runs.drawn_options import draw
 
 COMPACTED_SHARE = 0.1
 """Of the runs that could have compacted topics."""
+ALL_PATIENCE = Patience()
 EXIT_CODES = {"held": 0, "safety": 10, "liveness": 11, "crash": 12}
 
 
@@ -37,6 +39,9 @@ class Result:
     events: list[str] = field(default_factory=list)
     steps: int = 0
     virtual_s: float = 0.0
+    # Of both, since faults ended.
+    healing_s: float = 0.0
+    healing_steps: int = 0
     digest: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     clients: dict[str, int] = field(default_factory=dict)
@@ -74,9 +79,11 @@ def run(
     profile: str | None = None,
     logs: bool = False,
     only: frozenset[int] | None = None,
+    patience: Patience = ALL_PATIENCE,
 ) -> Result:
     """Always returns; what failed is in the result.  `only`: the faults that happen, by number;
-    `profile`: one of `PROFILES`, None for whatever the seed says."""
+    `profile`: one of `PROFILES`, None for whatever the seed says; `patience`: in which all becomes
+    as it should once faults end."""
     rng = random.Random(seed)
     options = draw(rng, profile)
     entropy = rng.getrandbits(64)
@@ -86,7 +93,7 @@ def run(
     world = World(entropy, options)
     result = Result(seed=seed, options=options.lines())
     with alone(world, logs=logs):
-        _live(world, steps, result, only)
+        _live(world, steps, result, only, patience)
     return result
 
 
@@ -126,8 +133,11 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
             gc.enable()
 
 
-def _live(world: World, steps: int, result: Result, only: frozenset[int] | None) -> None:
+def _live(
+    world: World, steps: int, result: Result, only: frozenset[int] | None, patience: Patience
+) -> None:
     faults = FaultSchedule(world, only)
+    ended: tuple[int, int] | None = None  # when faults did, and after how many steps
     try:
         world.start_all()
         world.declare()
@@ -141,7 +151,8 @@ def _live(world: World, steps: int, result: Result, only: frozenset[int] | None)
         while world.loop.steps < end:
             world.step()
         faults.end()
-        world.settle()
+        ended = world.loop.now_us, world.loop.steps
+        world.settle(patience)
     except Violation as error:
         result.outcome, result.sentence = "safety", str(error)
         result.predicate = error.predicate
@@ -158,6 +169,9 @@ def _live(world: World, steps: int, result: Result, only: frozenset[int] | None)
     result.events, result.struck = world.events, faults.struck
     result.steps = world.loop.steps
     result.virtual_s = world.loop.now_us / 1e6
+    if ended is not None:
+        result.healing_s = (world.loop.now_us - ended[0]) / 1e6
+        result.healing_steps = world.loop.steps - ended[1]
     result.digest = world.digest
     result.faults = world.counts
     result.unclean = len(world.ghost.unclean)

@@ -50,8 +50,9 @@ class Played:
     steps: int = 0
 
 
-def play(text: str, *, logs: bool = False) -> Played:
-    """From its first line to its last, or to the first that cannot be."""
+def play(text: str, *, logs: bool = False, whole: bool = True) -> Played:
+    """From its first line to its last, or to the first that cannot be; unless `whole`, to the end
+    of the first block that prints something else than is written."""
     parts: list[str] = []
     played = Played(text="")
     with Stage(logs=logs) as stage:
@@ -65,6 +66,8 @@ def play(text: str, *, logs: bool = False) -> Played:
                 for command in item.commands:
                     printed += carry_out(stage, command)
                 parts.append(item.text(printed))
+                if not whole and tuple(printed) != item.expected:
+                    break
         except Violation as error:
             played.outcome, played.sentence = "safety", str(error)
         except (NotAlive, Livelock) as error:
