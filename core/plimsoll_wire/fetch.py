@@ -193,7 +193,8 @@ def _followers(body: memoryview) -> FetchRequest | None:
         if (count, partitions, none, no_more) != (2, 2, 0, 0):
             return None
         partition = _partition_asked(tuple(asked), REPLICA_STATE_VERSION)
-        topics.append(FetchTopic(None, UUID(bytes=topic_id), [partition]))
+        named = UUID(bytes=topic_id) if any(topic_id) else None
+        topics.append(FetchTopic(None, named, [partition]))
     return FetchRequest(
         _known(tail[5]),
         _known(tail[6]),

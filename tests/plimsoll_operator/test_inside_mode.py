@@ -12,11 +12,18 @@ from plimsoll_core.cluster.record_versions import NEWEST
 from plimsoll_core.messages.inside import SetInsideMode
 from plimsoll_core.messages.requests import SetMembers
 from plimsoll_core.security.inside import Inside, InsideMode
+from plimsoll_operator.api.cluster_status import LogClusterStatus
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
-from plimsoll_operator.reconcile.cluster import inside, inside_mode, pinned_choices
+from plimsoll_operator.reconcile.cluster import (
+    inside,
+    inside_mode,
+    logcluster_status,
+    pinned_choices,
+)
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.cluster.authorization import secure_condition
+from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
 
 NEW = finalised(an_image(()), 1)
@@ -156,3 +163,21 @@ async def test_brokers_that_cannot_do_it_are_waited_for_and_nothing_stalls() -> 
     assert shown is not None
     assert shown.status == "False"
     assert "metadata version" in inside.waits_of(term)
+
+
+@pytest.mark.parametrize("led", [True, False], ids=["a new term", "no log"])
+async def test_status_that_is_written_before_the_choices_are_read_keeps_them(led: bool) -> None:
+    """The status is applied as a whole: what is not stated is taken away."""
+    scene = a_scene(NEW)
+    assert await decided(scene) is InsideMode.REQUIRED
+    image = OLD if led else ClusterImage(cluster_id=OLD.cluster_id)
+    later = another_term(scene, image)
+    later.objects.clusters.put(scene.kube.find(LOG_CLUSTERS, "kafka", "main"))
+    later.controller.stalled = None  # type: ignore[attr-defined]
+    later.term.stall(StallSource.LEADERSHIP, Cause(reason="ApiUnavailable", message="It is away."))
+    draft = logcluster_status.render(later.term, later.term.key)
+    assert draft is not None
+    shown = draft.status
+    assert isinstance(shown, LogClusterStatus)
+    assert shown.certificates is not None
+    assert shown.certificates.internal.pinned == "Required"

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from plimsoll_operator.pki.authority import (
+    KEY_BYTES_MAX,
     LISTENER_DAYS,
+    PEM_BYTES_MAX,
     KeyPair,
     Unreadable,
+    authority_certificates,
     describe,
     issue,
     new_authority,
@@ -58,6 +61,50 @@ def test_openssl_accepts_the_certificate_for_servers_and_for_nothing_else(
         command += ["-purpose", purpose, "-CAfile", str(tmp_path / "ca"), str(tmp_path / "leaf")]
         done = subprocess.run(command, capture_output=True, timeout=30, check=False)
         assert (done.returncode == 0) == accepted, done
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        ["ecparam", "-name", "secp112r1", "-genkey", "-noout"],  # no curve that is used
+        ["genpkey", "-algorithm", "X25519"],  # it signs nothing
+        ["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"],  # another's
+    ],
+    ids=["curve", "exchange", "rsa"],
+)
+def test_key_that_somebody_put_beside_a_certificate_is_told_to_be_unusable(
+    authority: KeyPair, make: list[str]
+) -> None:
+    """Whoever may write a User's Secret chose it, and it ends no term."""
+    made = subprocess.run(["openssl", *make], capture_output=True, timeout=30, check=True)
+    leaf = issue(authority, NAMES, NOW_MS).certificate
+    assert why_unusable(KeyPair(certificate=leaf, key=made.stdout))
+
+
+def test_long_keys_and_chains_are_not_read(authority: KeyPair) -> None:
+    pair = issue(authority, NAMES, NOW_MS)
+    padded = replace(pair, key=pair.key + b"\n" * KEY_BYTES_MAX)
+    assert "longer" in why_unusable(padded)
+    with pytest.raises(Unreadable, match="longer"):
+        authority_certificates(authority.certificate * (PEM_BYTES_MAX // 500))
+
+
+def test_certificate_of_an_unknown_version_is_no_certificate(authority: KeyPair) -> None:
+    der = ssl.PEM_cert_to_DER_cert(authority.certificate.decode())
+    version = b"\xa0\x03\x02\x01"
+    assert der.count(version + b"\x02") == 1
+    odd = ssl.DER_cert_to_PEM_cert(der.replace(version + b"\x02", version + b"\x05")).encode()
+    for read in (describe, authority_certificates):
+        with pytest.raises(Unreadable):
+            read(odd)
+    assert why_unusable(KeyPair(certificate=odd, key=authority.key))
+    assert not signed_by(odd, authority.certificate)
+
+
+def test_authority_that_is_over_signs_nothing(authority: KeyPair) -> None:
+    end = describe(authority.certificate).validity.not_after_ms
+    with pytest.raises(Unreadable, match="over"):
+        issue(authority, NAMES, end + DAY_MS)
 
 
 def test_keys_are_never_shown(authority: KeyPair) -> None:

@@ -116,6 +116,42 @@ async def test_failed_write_is_not_taken_for_done():
     assert scene.api.find(TOPICS, "kafka", "orders")["status"]["partitions"] == 15
 
 
+class OlderCrd(ScriptedKube):
+    """An API server whose CRD lacks a field of the status: it says so as the real one does."""
+
+    async def apply_status(
+        self, kind: Kind, namespace: str, name: str, status: dict[str, Any]
+    ) -> dict[str, Any]:
+        if "partitions" in status:
+            self.calls.append(("status", kind.plural, name))
+            sentence = (
+                f"failed to create typed patch object ({namespace}/{name}; plimsoll.dev/v1alpha1, "
+                f"Kind={kind.kind}): .status.partitions: field not declared in schema"
+            )
+            raise ApiError(500, sentence)
+        return await super().apply_status(kind, namespace, name, status)
+
+
+async def test_field_that_the_crd_does_not_know_is_left_out_and_the_rest_is_written():
+    scene = Scene()
+    body = scene.api.find(TOPICS, "kafka", "orders")
+    scene.api = OlderCrd()
+    scene.api.put(TOPICS, body)
+    scene.writer = StatusWriter(scene.api, scene.render, wall_ms)
+    assert await scene.writer.write(TARGET)
+    assert [one["type"] for one in shown(scene)["conditions"]] == ["Ready"]
+    assert not await scene.writer.write(TARGET)
+    scene.status = "False"
+    assert await scene.writer.write(TARGET)
+    assert shown(scene)["conditions"][0]["status"] == "False"
+    assert scene.writes == 3, "it is refused once, and not tried again with the field"
+
+
+def shown(scene: Scene) -> dict[str, Any]:
+    found: dict[str, Any] = scene.api.find(TOPICS, "kafka", "orders")["status"]
+    return found
+
+
 async def test_object_that_is_gone_is_forgotten():
     scene = Scene()
     scene.api.drop(TOPICS, "kafka", "orders")

@@ -66,6 +66,8 @@ class Shelf(Generic[R]):
         self._unread: dict[Key, Unread] = {}
         self._missing: dict[Key, frozenset[str]] = {}
         self._verdicts: dict[Key, str] = {}
+        # Of a LogCluster's status: what its operator chose and keeps there.
+        self._choices: dict[Key, dict[str, Any]] = {}
 
     def put(self, body: dict[str, Any]) -> R | None:
         """Remember an object; returns what to go by, None when nothing of it can be read."""
@@ -75,6 +77,7 @@ class Shelf(Generic[R]):
             return self._put_unread(body, str(error))
         self._unread.pop(found.key, None)
         self._missing.pop(found.key, None)
+        self._choices[found.key] = _choices(body)
         self._found[found.key] = (found, _conditions(body))
         if self._model is Verification:
             self._verdicts[found.key] = str((body.get("status") or {}).get("verdict") or "")
@@ -89,6 +92,7 @@ class Shelf(Generic[R]):
         if before is None or before.sentence != text:
             logger.error("%s %s/%s: %s", self._model.__name__, *key, text)
         self._unread[key] = unread
+        self._choices[key] = _choices(body)
         known = self._found.get(key)
         if known and known[0].metadata.uid == meta.uid and key not in self._missing:
             kept = msgspec.structs.replace(known[0], metadata=meta)
@@ -107,6 +111,7 @@ class Shelf(Generic[R]):
         self._unread.pop(key, None)
         self._missing.pop(key, None)
         self._verdicts.pop(key, None)
+        self._choices.pop(key, None)
         found = self._found.pop(key, None)
         return found[0] if found else None
 
@@ -130,6 +135,11 @@ class Shelf(Generic[R]):
         """The objects of which nothing can be gone by: no status of theirs would be written
         otherwise."""
         return [unread for key, unread in self._unread.items() if key not in self._found]
+
+    def choices(self, key: Key) -> dict[str, Any]:
+        """What its status showed of `versions` and `certificates`: whoever writes a status without
+        them, because it has not read them yet, takes them away."""
+        return self._choices.get(key, {})
 
     def conditions(self, key: Key) -> tuple[Condition, ...]:
         """The conditions that the object showed: only for their transition times."""
@@ -167,6 +177,11 @@ class Objects:
 def _metadata(body: dict[str, Any]) -> ObjectMeta:
     """The API server has checked it, whatever the kind's schema lets through."""
     return msgspec.convert(body["metadata"], ObjectMeta)
+
+
+def _choices(body: dict[str, Any]) -> dict[str, Any]:
+    status = body.get("status") or {}
+    return {part: status[part] for part in ("versions", "certificates") if part in status}
 
 
 def _conditions(body: dict[str, Any]) -> tuple[Condition, ...]:

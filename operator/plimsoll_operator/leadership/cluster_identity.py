@@ -50,7 +50,9 @@ async def objection(
             return TAKEN, (
                 f"spec.clusterId is the id of {holder}, or begins like it, and there is no metadata"
                 f" log of it under the name {name} in namespace {namespace}. Leave it out, or state"
-                " the id of a cluster whose log or volumes are here."
+                " the id of a cluster whose log is here. Where only its volumes are left, an"
+                " administrator first deletes the Secrets of its authorities"
+                f" ({labels.AUTHORITY_OF}) in the operator's namespace."
             )
     found = await _other_log(kube, namespace, name, wanted)
     if found is not None and not await _has_log(kube, namespace, log):
@@ -74,7 +76,8 @@ async def _authority_of(kube: KubeApi, cluster: LogCluster, namespace: str) -> s
     if namespace in ("", cluster.key[0]):
         return ""  # who may write there has them
     wanted = cluster_id(cluster)
-    for name in (labels.listener_authority(wanted), labels.inside_authority(wanted)):
+    names = (labels.listener_authority, labels.inside_authority, labels.client_authority)
+    for name in (named(wanted) for named in names):
         try:
             secret = await kube.get(SECRETS, namespace, name)
         except NotFound:

@@ -348,12 +348,17 @@ async def _make_all(ring: Ring, numbers: Sequence[int], backoff_ms: int) -> None
     while; after that an append makes the slot that it needs."""
     left, in_vain = list(numbers), 0
     while left:
+        first = left[0]
         try:
-            await kube_objects.in_parallel(left, ring.make, SLOTS_AT_ONCE_LATER)
+            if in_vain:  # alone, so that no more are made behind it while it is refused
+                await ring.make(first)
+            await kube_objects.in_parallel(
+                left[1:] if in_vain else left, ring.make, SLOTS_AT_ONCE_LATER
+            )
             return
         except MetadataLogError as error:
-            before, left = len(left), ring.unmade(left)
-            in_vain = in_vain + 1 if len(left) == before else 1
+            left = ring.unmade(left)
+            in_vain = in_vain + 1 if left[:1] == [first] else 1
             if in_vain == MAKES_MAX:
                 logger.warning(
                     "%d metadata slots are not made before they are needed: %s", len(left), error

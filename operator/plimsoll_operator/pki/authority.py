@@ -23,6 +23,10 @@ LISTENER_DAYS = 90
 INSIDE_CA_DAYS = 365
 INSIDE_DAYS = 30
 CLIENT_DAYS = 90
+PEM_BYTES_MAX = 256 * 1024
+"""Of certificates: several times what brokers are given of all authorities."""
+KEY_BYTES_MAX = 16 * 1024
+"""An RSA key of 16,384 bits has 13 KB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +106,8 @@ def _issued(
     first = common_name or str(alternatives[0].value)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, first[:64])])
     until = min(_time(now_ms) + timedelta(days=days), signer.not_valid_after_utc)
+    if until <= _time(now_ms):
+        raise Unreadable("the authority's certificate is over")
     builder = _begun(subject, signer.subject, key.public_key(), now_ms, until)
     builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
     builder = builder.add_extension(
@@ -145,7 +151,7 @@ def describe(pair_or_chain: bytes) -> Description:
     try:
         extension = found.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         names = frozenset(str(one.value) for one in extension.value)
-    except (x509.ExtensionNotFound, ValueError):
+    except Exception:  # noqa: BLE001 - as the library says it of whatever it does not take
         names = frozenset()
     validity = Validity(
         not_before_ms=_ms(found.not_valid_before_utc), not_after_ms=_ms(found.not_valid_after_utc)
@@ -158,9 +164,8 @@ def describe(pair_or_chain: bytes) -> Description:
 def signed_by(chain: bytes, authorities: bytes) -> bool:
     """Whether one of these authorities (PEM) signed a certificate; the newest may be any."""
     try:
-        leaf = _certificate(chain)
-        known = x509.load_pem_x509_certificates(authorities)
-    except (Unreadable, ValueError):
+        leaf, known = _certificate(chain), _certificates(authorities)
+    except Unreadable:
         return False
     return any(_signed(leaf, authority) for authority in known)
 
@@ -175,37 +180,41 @@ def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
 
 def authority_certificates(pem: bytes) -> tuple[bytes, ...]:
     """Of authorities, as DER, each once.  Raises Unreadable."""
-    try:
-        found = x509.load_pem_x509_certificates(pem)
-    except ValueError as error:
-        raise Unreadable("it holds no certificate in PEM form") from error
+    found = _certificates(pem)
     for one in found:
         if not _signs(one):
-            name = one.subject.rfc4514_string()[:100]
-            raise Unreadable(f"the certificate of {name} is no authority's")
+            raise Unreadable(f"the certificate of {_subject(one)} is no authority's")
     return tuple(dict.fromkeys(one.public_bytes(serialization.Encoding.DER) for one in found))
 
 
 def _signs(certificate: x509.Certificate) -> bool:
     try:
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
-    except (x509.ExtensionNotFound, ValueError):
+    except Exception:  # noqa: BLE001 - it is none that anybody can be asked to believe
         return False
     return constraints.value.ca
 
 
+def _subject(certificate: x509.Certificate) -> str:
+    """For people."""
+    try:
+        return certificate.subject.rfc4514_string()[:100]
+    except Exception:  # noqa: BLE001 - a name that the library does not take
+        return "somebody"
+
+
 def why_unusable(pair: KeyPair) -> str:
     """Why a pair that a user gave cannot be shown to clients; empty: it can."""
+    encoding, form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     try:
         leaf, key = _certificate(pair.certificate), _private_key(pair.key)
+        its_own = key.public_key().public_bytes(encoding, form)
+        certified = leaf.public_key().public_bytes(encoding, form)
     except Unreadable as error:
         return str(error)
-    encoding, form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    if key.public_key().public_bytes(encoding, form) != leaf.public_key().public_bytes(
-        encoding, form
-    ):
-        return "the key is not that of the certificate"
-    return ""
+    except Exception:  # noqa: BLE001 - as the library says it of whatever it does not take
+        return "it is of no kind that can be used"
+    return "" if its_own == certified else "the key is not that of the certificate"
 
 
 # --- the library -------------------------------------------------------------------------------
@@ -251,16 +260,28 @@ def _alternative(name: str) -> x509.DNSName | x509.IPAddress:
 
 
 def _certificate(chain: bytes) -> x509.Certificate:
+    return _certificates(chain)[0]
+
+
+def _certificates(pem: bytes) -> list[x509.Certificate]:
+    """At least one.  Whoever may write the object that they are read from chose the bytes."""
+    if len(pem) > PEM_BYTES_MAX:
+        raise Unreadable(f"it is longer than {PEM_BYTES_MAX} bytes")
     try:
-        return x509.load_pem_x509_certificates(chain)[0]
-    except ValueError as error:
+        return x509.load_pem_x509_certificates(pem)
+    except Exception as error:  # the library has more kinds than ValueError: InvalidVersion
         raise Unreadable("it holds no certificate in PEM form") from error
 
 
 def _private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    if len(pem) > KEY_BYTES_MAX:
+        raise Unreadable(f"the key is longer than {KEY_BYTES_MAX} bytes")
     try:
-        key = serialization.load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError) as error:
+        # Whether an RSA key's numbers are primes would hold the event loop for seconds.
+        key = serialization.load_pem_private_key(
+            pem, password=None, unsafe_skip_rsa_key_validation=True
+        )
+    except Exception as error:  # such as UnsupportedAlgorithm, of a curve
         raise Unreadable("it holds no private key in PEM form without a password") from error
     # Any kind that the library reads can be shown; an authority's own is always of this one.
     return key  # type: ignore[return-value]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -47,6 +48,7 @@ Status = (
 REFRESHES_PER_SECOND = 20
 WRITES_AT_ONCE = 8
 RETRY_MS = 2_000
+_UNDECLARED = re.compile(r"\.status\.(\w+): field not declared in schema")
 THROTTLED = 429
 THROTTLED_SECONDS = 1.0
 """How long one of `WRITES_AT_ONCE` pauses after the API server's flow control refused a write."""
@@ -115,6 +117,8 @@ class StatusWriter:
         self._ready: set[Target] = set()
         """Last seen with the condition Ready."""
         self._written: dict[Target, WrittenStatus] = {}
+        self._undeclared: dict[Kind, set[str]] = {}
+        """Fields that the CRD does not know, as the API server said: it is of another release."""
         self._any_urgent = asyncio.Event()
         """Set when there may be one."""
         self._any_refresh = asyncio.Event()
@@ -193,7 +197,7 @@ class StatusWriter:
             self._leave_to_refreshes(target)
             return False
         try:
-            answer = await self._api.apply_status(target.kind, target.namespace, target.name, body)
+            answer = await self._apply(target, body)
         except NotFound:
             self.forget(target)
             return True
@@ -211,6 +215,28 @@ class StatusWriter:
             versions=(draft.version, answer["metadata"]["resourceVersion"]),
         )
         return True
+
+    async def _apply(self, target: Target, body: dict[str, Any]) -> dict[str, Any]:
+        """Without what the CRD does not know: for one such field the API server refuses all."""
+        left_out = self._undeclared.setdefault(target.kind, set())
+        place = (target.kind, target.namespace, target.name)
+        known = {name: value for name, value in body.items() if name not in left_out}
+        try:
+            return await self._api.apply_status(*place, known)
+        except ApiError as error:
+            unknown = set(_UNDECLARED.findall(str(error))) & known.keys()
+            if not unknown:
+                raise
+            logger.warning(
+                "the CRD of %s has no status.%s, which is left out until this process ends: "
+                "install the CRDs of this release",
+                target.kind.kind,
+                ", status.".join(sorted(unknown)),
+            )
+            left_out.update(unknown)
+        return await self._api.apply_status(
+            *place, {name: value for name, value in known.items() if name not in left_out}
+        )
 
     def _body(
         self, draft: StatusDraft, before: tuple[Condition, ...]

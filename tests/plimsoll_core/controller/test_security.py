@@ -270,6 +270,18 @@ def test_user_gone_takes_its_passwords_and_rules_but_not_a_clients_wish() -> Non
     assert controller.ask(m.UserObjectGone(object=OBJECT)) == Done()
 
 
+def test_certificates_subject_that_was_disabled_stays_so_when_its_object_is_gone() -> None:
+    """Without a row it would be one that nobody says anything of, and those log in."""
+    controller = Controller()
+    subject = "CN=orders,O=Shop"
+    controller.ask(m.DeclareUser(object=OBJECT, user_name=subject, disabled=True))
+    controller.ask(m.UserObjectGone(object=OBJECT))
+    assert controller.image.security.is_disabled(subject)
+    again = UserObject(namespace=OBJECT.namespace, name=OBJECT.name, uid="u-2")
+    assert controller.ask(m.DeclareUser(object=again, user_name=subject)) == Done()
+    assert not controller.image.security.is_disabled(subject)
+
+
 @pytest.mark.parametrize("name", ["", "a,b", "a=b", "system:x", "ANONYMOUS", "x" * 129])
 def test_user_with_a_name_that_could_not_log_in_is_refused(name: str) -> None:
     answer = Controller().ask(m.DeclareUser(object=OBJECT, user_name=name))

@@ -217,8 +217,9 @@ def user_object_gone(turn: DecisionContext, request: UserObjectGone) -> Answer |
     _give_up(turn, request.object.uid)
     settle_user(turn, name, None, request.object.uid)
     row = turn.image.security.users[name]
-    if row.disabled and _is_account(row.object, name):
-        # Without a row it would be an account that nobody says anything of: those log in.
+    if row.disabled and (_is_account(row.object, name) or not illegal_subject(name)):
+        # Without a row it would be an account, or a certificate's subject, that nobody says
+        # anything of: those log in.
         kept = replace(row, object=replace(row.object, uid=NO_OBJECT), gone_since_ms=None)
         turn.add(UserDeclared(cause="its object is gone", user=kept))
     else:

@@ -9,7 +9,13 @@ for `reconcile.user.client_signing`.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 
+from plimsoll_core.controller.security.client_authorities import (
+    AUTHORITIES_MAX,
+    BYTES_MAX,
+    CERTIFICATES_MAX,
+)
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.messages.security import DeclareClientAuthorities
@@ -27,7 +33,6 @@ from plimsoll_operator.reconcile.cluster.listeners import read_authorities, writ
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.user import client_signing
-from plimsoll_operator.reconcile.work_queue import Retry
 
 logger = logging.getLogger("plimsoll.certificates")
 
@@ -38,32 +43,54 @@ CLIENT_CA = "client-ca"
 KEPT = "; brokers go on with what they know of it, if anything."
 
 
-async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
-    """Raises Retry, and what the API server answers."""
-    known = {one.name: one for one in term.image.security.authorities}
-    wanted: list[ClientAuthority] = []
-    problems: list[str] = []
+@dataclass(slots=True)
+class _WantedAuthorities:
+    """What is to be committed; sentences about what cannot be had; and who signs now."""
+
+    wanted: list[ClientAuthority] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     signs: KeyPair | None = None
-    if client_signing.asked(cluster):
+
+
+async def _sought(term: Term, cluster: LogCluster, context: Context) -> _WantedAuthorities:
+    known = {one.name: one for one in term.image.security.authorities}
+    sought = _WantedAuthorities()
+    if not client_signing.asked(cluster):
+        return sought
+    try:
         own = await _own(term, context)
-        signs = own.current
         trusted = authority_certificates(own.trusted)
-        wanted.append(ClientAuthority(name=OWN_AUTHORITY, certificates=trusted))
-        for declared in _named(cluster):
-            found = await _read(term, declared)
-            if isinstance(found, ClientAuthority):
-                wanted.append(found)
-            else:
-                problems.append(found)
-                if (before := _kept(declared, known)) is not None:
-                    wanted.append(before)
+    except Unreadable as error:
+        # Nothing else of the cluster waits for it: users' certificates alone do.
+        sought.problems.append(f"Clients' own CA: {error}{KEPT}")
+        if OWN_AUTHORITY in known:
+            sought.wanted.append(known[OWN_AUTHORITY])
+    else:
+        sought.signs = own.current
+        sought.wanted.append(ClientAuthority(name=OWN_AUTHORITY, certificates=trusted))
+    for declared in _named(cluster):
+        found = await _read(term, declared)
+        if isinstance(found, ClientAuthority):
+            sought.wanted.append(found)
+            continue
+        sought.problems.append(found)
+        if (before := _kept(declared, known)) is not None:
+            sought.wanted.append(before)
+    return sought
+
+
+async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
+    """Raises what the API server answers."""
+    sought = await _sought(term, cluster, context)
+    wanted, problems, signs = sought.wanted, sought.problems, sought.signs
     reason = MISSING
     if tuple(wanted) != term.image.security.authorities:
         answer = await term.ask(DeclareClientAuthorities(authorities=tuple(wanted)))
         if isinstance(answer, Refused) and not _comes_by_itself(cluster, answer):
             problems.insert(0, answer.message)
             reason = answer.reason
-    client_signing.sign_by(term, signs)
+    believed = signs is not None and _is_believed(term, signs)
+    client_signing.sign_by(term, signs if believed else None)
     if problems:
         cause = Cause(reason=reason, message=" ".join(problems))
         term.stall(StallSource.CLIENT_CERTIFICATES, cause)
@@ -71,6 +98,12 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
         term.unstall(StallSource.CLIENT_CERTIFICATES)
     if wanted:
         term.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
+
+
+def _is_believed(term: Term, signs: KeyPair) -> bool:
+    """Whether it is committed."""
+    committed = {der for one in term.image.security.authorities for der in one.certificates}
+    return committed.issuperset(authority_certificates(signs.certificate))
 
 
 def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
@@ -81,14 +114,14 @@ def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
 
 async def _own(term: Term, context: Context) -> rotation.Authorities:
     """What signs now: made, announced and replaced when it is due.  It is kept before it signs, and
-    believed by brokers before it does."""
+    believed by brokers before it does.  Raises Unreadable."""
     name = labels.client_authority(term.cluster_id)
     namespace = context.operator_namespace or context.namespace
     secret, known = await read_authorities(term, namespace, name)
     try:
         now = rotation.step(known, f"{context.name} clients", term.now_ms())
     except Unreadable as error:
-        raise Retry(f"Secret {namespace}/{name}: {error}") from error
+        raise Unreadable(f"Secret {namespace}/{name}: {error}") from error
     if now != known:
         wanted = manifests.authority_secret(context, now, name, CLIENT_CA)
         await write_secret(term, secret, wanted)
@@ -139,4 +172,8 @@ async def _read(term: Term, declared: ExternalCa) -> ClientAuthority | str:
         certificates = authority_certificates(bundle)
     except Unreadable as error:
         return f"{begun}: {error}{KEPT}"
+    if len(certificates) > CERTIFICATES_MAX:
+        return f"{begun}: it has more than {CERTIFICATES_MAX} certificates{KEPT}"
+    if sum(map(len, certificates)) > BYTES_MAX // AUTHORITIES_MAX:
+        return f"{begun}: it has more than {BYTES_MAX // AUTHORITIES_MAX} bytes{KEPT}"
     return ClientAuthority(name=declared.name, certificates=certificates, source=source)

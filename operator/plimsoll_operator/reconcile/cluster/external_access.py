@@ -228,13 +228,24 @@ async def _find(
     return "; ".join(dict.fromkeys(whys))
 
 
-async def _address(term: Term, asked: _Sought, objects: OutsideObjects) -> HostPort:
-    """Raises _NoAddress, and Unavailable."""
-    override = next(
+def _override(asked: _Sought) -> HostPort | None:
+    """What the spec states of this broker alone.  Raises _NoAddress."""
+    stated = next(
         (one for one in asked.listener.advertised or () if one.id == asked.broker_id), None
     )
-    if override is not None and override.port is not None:
-        return HostPort(override.host, override.port)
+    if stated is None or stated.port is None:
+        return None
+    host = pure.host(stated.host)
+    if host is None:
+        raise _NoAddress("advertised states no legal name or address")
+    return HostPort(host, stated.port)
+
+
+async def _address(term: Term, asked: _Sought, objects: OutsideObjects) -> HostPort:
+    """Raises _NoAddress, and Unavailable."""
+    override = _override(asked)
+    if override is not None:
+        return override
     host = manifests.stated_host(asked.context, asked.listener, asked.broker_id)
     if host is not None:
         host = pure.host(host)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from plimsoll_core.cluster.listener_peers import address_text
 from plimsoll_operator.api.external_access import ParentRef
 from plimsoll_operator.kube.port import Object
 
@@ -27,12 +28,12 @@ class HostPort(NamedTuple):
     @property
     def text(self) -> str:
         """As Kafka clients take it."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return address_text(self.host, self.port)
 
 
 def host(text: object) -> str | None:
     """A name or an address as certificates state it; None: it is neither."""
-    if not isinstance(text, str):
+    if not isinstance(text, str) or "%" in text:  # a scope means something on its host alone
         return None
     try:
         return str(ipaddress.ip_address(text))

@@ -10,7 +10,13 @@ from collections.abc import Iterator
 import msgspec
 
 from plimsoll_operator.api.cluster_ids import kafka_id
-from plimsoll_operator.api.cluster_status import BLOCKED_MAX, BlockedAction, LogClusterStatus
+from plimsoll_operator.api.cluster_status import (
+    BLOCKED_MAX,
+    BlockedAction,
+    CertificatesStatus,
+    LogClusterStatus,
+    Versions,
+)
 from plimsoll_operator.api.conditions import condition, unready
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
@@ -22,6 +28,7 @@ from plimsoll_operator.reconcile.cluster.edit_settling import unsettled
 from plimsoll_operator.reconcile.cluster.external_access import external_whys
 from plimsoll_operator.reconcile.cluster.inside import waits_of
 from plimsoll_operator.reconcile.cluster.inside_mode import certificates_status
+from plimsoll_operator.reconcile.cluster.pinned_choices import part_of
 from plimsoll_operator.reconcile.cluster.release_versions import versions
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.restarts.pod_state import troubles_text
@@ -59,8 +66,8 @@ def render(term: Term, key: Key) -> StatusDraft | None:
     status = msgspec.structs.replace(
         cluster_status(image, found),
         blocked=tuple(_blocked(term)[:BLOCKED_MAX]),
-        versions=versions(term),
-        certificates=certificates_status(term),
+        versions=versions(term) if term.pinned else _versions_before(term, key) or versions(term),
+        certificates=certificates_status(term) or _certificates_before(term, key),
         volume_size=term.volume_size,
         groups=groups_status(_told_groups(term)),
         metadata_log=metadata_log_status(term.controller),
@@ -109,11 +116,25 @@ def _without_log(term: Term, found: LogCluster) -> StatusDraft | None:
     led = None if term.controller.stalled is None else kafka_id(term.cluster_id)
     return StatusDraft(
         uid=found.metadata.uid,
-        status=LogClusterStatus(cluster_id=led, conditions=tuple(term.notes.values())),
+        status=LogClusterStatus(
+            cluster_id=led,
+            conditions=tuple(term.notes.values()),
+            versions=_versions_before(term, found.key),
+            certificates=_certificates_before(term, found.key),
+        ),
         generation=found.metadata.generation,
         shown=term.objects.clusters.conditions(found.key),
         version=found.metadata.resource_version,
     )
+
+
+def _versions_before(term: Term, key: Key) -> Versions | None:
+    """As shown: a status without it would take away what the next term goes by."""
+    return part_of(term.objects.clusters.choices(key), "versions", Versions)
+
+
+def _certificates_before(term: Term, key: Key) -> CertificatesStatus | None:
+    return part_of(term.objects.clusters.choices(key), "certificates", CertificatesStatus)
 
 
 def _blocked(term: Term) -> list[BlockedAction]:

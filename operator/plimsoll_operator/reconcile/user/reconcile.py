@@ -47,7 +47,7 @@ from plimsoll_operator.reconcile.user import (
     user_certificates,
 )
 from plimsoll_operator.reconcile.user import login_secret as logins
-from plimsoll_operator.reconcile.user.bootstrap import Bootstrap, bootstrap_of
+from plimsoll_operator.reconcile.user.bootstrap import Bootstrap, bootstrap_of, shows_own
 from plimsoll_operator.reconcile.user.newest_object import wait_for_newest
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.status_writer import Target
@@ -304,7 +304,7 @@ async def _write(term: Term, user: User, found: Object | None, password: str | N
 
 async def _bootstrap(term: Term, asked: Sequence[str]) -> Bootstrap:
     bootstrap = bootstrap_of(term, asked)
-    if not bootstrap.tls:
+    if not bootstrap.tls or not shows_own(term, bootstrap.listener):
         return bootstrap
     return bootstrap._replace(authority=await _authority(term))
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from plimsoll_core.cluster.listener_peers import open_to_all
+from plimsoll_core.security.scram import SPEC_NAMES
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
@@ -53,7 +54,7 @@ async def reconcile(term: Term, key: Key) -> None:
         return
     user, bootstrap = _user(term, verification), Bootstrap()
     if user is not None:
-        bootstrap = bootstrap_of(term, mechanisms_of(user))
+        bootstrap = bootstrap_of(term, [SPEC_NAMES[one] for one in mechanisms_of(user)])
     driver = SparkDriver(
         kafka_port=_port(term, bootstrap),
         servers=",".join(bootstrap.servers),
