@@ -75,7 +75,7 @@ TIERS = (
     Tier(name="integration", about="local clusters of real processes, kill -9",
          lane=Lane.PROCESSES, marker="integration", limit_s=2400, paths=("tests/integration",)),
     Tier(name="conformance", about="unmodified Kafka clients and tools",
-         lane=Lane.CLIENTS, marker="conformance", limit_s=900, paths=("tests/conformance",)),
+         lane=Lane.CLIENTS, marker="conformance", limit_s=1800, paths=("tests/conformance",)),
     Tier(name="spark", about="Spark jobs on this machine", lane=Lane.CLIENTS,
          marker="spark", limit_s=1200, paths=("tests/plimsoll_spark",)),
     Tier(name="simulation", about="whole clusters on virtual time: scenarios, mutants, chance",

@@ -30,6 +30,7 @@ class ExampleName(StrEnum):
     REBALANCE = "operations/rebalance"
     USER = "user"
     USER_ADMIN = "user-admin"
+    USER_ORDERS_CHECK = "user-orders-check"
     USER_ORDERS_WRITER = "user-orders-writer"
     USER_CERTIFIED = "user-certified"
 

@@ -34,8 +34,9 @@ class Writer:
     """A steady producer in a thread; notes when each partition was acked last and the longest
     time between two acks."""
 
-    def __init__(self, cluster: LocalCluster, topic: str) -> None:
+    def __init__(self, cluster: LocalCluster, topic: str, per_s: int = RATE_PER_S) -> None:
         self.acked = Acked()
+        self._period_s = PARTITIONS / per_s
         self.longest_stall_s: dict[int, float] = dict.fromkeys(range(PARTITIONS), 0.0)
         self._last: dict[int, float] = {}
         self._topic = topic
@@ -72,7 +73,7 @@ class Writer:
                 number += 1
             self._producer.poll(0)
             # A poll that waits ends with the first answer: it would bound nothing.
-            self._stop.wait(PARTITIONS / RATE_PER_S)
+            self._stop.wait(self._period_s)
 
     def _delivered(
         self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message
@@ -87,8 +88,9 @@ class Writer:
 
 
 @contextmanager
-def writing(cluster: LocalCluster, topic: str) -> Iterator[Writer]:
-    writer = Writer(cluster, topic)
+def writing(cluster: LocalCluster, topic: str, per_s: int = RATE_PER_S) -> Iterator[Writer]:
+    """`per_s`: records a second."""
+    writer = Writer(cluster, topic, per_s)
     writer.start()
     try:
         wait_for("the first acks", lambda: len(writer.acked.records) > 200)

@@ -21,6 +21,8 @@ from tests.integration.test_faults import PARTITIONS, RATE_PER_S, RESUME_S_MAX, 
 from tests.integration.volume import Volume, mounted
 
 LEFT_BYTES = 2 * 1024 * 1024
+FILLING_PER_S = 10 * RATE_PER_S
+"""Each log has to meet the end of the disk, also the last one, which has what others left free."""
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def test_full_disk_stops_one_brokers_logs_and_nothing_else(
     led = {index for index, p in small.topic("t").items() if p.leader == 0}
     assert led, "broker 0 leads something"
     pids = small.pids
-    with writing(small, "t") as writer:
+    with writing(small, "t", FILLING_PER_S) as writer:
         volume.fill(left=LEFT_BYTES)
         wait_for("the full broker left every ISR", lambda: members(small, "t") == {1, 2}, 60, 0.2)
         more_acks(writer, RATE_PER_S)
