@@ -94,7 +94,9 @@ write_values() {
   local version
   version=$(sed -n 's/^appVersion: *"\{0,1\}\([^"]*\).*/\1/p' "$TOP/helm/plimsoll/Chart.yaml")
   cat >"$DEV/values-local.yaml" <<E
-# Written by dev/images.sh: the images that the local node holds.
+# Written by dev/images.sh: the images that the local node holds, and rights on what tests install.
+externalAccess: {tlsRoutes: true}
+certManager: {enabled: true}
 image: {registry: "", repository: plimsoll/operator, tag: "$(cat "$TAGS/operator")"}
 images:
   broker: {"$version": "plimsoll/broker:$(cat "$TAGS/broker")"}

@@ -49,7 +49,6 @@ def operator(cluster: Cluster) -> Cluster:
             "--namespace", SYSTEM, "--create-namespace",
             "--values", str(ROOT / "dev" / "values-local.yaml"),
             "--set", "verification.enabled=true", "--set", "images.spark=plimsoll/spark:dev",
-            "--set", "externalAccess.tlsRoutes=true", "--set", "certManager.enabled=true",
             "--wait", "--timeout", "180s",
             timeout_s=240,
         )  # fmt: skip

@@ -77,6 +77,7 @@ def apply(cluster: Cluster, namespace: str, body: dict[str, Any]) -> None:
     cluster.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(body))
 
 
+@pytest.mark.timeout(READY_S + VERIFIED_S + 180)
 def test_person_on_call_sees_the_cluster_with_plain_rights(
     operator: Cluster, namespace: str, tmp_path: Path
 ) -> None:

@@ -1,5 +1,6 @@
 """A Verification runs once, when its topic serves, and shows what its driver reports."""
 
+import base64
 import dataclasses
 import json
 from typing import Any, ClassVar
@@ -302,7 +303,11 @@ class TestALogin:
     ) -> None:
         scene = self.scene()
         meta = {"name": "checker-kafka", "namespace": "kafka"}
-        data = {"java.properties": "", "librdkafka.conf": ""}
+        # As it is before a broker has the listener open.
+        data = {"java.properties": "", "librdkafka.conf": "", "bootstrap.servers": ""}
+        scene.kube.put(SECRETS, {"metadata": meta, "data": data})
+        assert (await step(scene)).conditions[0].reason == "UserNotReady"
+        data["bootstrap.servers"] = base64.b64encode(b"b:9094").decode()
         scene.kube.put(SECRETS, {"metadata": meta, "data": data})
         status = await step(scene)
         assert status.conditions[0].reason == "DriverStarted"

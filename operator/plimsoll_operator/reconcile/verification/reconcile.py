@@ -30,6 +30,7 @@ from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, SECRETS, VERIFICATIONS, kind_of
 from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.manifests.listener_secrets import data_of
 from plimsoll_operator.manifests.verification import SparkDriver, children
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.user.bootstrap import Bootstrap, bootstrap_of
@@ -41,6 +42,7 @@ from plimsoll_operator.status.status_writer import Target
 
 LOOK_MS = 2_000
 FINAL = ("Completed", "Failed")
+LOGIN_FILES = {"java.properties", "librdkafka.conf"}
 TIMEOUT_SECONDS_DEFAULT = 600
 """The driver's own, for reading back."""
 
@@ -182,7 +184,9 @@ async def _waits_for_login(term: Term, driver: SparkDriver) -> Condition | None:
         secret = await term.kube.get(SECRETS, namespace, driver.login)
     except NotFound:
         secret = {}
-    if {"java.properties", "librdkafka.conf"} <= (secret.get("data") or {}).keys():
+    data = data_of(secret)
+    # It is written before a broker has the listener open, and again when there are servers to name.
+    if data.keys() >= LOGIN_FILES and data.get("bootstrap.servers"):
         return None
     text = f"Secret {driver.login} of User {driver.verification.spec.user} holds no login yet."
     return _condition("UserNotReady", text)
