@@ -2,9 +2,8 @@
 
 Brings up the local node (or, with USE_CURRENT_CONTEXT=1, uses the current kubectl context), builds
 the images, installs the chart, applies `examples/`, kills broker 0 with SIGKILL while Spark writes,
-and prints what happened.  The cluster is closed: clients log in over TLS and need rights, brokers
-and the operator show each other certificates; with OPEN=1 it is open.  Ends non-zero if anything
-fell short; leaves the cluster up.
+and prints what happened.  With SECURED=1 the cluster is closed to clients, too: they log in over
+TLS and need rights.  Ends non-zero if anything fell short; leaves the cluster up.
 """
 
 import json
@@ -40,7 +39,7 @@ from dev.kubectl import (
     wait_for,
 )
 
-OPEN = os.environ.get("OPEN") == "1"
+OPEN = os.environ.get("SECURED") != "1"
 ADMIN = "admin"
 CHECKER = "orders-check"
 """As whom Spark logs in."""

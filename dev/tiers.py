@@ -222,7 +222,7 @@ class Run:
         with self._output(tier.name, tier.about) as (output, began):
             patient = tier.lane in PATIENT
             # What gets only the processor time that others leave takes as long as it takes.
-            patience = ["-o", "timeout=1200"] if patient else []
+            patience = ["-o", "timeout=3600"] if patient else []
             ended = self.processes.run(
                 [str(PYTHON), "-m", "pytest", "-q" if self.live else "-v", "--no-header",
                  "-m", tier.marker, *tier.paths, f"--junitxml={report}",

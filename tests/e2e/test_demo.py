@@ -1,5 +1,4 @@
-"""`make demo-kubernetes`: a broker of a closed cluster is killed in mid-write, and no acknowledged
-record is lost."""
+"""`make demo-kubernetes`: a broker killed in mid-write loses no acknowledged record."""
 
 import os
 import re
@@ -43,7 +42,6 @@ def test_demo_kills_a_broker_in_mid_write_and_loses_duplicates_and_reorders_noth
     said = demo.stdout
     assert demo.returncode == 0, said[-8_000:]
     assert "SHORT" not in said, said[-8_000:]
-    assert "logcluster/main is Secure" in said, said[-8_000:]
     assert re.search(r"\bok +verdict Passed\b", said), said[-8_000:]
     for count in NOTHING:
         assert re.search(rf"\bok +0 {count}\b", said), f"{count}: {said[-8_000:]}"
