@@ -22,6 +22,7 @@ from tests.conformance.apache_kafka import ApacheKafka
 from tests.conformance.kafka_jars import kafka_jars
 from tests.integration.listening import HOST, declared, free_ports, tls_client
 from tests.integration.local_cluster import LocalCluster, wait_for
+from tests.integration.test_inside import inside
 
 from plimsoll_operator.pki.authority import issue, new_authority
 
@@ -32,10 +33,6 @@ QUIET: dict[str, Any] = {"log_level": 0}
 
 def processor_s(pids: list[int]) -> float:
     return sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in pids)
-
-
-def broker_pids(cluster: LocalCluster) -> list[int]:
-    return [pid for name, pid in cluster.ready["pids"].items() if name != "controller"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +106,6 @@ def java(side: Side, arguments: argparse.Namespace, directory: Path) -> list[str
 COMMANDS = {"java": java, "kcat": kcat}
 
 
-def inside_mode(cluster: LocalCluster) -> str:
-    modes = [one["mode"] for one in cluster.metadata_records() if one["type"] == "InsideModeSet"]
-    return modes[-1] if modes else "Off"
-
-
 @contextmanager
 def plimsoll_sides(directory: Path) -> Iterator[dict[str, Side]]:
     """One cluster in plaintext, one with TLS on every port."""
@@ -126,10 +118,10 @@ def plimsoll_sides(directory: Path) -> Iterator[dict[str, Side]]:
         LocalCluster(directory / "plain" / "cluster") as plain,
         LocalCluster(directory / "tls" / "cluster", brokers=None, files=(file,)) as tls,
     ):
-        wait_for("TLS inside", lambda: inside_mode(tls) == "Required", 90, 0.2)
+        wait_for("TLS inside", lambda: inside(tls)["mode"] == "Required", 90, 0.2)
         yield {
-            "plain": Side("plain", plain.bootstrap, broker_pids(plain)),
-            "TLS": Side("TLS", tls.ready["listeners"]["tls"], broker_pids(tls), tls_client(tls)),
+            "plain": Side("plain", plain.bootstrap, plain.broker_pids),
+            "TLS": Side("TLS", tls.ready["listeners"]["tls"], tls.broker_pids, tls_client(tls)),
         }
 
 
