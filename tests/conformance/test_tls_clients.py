@@ -79,6 +79,25 @@ def java_config(secured: LocalCluster, tmp_path: Path) -> Path:
     return path
 
 
+def write_and_read(
+    secured: LocalCluster, jars: KafkaJars, bootstrap: str, config: Path, sent: set[str]
+) -> None:
+    """Lines, by Kafka's own console tools; what is there besides is read, too."""
+    servers = ("--bootstrap-server", bootstrap, "--topic", TOPIC)
+    producer = jars.command(jars.console_producer, *servers, "--producer.config", str(config))
+    lines = "".join(f"{line}\n" for line in sent).encode()
+    subprocess.run(producer, input=lines, capture_output=True, timeout=TIMEOUT_S, check=True)
+    there = len(consume_all(secured.ready["bootstrap"], TOPIC, PARTITIONS, **tls_client(secured)))
+    consumer = jars.command(
+        jars.console_consumer,
+        # It ends with the last one; the time is for a machine that has much else to do.
+        *(*servers, "--from-beginning", "--max-messages", str(there), "--timeout-ms", "90000"),
+        *("--consumer.config", str(config)),
+    )
+    done = subprocess.run(consumer, capture_output=True, timeout=TIMEOUT_S, check=False)
+    assert sent <= set(done.stdout.decode().splitlines()), done.stderr.decode()[-2000:]
+
+
 @pytest.mark.client("Java {jars}", "TLS")
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 def test_kafkas_own_console_tools_write_and_read_over_tls(
@@ -86,21 +105,8 @@ def test_kafkas_own_console_tools_write_and_read_over_tls(
 ) -> None:
     with java_config.open("a") as file:
         file.write(f"ssl.enabled.protocols={version}\nssl.protocol={version}\n")
-    servers = ("--bootstrap-server", secured.ready["bootstrap"], "--topic", TOPIC)
     sent = {f"java {jars.version} {version} {number}" for number in range(300)}
-    producer = jars.command(jars.console_producer, *servers, "--producer.config", str(java_config))
-    lines = "".join(f"{line}\n" for line in sent).encode()
-    subprocess.run(producer, input=lines, capture_output=True, timeout=TIMEOUT_S, check=True)
-    found = consume_all(secured.ready["bootstrap"], TOPIC, PARTITIONS, **tls_client(secured))
-    there = len(found)
-    consumer = jars.command(
-        jars.console_consumer,
-        # It ends with the last one; the time is for a machine that has much else to do.
-        *(*servers, "--from-beginning", "--max-messages", str(there), "--timeout-ms", "90000"),
-        *("--consumer.config", str(java_config)),
-    )
-    done = subprocess.run(consumer, capture_output=True, timeout=TIMEOUT_S, check=False)
-    assert sent <= set(done.stdout.decode().splitlines()), done.stderr.decode()[-2000:]
+    write_and_read(secured, jars, secured.ready["bootstrap"], java_config, sent)
 
 
 @pytest.mark.client("Java {jars}", "TLS")
@@ -169,19 +175,8 @@ def test_kafkas_own_console_tools_are_their_certificates_user(
     config = tmp_path / "client.properties"
     ready_made = (files_of(secured) / "java.properties").read_text()
     config.write_text(f"{ready_made}ssl.enabled.protocols={version}\nssl.protocol={version}\n")
-    servers = ("--bootstrap-server", certified(secured)["bootstrap.servers"], "--topic", TOPIC)
     sent = {f"certified java {jars.version} {version} {number}" for number in range(100)}
-    producer = jars.command(jars.console_producer, *servers, "--producer.config", str(config))
-    lines = "".join(f"{line}\n" for line in sent).encode()
-    subprocess.run(producer, input=lines, capture_output=True, timeout=TIMEOUT_S, check=True)
-    there = len(consume_all(secured.ready["bootstrap"], TOPIC, PARTITIONS, **tls_client(secured)))
-    consumer = jars.command(
-        jars.console_consumer,
-        *(*servers, "--from-beginning", "--max-messages", str(there), "--timeout-ms", "90000"),
-        *("--consumer.config", str(config)),
-    )
-    done = subprocess.run(consumer, capture_output=True, timeout=TIMEOUT_S, check=False)
-    assert sent <= set(done.stdout.decode().splitlines()), done.stderr.decode()[-2000:]
+    write_and_read(secured, jars, certified(secured)["bootstrap.servers"], config, sent)
 
 
 @pytest.mark.client("kcat", "client certificates")
