@@ -25,7 +25,8 @@ Ready; kafka-python would ask six times in half a minute."""
 
 @contextmanager
 def left_sockets() -> Iterator[None]:
-    """kafka-python leaves the sockets of connects it gave up to the garbage collector."""
+    """kafka-python leaves the sockets of connects it gave up to the garbage collector.  Decorates
+    whole functions: their clients are garbage only when their variables are gone."""
     try:
         yield
     finally:
@@ -73,11 +74,12 @@ def bootstrap(cluster: Cluster, namespace: str, name: str = "main") -> str:
     return str(found["status"]["bootstrapServers"]["internal"])
 
 
+@left_sockets()
 def produce(
     cluster: Cluster, namespace: str, topic: str, values: list[str], acks: int | str = "all"
 ) -> None:
     """Write and wait until everything is acknowledged, by all replicas or by leaders alone (1)."""
-    with left_sockets(), cluster_names(cluster, namespace):
+    with cluster_names(cluster, namespace):
         producer = KafkaProducer(
             bootstrap_servers=bootstrap(cluster, namespace),
             acks=acks,
@@ -88,12 +90,12 @@ def produce(
         for future in sent:
             future.get(timeout=60)
         producer.close(timeout=10)
-        del producer, sent, future
 
 
+@left_sockets()
 def consume(cluster: Cluster, namespace: str, topic: str, partitions: int) -> list[str]:
     """Everything from the beginning to the present end of every partition."""
-    with left_sockets(), cluster_names(cluster, namespace):
+    with cluster_names(cluster, namespace):
         consumer = KafkaConsumer(
             bootstrap_servers=bootstrap(cluster, namespace),
             enable_auto_commit=False,
@@ -110,16 +112,16 @@ def consume(cluster: Cluster, namespace: str, topic: str, partitions: int) -> li
             for records in consumer.poll(timeout_ms=500).values():
                 found += [json.loads(record.value) for record in records]
         consumer.close()
-        del consumer
     return sorted(found)
 
 
+@left_sockets()
 def write_during(
     cluster: Cluster, namespace: str, topic: str, *, partitions: int, seconds: float, mishap: Mishap
 ) -> float:
     """One record a time to each partition while `mishap` lasts; the slowest ack in milliseconds."""
     worst_ms = 0.0
-    with left_sockets(), cluster_names(cluster, namespace):
+    with cluster_names(cluster, namespace):
         producer = KafkaProducer(
             bootstrap_servers=bootstrap(cluster, namespace),
             acks="all",
@@ -132,7 +134,6 @@ def write_during(
             while time.monotonic() < ends:
                 worst_ms = max(worst_ms, write_round(producer, topic, partitions))
         producer.close(timeout=10)
-        del producer
     return worst_ms
 
 

@@ -70,6 +70,14 @@ class Secured:
         self.wait_open(name)
         return self.addresses(name)
 
+    def wait_bootstrap(self, name: str, servers: str) -> None:
+        """Another object than those that brokers' addresses come from may tell where to begin."""
+
+        def told() -> bool | None:
+            return self.row(name)["bootstrapServers"] == servers or None
+
+        wait_for(f"{servers} as bootstrap servers of {name}", told, OPEN_S)
+
     def condition(self, kind: str) -> dict[str, Any]:
         shown = self.object("logcluster", "main")["status"]["conditions"]
         return next(one for one in shown if one["type"] == kind)
@@ -109,12 +117,13 @@ class Secured:
         assert found is not None
         return found
 
+    @left_sockets()
     def write_and_read(
         self, values: set[bytes], port: int = 0, servers: str = "", **config: Any
     ) -> None:
         """`servers`: where to begin; empty: inside, on the listener of that port."""
         servers = servers or f"{BOOTSTRAP}.{self.namespace}.svc:{port}"
-        with left_sockets(), cluster_names(self.cluster, self.namespace):
+        with cluster_names(self.cluster, self.namespace):
             producer = KafkaProducer(bootstrap_servers=servers, acks="all", **config)
             for future in [producer.send("t", value) for value in values]:
                 future.get(timeout=60)
@@ -135,13 +144,12 @@ class Secured:
         assert values <= read
 
 
+@left_sockets()
 def told_brokers(server: str) -> set[tuple[int, str, int]]:
     """The brokers that a client is told of by whoever answers at an address."""
-    with left_sockets():
-        client = KafkaAdminClient(bootstrap_servers=server)
-        found = client.describe_cluster()["brokers"]
-        client.close()
-        del client
+    client = KafkaAdminClient(bootstrap_servers=server)
+    found = client.describe_cluster()["brokers"]
+    client.close()
     return {(one["broker_id"], one["host"], one["port"]) for one in found}
 
 
@@ -157,3 +165,12 @@ def shown_names(host: str, port: int, name: str, authorities: str) -> set[str]:
     except OSError:
         return set()
     return {str(value) for _, value in (found or {}).get("subjectAltName", ())}
+
+
+def wait_shown(host: str, port: int, name: str, authorities: str) -> None:
+    """Brokers open a port before their own certificate for its names has reached them all."""
+
+    def shown() -> bool | None:
+        return name in shown_names(host, port, name, authorities) or None
+
+    wait_for(f"a certificate for {name}", shown, OPEN_S)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from dev.kubectl import RESTRICTED, Cluster, CommandFailed, is_true, wait_for
 from tests.e2e.played import CORP, GATEWAY_PORT, install, play_cert_manager, play_gateway, remove
-from tests.e2e.secured import BOOTSTRAP, OPEN_S, PLAIN, TLS, Secured, shown_names, told_brokers
+from tests.e2e.secured import BOOTSTRAP, OPEN_S, PLAIN, TLS, Secured, told_brokers, wait_shown
 
 
 @pytest.fixture(scope="module")
@@ -189,16 +189,11 @@ def test_load_balancers_addresses_are_told_certified_and_followed(secured: Secur
         secured.set_status("service", name, {"loadBalancer": {"ingress": ingress}})
     addresses = secured.wait_addresses("lb")
     assert addresses == [(id_, LB_ADDRESSES[str(id_)], BALANCED["port"]) for id_ in BROKERS]
-    bootstrap = secured.row("lb")["bootstrapServers"]
-    assert bootstrap == f"{LB_ADDRESSES['bootstrap']}:{BALANCED['port']}"
+    bootstrap = f"{LB_ADDRESSES['bootstrap']}:{BALANCED['port']}"
+    secured.wait_bootstrap("lb", bootstrap)
     authorities = secured.authorities
-
-    def certified() -> bool | None:
-        return (
-            all(shown_names(host, port, host, authorities) for _, host, port in addresses) or None
-        )
-
-    wait_for("certificates for these addresses", certified, OPEN_S)
+    for _, host, port in addresses:
+        wait_shown(host, port, host, authorities)
     context = ssl.create_default_context(cadata=authorities)
     tls = {"security_protocol": "SSL", "ssl_context": context}
     secured.write_and_read({b"balanced %d" % n for n in range(10)}, servers=bootstrap, **tls)
@@ -238,14 +233,14 @@ def test_issuer_and_gateways_are_followed_once_their_kinds_are_there(
     play_gateway(secured)
     addresses = secured.wait_addresses("routed")
     assert addresses == [(id_, f"b{id_}.kafka.example.com", GATEWAY_PORT) for id_ in BROKERS]
-    assert secured.row("routed")["bootstrapServers"] == f"kafka.example.com:{GATEWAY_PORT}"
+    secured.wait_bootstrap("routed", f"kafka.example.com:{GATEWAY_PORT}")
     for id_, name, _ in addresses:
         service = secured.object("service", f"main-broker-{id_}-routed")["spec"]["clusterIP"]
-        assert name in shown_names(service, ROUTED["port"], name, secured.authorities)
+        wait_shown(service, ROUTED["port"], name, secured.authorities)
     secured.wait_open("issued")
     address = secured.object("service", BOOTSTRAP)["spec"]["clusterIP"]
     name = f"{BOOTSTRAP}.{secured.namespace}.svc"
-    assert name in shown_names(address, ISSUED["port"], name, CORP.certificate.decode())
+    wait_shown(address, ISSUED["port"], name, CORP.certificate.decode())
     wait_for("no cause", lambda: secured.condition("Stalled")["status"] == "False" or None, OPEN_S)
     assert secured.pods() == pods
     secured.listen(TLS)

@@ -9,6 +9,7 @@ import pytest
 from plimsoll_operator.leadership.led_cluster import LedCluster
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
 from plimsoll_operator.reconcile.work_queue import ReconcileQueue
+from plimsoll_sim.cluster.patience import Patience
 from plimsoll_sim.cluster.world import World
 from plimsoll_sim.runs.run import run
 from plimsoll_sim.scenario.runner import play
@@ -39,8 +40,8 @@ def test_operator_that_leads_after_a_run_shows_its_metrics(monkeypatch: pytest.M
     shown: list[bytes] = []
     settle = World.settle
 
-    def settled(world: World) -> None:
-        settle(world)
+    def settled(world: World, patience: Patience) -> None:
+        settle(world, patience)
         shown.extend(host.metrics() for host in world.operators if host.active)
 
     monkeypatch.setattr(World, "settle", settled)
