@@ -16,7 +16,13 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_status import LogClusterStatus
 from plimsoll_operator.api.crds import LOG_CLUSTER
 from plimsoll_operator.kube.errors import Rejected
-from plimsoll_operator.kube.resources import CONFIG_MAPS, LOG_CLUSTERS, STATEFUL_SETS, VOLUME_CLAIMS
+from plimsoll_operator.kube.resources import (
+    CONFIG_MAPS,
+    LOG_CLUSTERS,
+    SERVICES,
+    STATEFUL_SETS,
+    VOLUME_CLAIMS,
+)
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.registry import draft_of
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -62,6 +68,22 @@ async def test_reconciling_again_changes_no_stateful_set():
     ]
     assert changes == []
     assert sum(isinstance(asked, SetMembers) for asked in scene.controller.asked) == 1
+
+
+async def test_child_that_nobody_touched_is_read_and_not_applied_again():
+    scene = a_scene((0,))
+    committing(scene)
+    for _ in range(2):
+        await cluster.reconcile(scene.term)
+    scene.kube.calls.clear()
+    await cluster.reconcile(scene.term)
+    assert {verb for verb, _, _ in scene.kube.calls} <= {"get", "list"}
+    service = scene.kube.find(SERVICES, "kafka", "main-bootstrap")
+    scene.kube.put(SERVICES, {**service, "spec": {**service["spec"], "type": "NodePort"}})
+    scene.kube.calls.clear()
+    await cluster.reconcile(scene.term)
+    written = [call for call in scene.kube.calls if call[0] not in ("get", "list")]
+    assert written == [("apply", "services", "main-bootstrap")]
 
 
 async def test_child_of_an_earlier_object_is_waited_out():

@@ -1,5 +1,6 @@
 """The ring: M objects that are made once, updated in place, and never deleted.
 
+They are made in order, some ahead of the batches that go into them: most clusters never need all.
 Batch n goes into slot n mod M by an update that carries the resourceVersion under which the slot's
 previous content was read: the compare-and-set of the whole log.  A slot's sequence only grows, so
 a writer that slept while the ring went round, candidate or controller, always meets a newer one.
@@ -31,6 +32,7 @@ FINAL_REFUSALS = frozenset({400, 403, 413, 415, 422})
 STRICT = {"fieldValidation": "Strict"}
 KIND = "MetadataBatch"
 SLOTS_AT_FIRST = 64
+"""Made before anything is written; and so many stand ready ahead of the next batch."""
 
 
 class _SlotHead(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -111,22 +113,41 @@ class Ring:
         }
 
     def missing(self, next_sequence: int) -> list[int]:
-        """Slots still to be made, the next ones first; each is made once and never deleted.
+        """Slots to be made now, the next ones first; each is made once and never deleted.
 
-        The first ones are made before anything is written, the others in order, a few at once.  A
-        next one that is missing otherwise was deleted by hand, and may have held a batch.
+        No batch is put before the slot of its successor is made: a next one that is missing was
+        deleted by hand, and may have held a batch.  Release 0.1, whose batches do not say when they
+        were written, made them in order, a few at once, and may have been overtaken by its batches.
         """
         number = next_sequence % self.count
-        written = any(slot.content is not None for slot in self._slots.values())
+        if number in self._slots:
+            return self._to_make(number)
         last = max(self._slots, default=0)
-        expected = number < SLOTS_AT_FIRST or number + kube_objects.AT_ONCE < last
-        if written and expected and number not in self._slots:
+        newest = self._slots.get((next_sequence - 1) % self.count)
+        kept_ahead = newest and isinstance(newest.content, Batch) and newest.content.written_ms
+        expected = kept_ahead or number < SLOTS_AT_FIRST or number + kube_objects.AT_ONCE < last
+        if next_sequence and expected:
             raise LogRegressed(
                 f"MetadataBatch {self.name(number)} was deleted; it may have held committed "
                 "metadata"
             )
+        return self._to_make(number)
+
+    def runs_short(self, next_sequence: int) -> list[int]:
+        """What `missing` says, once fewer than half of the slots that should be are ready ahead."""
+        if (next_sequence + SLOTS_AT_FIRST // 2) % self.count in self._slots:
+            return []
+        return self._to_make(next_sequence % self.count)
+
+    def _to_make(self, number: int) -> list[int]:
+        """Those soon needed from a slot on, and gaps among those that there are."""
+        last = max(self._slots, default=0)
         ahead = [*range(number, self.count), *range(number)]
-        return [slot for slot in ahead if slot not in self._slots]
+        return [
+            slot
+            for distance, slot in enumerate(ahead)
+            if slot not in self._slots and (distance < SLOTS_AT_FIRST or slot < last)
+        ]
 
     def unmade(self, numbers: Iterable[int]) -> list[int]:
         """Of these, in their order."""
@@ -154,9 +175,8 @@ class Ring:
         Until there is an answer, the same bytes go out under the same resourceVersion; nothing
         else is ever sent to this slot.
         """
+        await self._require(batch.sequence)
         number = batch.sequence % self.count
-        if number not in self._slots:
-            await self.make(number)
         unknown = False
         attempt = 0
         while True:
@@ -180,6 +200,12 @@ class Ring:
                 unknown = unknown and self._slots[number] == slot
             elif answer.status in FINAL_REFUSALS and not unknown:
                 raise AppendRefused(f"the API server refuses the batch: {answer.sentence}")
+
+    async def _require(self, sequence: int) -> None:
+        """A batch's slot, and its successor's: see `missing`."""
+        for number in (sequence % self.count, (sequence + 1) % self.count):
+            if number not in self._slots:
+                await self.make(number)
 
     async def _update(self, slot: Slot, batch: Batch) -> Answer:
         stored = codec.store(batch)

@@ -99,11 +99,21 @@ class RingLog:
             return opened
 
     async def _make(self, ring: Ring, next_sequence: int) -> None:
-        """The first slots now, so that a new log can begin; the others meanwhile."""
+        """The first slots now, so that a new log can begin; those of later batches meanwhile."""
         missing = ring.missing(next_sequence)
-        await kube_objects.in_parallel(missing[:SLOTS_AT_FIRST], ring.make)
-        if later := missing[SLOTS_AT_FIRST:]:
+        at_once = SLOTS_AT_FIRST if ring.runs_short(next_sequence) else 0
+        await kube_objects.in_parallel(missing[:at_once], ring.make)
+        if later := missing[at_once:]:
             self._making = asyncio.create_task(_make_all(ring, later, self._options.backoff_ms))
+
+    def _make_ahead(self, next_sequence: int) -> None:
+        """The slots of later batches, before those are written."""
+        if self._making is not None and not self._making.done():
+            return
+        if later := self._ring.runs_short(next_sequence):
+            self._making = asyncio.create_task(
+                _make_all(self._ring, later, self._options.backoff_ms)
+            )
 
     async def _stop_making(self) -> None:
         if self._making is not None:
@@ -237,6 +247,7 @@ class RingLog:
             for committed in follower.offer(batch):
                 self._history.add(committed)
             self._weight.batch_bytes += size
+            self._make_ahead(follower.tip.next_sequence)
 
     def _held(self) -> log_integrity.LogFollower:
         if self._follower is None or self._unresolved:

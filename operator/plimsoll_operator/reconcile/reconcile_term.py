@@ -132,6 +132,8 @@ class Term:
     volume_size: str | None = None
     # Children, by kind and name, as this term applied them last.
     applied: dict[tuple[str, str], Manifest] = field(default_factory=dict)
+    # By kind and name, the resourceVersion at which a child was as this term applied it.
+    unchanged_at: dict[tuple[str, str], str] = field(default_factory=dict)
     # The members that the spec asks for now, and since when (`monotonic_ms`).
     settling: tuple[tuple[BrokerId, ...], int] | None = None
     # Topic objects seen, by uid, with the time of their creation; shared by all terms of a process.

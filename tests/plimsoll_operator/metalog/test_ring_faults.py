@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from plimsoll_operator.metalog.interface import (
     LogUnavailable,
     SnapshotRequired,
 )
-from plimsoll_operator.metalog.ring_log import MAKES_MAX, RingLog, RingOptions, logger
+from plimsoll_operator.metalog.ring_log import RingLog, RingOptions
 
 OUTCOMES = ["lose_reply", "lose_request", "fail_before", "fail_after", "delay", "throttle"]
 
@@ -128,61 +127,6 @@ async def test_slot_deleted_by_hand_stops_the_log(ring: RingShell) -> None:
         await writer.put("b")
     with pytest.raises(LogRegressed, match="was deleted"):
         await ring.log().open()
-
-
-async def test_new_log_begins_before_all_its_slots_are_made(ring: RingShell) -> None:
-    options = replace(FAST, slots=200)
-    log = RingLog(DirectApi(ring.faults), PLACE, options)
-    writer = Writer(log)
-    await writer.open()
-    assert len(ring.store.objects) == 64
-    await writer.take_over()
-    await writer.write(150, "on ")
-    await log.close()
-    again = RingLog(DirectApi(ring.faults), PLACE, options)
-    successor = Writer(again)
-    await successor.take_over()
-    assert successor.image[:-1] == writer.image
-    await successor.write(250, "on and on ")
-    await again.close()
-    assert len([name for plural, name in ring.store.objects if plural == "metadatabatches"]) == 200
-
-
-async def test_slots_whose_making_is_refused_are_tried_again(ring: RingShell) -> None:
-    log = RingLog(DirectApi(ring.faults), PLACE, replace(FAST, slots=200))
-    refused = [ring.faults.forbid] * 8
-    ring.faults.add("POST", *[ring.store_and_go_on] * 100, *refused)
-    await Writer(log).open()
-    await _made(log)
-    assert len(ring.store.objects) == 200
-    await log.close()
-
-
-async def _made(log: RingLog) -> None:
-    assert log._making is not None
-    await asyncio.wait([log._making])
-
-
-async def test_slots_that_could_not_be_made_are_made_when_they_are_needed(
-    ring: RingShell, caplog: pytest.LogCaptureFixture
-) -> None:
-    options = replace(FAST, slots=80)
-    log = RingLog(DirectApi(ring.faults), PLACE, options)
-    writer = Writer(log)
-    # Four at once at first; then the first of them, alone.
-    refused = [ring.faults.forbid] * (4 + MAKES_MAX - 1)
-    ring.faults.add("POST", *[ring.store_and_go_on] * 64, *refused)
-    await writer.open()
-    await _made(log)
-    assert len(ring.store.objects) == 64
-    said = [one.message for one in caplog.records if one.name == logger.name]
-    assert len(said) == 2, "once when it begins, once when it is given up"
-    assert said[0].startswith("16 metadata slots are still to be made")
-    assert said[1].startswith("16 metadata slots are not made before they are needed")
-    await writer.take_over()
-    await writer.write(100, "on ")
-    assert image_of(await log.open()) == writer.image
-    await log.close()
 
 
 async def test_slot_deleted_and_made_again_stops_the_log(ring: RingShell) -> None:

@@ -70,6 +70,7 @@ class Writer:
     tip: Tip = EMPTY_TIP
     image: list[str] = field(default_factory=list)
     acked: list[str] = field(default_factory=list)
+    written_ms: int = 0
 
     @property
     def epoch(self) -> int:
@@ -87,7 +88,7 @@ class Writer:
         record = ControllerChanged(
             cause=mark, controller_epoch=ControllerEpoch(epoch), identity=self.name
         )
-        return codec.pack([record], self.tip, epoch, new_nonce)[0]
+        return codec.pack([record], self.tip, epoch, new_nonce, self.written_ms)[0]
 
     async def take_over(self, attempts_max: int = 5) -> None:
         for _ in range(attempts_max):
@@ -121,7 +122,7 @@ class Writer:
         await self.put_records(records)
 
     async def put_records(self, records: list[Record]) -> None:
-        for batch in codec.pack(records, self.tip, self.epoch, new_nonce):
+        for batch in codec.pack(records, self.tip, self.epoch, new_nonce, self.written_ms):
             await self.send(batch)
 
     async def write_snapshot(self) -> SnapshotTaken:

@@ -15,15 +15,22 @@ from plimsoll_operator.status.occurrence import Occurrence
 
 
 async def apply_child(term: Term, manifest: Object) -> Object:
-    """Apply a child, unless it still belongs to an earlier object of the same name; returns it."""
+    """Apply a child, unless it still belongs to an earlier object of the same name, or nobody has
+    touched it since this term applied the same; returns it."""
     before = await _check_owner(term, manifest)
+    name = _name(manifest)
+    if before is not None and (
+        term.applied.get(name) == manifest and term.unchanged_at.get(name) == _version(before)
+    ):
+        return before
     after = await term.kube.apply(kind_of(manifest), manifest)
+    term.unchanged_at[name] = _version(after)
     if before is None:
         _made(term, manifest, "was deleted")
-    elif before["metadata"]["resourceVersion"] != after["metadata"]["resourceVersion"]:
+    elif _version(before) != _version(after):
         _made(term, manifest, "was changed")
     else:
-        term.applied[_name(manifest)] = manifest
+        term.applied[name] = manifest
     return after
 
 
@@ -60,6 +67,11 @@ def _made(term: Term, manifest: Object, why: str) -> None:
         key = f"restored-{kind}-{name}-{why}"
         term.tell(Occurrence(key=key, reason="Restored", message=text, warning=True))
     term.applied[kind, name] = manifest
+
+
+def _version(found: Object) -> str:
+    version: str = found["metadata"]["resourceVersion"]
+    return version
 
 
 def _name(manifest: Object) -> tuple[str, str]:
