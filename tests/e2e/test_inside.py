@@ -170,9 +170,9 @@ class Rotation:
 
     def __init__(self, drill: Drill) -> None:
         self._drill = drill
-        found = drill.get("logcluster", "main")["status"]["clusterId"]
-        self.inside = labels.inside_authority(UUID(found))
-        self.listeners = labels.listener_authority(UUID(found))
+        found = UUID(drill.get("logcluster", "main")["metadata"]["uid"])
+        self.inside = labels.inside_authority(found)
+        self.listeners = labels.listener_authority(found)
 
     def known(self) -> Authorities:
         found = authorities_of(self._drill.cluster.get("secret", self.inside, SYSTEM) or {})
