@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
+import uvloop
 from tests.plimsoll_broker.metric_values import a_node
 
 from plimsoll_broker.config import Address
@@ -141,6 +144,40 @@ async def test_reader_that_takes_nothing_is_cut_off_when_its_time_is_over(
     assert taken < len(long)
     writer.close()
     await server.close()
+
+
+async def _gone_meanwhile(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the event loop was told of."""
+    begun, go_on, told = asyncio.Event(), asyncio.Event(), list[Any]()
+
+    async def rendered(self: Any) -> bytes:
+        begun.set()
+        await go_on.wait()
+        return b"page"
+
+    monkeypatch.setattr(MetricsServer, "_rendered", rendered)
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    server = MetricsServer(a_node())
+    await server.start(ANY, ANY)
+    _, writer = await asyncio.open_connection("127.0.0.1", server.ports[0])
+    writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+    await begun.wait()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+    await until(lambda: len(server.connections[0]) == 0)
+    go_on.set()
+    await asyncio.gather(*others, return_exceptions=True)
+    await server.close()
+    return told + [one.exception() for one in others if one.exception()]
+
+
+def test_peer_that_is_gone_before_its_answer_harms_no_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As brokers run, on uvloop: an exception that nobody takes ends the process."""
+    assert uvloop.run(_gone_meanwhile(monkeypatch)) == []
 
 
 async def test_page_is_made_once_for_all_who_wait_and_after_they_asked() -> None:

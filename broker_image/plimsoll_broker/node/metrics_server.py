@@ -82,9 +82,12 @@ class MetricsServer:
         try:
             async with asyncio.timeout(REQUEST_MS_MAX / 1000):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(await self._answer(head, paths))
-                await writer.drain()
-            answered = True
+                answer = await self._answer(head, paths)
+                # uvloop's transport, unlike asyncio's, takes nothing once its peer is gone.
+                if not writer.transport.is_closing():
+                    writer.write(answer)
+                    await writer.drain()
+                    answered = True
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             return
         finally:
