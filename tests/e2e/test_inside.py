@@ -12,20 +12,22 @@ import threading
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from dev.kubectl import Cluster, condition, is_true, wait_for
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from tests.e2e.clients import bootstrap, cluster_names, left_sockets, write_round
-from tests.e2e.drill import Drill, kill_operator
+from tests.e2e.drill import SYSTEM, Drill, kill_operator
 from tests.e2e.faults import REPLICATION_PORT, paused
-from tests.e2e.rotation import USER, Client, Rotation
 
 from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost
 from plimsoll_net.dialling import Dialler, PeerAddress, Refusals
 from plimsoll_net.inside_identity import InsideIdentity, identity_of
+from plimsoll_operator.api import labels
+from plimsoll_operator.manifests.listener_secrets import authorities_of
+from plimsoll_operator.pki.rotation import Authorities
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import encode_request
@@ -163,10 +165,38 @@ def test_new_cluster_is_closed_inside_though_nobody_says_so(drill: Drill) -> Non
     assert metric(drill, "inside_plaintext_connections") == 0
 
 
+class Rotation:
+    """The authorities of a cluster, as their Secrets in the operator's namespace have them."""
+
+    def __init__(self, drill: Drill) -> None:
+        self._drill = drill
+        found = UUID(drill.get("logcluster", "main")["metadata"]["uid"])
+        self.inside = labels.inside_authority(found)
+        self.listeners = labels.listener_authority(found)
+
+    def known(self) -> Authorities:
+        found = authorities_of(self._drill.cluster.get("secret", self.inside, SYSTEM) or {})
+        assert found is not None
+        return found
+
+    def state(self, begun: bytes) -> str:
+        known = self.known()
+        if known.announced is not None:
+            return "announced"
+        if known.former:
+            return "signs"
+        return "idle" if known.current.certificate == begun else "retired"
+
+
 def listens(drill: Drill, name: str) -> bool | None:
     hurry(drill)
     shown = (drill.get("logcluster", "main").get("status") or {}).get("listeners") or ()
     return any(one["name"] == name and one["brokers"] == 3 for one in shown) or None
+
+
+def trusted_by_clients(drill: Drill) -> str:
+    found = drill.cluster.get("configmap", "main-listener-ca", drill.namespace) or {}
+    return str(found["data"]["ca.crt"])
 
 
 @contextmanager
@@ -253,58 +283,51 @@ def shows(drill: Drill, broker: int) -> InsideIdentity:
 
 
 def test_authorities_are_rotated_with_a_broker_down_and_the_operator_killed_in_each_state(
-    drill: Drill, tmp_path: Path
+    drill: Drill,
 ) -> None:
-    """The internal one, that of listeners and that of clients: each state of each has a kill."""
     drill.spec["listeners"] = [
-        {"name": "plain", "port": 9092},
-        {"name": "tls", "port": TLS_PORT, "tls": {}, "authentication": ["Tls"]},
-    ]
+        {"name": "plain", "port": 9092}, {"name": "tls", "port": TLS_PORT, "tls": {}}
+    ]  # fmt: skip
     drill.apply("LogCluster", "main", drill.spec)
-    drill.apply("User", USER, {"authentication": {"tls": {}}})
     wait_for("listener tls", lambda: listens(drill, "tls"), REACHED_S, every_s=2)
-    client, before, stolen = Client(drill, tmp_path), pods(drill), shows(drill, 1)
-    rotation = Rotation(drill)
+    rotation, before = Rotation(drill), pods(drill)
+    begun, stolen = rotation.known().current.certificate, shows(drill, 1)
     assert answered(drill, stolen, 0)
-    first = ends(drill, client.tls)
-    with counted(drill, client.tls) as acked:
+    tls = ssl.create_default_context(cadata=trusted_by_clients(drill))
+    first = ends(drill, tls)
+    with counted(drill, tls) as acked:
         with paused(drill, 2):
             wait_for("broker 2 to be out", lambda: in_sync(drill, {0, 1}), 60)
             shrinks = metric(drill, "isr_shrinks_total", (0, 1))
             asked = f"plimsoll.dev/rotate-internal-ca={uuid.uuid4().hex}"
             drill.cluster.kubectl("annotate", "logcluster", "main", "-n", drill.namespace, asked)
-            comes(drill, rotation, "announced")
-            rotation.announce()
-            kill_operator(drill)
-            comes(drill, rotation, "signs")
-            kill_operator(drill)
-            client.trusts_announced()
-            rotation.wait("signs")
-            comes(drill, rotation, "retired")
-            kill_operator(drill)
-            client.learn()
-            rotation.wait("retired")
+            states = ["idle"]
+
+            def rotated() -> bool | None:
+                state = rotation.state(begun)
+                if state != states[-1]:
+                    states.append(state)
+                    kill_operator(drill)
+                hurry(drill)
+                return state == "retired" or None
+
+            wait_for("another internal authority", rotated, REACHED_S, every_s=0.5)
+            assert states == ["idle", "announced", "signs", "retired"]
             assert not answered(drill, stolen, 0), "its authority is trusted no more"
             assert answered(drill, shows(drill, 1), 0)
             assert metric(drill, "isr_shrinks_total", (0, 1)) == shrinks
         wait_for("broker 2 to be back", lambda: in_sync(drill, {0, 1, 2}), 120)
+        known = trusted_by_clients(drill)
+        drill.cluster.kubectl("delete", "secret", rotation.listeners, "-n", SYSTEM)
+
+        def replaced() -> bool | None:
+            return trusted_by_clients(drill) != known or None
+
+        wait_for("another listener authority", replaced, REACHED_S, every_s=1)
+        tls.load_verify_locations(cadata=trusted_by_clients(drill))
         wait_for("listener tls", lambda: listens(drill, "tls"), REACHED_S, every_s=2)
-    assert ends(drill, client.tls) - first >= sum(acked) > 0
+    assert ends(drill, tls) - first >= sum(acked) > 0
     assert pods(drill) == before
-
-
-def comes(drill: Drill, rotation: Rotation, state: str) -> None:
-    """The internal authority's next state, and none after it."""
-
-    def reached() -> str | None:
-        hurry(drill)
-        found = rotation.state(rotation.inside)
-        return found if found not in earlier else None
-
-    order = ("idle", "announced", "signs", "retired")
-    earlier = order[: order.index(state)]
-    found = wait_for(f"the internal authority: {state}", reached, REACHED_S, every_s=0.2)
-    assert found == state
 
 
 def test_operator_takes_over_a_closed_cluster_whose_spec_is_refused(drill: Drill) -> None:
