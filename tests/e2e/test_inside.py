@@ -5,23 +5,38 @@ One cluster lives through all of it, test by test, in this order.
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import ssl
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import UUID
 
 import pytest
 from dev.kubectl import Cluster, condition, is_true, wait_for
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from tests.e2e.clients import bootstrap, cluster_names, left_sockets, write_round
-from tests.e2e.drill import Drill, kill_operator
+from tests.e2e.drill import SYSTEM, Drill, kill_operator
+from tests.e2e.faults import REPLICATION_PORT, paused
+
+from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost
+from plimsoll_net.dialling import Dialler, PeerAddress, Refusals
+from plimsoll_net.inside_identity import InsideIdentity, identity_of
+from plimsoll_operator.api import labels
+from plimsoll_operator.manifests.listener_secrets import authorities_of
+from plimsoll_operator.pki.rotation import Authorities
+from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.headers import request_frame
+from plimsoll_wire.messages import encode_request
 
 TOPIC = {"partitions": 3, "replicationFactor": 3, "minInSyncReplicas": 2}
 REACHED_S = 240
 """A kubelet shows a Secret that was changed within a minute or two, where nobody hurries it."""
 BROKERS = range(3)
+TLS_PORT = 9094
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +67,10 @@ def files(drill: Drill, broker: int) -> dict[str, bytes]:
     return {name: base64.b64decode(text) for name, text in data.items() if "-inside" in name}
 
 
-def metric(drill: Drill, name: str) -> float:
-    """The sum over all brokers and labels."""
+def metric(drill: Drill, name: str, brokers: Iterable[int] = BROKERS) -> float:
+    """The sum over the brokers and all labels."""
     found = 0.0
-    for broker in BROKERS:
+    for broker in brokers:
         pod = f"/api/v1/namespaces/{drill.namespace}/pods/main-broker-{broker}-0"
         for line in drill.cluster.raw(f"{pod}:9100/proxy/metrics").splitlines():
             if line.startswith((f"plimsoll_broker_{name} ", f"plimsoll_broker_{name}{{")):
@@ -148,6 +163,171 @@ def test_new_cluster_is_closed_inside_though_nobody_says_so(drill: Drill) -> Non
         60,
     )
     assert metric(drill, "inside_plaintext_connections") == 0
+
+
+class Rotation:
+    """The authorities of a cluster, as their Secrets in the operator's namespace have them."""
+
+    def __init__(self, drill: Drill) -> None:
+        self._drill = drill
+        found = UUID(drill.get("logcluster", "main")["metadata"]["uid"])
+        self.inside = labels.inside_authority(found)
+        self.listeners = labels.listener_authority(found)
+
+    def known(self) -> Authorities:
+        found = authorities_of(self._drill.cluster.get("secret", self.inside, SYSTEM) or {})
+        assert found is not None
+        return found
+
+    def state(self, begun: bytes) -> str:
+        known = self.known()
+        if known.announced is not None:
+            return "announced"
+        if known.former:
+            return "signs"
+        return "idle" if known.current.certificate == begun else "retired"
+
+
+def listens(drill: Drill, name: str) -> bool | None:
+    hurry(drill)
+    shown = (drill.get("logcluster", "main").get("status") or {}).get("listeners") or ()
+    return any(one["name"] == name and one["brokers"] == 3 for one in shown) or None
+
+
+def trusted_by_clients(drill: Drill) -> str:
+    found = drill.cluster.get("configmap", "main-listener-ca", drill.namespace) or {}
+    return str(found["data"]["ca.crt"])
+
+
+@contextmanager
+def counted(drill: Drill, tls: ssl.SSLContext) -> Iterator[list[int]]:
+    """Within: a producer writes over TLS with acks=all; how many of each round were acknowledged,
+    and none failed."""
+    over, failed, acked = threading.Event(), list[BaseException](), list[int]()
+    servers = f"main-bootstrap.{drill.namespace}.svc:{TLS_PORT}"
+    with left_sockets(), cluster_names(drill.cluster, drill.namespace):
+        producer = KafkaProducer(
+            bootstrap_servers=servers, acks="all", security_protocol="SSL", ssl_context=tls
+        )
+
+        def write() -> None:
+            try:
+                while not over.wait(0.05):
+                    write_round(producer, "orders", TOPIC["partitions"])
+                    acked.append(TOPIC["partitions"])
+            except Exception as error:  # noqa: BLE001 - told by the thread that waits
+                failed.append(error)
+
+        thread = threading.Thread(target=write, daemon=True)
+        thread.start()
+        try:
+            yield acked
+        finally:
+            over.set()
+            thread.join(timeout=90)
+            producer.close(timeout=10)
+    assert not failed, failed
+    assert not thread.is_alive()
+
+
+def ends(drill: Drill, tls: ssl.SSLContext) -> int:
+    """How many records `orders` holds."""
+    servers = f"main-bootstrap.{drill.namespace}.svc:{TLS_PORT}"
+    with left_sockets(), cluster_names(drill.cluster, drill.namespace):
+        consumer = KafkaConsumer(
+            bootstrap_servers=servers, security_protocol="SSL", ssl_context=tls
+        )
+        wanted = [TopicPartition("orders", index) for index in range(TOPIC["partitions"])]
+        found = sum(consumer.end_offsets(wanted).values())
+        consumer.close()
+        return int(found)
+
+
+def in_sync(drill: Drill, brokers: set[int]) -> bool | None:
+    found = drill.view("orders")
+    return (found is not None and all(set(one["isr"]) == brokers for one in found)) or None
+
+
+def answered(drill: Drill, shown: InsideIdentity, broker: int) -> bool:
+    """Whether a follower that shows this is answered by the broker."""
+    pod = drill.pod(broker)
+    assert pod is not None
+
+    async def ask() -> bool:
+        dialler = Dialler(lambda: shown, lambda: True, Refusals())
+        address = PeerAddress(pod["status"]["podIP"], REPLICATION_PORT)
+        body = {"replica_id": 1, "isolation_level": 0, "topics": []}
+        asked = encode_request(ApiKey.LIST_OFFSETS, 5, body)
+        async with asyncio.timeout(10):
+            connection, _ = await dialler.dial(PeerConnection, address, "", lambda peer: "")
+            try:
+                reply = await connection.request(
+                    request_frame(ApiKey.LIST_OFFSETS, 5, 1, "x", asked), 5.0
+                )
+            finally:
+                connection.close()
+            return bool(reply)
+
+    try:
+        return asyncio.run(ask())
+    except (OSError, PeerLost):
+        return False
+
+
+def shows(drill: Drill, broker: int) -> InsideIdentity:
+    """What a thief of the broker's Secret has."""
+    found = files(drill, broker)
+    return identity_of(
+        found["broker-inside.crt"], found["broker-inside.key"], found["broker-inside-ca.crt"]
+    )
+
+
+def test_authorities_are_rotated_with_a_broker_down_and_the_operator_killed_in_each_state(
+    drill: Drill,
+) -> None:
+    drill.spec["listeners"] = [
+        {"name": "plain", "port": 9092}, {"name": "tls", "port": TLS_PORT, "tls": {}}
+    ]  # fmt: skip
+    drill.apply("LogCluster", "main", drill.spec)
+    wait_for("listener tls", lambda: listens(drill, "tls"), REACHED_S, every_s=2)
+    rotation, before = Rotation(drill), pods(drill)
+    begun, stolen = rotation.known().current.certificate, shows(drill, 1)
+    assert answered(drill, stolen, 0)
+    tls = ssl.create_default_context(cadata=trusted_by_clients(drill))
+    first = ends(drill, tls)
+    with counted(drill, tls) as acked:
+        with paused(drill, 2):
+            wait_for("broker 2 to be out", lambda: in_sync(drill, {0, 1}), 60)
+            shrinks = metric(drill, "isr_shrinks_total", (0, 1))
+            asked = f"plimsoll.dev/rotate-internal-ca={uuid.uuid4().hex}"
+            drill.cluster.kubectl("annotate", "logcluster", "main", "-n", drill.namespace, asked)
+            states = ["idle"]
+
+            def rotated() -> bool | None:
+                state = rotation.state(begun)
+                if state != states[-1]:
+                    states.append(state)
+                    kill_operator(drill)
+                hurry(drill)
+                return state == "retired" or None
+
+            wait_for("another internal authority", rotated, REACHED_S, every_s=0.5)
+            assert states == ["idle", "announced", "signs", "retired"]
+            assert not answered(drill, stolen, 0), "its authority is trusted no more"
+            assert answered(drill, shows(drill, 1), 0)
+            assert metric(drill, "isr_shrinks_total", (0, 1)) == shrinks
+        wait_for("broker 2 to be back", lambda: in_sync(drill, {0, 1, 2}), 120)
+        known = trusted_by_clients(drill)
+        drill.cluster.kubectl("delete", "secret", rotation.listeners, "-n", SYSTEM)
+
+        def replaced() -> bool | None:
+            return trusted_by_clients(drill) != known or None
+
+        wait_for("another listener authority", replaced, REACHED_S, every_s=1)
+        tls.load_verify_locations(cadata=trusted_by_clients(drill))
+        wait_for("listener tls", lambda: listens(drill, "tls"), REACHED_S, every_s=2)
+    assert ends(drill, tls) - first >= sum(acked) > 0
+    assert pods(drill) == before
 
 
 def test_operator_takes_over_a_closed_cluster_whose_spec_is_refused(drill: Drill) -> None:

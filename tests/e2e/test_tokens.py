@@ -1,15 +1,24 @@
-"""A pod with nothing but its ServiceAccount, on Kubernetes: the token that the kubelet projects."""
+"""Pods with nothing but their ServiceAccount, on Kubernetes: by the token that the kubelet projects
+one writes and reads what its user may; and what one of the next namespace tries comes to nothing.
+
+One cluster serves both, in this order.
+"""
 
 import json
 import ssl
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from dev.kubectl import Cluster, is_true, wait_for
+from dev.kubectl import RESTRICTED, Cluster, is_true, wait_for
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import TopicAuthorizationFailedError
 from kafka.net.sasl.oauth import AbstractTokenProvider
+from tests.e2e import intruder
 from tests.e2e.clients import cluster_names, left_sockets
+from tests.e2e.drill import SYSTEM
 
 LISTENER = {"name": "pods", "port": 9094, "tls": {}, "authentication": ["ServiceAccount"]}
 PATIENCE_S = 240
@@ -41,9 +50,13 @@ def applied(cluster: Cluster, namespace: str, kind: str, name: str, spec: Any = 
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
 
 
-def a_pod(namespace: str, account: str, image: str) -> dict[str, Any]:
-    """It mounts the token and waits: a client on this machine shows it for the pod."""
-    token = {"audience": f"plimsoll:{namespace}/main", "expirationSeconds": 600, "path": "token"}
+def a_pod(account: str, image: str, audiences: dict[str, str]) -> dict[str, Any]:
+    """It mounts tokens, one for each audience by the name of its file, and waits: a client on this
+    machine shows one for the pod."""
+    tokens = [
+        {"serviceAccountToken": {"audience": audience, "expirationSeconds": 600, "path": file}}
+        for file, audience in audiences.items()
+    ]
     container = {
         "name": "app",
         "image": image,
@@ -54,7 +67,6 @@ def a_pod(namespace: str, account: str, image: str) -> dict[str, Any]:
     }
     return {
         "serviceAccountName": account,
-        "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 0,
         "securityContext": {
             "runAsNonRoot": True,
@@ -62,19 +74,33 @@ def a_pod(namespace: str, account: str, image: str) -> dict[str, Any]:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [container],
-        "volumes": [
-            {"name": "login", "projected": {"sources": [{"serviceAccountToken": token}]}},
-        ],
+        "volumes": [{"name": "login", "projected": {"sources": tokens}}],
     }
 
 
-def test_pod_with_nothing_but_its_service_account_writes_and_reads_what_its_user_may(
-    operator: Cluster, namespace: str
-) -> None:
-    cluster = operator
+@pytest.fixture(scope="module")
+def next_door(operator: Cluster) -> Iterator[str]:
+    """A namespace that no LogCluster lists."""
+    name = f"next-{uuid.uuid4().hex[:8]}"
+    operator.make_namespace(name, RESTRICTED)
+    yield name
+    operator.delete_namespace(name)
 
-    def ready(kind: str, name: str) -> bool | None:
-        return is_true(cluster.get(kind, name, namespace), "Ready") or None
+
+@pytest.fixture(scope="module")
+def served(operator: Cluster, next_door: str) -> Iterator[str]:
+    """The namespace of a LogCluster `main` with a Topic `t`, and of pods `orders`, which has a
+    User, and `stranger`; another `orders` is next door."""
+    namespace = f"tokens-{uuid.uuid4().hex[:8]}"
+    operator.make_namespace(namespace, RESTRICTED)
+    serve(operator, namespace, next_door)
+    yield namespace
+    operator.delete_namespace(namespace)
+
+
+def serve(cluster: Cluster, namespace: str, next_door: str) -> None:
+    def ready(kind: str, name: str, of: str = namespace) -> bool | None:
+        return is_true(cluster.get(kind, name, of), "Ready") or None
 
     spec = {
         "brokers": {"count": 1},
@@ -92,20 +118,74 @@ def test_pod_with_nothing_but_its_service_account_writes_and_reads_what_its_user
     wait_for("the broker", lambda: ready("logcluster", "main"), PATIENCE_S)
     (broker,) = cluster.items("pods", namespace, "app.kubernetes.io/component=broker")
     image = broker["spec"]["containers"][0]["image"]
-    for account in ("orders", "stranger"):
-        applied(cluster, namespace, "ServiceAccount", account)
-        applied(cluster, namespace, "Pod", account, a_pod(namespace, account, image))
-    for pod in ("orders", "stranger"):
-        wait_for(f"pod {pod}", lambda pod=pod: ready("pod", pod), PATIENCE_S)
+    audience = f"plimsoll:{namespace}/main"
+    all_three = {
+        "here": audience,
+        "elsewhere": f"plimsoll:{next_door}/main",
+        "view": "plimsoll.dev/view",
+    }
+    pods = ((namespace, "orders"), (namespace, "stranger"), (next_door, "orders"))
+    for of, account in pods:
+        wanted = {"token": audience} if of == namespace else all_three
+        applied(cluster, of, "ServiceAccount", account)
+        applied(cluster, of, "Pod", account, a_pod(account, image, wanted))
+    for of, pod in pods:
+        wait_for(f"pod {pod}", lambda pod=pod, of=of: ready("pod", pod, of), PATIENCE_S)
     wait_for("the listener", lambda: is_open(cluster, namespace), PATIENCE_S)
     topic = {"clusterRef": {"name": "main"}, "partitions": 1, "replicationFactor": 1}
     applied(cluster, namespace, "Topic", "t", topic)
     for kind, name in (("topic", "t"), ("user", "orders")):
         wait_for(f"{kind} {name}", lambda kind=kind, name=name: ready(kind, name), PATIENCE_S)
-    authority = cluster.get("configmap", "main-listener-ca", namespace)
-    assert authority is not None
-    with left_sockets(), cluster_names(cluster, namespace):
-        write_and_read(cluster, namespace, authority["data"]["ca.crt"])
+
+
+def authority_of(cluster: Cluster, namespace: str) -> str:
+    found = cluster.get("configmap", "main-listener-ca", namespace)
+    assert found is not None
+    return str(found["data"]["ca.crt"])
+
+
+def test_pod_with_nothing_but_its_service_account_writes_and_reads_what_its_user_may(
+    operator: Cluster, served: str
+) -> None:
+    with left_sockets(), cluster_names(operator, served):
+        write_and_read(operator, served, authority_of(operator, served))
+
+
+def test_pod_of_the_next_namespace_gets_nothing_of_a_secured_cluster(
+    operator: Cluster, served: str, next_door: str
+) -> None:
+    """Its account has the name of one that may write here.  It reaches every port: the node's
+    network keeps no NetworkPolicy."""
+    operators = operator.items("pods", SYSTEM, "app.kubernetes.io/component=operator")
+    broker = operator.get("pod", "main-broker-0-0", served)
+    assert broker is not None
+    known = {
+        "broker": broker["status"]["podIP"],
+        "host": f"main-broker-0-0.main-brokers.{served}.svc",
+        "port": LISTENER["port"],
+        "authority": authority_of(operator, served),
+        "namespace": served,
+        "topic": "t",
+        "operators": [one["status"]["podIP"] for one in operators],
+    }
+    found = operator.kubectl(
+        "-n", next_door, "exec", "-i", "orders", "--", "python3", "-", json.dumps(known),
+        stdin=Path(intruder.__file__).read_text(), timeout_s=120,
+    )  # fmt: skip
+    assert json.loads(found) == {
+        "requests before a login": "answered: []",
+        "a token for this cluster": "let in; write 29, read 29, sees the topic False",
+        "a token for another cluster": "not let in",
+        "a token for the view": "not let in",
+        "the replication port in plaintext": "closed",
+        "Secrets": "403",
+        "a broker's Secret": "403",
+        "Users": "403",
+        "the metadata log": "403",
+        "the view without a token": "401",
+        "the view with a token for it": "403",
+        "the view with a token for the cluster": "401",
+    }
 
 
 def write_and_read(cluster: Cluster, namespace: str, authority: str) -> None:

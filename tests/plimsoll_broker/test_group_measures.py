@@ -277,6 +277,6 @@ async def test_lag_stands_behind_the_other_metrics_of_a_broker(member: Member) -
     await commit(member, "g", ("here", 0, 0))
     await member.coordinators.measures.look()
     server = MetricsServer(a_node(coordinators=member.coordinators))
-    answer = server._answer(b"GET /metrics HTTP/1.1\r\n\r\n", frozenset({b"/metrics"}))
+    answer = await server._answer(b"GET /metrics HTTP/1.1\r\n\r\n", frozenset({b"/metrics"}))
     assert b"plimsoll_broker_ready" in answer
     assert answer.endswith(b'plimsoll_group_stuck_seconds{group="g",topic="here"} 0.0\n')

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
+import pytest
+import uvloop
 from tests.plimsoll_broker.metric_values import a_node
 
 from plimsoll_broker.config import Address
+from plimsoll_broker.node import metrics_server
 from plimsoll_broker.node.metrics_server import MetricsServer
+from plimsoll_net.http_bounds import CONNECTIONS_MAX, OF_ADDRESS_MAX, Rendering
 
 ANY = Address(host="127.0.0.1", port=0)
 PATHS = ("/healthz", "/readyz", "/metrics", "/v1", "/")
@@ -38,3 +47,171 @@ async def test_health_port_answers_the_kubelet_and_nothing_else() -> None:
 async def test_metrics_port_answers_for_both_where_there_is_no_health_port() -> None:
     (both,) = await answers(ANY)
     assert both == {"/healthz": 200, "/readyz": 503, "/metrics": 200, "/v1": 404, "/": 404}
+
+
+@asynccontextmanager
+async def health_port() -> AsyncIterator[int]:
+    server = MetricsServer(a_node(ready=True))
+    await server.start(ANY, ANY)
+    try:
+        yield server.ports[1]
+    finally:
+        await server.close()
+
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@contextmanager
+def silent(streams: list[Streams]) -> Iterator[None]:
+    """They are closed at the end."""
+    try:
+        yield
+    finally:
+        for _, writer in streams:
+            writer.close()
+
+
+async def come(port: int, count: int, address: str) -> list[Streams]:
+    """Peers that say nothing, in this order."""
+    return [
+        await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+        for _ in range(count)
+    ]
+
+
+async def ended(stream: Streams) -> bool:
+    """The server has closed it."""
+    try:
+        return await stream[0].read(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not reached():  # noqa: ASYNC110 - what is waited for sets no event
+            await asyncio.sleep(0.01)
+
+
+async def test_silent_peers_of_one_address_make_room_for_each_other() -> None:
+    async with health_port() as port:
+        first = await come(port, OF_ADDRESS_MAX, "127.0.0.2")
+        with silent(first):
+            others = await come(port, 2, "127.0.0.2")
+            with silent(others):
+                assert [await ended(one) for one in first[:2]] == [True, True]
+                assert await get(port, "/healthz") == 200
+                assert not first[2][0].at_eof()
+
+
+async def test_kubelet_is_answered_while_many_addresses_hold_all_connections() -> None:
+    async with health_port() as port:
+        addresses = [f"127.0.0.{n}" for n in range(2, 2 + CONNECTIONS_MAX // OF_ADDRESS_MAX + 1)]
+        held = [one for each in addresses for one in await come(port, OF_ADDRESS_MAX, each)]
+        with silent(held):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            # They come on: none of them takes the kubelet's place.
+            with silent(await come(port, OF_ADDRESS_MAX, addresses[0])):
+                writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+                assert b"200 OK" in await reader.read()
+            writer.close()
+
+
+async def test_reader_that_takes_nothing_is_cut_off_when_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics_server, "REQUEST_MS_MAX", 50)
+    long = bytes(64 * 1024 * 1024)
+
+    async def rendered(self: Any) -> bytes:
+        return long
+
+    monkeypatch.setattr(MetricsServer, "_rendered", rendered)
+    server = MetricsServer(a_node())
+    await server.start(ANY, ANY)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.ports[0], limit=1)
+    writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+    taken = 0
+    try:
+        # What the kernel holds arrives; then the end, and not the rest.
+        assert await reader.read(1)
+        await until(lambda: len(server.connections[0]) == 0)
+        while found := await reader.read(2**20):
+            taken += len(found)
+    except ConnectionResetError:
+        pass
+    assert taken < len(long)
+    writer.close()
+    await server.close()
+
+
+async def _gone_meanwhile(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the event loop was told of."""
+    begun, go_on, told = asyncio.Event(), asyncio.Event(), list[Any]()
+
+    async def rendered(self: Any) -> bytes:
+        begun.set()
+        await go_on.wait()
+        return b"page"
+
+    monkeypatch.setattr(MetricsServer, "_rendered", rendered)
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    server = MetricsServer(a_node())
+    await server.start(ANY, ANY)
+    _, writer = await asyncio.open_connection("127.0.0.1", server.ports[0])
+    writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+    await begun.wait()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+    await until(lambda: len(server.connections[0]) == 0)
+    go_on.set()
+    await asyncio.gather(*others, return_exceptions=True)
+    await server.close()
+    return told + [one.exception() for one in others if one.exception()]
+
+
+def test_peer_that_is_gone_before_its_answer_harms_no_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As brokers run, on uvloop: an exception that nobody takes ends the process."""
+    assert uvloop.run(_gone_meanwhile(monkeypatch)) == []
+
+
+async def test_page_is_made_once_for_all_who_wait_and_after_they_asked() -> None:
+    made: list[int] = []
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def render() -> bytes:
+        made.append(len(made))
+        number = len(made)
+        begun.set()
+        await go_on.wait()
+        return b"page %d" % number
+
+    rendering = Rendering(render)
+    first = asyncio.ensure_future(rendering.page())
+    await begun.wait()
+    later = [asyncio.ensure_future(rendering.page()) for _ in range(100)]
+    await asyncio.sleep(0)
+    go_on.set()
+    assert await first == b"page 1"
+    assert set(await asyncio.gather(*later)) == {b"page 2"}
+    assert len(made) == 2
+
+
+async def test_page_that_fails_fails_for_who_waited_and_is_made_again() -> None:
+    outcomes: list[Any] = [OSError("no"), b"page"]
+
+    async def render() -> bytes:
+        found = outcomes.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return bytes(found)
+
+    rendering = Rendering(render)
+    with pytest.raises(OSError, match="no"):
+        await rendering.page()
+    assert await rendering.page() == b"page"

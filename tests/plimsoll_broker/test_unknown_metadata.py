@@ -102,15 +102,15 @@ async def test_broker_on_unknown_metadata_sends_no_proposals_but_gets_producer_i
             assert await client.command(a_request()) == ProducerIdBlock(first=0, length=10)
 
 
-def _answer(node: Any, path: str) -> bytes:
+async def _answer(node: Any, path: str) -> bytes:
     request = f"GET {path} HTTP/1.1\r\n\r\n".encode()
-    return MetricsServer(node)._answer(request, frozenset({path.encode()}))
+    return await MetricsServer(node)._answer(request, frozenset({path.encode()}))
 
 
-def test_readyz_and_a_metric_say_so() -> None:
+async def test_readyz_and_a_metric_say_so() -> None:
     node = SimpleNamespace(ready=False, unknown_metadata="at metadata offset 7 …")
-    assert b"503" in _answer(node, "/readyz")
-    assert b"at metadata offset 7" in _answer(node, "/readyz")
+    assert b"503" in await _answer(node, "/readyz")
+    assert b"at metadata offset 7" in await _answer(node, "/readyz")
     assert told(unknown_metadata="at metadata offset 7")["metadata_unknown"] == 1
     assert told()["metadata_unknown"] == 0
 

@@ -20,6 +20,7 @@ from prometheus_client import (
 from plimsoll_broker.config import Address
 from plimsoll_broker.node.broker_metrics import BrokerCollector, MeasuredNode
 from plimsoll_broker.node.partition_measures import measured_in_slices
+from plimsoll_net.http_bounds import HttpConnections, Rendering
 
 REQUEST_BYTES_MAX = 8_192
 REQUEST_MS_MAX = 5_000
@@ -38,7 +39,10 @@ class MetricsServer:
         for of_library in (ProcessCollector, PlatformCollector, GCCollector):
             of_library(registry=self._registry)
         self._node = node
+        self._metrics = Rendering(self._rendered)
         self._servers: list[asyncio.Server] = []
+        # Of each of them, in this order.
+        self.connections: list[HttpConnections] = []
 
     async def start(self, metrics: Address | None, health: Address | None = None) -> None:
         both = frozenset({b"/metrics", b"/healthz", b"/readyz"})
@@ -47,15 +51,18 @@ class MetricsServer:
         await self._listen(health, alone)
 
     async def _listen(self, address: Address | None, paths: frozenset[bytes]) -> None:
-        if address is not None:
-            self._servers.append(
-                await asyncio.start_server(
-                    partial(self._serve, paths),
-                    address.host,
-                    address.port,
-                    limit=REQUEST_BYTES_MAX,
-                )
-            )
+        if address is None:
+            return
+        loop = asyncio.get_running_loop()
+
+        def session() -> asyncio.StreamReaderProtocol:
+            reader = asyncio.StreamReader(REQUEST_BYTES_MAX, loop)
+            return asyncio.StreamReaderProtocol(reader, partial(self._serve, paths), loop)
+
+        connections = HttpConnections()
+        self.connections.append(connections)
+        factory = connections.bounded(session)
+        self._servers.append(await loop.create_server(factory, address.host, address.port))
 
     @property
     def ports(self) -> list[int]:
@@ -71,24 +78,36 @@ class MetricsServer:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
+        answered = False
         try:
             async with asyncio.timeout(REQUEST_MS_MAX / 1000):
                 head = await reader.readuntil(b"\r\n\r\n")
-                if b"/metrics" in head and self._node.manager is not None:
-                    self._collector.prepared = await measured_in_slices(self._node.manager)
-                writer.write(self._answer(head, paths))
-                await writer.drain()
+                answer = await self._answer(head, paths)
+                # uvloop's transport, unlike asyncio's, takes nothing once its peer is gone.
+                if not writer.transport.is_closing():
+                    writer.write(answer)
+                    await writer.drain()
+                    answered = True
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             return
         finally:
-            writer.close()
+            if answered:
+                writer.close()
+            else:
+                # Closing would wait for a peer that does not read.
+                writer.transport.abort()
+
+    async def _rendered(self) -> bytes:
+        if self._node.manager is not None:
+            self._collector.prepared = await measured_in_slices(self._node.manager)
+        return generate_latest(self._registry) + self._lag
 
     @property
     def _lag(self) -> bytes:
         found = self._node.coordinators
         return b"" if found is None else found.measures.seen.lag_text
 
-    def _answer(self, head: bytes, paths: frozenset[bytes]) -> bytes:
+    async def _answer(self, head: bytes, paths: frozenset[bytes]) -> bytes:
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or words[0] != b"GET":
             return _response("400 Bad Request", b"only GET\n")
@@ -96,7 +115,7 @@ class MetricsServer:
             case path if path not in paths:
                 return _response("404 Not Found", b"not found\n")
             case b"/metrics":
-                return _response("200 OK", generate_latest(self._registry) + self._lag)
+                return _response("200 OK", await self._metrics.page())
             case b"/healthz":
                 return _response("200 OK", b"ok\n")
             case b"/readyz" if self._node.ready:

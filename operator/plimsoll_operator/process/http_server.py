@@ -4,11 +4,13 @@ ready on another, which the kubelet asks.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 
+from plimsoll_net.http_bounds import HttpConnections, Rendering
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.process.views import Guard, Views
 
@@ -23,7 +25,9 @@ class Health:
         self._parts = parts
         self._clusters = Views(parts, guard)
         self._ready = ready
+        self._rendering = Rendering(self._rendered)
         self._runners: list[web.AppRunner] = []
+        self._servers: list[asyncio.Server] = []
 
     @property
     def views(self) -> list[web.RouteDef]:
@@ -41,14 +45,19 @@ class Health:
         runner = web.AppRunner(app, access_log=None)
         self._runners.append(runner)
         await runner.setup()
-        await web.TCPSite(runner, None, port).start()
+        assert runner.server is not None, "set up"
+        factory = HttpConnections().bounded(runner.server)
+        loop = asyncio.get_running_loop()
+        self._servers.append(await loop.create_server(factory, None, port))
 
     @property
     def addresses(self) -> list[list[Any]]:
         """Where each of the two listens, views first."""
-        return [runner.addresses for runner in self._runners]
+        return [[one.getsockname() for one in server.sockets] for server in self._servers]
 
     async def close(self) -> None:
+        for server in self._servers:
+            server.close()
         for runner in self._runners:
             await runner.cleanup()
 
@@ -60,8 +69,11 @@ class Health:
         return web.Response(text="ready\n" if ready else "starting\n", status=200 if ready else 503)
 
     async def _metrics(self, request: web.Request) -> Answer:
-        await self._parts.metrics.prepare()
         return web.Response(
-            body=self._parts.metrics.render(),
+            body=await self._rendering.page(),
             headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
         )
+
+    async def _rendered(self) -> bytes:
+        await self._parts.metrics.prepare()
+        return self._parts.metrics.render()

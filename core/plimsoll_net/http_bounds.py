@@ -1,0 +1,135 @@
+"""What peers of an HTTP port may hold and use, in both shells: metrics and health are asked
+without a login, by whoever reaches the port.
+
+`HttpConnections`: connections are few in all and fewer from one address.  Whoever comes is let in;
+the one that was silent for longest makes room, of its own address, else of the address that has
+the most: who asks once, as the kubelet does, is not crowded out.  `Rendering`: a page that takes
+long is made for all who wait for it, and for a share of the time alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+CONNECTIONS_MAX = 256
+OF_ADDRESS_MAX = 32
+"""A proxy of many readers has one address."""
+REST = 4
+"""So many times as long as a page took to make, none is made."""
+REST_S_MAX = 2.0
+
+
+class HttpConnections:
+    """Of one port."""
+
+    def __init__(self) -> None:
+        # By address; of each the one that was silent for longest comes first.
+        self._held: dict[str, dict[_Bounded, None]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def bounded(self, made: Callable[[], Any]) -> Callable[[], asyncio.Protocol]:
+        """A server's protocol factory, of one that makes an asyncio.Protocol."""
+        return lambda: _Bounded(self, made)
+
+    def came(self, connection: _Bounded) -> None:
+        own = self._held.setdefault(connection.address, {})
+        if len(own) >= OF_ADDRESS_MAX:
+            self._close_oldest(own)
+        elif self._count >= CONNECTIONS_MAX:
+            self._close_oldest(max(self._held.values(), key=len))
+        self._held.setdefault(connection.address, {})[connection] = None
+        self._count += 1
+
+    def heard(self, connection: _Bounded) -> None:
+        own = self._held.get(connection.address, {})
+        if connection in own:
+            del own[connection]
+            own[connection] = None
+
+    def left(self, connection: _Bounded) -> None:
+        own = self._held.get(connection.address, {})
+        if connection in own:
+            del own[connection]
+            self._count -= 1
+            if not own:
+                del self._held[connection.address]
+
+    def _close_oldest(self, of_address: dict[_Bounded, None]) -> None:
+        oldest = next(iter(of_address))
+        self.left(oldest)
+        oldest.abort()
+
+
+class _Bounded(asyncio.Protocol):
+    """A connection before what serves it."""
+
+    def __init__(self, connections: HttpConnections, made: Callable[[], Any]) -> None:
+        self._connections = connections
+        self._served = made()
+        self._transport: asyncio.Transport | None = None
+        self.address = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are not asyncio.Transport by inheritance, only by what they do.
+        self._transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if peer else ""
+        self._connections.came(self)
+        self._served.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._connections.heard(self)
+        self._served.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        keep: bool | None = self._served.eof_received()
+        return keep
+
+    def pause_writing(self) -> None:
+        self._served.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._served.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.left(self)
+        self._served.connection_lost(exc)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Rendering:
+    """A page that `render` makes.  Each asker is told one that was begun after it asked."""
+
+    def __init__(self, render: Callable[[], Awaitable[bytes]]) -> None:
+        self._render = render
+        self._turn = asyncio.Lock()
+        # The page that is not begun yet, for whoever asks now.
+        self._next: asyncio.Task[bytes] | None = None
+        # By the event loop's clock.
+        self._not_before_s = 0.0
+
+    async def page(self) -> bytes:
+        """Bounded by the caller."""
+        if self._next is None:
+            self._next = asyncio.ensure_future(self._made())
+        return await asyncio.shield(self._next)
+
+    async def _made(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        async with self._turn:
+            await asyncio.sleep(max(0.0, self._not_before_s - loop.time()))
+            self._next = None
+            began_s = loop.time()
+            try:
+                return await self._render()
+            finally:
+                rest_s = min(REST_S_MAX, REST * (loop.time() - began_s))
+                self._not_before_s = loop.time() + rest_s
