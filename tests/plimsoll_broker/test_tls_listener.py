@@ -81,6 +81,25 @@ async def test_openssl_is_served_with_forward_secrecy_and_no_compression(harness
     assert any(kind in suite for kind in ("GCM", "CHACHA20"))
 
 
+CHACHA = "TLS_CHACHA20_POLY1305_SHA256"
+AES = "TLS_AES_256_GCM_SHA384"
+PREFERENCES = {
+    "1.3 ChaCha20": (("-tls1_3", "-ciphersuites", f"{CHACHA}:{AES}"), CHACHA),
+    "1.3 AES": (("-tls1_3", "-ciphersuites", f"TLS_AES_128_GCM_SHA256:{AES}:{CHACHA}"), AES),
+    "1.2 ChaCha20": (("-tls1_2", "-cipher", "ECDHE+CHACHA20:ECDHE+AESGCM"), "CHACHA20"),
+    "1.2 AES": (("-tls1_2", "-cipher", "ECDHE+AESGCM:ECDHE+CHACHA20"), "GCM"),
+}
+
+
+@pytest.mark.parametrize(("options", "suite"), PREFERENCES.values(), ids=PREFERENCES)
+async def test_client_whose_first_choice_is_chacha20_gets_it_and_others_the_listeners_choice(
+    harness, options, suite
+):
+    printed = await s_client(harness.server.port, *options)
+    (chosen,) = {line.split()[-1] for line in printed.splitlines() if "Cipher is" in line}
+    assert suite in chosen
+
+
 async def test_listener_that_wants_1_3_refuses_1_2(tmp_path):
     async with tls_serving(tmp_path, "1.3") as harness:
         assert "Cipher is (NONE)" in await s_client(harness.server.port, "-tls1_2")
