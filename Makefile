@@ -74,8 +74,8 @@ storage: setup ## Random lives of one log on a simulated disk, new ones for ten 
 
 JOBS ?= $(shell nproc)
 .PHONY: mutants
-mutants: setup ## Guards taken out one by one: seeds and scenarios that notice, into docs/simulation.md
-	@$(PY) -W ignore -m plimsoll_sim.mutants --write --jobs $(JOBS)
+mutants: setup ## Guards taken out one by one: what notices, into docs/simulation.md (ALL=1: all anew)
+	@$(PY) -W ignore -m plimsoll_sim.mutants $(if $(ALL),,--check) --write --jobs $(JOBS)
 
 SEEDS ?= 1..20
 .PHONY: coverage

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
 from plimsoll_operator.local import layout
-from plimsoll_operator.local.layout import LOOPBACK, PortPicker, Ports, next_port, plan
+from plimsoll_operator.local.layout import (
+    LOOPBACK,
+    DirectoryLayout,
+    PortPicker,
+    Ports,
+    next_port,
+    plan,
+)
 
 CONNECTIONS_FIRST = 32_768
 """From here on Linux gives ports to connections, by default."""
@@ -50,3 +58,14 @@ def test_picker_takes_no_port_that_is_in_use() -> None:
         with only, pytest.raises(OSError, match="no free port among 1"):
             picker.pick()
         picker.close()
+
+
+def test_directory_that_was_made_is_for_its_owner_alone_and_one_that_was_there_stays(
+    tmp_path: Path,
+) -> None:
+    there = tmp_path / "there"
+    there.mkdir(mode=0o755)
+    for root in (there, tmp_path / "made"):
+        DirectoryLayout(root).prepare()
+    modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in ("there", "made")}
+    assert modes == {"there": 0o755, "made": 0o700}

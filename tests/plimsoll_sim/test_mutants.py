@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
+from plimsoll_sim.mutants import kills_table
 from plimsoll_sim.mutants.beginnings import BEGINNINGS
 from plimsoll_sim.mutants.cleaning import CLEANING
 from plimsoll_sim.mutants.groups import GROUPS
 from plimsoll_sim.mutants.guards import GUARDS
-from plimsoll_sim.mutants.hunt import SCENARIOS
+from plimsoll_sim.mutants.hunt import SCENARIOS, Chase, Kill
 from plimsoll_sim.mutants.inside import INSIDE
-from plimsoll_sim.mutants.kills_table import PAGE, known
+from plimsoll_sim.mutants.kills_table import BEGIN, END, PAGE, known, renew
 from plimsoll_sim.mutants.mutant import Edit, Mutant, Stale, texts
 from plimsoll_sim.mutants.rights import RIGHTS
 from plimsoll_sim.mutants.trust import TRUST
@@ -93,3 +94,27 @@ def test_mutants_all_change_code_that_compiles() -> None:
         for path, text in texts(mutant).items():
             assert text != path.read_text()
             compile(text, str(path), "exec", dont_inherit=True)
+
+
+def test_check_that_writes_replaces_seeds_that_no_longer_notice_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stays, shifts = MUTANTS[0], MUTANTS[1]
+    was = {"seed": 2, "steps": 100, "predicate": "CommitQuorum"}
+    files = {"S05": ["S05", "S05b"]}
+    before = {one.name: {"tried": 1, "kills": [was], "scenarios": files} for one in (stays, shifts)}
+    table, page = tmp_path / "kills.json", tmp_path / "simulation.md"
+    table.write_text(json.dumps(before))
+    page.write_text(f"above\n{BEGIN}{END}below\n")
+    monkeypatch.setattr(kills_table, "KNOWN", table)
+    monkeypatch.setattr(kills_table, "PAGE", page)
+    for mutant, seed in ((stays, 2), (shifts, 7)):
+        kill = Kill(seed=seed, steps=90, predicate="CommitQuorum")
+        found = Chase(mutant=mutant, tries=[], kills_max=1, check=True)
+        found.kills, found.scenarios = [kill], {"S05": ["S05"]}
+        renew((stays, shifts), found)
+    after = json.loads(table.read_text())
+    assert after[stays.name] == before[stays.name]
+    assert after[shifts.name]["kills"] == [{**was, "seed": 7, "steps": 90}]
+    assert after[shifts.name]["scenarios"] == files
+    assert "| S05, S05b | any | 7 |" in page.read_text()

@@ -116,8 +116,9 @@ class DirectoryLayout:
         return self.root / "kubeconfig"
 
     def prepare(self) -> None:
+        """A directory that is made here is for its owner alone: records and Secrets lie in it."""
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.logs.mkdir(exist_ok=True)
             self.history.mkdir(exist_ok=True)
         except OSError as error:

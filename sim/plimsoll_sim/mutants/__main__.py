@@ -3,6 +3,7 @@
     python -m plimsoll_sim.mutants --write               all, and the table in docs/simulation.md
     python -m plimsoll_sim.mutants NAME... --seeds 100   some, from seed 1 on
     python -m plimsoll_sim.mutants --check               all, from the seeds that are known
+    python -m plimsoll_sim.mutants --check --write       and those that no longer notice anew
 
 Exit codes: 0 every mutant was noticed, by a seed and by each scenario that is named for it; 1 some
 were not; 2 usage, or a mutant of code that has changed.
@@ -23,7 +24,7 @@ from plimsoll_sim.mutants.groups import GROUPS
 from plimsoll_sim.mutants.guards import GUARDS
 from plimsoll_sim.mutants.hunt import LIVENESS, STEPS, Chase, Try, hunt
 from plimsoll_sim.mutants.inside import INSIDE
-from plimsoll_sim.mutants.kills_table import known, told, write
+from plimsoll_sim.mutants.kills_table import known, renew, told, write
 from plimsoll_sim.mutants.mutant import Mutant, Stale, texts
 from plimsoll_sim.mutants.rights import RIGHTS
 from plimsoll_sim.mutants.trust import TRUST
@@ -61,7 +62,7 @@ def main() -> int:
     else:
         tries = [Try(STEPS, seed) for seed in range(1, arguments.seeds + 1)]
         chases = [Chase(mutant=one, tries=tries, kills_max=arguments.kills) for one in mutants]
-    done = partial(write, ALL) if arguments.write else _nothing
+    done = partial(renew if arguments.check else write, ALL) if arguments.write else _nothing
     hunt(chases, arguments.jobs, lambda line: print(line, file=sys.stderr, flush=True), done)
     if arguments.json:
         print(json.dumps(told(chases)))

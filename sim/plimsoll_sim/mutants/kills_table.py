@@ -1,17 +1,18 @@
 """What is known of the mutants: `kills.json`, where the test starts from, and a table in the docs.
 
-Both are written by `python -m plimsoll_sim.mutants --write` (`make mutants`).
+Both are written by `python -m plimsoll_sim.mutants --write`, with `--check` only what is no longer
+so (`make mutants`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from plimsoll_sim.mutants.hunt import Chase
+from plimsoll_sim.mutants.hunt import Chase, Kill
 from plimsoll_sim.mutants.mutant import ROOT, Mutant
 
 KNOWN = Path(__file__).with_name("kills.json")
@@ -50,6 +51,18 @@ def write(mutants: Sequence[Mutant], chase: Chase) -> None:
     _, _, after = rest.partition(END)
     rows = "".join(_row(one, kept[one.name]) for one in mutants if one.name in kept)
     PAGE.write_text(f"{before}{BEGIN}{HEAD}{rows}{END}{after}")
+
+
+def renew(mutants: Sequence[Mutant], chase: Chase) -> None:
+    """After a check: a seed that was found takes the place of those that no longer notice.  Of the
+    scenarios a check plays no more than it must, so those that are known stay."""
+    old = known().get(chase.mutant.name, {"kills": [], "scenarios": {}})
+    seeds = {kill["seed"] for kill in old["kills"]}
+    unknown = [kill for kill in chase.kills if kill.seed not in seeds]
+    files = {name: old["scenarios"].get(name) or saw for name, saw in chase.scenarios.items()}
+    if unknown or files != old["scenarios"]:
+        kills = chase.kills if unknown else [Kill(**kill) for kill in old["kills"]]
+        write(mutants, replace(chase, kills=kills, scenarios=files))
 
 
 def _row(mutant: Mutant, found: dict[str, Any]) -> str:
