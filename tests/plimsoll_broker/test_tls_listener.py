@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 import uvloop
-from tests.plimsoll_broker.tls_listening import HOST, MIB, now_ms, tls_serving, until
+from tests.plimsoll_broker.tls_listening import HOST, MIB, now_ms, s_client, tls_serving, until
 
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_net import handshakes, tls_connection, tls_transport
@@ -44,17 +44,6 @@ async def test_listener_serves_clients_over_tls(harness, version):
     assert await answered(await harness.connect(context)) == (1, b"at once hello")
 
 
-async def s_client(port, *options):
-    """What `openssl s_client` prints of one connection that it closes at once."""
-
-    def run():
-        command = ["openssl", "s_client", "-connect", f"{HOST}:{port}", *options]
-        return subprocess.run(command, input=b"", capture_output=True, timeout=30, check=False)
-
-    done = await asyncio.to_thread(run)
-    return (done.stdout + done.stderr).decode(errors="replace")
-
-
 OLD = ("-cipher", "DEFAULT:@SECLEVEL=0")
 REFUSED_OPTIONS = {
     "TLS 1.0": ("-tls1", *OLD),
@@ -79,25 +68,6 @@ async def test_openssl_is_served_with_forward_secrecy_and_no_compression(harness
     suite = next(line for line in printed.splitlines() if "Cipher is" in line).split()[-1]
     assert suite.startswith(("ECDHE-", "TLS_"))
     assert any(kind in suite for kind in ("GCM", "CHACHA20"))
-
-
-CHACHA = "TLS_CHACHA20_POLY1305_SHA256"
-AES = "TLS_AES_256_GCM_SHA384"
-PREFERENCES = {
-    "1.3 ChaCha20": (("-tls1_3", "-ciphersuites", f"{CHACHA}:{AES}"), CHACHA),
-    "1.3 AES": (("-tls1_3", "-ciphersuites", f"TLS_AES_128_GCM_SHA256:{AES}:{CHACHA}"), AES),
-    "1.2 ChaCha20": (("-tls1_2", "-cipher", "ECDHE+CHACHA20:ECDHE+AESGCM"), "CHACHA20"),
-    "1.2 AES": (("-tls1_2", "-cipher", "ECDHE+AESGCM:ECDHE+CHACHA20"), "GCM"),
-}
-
-
-@pytest.mark.parametrize(("options", "suite"), PREFERENCES.values(), ids=PREFERENCES)
-async def test_client_whose_first_choice_is_chacha20_gets_it_and_others_the_listeners_choice(
-    harness, options, suite
-):
-    printed = await s_client(harness.server.port, *options)
-    (chosen,) = {line.split()[-1] for line in printed.splitlines() if "Cipher is" in line}
-    assert suite in chosen
 
 
 async def test_listener_that_wants_1_3_refuses_1_2(tmp_path):
