@@ -1,13 +1,15 @@
 """The test suites of clients in Go, as their projects run them against Kafka: fetched by the module
 proxy, built outside the tree, run against whichever cluster is given.
 
-Called by `test_go_suites.py`.  sarama's tests cut and slow down connections by way of toxiproxy;
-its five proxies have fixed ports.  Decides nothing about outcomes.
+Called by `test_go_suites.py`, and by `test_tls_clients.py` for a client of its own.  sarama's tests
+cut and slow down connections by way of toxiproxy; its five proxies have fixed ports.  Decides
+nothing about outcomes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -102,6 +104,24 @@ CONFLUENT_KAFKA_GO = Suite(
     version="v2.11.1",
     package="kafka",
 )
+
+
+def sarama_client() -> Path:
+    """The program in `sarama/`, built with the version of sarama whose suite is run."""
+    source = Path(__file__).with_name("sarama") / "main.go"
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    program = BUILT / f"sarama-client-{SARAMA.version}-{digest}"
+    if not program.exists():
+        work = BUILT / f"sarama-client-{digest}"
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        shutil.copyfile(source, work / "main.go")
+        (work / "go.mod").write_text(
+            f"module sarama-client\n\nrequire {SARAMA.module} {SARAMA.version}\n"
+        )
+        _go("mod", "tidy", directory=work)
+        _go("build", "-o", str(program), ".", directory=work)
+    return program
 
 
 def _go(*words: str, directory: Path | None = None, **environment: str) -> str:

@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
+from tests.conformance import go_suites
 from tests.conformance.kafka_jars import KafkaJars
 from tests.integration.listening import asked, declared, free_ports, tls_client
 from tests.integration.local_cluster import LocalCluster, consume_all, produce, wait_for
@@ -231,6 +232,35 @@ def test_kafka_python_is_its_certificates_user(
         assert any(record.value == sent for record in consumer)
     finally:
         consumer.close()
+
+
+@pytest.mark.client("sarama", "TLS")
+@pytest.mark.client("sarama", "client certificates")
+@pytest.mark.parametrize("version", ["1.2", "1.3"])
+def test_sarama_writes_and_reads_over_tls_and_is_its_certificates_user(
+    secured: LocalCluster, version: str
+) -> None:
+    files, client = files_of(secured), str(go_suites.sarama_client())
+    options = ("-topic", TOPIC, "-ca", str(files / "ca.crt"), "-tls", version)
+    shows = ("-cert", str(files / "tls.crt"), "-key", str(files / "tls.key"))
+    certified_at = certified(secured)["bootstrap.servers"]
+    ways = {"anonymous": (secured.ready["bootstrap"], ()), "certified": (certified_at, shows)}
+    for way, (servers, shown) in ways.items():
+        words = [client, "-servers", servers, *options, *shown]
+        sent = {f"{way} sarama {version} {number}" for number in range(100)}
+        lines = "".join(f"{line}\n" for line in sent).encode()
+        subprocess.run(words, input=lines, capture_output=True, timeout=TIMEOUT_S, check=True)
+        there = len(
+            consume_all(secured.ready["bootstrap"], TOPIC, PARTITIONS, **tls_client(secured))
+        )
+        reading = [*words, "-read", str(there)]
+        done = subprocess.run(reading, capture_output=True, timeout=TIMEOUT_S, check=False)
+        assert sent <= set(done.stdout.decode().splitlines()), done.stderr.decode()[-2000:]
+    nobody = [client, "-servers", certified_at, *options]
+    refused = subprocess.run(
+        nobody, input=b"never written\n", capture_output=True, timeout=TIMEOUT_S, check=False
+    )
+    assert refused.returncode != 0, "it shows no certificate"
 
 
 @pytest.mark.client("confluent-kafka", "client certificates")

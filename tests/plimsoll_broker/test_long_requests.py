@@ -14,7 +14,7 @@ from tests.plimsoll_broker.described import MISSING, ORDERS, Harness, a_partitio
 from tests.plimsoll_broker.trio import Broker, Controller
 
 from plimsoll_broker.background.time_slices import AT_ONCE
-from plimsoll_broker.handlers import describe_configs
+from plimsoll_broker.handlers import describe_configs, metadata
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.errors import Code
@@ -155,6 +155,38 @@ async def test_concurrent_metadata_requests_share_one_encoded_response(
         replies.append(harness.ask(ApiKey.METADATA, 12, asked))
     assert seen["encoder", "thread"] == 1
     assert all(reply == replies[0] for reply in replies)
+
+
+async def test_metadata_that_name_many_share_one_response_and_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With rights, a request for all topics names those that its client sees."""
+    harness = Harness(an_image())
+    names = ["orders", *(f"nothing-{number:040}" for number in range(THINGS_AT_ONCE))]
+    asked = {"topics": [{"name": name, "topic_id": None} for name in names], **FLAGS}
+    with watched(monkeypatch) as seen:
+        first = [harness.ask(ApiKey.METADATA, 12, asked) for _ in range(5)]
+        replies = await asyncio.gather(*first)
+        replies.append(harness.ask(ApiKey.METADATA, 12, asked))
+    assert seen == {("decoder", "thread"): 1, ("encoder", "thread"): 1}
+    assert all(reply == replies[0] for reply in replies)
+    harness.watch.update(harness.watch.image, an_image(topics=("payments",)))
+    (orders, *_) = (await harness.ask(ApiKey.METADATA, 12, asked)).topics
+    assert orders.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_answers_that_are_remembered_are_few_and_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metadata, "REMEMBERED_BYTES_MAX", 1_000)
+    harness = Harness(an_image())
+    for number in range(100):
+        asked = {"topics": [{"name": f"nothing-{number}", "topic_id": None}], **FLAGS}
+        harness.ask(ApiKey.METADATA, 12, asked)
+    handler = harness.handlers[ApiKey.METADATA]
+    kept = sum(len(asked.body) + len(answer) for asked, answer in handler._answers.items())
+    assert 0 < kept <= 1_000
+    assert kept == handler._remembered
 
 
 async def test_answer_that_was_made_meanwhile_is_not_remembered_for_a_newer_image() -> None:

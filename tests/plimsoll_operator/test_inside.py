@@ -377,3 +377,20 @@ async def test_mode_at_an_older_metadata_version_waits_or_stalls() -> None:
     made.scene.declare(certificates={"internal": {"mode": "Required"}}, metadataVersion="0.1")
     await made.look()
     assert made.scene.term.stall_causes[StallSource.INSIDE].reason == "MetadataTooOld"
+
+
+async def test_secret_of_somebody_else_with_a_brokers_name_stops_certificates() -> None:
+    made, name = Inside(), labels.broker_tls("main", 1)
+    theirs = {"metadata": {"name": name, "namespace": "kafka"}, "data": {"password": "aA=="}}
+    made.scene.kube.put(SECRETS, theirs)
+    await made.settle(3)
+    assert made.scene.kube.objects["secrets", "kafka", name]["data"] == {"password": "aA=="}
+    cause = made.scene.term.stall_causes[StallSource.INSIDE]
+    assert cause.reason == "SecretForeign"
+    assert f"Secret {name} is not this LogCluster's" in cause.message
+    assert inside.waits_of(made.scene.term) == cause.message
+    assert not made.files(0), "nobody is given one before that is over"
+    made.scene.kube.drop(SECRETS, "kafka", name)
+    await made.settle()
+    assert made.mode is InsideMode.REQUIRED
+    assert StallSource.INSIDE not in made.scene.term.stall_causes

@@ -180,6 +180,34 @@ async def test_no_secret_is_listed_or_watched() -> None:
     assert verbs <= {"get", "create", "replace"}
 
 
+async def test_secret_of_somebody_else_with_a_brokers_name_is_left_as_it_is() -> None:
+    made, name = Declared(PLAIN, TLS), labels.broker_tls("main", 1)
+    theirs = {"metadata": {"name": name, "namespace": "kafka"}, "data": {"password": "aA=="}}
+    made.scene.kube.put(SECRETS, theirs)
+    await made.look()
+    assert made.secret(name)["data"] == {"password": "aA=="}
+    assert made.scene.term.stall_causes[StallSource.LISTENERS].reason == "SecretForeign"
+    assert f"Secret {name} is not this LogCluster's" in made.stalled
+    assert "delete it" in made.stalled
+    assert made.pair(0).certificate, "the other broker has its own"
+    made.scene.kube.drop(SECRETS, "kafka", name)
+    await made.look()
+    assert made.stalled == ""
+    assert made.pair(1).certificate
+
+
+async def test_brokers_secret_that_lost_its_owner_or_its_labels_is_still_the_clusters() -> None:
+    made, name = Declared(PLAIN, TLS), labels.broker_tls("main", 1)
+    await made.look()
+    for lost in ("ownerReferences", "labels"):
+        secret = made.secret(name)
+        made.scene.kube.put(SECRETS, {**secret, "data": {}})
+        made.scene.kube.set_metadata(SECRETS, "kafka", name, **{lost: None})
+        await made.look()
+        assert made.stalled == "", lost
+        assert made.pair(1).certificate, "it is written anew"
+
+
 async def test_pair_that_a_user_gives_is_copied_to_every_broker_and_followed() -> None:
     made, corp = Declared(GIVEN), new_authority("corp", NOW_MS)
     given = issue(corp, ("kafka.corp",), NOW_MS)

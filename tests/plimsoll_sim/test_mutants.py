@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from plimsoll_sim.mutants import kills_table
+from plimsoll_sim.cluster.patience import Patience
+from plimsoll_sim.mutants import hunt, kills_table
 from plimsoll_sim.mutants.beginnings import BEGINNINGS
 from plimsoll_sim.mutants.cleaning import CLEANING
 from plimsoll_sim.mutants.groups import GROUPS
 from plimsoll_sim.mutants.guards import GUARDS
-from plimsoll_sim.mutants.hunt import SCENARIOS, Chase, Kill
+from plimsoll_sim.mutants.hunt import CHECKED, LIVENESS, SCENARIOS, Chase, Kill, Try
 from plimsoll_sim.mutants.inside import INSIDE
 from plimsoll_sim.mutants.kills_table import BEGIN, END, PAGE, known, renew
 from plimsoll_sim.mutants.mutant import Edit, Mutant, Stale, texts
@@ -77,6 +78,39 @@ def test_profiles_and_scenarios_of_mutants_exist() -> None:
     for mutant in MUTANTS:
         assert mutant.profile is None or mutant.profile in PROFILES
         assert set(mutant.scenarios) <= files, mutant.name
+
+
+@pytest.mark.parametrize(
+    ("check", "stuck", "counts", "asked"),
+    [
+        (True, True, True, [CHECKED]),
+        (True, False, False, [CHECKED, Patience()]),
+        (False, False, False, [Patience()]),
+    ],
+    ids=["check-known", "check-unknown", "hunt"],
+)
+def test_mutant_that_only_delays_is_not_detected_by_a_short_wait(
+    check: bool,
+    stuck: bool,
+    counts: bool,
+    asked: list[Patience],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its run heals, in more time than a check takes for runs that are known never to."""
+    waits: list[Patience] = []
+
+    def slow(_: str | None, one: Try, patience: Patience) -> tuple[Kill | None, bool]:
+        waits.append(patience)
+        kill = Kill(seed=one.seed, steps=one.steps, predicate=LIVENESS)
+        return (kill if patience == CHECKED else None), False
+
+    monkeypatch.setattr(hunt, "_try", slow)
+    one = Try(steps=100, seed=1)
+    known = frozenset({one}) if stuck else frozenset()
+    delays = Mutant(name="delays", rule="", edits=())
+    chase = Chase(mutant=delays, tries=[one], kills_max=1, check=check, stuck=known)
+    assert (hunt._noticed(chase, one) is not None) is counts
+    assert waits == asked
 
 
 def test_mutant_of_removed_code_fails() -> None:

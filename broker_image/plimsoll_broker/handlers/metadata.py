@@ -7,7 +7,7 @@ Metadata rules.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -29,7 +29,12 @@ from plimsoll_wire.messages import decode_request, encode_response
 
 _LISTENER_CODE_VERSION = 6
 _NULLABLE_NAME_VERSION = 12
-_REMEMBERED_MAX = 16
+REMEMBERED_MAX = 64
+"""Answers: with rights, each of some principals' has its own."""
+REMEMBERED_BYTES_MAX = 16 * 1024 * 1024
+"""Of all of them, with what they answer."""
+ASKED_BYTES_MAX = 256 * 1024
+"""Of a request whose answer is remembered."""
 _TOPIC = ResourceType.TOPIC
 
 
@@ -99,6 +104,8 @@ class MetadataHandler:
         self._view = view
         self._image = view.image
         self._answers: dict[_MetadataQuestion, bytes] = {}
+        # Bytes that they take.
+        self._remembered = 0
         self._creation = AutoCreation(view)
         self._making: dict[_MetadataQuestion, asyncio.Task[bytes]] = {}
 
@@ -107,52 +114,68 @@ class MetadataHandler:
         if image is not self._image:
             self._answers.clear()
             self._making.clear()
-            self._image = image
+            self._image, self._remembered = image, 0
         version, listener = context.api_version, context.connection.listener
         answering = _Answering(image, shared.admin_target(self._view), listener, version)
-        if not is_short(context):
-            return self._long(context, answering)
-        if self._creation.enabled:
-            request = decode_request(ApiKey.METADATA, version, context.body)
-            if self._creation.want(_missing(image, request)):
-                return answering.encoded(request)  # not remembered: the next one asks anew
+        if len(context.body) > ASKED_BYTES_MAX:
+            return self._read_aside(context, answering, None)
         asked = _MetadataQuestion(listener, version, bytes(context.body))
         answer = self._answers.get(asked)
         if answer is not None:
             return answer
         if (making := self._making.get(asked)) is not None:
             return asyncio.shield(making)
+        if not is_short(context):
+            return self._later(asked, self._read_aside(context, answering, asked))
         request = decode_request(ApiKey.METADATA, version, context.body)
+        if self._creation.enabled and self._creation.want(_missing(image, request)):
+            return answering.encoded(request)  # not remembered: the next one asks anew
         if _told(image, request.topics, version) > THINGS_AT_ONCE:
-            return self._later(image, asked, partial(answering.encoded, request))
+            return self._later(asked, self._made_aside(image, asked, answering, request))
         answer = answering.encoded(request)
         self._remember(image, asked, answer)
         return answer
 
-    async def _long(self, context: RequestContext, answering: _Answering) -> bytes:
-        aside = self._view.aside
+    async def _read_aside(
+        self, context: RequestContext, answering: _Answering, asked: _MetadataQuestion | None
+    ) -> bytes:
+        """`asked` None: the answer is not remembered."""
+        aside, wanted = self._view.aside, False
         if not self._creation.enabled:
-            return await aside.do(partial(answering.of, context.body))
-        request = await aside.decoded(context)
-        self._creation.want(await aside.do(partial(_missing, answering.image, request)))
-        return await aside.do(partial(answering.encoded, request))
+            answer = await aside.do(partial(answering.of, context.body))
+        else:
+            request = await aside.decoded(context)
+            missing = await aside.do(partial(_missing, answering.image, request))
+            wanted = self._creation.want(missing)
+            answer = await aside.do(partial(answering.encoded, request))
+        if asked is not None and not wanted:
+            self._remember(answering.image, asked, answer)
+        return answer
+
+    async def _made_aside(
+        self, image: ClusterImage, asked: _MetadataQuestion, answering: _Answering, request: Any
+    ) -> bytes:
+        answer = await self._view.aside.do(partial(answering.encoded, request))
+        self._remember(image, asked, answer)
+        return answer
 
     def _later(
-        self, image: ClusterImage, asked: _MetadataQuestion, encoded: partial[bytes]
+        self, asked: _MetadataQuestion, answer: Coroutine[Any, Any, bytes]
     ) -> Awaitable[bytes]:
-        async def make() -> bytes:
-            answer = await self._view.aside.do(encoded)
-            self._remember(image, asked, answer)
-            return answer
-
-        making = self._making[asked] = asyncio.ensure_future(make())
+        making = self._making[asked] = asyncio.ensure_future(answer)
+        making.add_done_callback(partial(self._made, asked))
         return asyncio.shield(making)
 
+    def _made(self, asked: _MetadataQuestion, making: asyncio.Task[bytes]) -> None:
+        if self._making.get(asked) is making:
+            del self._making[asked]
+
     def _remember(self, image: ClusterImage, asked: _MetadataQuestion, answer: bytes) -> None:
-        if image is self._image:
-            self._making.pop(asked, None)
-            if len(self._answers) < _REMEMBERED_MAX:
-                self._answers[asked] = answer
+        size = len(asked.body) + len(answer)
+        full = self._remembered + size > REMEMBERED_BYTES_MAX
+        if image is self._image and len(self._answers) < REMEMBERED_MAX and not full:
+            self._answers[asked] = answer
+            self._remembered += size
 
 
 def metadata(view: ClusterView) -> Handler:

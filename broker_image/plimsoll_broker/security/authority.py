@@ -11,12 +11,12 @@ import asyncio
 import secrets
 import time
 from functools import partial
-from typing import NamedTuple
 from uuid import UUID
 
 from plimsoll_broker.security.audit_log import AuditEvent, AuditLog
 from plimsoll_broker.security.security_stats import SecurityStats
-from plimsoll_broker.server.dispatch import ConnectionState
+from plimsoll_broker.security.visible_topics import VisibleOfPrincipals, VisibleTopics
+from plimsoll_broker.server.dispatch import Buffer, ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.messages.security import OnBehalf
 from plimsoll_core.security.acl import (
@@ -43,8 +43,6 @@ REMEMBERED_MAX = 10_000
 """Decisions of one connection."""
 SESSION_S_MAX = 10 * 365 * 24 * 3600.0
 """Certificates may be good for thousands of years, which no timer is."""
-VISIBLE_MAX = 64
-"""Principals whose visible topics are remembered."""
 
 _Known = tuple[Security, dict[tuple[AclOperation, ResourceType, str], bool]]
 
@@ -108,9 +106,14 @@ class Rights:
             return True
         return self.topic(AclOperation.CREATE, name)
 
-    def visible_topics(self) -> tuple[str, ...] | None:
-        """All that may be described, by name; None: all there are."""
+    def visible_topics(self) -> VisibleTopics:
+        """All that may be described."""
         return self._authority.visible_topics(self)
+
+    def has_asked(self, key: int, version: int, body: Buffer) -> bool:
+        """Whether a request for all topics is remembered as one for those that it sees."""
+        visible = self._authority.remembered_topics(self)
+        return visible is not None and visible.has_asked(key, version, body)
 
     def sees(self, kind: ResourceType, name: str) -> bool:
         """Whether it is left in a list: what is left out is no attempt."""
@@ -172,14 +175,6 @@ class Rights:
         return audits
 
 
-class _Visible(NamedTuple):
-    """What one principal sees, and of what that was found."""
-
-    topic_ids: object
-    security: Security
-    names: tuple[str, ...] | None
-
-
 class Authority:
     """`security`: as of the last image that was applied.  `makes_topics`: whether asking for a
     topic makes it (auto.create.topics.enable)."""
@@ -194,7 +189,7 @@ class Authority:
         self._own_disguise = secrets.token_bytes(32)
         # Set while somebody is logged in by a key that has an end.
         self._reviewing: asyncio.TimerHandle | None = None
-        self._visible: dict[tuple[str, str], _Visible] = {}
+        self._visible = VisibleOfPrincipals()
         self._logged_in: dict[str, dict[ConnectionState, Identity]] = {}
         # When sessions that have an end are over.
         self._ends: dict[ConnectionState, asyncio.TimerHandle] = {}
@@ -218,19 +213,21 @@ class Authority:
         assert isinstance(rights, Rights)
         return rights
 
-    def visible_topics(self, rights: Rights) -> tuple[str, ...] | None:
+    def visible_topics(self, rights: Rights) -> VisibleTopics:
         """Remembered while rules and topics are the same."""
         topic_ids, security = self.image.topic_ids, self.security
-        who = (rights.principal, rights.host)
-        found = self._visible.get(who)
-        if found is None or found.topic_ids is not topic_ids or found.security is not security:
-            if len(self._visible) >= VISIBLE_MAX:
-                self._visible.clear()
+        found = self._visible.get(rights.principal, rights.host, topic_ids, security)
+        if found is None:
             names = tuple(n for n in sorted(topic_ids) if rights.sees(ResourceType.TOPIC, n))
             all_of_them = len(names) == len(topic_ids)
-            found = _Visible(topic_ids, security, None if all_of_them else names)
-            self._visible[who] = found
-        return found.names
+            found = VisibleTopics(topic_ids, security, None if all_of_them else names)
+            self._visible.put(rights.principal, rights.host, found)
+        return found
+
+    def remembered_topics(self, rights: Rights) -> VisibleTopics | None:
+        """None: rules or topics have changed since."""
+        about = (self.image.topic_ids, self.security)
+        return self._visible.get(rights.principal, rights.host, *about)
 
     # --- logins ---------------------------------------------------------------------------------
 

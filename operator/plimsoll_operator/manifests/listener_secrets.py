@@ -38,6 +38,23 @@ def broker_secret(
     return _secret(metadata, data)
 
 
+def why_foreign(context: Context, broker_id: int, secret: Manifest | None) -> str:
+    """Why nothing is written into a broker's Secret: it is somebody else's, who gave it this name.
+    Empty: it is the LogCluster's, or there is none."""
+    if secret is None:
+        return ""
+    name = labels.broker_tls(context.name, broker_id)
+    wanted, shown = context.metadata(name), secret["metadata"]
+    owners = {one.get("uid") for one in shown.get("ownerReferences") or ()}
+    said = (shown.get("labels") or {}).get(labels.CLUSTER_ID)
+    if wanted["ownerReferences"][0]["uid"] in owners or said == wanted["labels"][labels.CLUSTER_ID]:
+        return ""
+    return (
+        f"Secret {name} is not this LogCluster's, so the certificates of broker {broker_id} are not"
+        " written into it: delete it, or keep what it holds under another name."
+    )
+
+
 def pair_of(secret: Manifest, name: str) -> KeyPair | None:
     """What a broker's Secret holds for a listener."""
     data = data_of(secret)

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.security.acl import Acl, AclOperation, AclPermission, Pattern, ResourceType
+from plimsoll_core.security.client_certificates import TLS_LOGIN
 from plimsoll_core.security.sasl import LoginStage
 from plimsoll_core.security.scram import ScramMechanism
 from plimsoll_core.security.state import Mode, Security
+from plimsoll_sim.checkers.certified import is_login, is_still_login
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.hosts.scram_client import stored_key
 from plimsoll_sim.oracle.committed import MetadataGhost
@@ -113,9 +115,10 @@ class RightsChecker:
         if not known or known[-1][1] != offset:
             known.append((self._now_us(), offset))
         for server in host.node._serving.clients._open.values():
-            if server.listener.authentication:
-                for session in server._open:
-                    self._check_session(host, image.security, session)
+            by = server.listener.authentication
+            check = self._check_certified if by == (TLS_LOGIN,) else self._check_session
+            for session in server._open if by else ():
+                check(host, image.security, session)
 
     def _check_session(self, host: BrokerHost, security: Security, session: Any) -> None:
         sasl = session._connection.sasl
@@ -126,15 +129,32 @@ class RightsChecker:
         if key not in good:
             raise Violation("RevokedWithin", f"{host.name} still serves {user}, who was revoked")
 
+    def _check_certified(self, host: BrokerHost, security: Security, session: Any) -> None:
+        connection = session._connection
+        if session._transport is None:
+            return
+        assert host.node is not None, "it serves"
+        assert host.node.authority is not None, "it serves"
+        user = connection.principal.removeprefix("User:")
+        identity = host.node.authority._logged_in.get(user, {}).get(connection)
+        proof = None if identity is None else identity.certificate
+        if proof is None or not is_still_login(security, proof, self._now_ms - LATE_MS):
+            text = f"{host.name} still serves {user}, whose certificate is no login"
+            raise Violation("RevokedWithin", text)
+
+    @property
+    def _now_ms(self) -> int:
+        """The wall clock."""
+        return self._wall_ms + self._now_us() // 1_000
+
     def _good_keys(self, security: Security, user: str, late_ms: int) -> tuple[bytes, ...]:
         """By which the user may be logged in."""
         declared = security.users.get(user)
         found = security.credentials.get((user, MECHANISM))
         if found is None or (declared is not None and declared.disabled):
             return ()
-        now_ms = self._wall_ms + self._now_us() // 1_000
         previous = found.previous
-        if previous is None or now_ms >= previous.until_ms + late_ms:
+        if previous is None or self._now_ms >= previous.until_ms + late_ms:
             return (found.stored_key,)
         return (found.stored_key, previous.stored_key)
 
@@ -161,6 +181,14 @@ class RightsChecker:
                 if key in self._good_keys(image.security, user, LATE_MS):
                     return
         raise Violation("DecidedOnCommitted", f"{host} lets {user} in by what is no password")
+
+    def certified(self, host: str, since_us: int, user: str, der: bytes) -> None:
+        """It was let in by a certificate, which it began to show then."""
+        images = self._between(self.applied(host, since_us), self.applied(host, self._now_us()))
+        since_ms = self._wall_ms + since_us // 1_000
+        if not any(is_login(image.security, der, user, since_ms) for image in images):
+            text = f"{host} lets {user} in by a certificate that is no login"
+            raise Violation("DecidedOnCommitted", text)
 
     def answered_first(self, host: str) -> None:
         """Something else than a login was answered before one."""

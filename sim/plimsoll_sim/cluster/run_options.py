@@ -11,7 +11,8 @@ from typing import Literal
 from plimsoll_sim.environment.latency import QUICK_US, LatencyUs
 
 OFFSETS_FACTOR = 3
-NAMED = ("deletes_groups", "offsets_kept_ms", "inside", "inside_says", "calm", "tenants")
+NAMED = ("deletes_groups", "offsets_kept_ms", "inside", "inside_says", "calm", "tenants",
+         "certified")  # fmt: skip
 """Printed, though seeds do not depend on them."""
 
 
@@ -31,7 +32,7 @@ class RunOptions:
     "stated", or "unstated" of a new cluster, or the cluster was there "before" and its owner says
     nothing any more, so that they never do; `calm`: no fault of the run may
     have a broker leave an ISR; `tenants`: beside the clients that are let do all there are some who
-    log in, and may do what an administrator lets them.
+    log in, and may do what an administrator lets them; `certified`: some of these by certificates.
     """
 
     profile: str = ""
@@ -81,6 +82,7 @@ class RunOptions:
     inside_says: Literal["stated", "unstated", "before"] = field(default="stated", repr=False)
     calm: bool = field(default=False, repr=False)
     tenants: bool = field(default=False, repr=False)
+    certified: bool = field(default=False, repr=False)
     broker_configs: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def lines(self) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 
 from plimsoll_core.security.inside import InsideMode
 from plimsoll_core.security.state import Mode
@@ -19,12 +19,14 @@ from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.reconcile.cluster.inside_mode import NAMES
 from plimsoll_sim.checkers.inside import InsideChecker
 from plimsoll_sim.cluster.secured_parts import SecuredParts
+from plimsoll_sim.cluster.specs import CERTIFIED
 from plimsoll_sim.cluster.tenancy import Tenants
 from plimsoll_sim.engine.process import Process
 from plimsoll_sim.environment import security_seams
 from plimsoll_sim.environment.certificates import all_of
 from plimsoll_sim.hosts import intruder
 from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.hosts.certified_users import CertifiedUsers
 from plimsoll_sim.hosts.intruder import IntrudedHost, Intruder, Loot
 from plimsoll_sim.hosts.operators import OperatorHost
 from plimsoll_sim.hosts.secret_mounts import SecretMounts
@@ -39,7 +41,7 @@ class Secured:
         self._parts = parts
         self._rng = rng
         self.mounts = SecretMounts(parts.loop, rng)
-        if parts.options.inside:
+        if parts.options.inside or parts.options.certified:
             self.mounts.add(parts.brokers)
         # Who logs in; None: nobody does.
         self.tenants = Tenants(parts) if parts.options.tenants else None
@@ -54,11 +56,21 @@ class Secured:
         # What became of the intruders' attempts.
         self.attempts: Counter[str] = Counter()
 
-    def instead(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def instead(self) -> Iterator[None]:
         """Certificates and mounts are the simulation's."""
-        if not self._parts.options.inside:
-            return nullcontext()
-        return security_seams.instead(self.mounts.mounted)
+        options = self._parts.options
+        if not options.inside and not options.certified:
+            yield
+            return
+        with security_seams.instead(self.mounts.mounted):
+            if self._certified is not None:
+                self._certified.replace_partner()
+            yield
+
+    @property
+    def _certified(self) -> CertifiedUsers | None:
+        return None if self.tenants is None else self.tenants.certified
 
     def stored(self, change: ObjectChange, before: int) -> None:
         """Something was written to the API server; `before`: how many records were committed."""
@@ -67,6 +79,8 @@ class Secured:
             if self.tenants is not None:
                 self.tenants.rights.committed()
         self.mounts.stored(change)
+        if self._certified is not None:
+            self._certified.stored(change)
         self.inside.stored(change)
 
     def look(self, host: BrokerHost) -> None:
@@ -137,6 +151,8 @@ class Secured:
         image, options = self._parts.ghost.image, self._parts.options
         if options.tenants and image.security.authorization.mode is not Mode.ENFORCE:
             return False
+        if options.certified and not all(map(_serves_certified, self._parts.brokers.values())):
+            return False
         return not options.inside or image.inside.mode is self._wanted
 
     @property
@@ -145,6 +161,8 @@ class Secured:
 
     def unfinished(self) -> Iterator[str]:
         """What has not come about, once faults stop."""
+        if self.tenants is not None:
+            yield from self.tenants.unfinished()
         if not self._parts.options.inside:
             return
         inside, known = self._parts.ghost.image.inside, self.inside.authorities
@@ -202,6 +220,16 @@ class Secured:
         return (
             None if broker is None else Intruder(self._parts.ghost.image.cluster_id, loot, broker)
         )
+
+
+def _serves_certified(host: BrokerHost) -> bool:
+    """And has heard that rights are enforced: before, whoever shows a partner's certificate may do
+    all there.  Or it does not serve at all."""
+    serving = None if host.node is None else host.node._serving
+    if serving is None:
+        return True
+    enforced = serving.authority.security.authorization.mode is Mode.ENFORCE
+    return enforced and CERTIFIED.name in serving.clients.servers
 
 
 def of_broker(host: BrokerHost) -> IntrudedHost:

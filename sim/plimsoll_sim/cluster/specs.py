@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from plimsoll_core.cluster.record_versions import RELEASES
 from plimsoll_core.security.acl import ANONYMOUS
 from plimsoll_operator.api.authorization import DeclaredAuthorization
-from plimsoll_operator.api.certificates import Certificates, InternalCertificates
+from plimsoll_operator.api.certificates import (
+    BundleKey,
+    Certificates,
+    ClientCertificates,
+    ExternalCa,
+    InternalCertificates,
+)
 from plimsoll_operator.api.cluster_topics import TopicDeletion, Topics
-from plimsoll_operator.api.listeners import DeclaredListener
+from plimsoll_operator.api.cluster_users import ClusterUsers, UserDeletion
+from plimsoll_operator.api.listeners import DeclaredListener, ListenerTls
 from plimsoll_operator.api.logcluster import (
     Brokers,
     LogClusterSpec,
@@ -22,12 +31,19 @@ from plimsoll_operator.api.topic import TopicSpec, TopicUncleanRecovery
 from plimsoll_sim.checkers.expiries import OffsetsKept
 from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.hosts.brokers import KAFKA_PORT
-from plimsoll_sim.hosts.tenants import SECURED_PORT
+from plimsoll_sim.hosts.certified_users import PARTNERS
+from plimsoll_sim.hosts.tenants import CERTIFIED_PORT, SECURED_PORT
 
 LISTENERS = (
     DeclaredListener(name="internal", port=KAFKA_PORT),
     DeclaredListener(name="secured", port=SECURED_PORT, authentication=("ScramSha512",)),
 )
+CERTIFIED = DeclaredListener(
+    name="certified", port=CERTIFIED_PORT, tls=ListenerTls(), authentication=("Tls",)
+)
+"""By certificates of clients' own authority, and of another one."""
+SOON_GONE = ClusterUsers(deletion=UserDeletion(grace_seconds=1))
+"""A run is short."""
 ENFORCED = DeclaredAuthorization(mode="Enforce", super_users=(ANONYMOUS,))
 """Who comes by the listener that asks for no login may do all."""
 INSIDE: dict[str, Certificates | None] = {
@@ -78,10 +94,26 @@ def cluster_spec(options: RunOptions, cluster_id: UUID) -> LogClusterSpec:
         movement=Movement(auto_rebalance=options.auto_rebalance),
         on_controller_loss=options.on_controller_loss,
         config=_config(options),
-        certificates=INSIDE[options.inside_says] if options.inside else OPEN,
-        listeners=LISTENERS if options.tenants else None,
+        certificates=_certificates(options),
+        listeners=_listeners(options),
+        users=SOON_GONE if options.certified else None,
         authorization=ENFORCED if options.tenants else None,
     )
+
+
+def _certificates(options: RunOptions) -> Certificates | None:
+    stated = INSIDE[options.inside_says] if options.inside else OPEN
+    if not options.certified:
+        return stated
+    partners = ExternalCa(name=PARTNERS, config_map=BundleKey(name=PARTNERS))
+    clients = ClientCertificates(external_cas=(partners,))
+    return replace(stated or Certificates(), clients=clients)
+
+
+def _listeners(options: RunOptions) -> tuple[DeclaredListener, ...] | None:
+    if not options.tenants:
+        return None
+    return (*LISTENERS, CERTIFIED) if options.certified else LISTENERS
 
 
 def _config(options: RunOptions) -> dict[str, int | bool | str] | None:

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from plimsoll_core.errors import Code
 from plimsoll_core.security.acl import AclOperation, ResourceType
+from plimsoll_operator.pki.authority import KeyPair
 from plimsoll_sim.checkers.rights import RightAsked, RightsChecker
 from plimsoll_sim.cluster.secured_parts import SecuredParts
 from plimsoll_sim.desired.users import (
@@ -20,7 +22,15 @@ from plimsoll_sim.desired.users import (
     DeclaredUsers,
 )
 from plimsoll_sim.engine.determinism import EPOCH_NS
+from plimsoll_sim.environment.certificates import ders, describe
 from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.hosts.certified_tenants import CertifiedTenant
+from plimsoll_sim.hosts.certified_users import (
+    CERTIFIED,
+    EXTERNAL,
+    CertifiedUsers,
+    user_name,
+)
 from plimsoll_sim.hosts.tenants import Tenancy, Tenant, TenantQuestion
 
 ROUNDS = 3
@@ -32,6 +42,12 @@ class Tenants:
 
     def __init__(self, parts: SecuredParts) -> None:
         self._parts = parts
+        # Who logs in by certificates; None: nobody does.
+        self.certified = (
+            CertifiedUsers(parts.objects, lambda: EPOCH_NS // 1_000_000 + self._now_us() // 1_000)
+            if parts.options.certified
+            else None
+        )
         self.users = DeclaredUsers(parts.objects)
         self.rights = RightsChecker(parts.ghost, self._now_us, EPOCH_NS // 1_000_000)
         self.told: Counter[str] = Counter()
@@ -44,18 +60,22 @@ class Tenants:
     def declare(self) -> None:
         for user in (*TENANTS, GREEDY):
             self.users.declare(user)
+        if self.certified is not None:
+            for user in (*CERTIFIED, EXTERNAL):
+                self.certified.declare(user)
 
     def clients(self, stopped: Callable[[], bool], rng: random.Random) -> list[Tenant]:
         """Two of each tenant, for each has connections to several brokers."""
-        return [
-            self.client(user, stopped, random.Random(rng.getrandbits(64)))
-            for user in (*TENANTS, *TENANTS, GREEDY)
-        ]
+        users: tuple[str, ...] = (*TENANTS, *TENANTS, GREEDY)
+        if self.certified is not None:
+            users = (*TENANTS[:1], *CERTIFIED, *CERTIFIED, EXTERNAL, EXTERNAL)
+        return [self.client(user, stopped, random.Random(rng.getrandbits(64))) for user in users]
 
     def client(self, user: str, stopped: Callable[[], bool], rng: random.Random) -> Tenant:
-        parts = self._parts
+        parts, certified = self._parts, self.certified
+        by_certificate = certified is not None and user in (*CERTIFIED, EXTERNAL)
         tenancy = Tenancy(
-            user=user,
+            user=user_name(user) if by_certificate else user,
             hosts=tuple(host.name for host in parts.brokers.values()),
             topics=TENANT_TOPICS,
             passwords=lambda: self.users.passwords[user],
@@ -66,7 +86,22 @@ class Tenants:
             think_ms=parts.options.think_ms,
             greedy=user == GREEDY,
         )
-        return Tenant(tenancy, rng, self)
+        if certified is None or not by_certificate:
+            return Tenant(tenancy, rng, self)
+        forged = partial(certified.forged, user)
+        return CertifiedTenant(tenancy, rng, self, partial(certified.pairs_of, user), forged)
+
+    def unfinished(self) -> Iterator[str]:
+        """What has not come about, once faults stop."""
+        security = self._parts.ghost.image.security
+        for user in CERTIFIED if self.certified is not None else ():
+            assert self.certified is not None
+            if not self.certified.is_declared(user) or self.certified.disabled(user):
+                continue
+            pairs, row = self.certified.pairs_of(user), security.certificates.get(user)
+            newest = describe(pairs[-1].certificate).sha256 if pairs else ""
+            if row is None or row.certificates[0].sha256 != newest:
+                yield f"{user}'s newest certificate is not committed"
 
     def _leader(self, topic: str) -> str | None:
         image = self._parts.ghost.image
@@ -83,6 +118,11 @@ class Tenants:
     def logged_in(self, told: TenantQuestion, password: str) -> None:
         self.told["logins"] += 1
         self.rights.logged_in(told.host, told.since_us, told.user, password)
+
+    def certified_by(self, told: TenantQuestion, shown: KeyPair) -> None:
+        self.told["logins by certificates"] += 1
+        der = ders(shown.certificate)[0]
+        self.rights.certified(told.host, told.since_us, told.user, der)
 
     def answered_first(self, told: TenantQuestion) -> None:
         self.rights.answered_first(told.host)

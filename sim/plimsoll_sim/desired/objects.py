@@ -28,6 +28,7 @@ from plimsoll_operator.kube.memory.store import StoredObject
 from plimsoll_operator.kube.memory.writes import RequestTarget
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import (
+    CONFIG_MAPS,
     LOG_CLUSTERS,
     REASSIGNMENTS,
     REBALANCES,
@@ -100,15 +101,23 @@ class AppliedObjects:
 
     def put_secret(self, name: str, data: dict[str, bytes]) -> None:
         """A Secret of the administrator's own, made or replaced."""
+        text = {key: base64.b64encode(value).decode() for key, value in data.items()}
+        self._put(SECRETS, name, text)
+
+    def put_config_map(self, name: str, data: dict[str, str]) -> None:
+        """The same of a ConfigMap."""
+        self._put(CONFIG_MAPS, name, data)
+
+    def _put(self, kind: Kind, name: str, data: dict[str, str]) -> None:
         body: Object = {
-            "apiVersion": SECRETS.api_version,
-            "kind": SECRETS.kind,
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
             "metadata": {"name": name},
-            "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+            "data": data,
         }
-        target = self._target(SECRETS, name)
+        target = self._target(kind, name)
         if self._server.store.get(target.resource, target.key) is None:
-            self._server.writes.create(self._target(SECRETS, None), body, dry_run=False)
+            self._server.writes.create(self._target(kind, None), body, dry_run=False)
         else:
             self._server.writes.replace(target, body, dry_run=False)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from plimsoll_core.security.client_certificates import ShownClient
 from plimsoll_net.tls_policy import BadCertificate
 from plimsoll_operator.pki.authority import (
     CLIENT_DAYS,
@@ -27,6 +28,10 @@ from plimsoll_operator.pki.authority import (
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
+CLIENT_DAY_MS = 1_500
+"""Of a client's certificate, so that it ends within a run."""
+CLIENT_EARLY_MS = 500
+"""Before it was made it is good for so long: clocks differ."""
 _BEGIN, _END = b"-----BEGIN PRIVATE KEY-----\n", b"\n-----END PRIVATE KEY-----\n"
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 
@@ -39,6 +44,7 @@ class SimCertificate(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]
     not_before_ms: int
     not_after_ms: int
+    subject: str = ""
 
 
 def of_der(der: bytes) -> SimCertificate:
@@ -81,8 +87,13 @@ def _made(
         not_before_ms=not_before_ms,
         not_after_ms=not_after_ms,
     )
+    return _signed(KeyPair(certificate=b"", key=_BEGIN + secret.encode() + _END), one)
+
+
+def _signed(pair: KeyPair, one: SimCertificate) -> KeyPair:
+    """The pair with this certificate."""
     certificate = ssl.DER_cert_to_PEM_cert(msgspec.json.encode(one)).encode()
-    return KeyPair(certificate=certificate, key=_BEGIN + secret.encode() + _END)
+    return KeyPair(certificate=certificate, key=pair.key)
 
 
 def _secret(pem: bytes) -> str:
@@ -113,7 +124,20 @@ def issue_inside(
 def issue_client(
     authority: KeyPair, user: str, identity: str, now_ms: int, days: int = CLIENT_DAYS
 ) -> KeyPair:
-    return issue(authority, (identity,), now_ms, days)
+    return client_of(authority, f"CN={user}", now_ms, days, (identity,))
+
+
+def client_of(
+    authority: KeyPair,
+    subject: str,
+    now_ms: int,
+    days: int = CLIENT_DAYS,
+    names: tuple[str, ...] = (),
+) -> KeyPair:
+    """A client's of any authority."""
+    signer = public(_secret(authority.key))
+    made = _made(names, signer, now_ms - CLIENT_EARLY_MS, now_ms + days * CLIENT_DAY_MS)
+    return _signed(made, msgspec.structs.replace(_first(made.certificate), subject=subject))
 
 
 def authority_certificates(pem: bytes) -> tuple[bytes, ...]:
@@ -146,6 +170,21 @@ def _first(chain: bytes) -> SimCertificate:
     if not found:
         raise Unreadable("it holds no certificate in PEM form")
     return found[0]
+
+
+# --- instead of `certificate_logins` --------------------------------------------------------------
+
+
+def read(der: bytes, anchor: str) -> ShownClient:
+    """What a broker reads in a client's certificate."""
+    one = of_der(der)
+    return ShownClient(
+        sha256=hashlib.sha256(der).hexdigest(),
+        anchor=anchor,
+        subject=one.subject,
+        identities=one.names,
+        not_after_ms=one.not_after_ms,
+    )
 
 
 # --- instead of `tls_policy` ----------------------------------------------------------------------

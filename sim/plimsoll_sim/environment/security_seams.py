@@ -7,11 +7,14 @@ place where one stands is found and gets the other for as long as `instead` last
 from __future__ import annotations
 
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from plimsoll_net import handshakes, tls_policy
+from plimsoll_broker.security import certificate_logins
+from plimsoll_net import handshakes, shown_certificate, tls_policy
 from plimsoll_net.inside_identity import FILES, InsideFiles
 from plimsoll_operator.pki import authority
 from plimsoll_sim.environment import certificates, simulated_tls
@@ -31,17 +34,20 @@ OF_AUTHORITY = (
 OF_TLS = ("mutual_context", "asking_context")
 
 
-def _pairs() -> list[tuple[Any, Any]]:
+def _pairs(mounted: Mounted) -> list[tuple[Any, Any]]:
     found = [(getattr(authority, name), getattr(certificates, name)) for name in OF_AUTHORITY]
     found += [(getattr(tls_policy, name), getattr(simulated_tls, name)) for name in OF_TLS]
     found.append((handshakes._NOTHING_TO_SHOW, simulated_tls.asking_context(lambda _: None)))
+    found.append((certificate_logins.read, certificates.read))
+    found += [(tls_policy.server_context, _listens(mounted)),
+              (shown_certificate._seen, _seen(mounted))]  # fmt: skip
     return found
 
 
 @contextmanager
 def instead(mounted: Mounted) -> Iterator[None]:
     """`mounted` is asked by directory."""
-    pairs = [(shipped, simulated) for shipped, simulated in _pairs()]
+    pairs = _pairs(mounted)
     places = [
         (module, name, shipped, simulated)
         for module in _modules()
@@ -64,6 +70,26 @@ def instead(mounted: Mounted) -> Iterator[None]:
 def _modules() -> list[Any]:
     shells = ("plimsoll_net.", "plimsoll_operator.", "plimsoll_broker.")
     return [sys.modules[name] for name in sorted(sys.modules) if name.startswith(shells)]
+
+
+def _listens(mounted: Mounted) -> Callable[..., simulated_tls.SimContext]:
+    def server_context(
+        chain: Path, key: Path, _: str, clients: tls_policy.ClientTrust | None = None
+    ) -> simulated_tls.SimContext:
+        files = mounted(str(chain.parent))
+        return simulated_tls.listener_context(files[chain.name] + files[key.name], clients)
+
+    return server_context
+
+
+def _seen(mounted: Mounted) -> Callable[[Path], tuple[int, int, int]]:
+    def seen(path: Path) -> tuple[int, int, int]:
+        found = mounted(str(path.parent)).get(path.name)
+        if found is None:
+            raise FileNotFoundError(path)
+        return zlib.crc32(found), 0, len(found)
+
+    return seen
 
 
 def _reads(mounted: Mounted) -> Callable[[InsideFiles], tuple[bytes, bytes, bytes, bytes] | None]:

@@ -1,8 +1,9 @@
 """What OpenSSL does for a connection, without its cryptography: `ssl.SSLContext` and `SSLObject` as
 far as `plimsoll_net` uses them.
 
-Each end shows its certificate and believes one that an authority which it trusts has signed; what
-follows is carried as it is.  Who is behind a certificate, and whether it is believed still, is
+Each end shows its certificate and believes one that an authority which it trusts has signed; a
+listener for clients looks at its times, too, and may let in who shows none.  What follows is
+carried as it is.  Who is behind a certificate, and whether it is believed still, is
 decided by the code that ships.  As with TLS 1.3 a client has shaken hands before it hears that its
 own certificate was refused.
 """
@@ -10,9 +11,12 @@ own certificate was refused.
 from __future__ import annotations
 
 import ssl
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from plimsoll_net.tls_policy import ClientTrust
+from plimsoll_operator.pki.authority import Unreadable
 from plimsoll_sim.environment.certificates import checked, of_der
 
 HELLO, CERTIFICATE, DATA, ALERT = 0x16, 0x17, 0x18, 0x15
@@ -53,11 +57,13 @@ class Records:
 
 class SimContext(NamedTuple):
     """`certificate`: what is shown, None: nothing; `trusted`: keys of authorities; `find`: what
-    takes its place, by the name that a client states."""
+    takes its place, by the name that a client states.  `clients`: of a listener, what it asks its
+    clients for; None: both ends are peers."""
 
     certificate: bytes | None = None
     trusted: frozenset[str] = frozenset()
     find: Callable[[str | None], SimContext | None] | None = None
+    clients: ClientTrust | None = None
 
     def wrap_bio(
         self,
@@ -127,8 +133,18 @@ class SimTls:
         self._put(CERTIFICATE, self._context.certificate)
 
     def _believe(self, der: bytes) -> None:
-        if of_der(der).issuer not in self._context.trusted:
+        clients = self._context.clients
+        if not der and clients is not None and not clients.required:
+            return
+        try:
+            shown = of_der(der)
+        except Unreadable as error:
+            raise self._refused("certificate_required") from error
+        if shown.issuer not in self._context.trusted:
             raise self._refused("unknown_ca")
+        now_ms = time.time_ns() // 1_000_000
+        if clients is not None and not shown.not_before_ms <= now_ms < shown.not_after_ms:
+            raise self._refused("certificate_expired")
         self._peer = der
 
     def _refused(self, why: str) -> ssl.SSLError:
@@ -175,6 +191,13 @@ class SimTls:
 
     # --- the peer ---------------------------------------------------------------------------------
 
+    def get_verified_chain(self) -> list[bytes]:
+        clients = self._context.clients
+        if self._peer is None or clients is None:
+            return []
+        issuer = of_der(self._peer).issuer
+        return [self._peer, next(one for one in clients.authorities if of_der(one).key == issuer)]
+
     def getpeercert(self, binary_form: bool = False) -> Any:
         if self._peer is None:
             return None
@@ -191,3 +214,11 @@ def asking_context(find: Callable[[str | None], Any]) -> SimContext:
 def mutual_context(pair: bytes, authorities: bytes, *, server: bool) -> SimContext:
     """Instead of `tls_policy.mutual_context`.  Raises BadCertificate."""
     return SimContext(*checked(pair, authorities))
+
+
+def listener_context(pair: bytes, clients: ClientTrust | None) -> SimContext:
+    """Instead of `tls_policy.server_context`, of what its files hold.  Raises BadCertificate."""
+    shown, _ = checked(pair, b"")
+    asked = clients or ClientTrust()
+    trusted = frozenset(of_der(der).key for der in asked.authorities)
+    return SimContext(certificate=shown, trusted=trusted, clients=asked)

@@ -376,16 +376,14 @@ TABLE: tuple[Fault, ...] = (
         "Certificates that are due, all at once, or not valid yet.",
     ),
     Fault(
-        "intrude",
-        inside.intrude,
-        0,
-        "Nobody is a broker but who shows what is committed of it.",
+        "intrude", inside.intrude, 0, "Nobody is a broker but who shows what is committed of it."
     ),
+    Fault("change_user", users.change_user, 0, "Rules, passwords and users that change in use."),
     Fault(
-        "change_user",
-        users.change_user,
+        "change_certified",
+        users.change_certified,
         0,
-        "Rules, passwords and users that change while they are used.",
+        "Certificates that are replaced, end or are revoked while they are used.",
     ),
     Fault(
         "lose_status",

@@ -6,6 +6,7 @@ import random
 
 from plimsoll_sim.desired.users import change_anything
 from plimsoll_sim.faults.fault_context import FaultContext
+from plimsoll_sim.hosts import certified_users as change
 
 
 def change_user(context: FaultContext, rng: random.Random) -> str | None:
@@ -14,3 +15,11 @@ def change_user(context: FaultContext, rng: random.Random) -> str | None:
     if secured is None or secured.tenants is None:
         return None
     return change_anything(secured.tenants.users, rng)
+
+
+def change_certified(context: FaultContext, rng: random.Random) -> str | None:
+    """The same of who logs in by certificates."""
+    secured = context.world.secured
+    if secured is None or secured.tenants is None or secured.tenants.certified is None:
+        return None
+    return change.change_certified(secured.tenants.certified, rng)

@@ -65,12 +65,15 @@ class ClientConnection(asyncio.Protocol):
     def send(self, frame: bytes, *, answered: bool = True) -> asyncio.Future[bytes] | None:
         if self.closed:
             raise Lost("closed")
-        self._transport.write(frame)
+        self._write(frame)
         if not answered:
             return None
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         return future
+
+    def _write(self, frame: bytes) -> None:
+        self._transport.write(frame)
 
     def close(self) -> None:
         if self._transport is not None:

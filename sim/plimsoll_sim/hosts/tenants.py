@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import TopicPartition
+from plimsoll_operator.pki.authority import KeyPair
 from plimsoll_sim.hosts.client_calls import (
     Caller,
     ClientConnection,
@@ -27,6 +28,7 @@ from plimsoll_sim.hosts.scram_client import ScramClient
 from plimsoll_wire.api_versions import ApiKey
 
 SECURED_PORT = 9095
+CERTIFIED_PORT = 9096
 OTHER_PASSWORD_SHARE = 0.1
 STRANGER_SHARE = 0.1
 """How often it asks for something before it has logged in."""
@@ -51,6 +53,7 @@ class RightsWitness(Protocol):
     """Who hears what tenants were told."""
 
     def logged_in(self, told: TenantQuestion, password: str) -> None: ...
+    def certified_by(self, told: TenantQuestion, shown: KeyPair) -> None: ...
     def answered_first(self, told: TenantQuestion) -> None: ...
     def topic(self, told: TenantQuestion, operation: str, name: str, *, allowed: bool) -> None: ...
     def topics(self, told: TenantQuestion, names: set[str]) -> None: ...
@@ -105,14 +108,18 @@ class Tenant(Caller):
                 await self.ask_first(connection, host)
                 return
             await self.log_in(connection, host, self._password())
-            while not self._tenancy.stopped():
-                if self._tenancy.greedy:
-                    await self.produce(connection, host, topic)
-                    continue
-                await getattr(self, self._rng.choice(REQUESTS))(connection, host, topic)
-                await self._think()
+            await self._ask_on(connection, host, topic)
         finally:
             connection.close()
+
+    async def _ask_on(self, connection: ClientConnection, host: str, topic: str) -> None:
+        """Once it has logged in."""
+        while not self._tenancy.stopped():
+            if self._tenancy.greedy:
+                await self.produce(connection, host, topic)
+                continue
+            await getattr(self, self._rng.choice(REQUESTS))(connection, host, topic)
+            await self._think()
 
     def _password(self) -> str:
         known = self._tenancy.passwords()

@@ -79,6 +79,11 @@ def _check(mutant: Mutant, known: dict[str, Any]) -> Chase:
         tries=_known_first(known.get("kills", [])) if mutant.by_chance else [],
         kills_max=1,
         check=True,
+        stuck=frozenset(
+            Try(kill["steps"], kill["seed"])
+            for kill in known.get("kills", [])
+            if kill["predicate"] == LIVENESS
+        ),
         known_files=known.get("scenarios", {}),
     )
 

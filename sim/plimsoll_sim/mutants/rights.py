@@ -1,4 +1,4 @@
-"""Guards of logins, rules and quotas."""
+"""Guards of logins by passwords and by certificates, rules and quotas."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from plimsoll_sim.mutants.mutant import Edit, Mutant
 
 CORE = "core/plimsoll_core/"
 BROKER = "broker_image/plimsoll_broker/"
-PROFILE = "revocation"
+PROFILE, CERTIFICATES = "revocation", "certificates"
 
 RIGHTS: tuple[Mutant, ...] = (
     Mutant(
@@ -25,9 +25,9 @@ RIGHTS: tuple[Mutant, ...] = (
         profile=PROFILE,
         edits=(
             Edit(
-                BROKER + "security/authority.py",
-                "who = (rights.principal, rights.host)",
-                'who = ("", "")',
+                BROKER + "security/visible_topics.py",
+                "found = self._known.get((principal, host))",
+                "found = next(iter(self._known.values()), None)",
             ),
         ),
     ),
@@ -129,5 +129,45 @@ RIGHTS: tuple[Mutant, ...] = (
         scenarios=("U06",),
         profile=PROFILE,
         edits=(Edit(BROKER + "server/muting.py", "if not throttle_ms:", "if True:"),),
+    ),
+    Mutant(
+        name="revoked-certificate-stays",
+        rule="who was let in by a certificate that is committed no more is cut off",
+        scenarios=("U07",),
+        profile=CERTIFICATES,
+        edits=(
+            Edit(
+                CORE + "security/state.py",
+                "if proof.own and self.certificate_users.get(proof.sha256) != proof.user:",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="session-outlives-its-certificate",
+        rule="a session ends with the certificate that it was begun by",
+        scenarios=("U08",),
+        profile=CERTIFICATES,
+        edits=(
+            Edit(
+                BROKER + "security/authority.py",
+                "        if identity.until_ms is not None:\n            left_s",
+                "        if identity.until_ms is not None and identity.certificate is None:\n"
+                "            left_s",
+            ),
+        ),
+    ),
+    Mutant(
+        name="replaced-authority-is-believed",
+        rule="sessions end with the authority whose certificates they were begun by",
+        scenarios=("U09",),
+        profile=CERTIFICATES,
+        edits=(
+            Edit(
+                BROKER + "security/authority.py",
+                "unchanged &= before.authorities == new.security.authorities",
+                "unchanged &= True",
+            ),
+        ),
     ),
 )

@@ -43,13 +43,17 @@ def cluster(stage: Stage, words: Words) -> None:
     other certificates, and nobody is answered without; with `inside=unstated` the owner of a new
     cluster does not say so, with `inside=before` the cluster is open, and stays so once its owner
     says nothing any more (`state-inside nothing`); `logins=on`: brokers have a listener that
-    asks for logins, and rights are enforced, but for who comes by the other one."""
+    asks for logins, and rights are enforced, but for who comes by the other one; with
+    `logins=certificates` a third one asks for certificates."""
     flush = words.option("flush", "never")
     metadata = words.option("metadata", "newest")
     offsets = words.number("offsets", 0)
     inside = words.option("inside", "off")
     if inside not in INSIDE:
         raise BadScript(f"unknown inside: {inside}")
+    logins = words.option("logins", "off")
+    if logins not in ("off", "on", "certificates"):
+        raise BadScript(f"unknown logins: {logins}")
     think_ms = microseconds(words.option("think", "0ms")) // 1_000
     loss = words.option("on_controller_loss", "KeepServing")
     if loss not in ("KeepServing", "StopServing"):
@@ -69,7 +73,8 @@ def cluster(stage: Stage, words: Words) -> None:
         broker_configs=tuple(words.dotted().items()),
         inside=inside != "off",
         inside_says=INSIDE[inside],
-        tenants=words.option("logins", "off") == "on",
+        tenants=logins != "off",
+        certified=logins == "certificates",
         slots=words.number("slots", 64),
         slice_partitions_max=words.number("slice", 1_000),
     )

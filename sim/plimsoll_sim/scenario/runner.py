@@ -15,6 +15,7 @@ from plimsoll_sim.cluster.world import Crash, NotAlive
 from plimsoll_sim.engine.loop import Livelock
 from plimsoll_sim.oracle.partition_ghost import Violation
 from plimsoll_sim.scenario import (
+    certificate_verbs,
     client_verbs,
     cluster_verbs,
     fault_verbs,
@@ -35,6 +36,7 @@ VERBS: dict[str, Verb] = {
     **impostor_verbs.VERBS,
     **inside_verbs.VERBS,
     **user_verbs.VERBS,
+    **certificate_verbs.VERBS,
 }
 
 

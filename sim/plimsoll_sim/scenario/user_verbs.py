@@ -10,6 +10,7 @@ from plimsoll_core.errors import Code
 from plimsoll_operator.api.user import Rule
 from plimsoll_sim.cluster.tenancy import Tenants
 from plimsoll_sim.desired.users import rule
+from plimsoll_sim.hosts.certified_tenants import CertifiedTenant
 from plimsoll_sim.hosts.client_calls import Lost
 from plimsoll_sim.hosts.tenants import Tenant
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds
@@ -21,12 +22,13 @@ FLOOD = 60
 
 
 class Wish(NamedTuple):
-    """Of a user, at a broker's host."""
+    """Of a user, at a broker's host.  `shows`: which certificate."""
 
     user: str
     host: str
     what: str
     topic: str
+    shows: str
 
 
 def tenants(stage: Stage) -> Tenants:
@@ -52,7 +54,7 @@ def user(stage: Stage, words: Words) -> None:
     if password:
         users.set_password(name, password)
     if allowed or denied:
-        acls = (*_rules(allowed, denied=False), *_rules(denied, denied=True))
+        acls = (*rules(allowed, denied=False), *rules(denied, denied=True))
         users.change(name, acls=acls)
     if disabled:
         users.change(name, disabled=disabled == "yes")
@@ -60,7 +62,7 @@ def user(stage: Stage, words: Words) -> None:
         stage.run(3_000_000)
 
 
-def _rules(text: str, *, denied: bool) -> tuple[Rule, ...]:
+def rules(text: str, *, denied: bool) -> tuple[Rule, ...]:
     if text in ("", "nothing"):
         return ()
     operations, _, name = text.partition(":")
@@ -72,11 +74,13 @@ def _rules(text: str, *, denied: bool) -> tuple[Rule, ...]:
 def tenant(stage: Stage, words: Words) -> list[str]:
     """tenant alice 1 log-in | produce | fetch | list | create | flood | ask-first payments: alice
     asks broker 1, over the connection on which she logged in there (`password=`; else her newest).
+    Who has certificates logs in by the newest, or `shows=former | first | forged | nothing`.
     `flood` writes sixty batches; `fetch` waits at the end of the log for two seconds; with `nowait`
     its answer is `told` later."""
     name, number, what = words.take("a user"), words.take("a broker"), words.take("what")
     topic = words.plain.pop(0) if words.plain else "payments"
     password, nowait = words.option("password", ""), words.flag("nowait")
+    shows = words.option("shows", "newest")
     words.end()
     host, known = stage.broker(number).name, tenants(stage)
     client = stage.tenants.get(name)
@@ -84,7 +88,7 @@ def tenant(stage: Stage, words: Words) -> list[str]:
         client = known.client(name, lambda: False, random.Random(name))
         stage.tenants[name] = client
     newest = known.users.passwords.get(name, ["guess"])[-1]
-    work = _work(stage, client, Wish(name, host, what, topic), password or newest)
+    work = _work(stage, client, Wish(name, host, what, topic, shows), password or newest)
     actor = stage.actor(f"tenant-{name}")
     if nowait:
         stage.pending.append(actor.begin(work))
@@ -93,8 +97,11 @@ def tenant(stage: Stage, words: Words) -> list[str]:
 
 
 async def _work(stage: Stage, client: Tenant, asked: Wish, password: str) -> list[str]:
-    name, host, what, topic = asked
+    name, host, what, topic, shows = asked
     try:
+        if what == "log-in" and isinstance(client, CertifiedTenant):
+            stage.sessions[name, host] = await client.log_in_by(host, client.shown(shows))
+            return [f"{name}: logged in"]
         if what in ("log-in", "ask-first"):
             connection = await client.connected(host)
             stage.sessions[name, host] = connection

@@ -137,9 +137,23 @@ MUTANTS: tuple[tuple[Mutant, str], ...] = (
             rule="what is remembered of visible topics is one principal's",
             edits=(
                 Edit(
-                    BROKER + "security/authority.py",
-                    "who = (rights.principal, rights.host)",
-                    'who = ("", "")',
+                    BROKER + "security/visible_topics.py",
+                    "found = self._known.get((principal, host))",
+                    "found = next(iter(self._known.values()), None)",
+                ),
+            ),
+        ),
+        HERE + "test_guards.py",
+    ),
+    (
+        Mutant(
+            name="visible-topics-of-former-rules",
+            rule="what is remembered of visible topics is of the rules that are committed now",
+            edits=(
+                Edit(
+                    BROKER + "security/visible_topics.py",
+                    "return found if found.security is security else None",
+                    "return found",
                 ),
             ),
         ),

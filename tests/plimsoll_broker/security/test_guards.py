@@ -20,7 +20,10 @@ from plimsoll_broker.handlers.security.guard_table import GUARDS, IN_HANDLER
 from plimsoll_broker.handlers.security.guards import find_coordinator
 from plimsoll_broker.security.authority import Rights
 from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, RequestContext
+from plimsoll_core.cluster import records as r
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.errors import Code
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.security.acl import Pattern
 from plimsoll_core.security.requirements import REQUIREMENTS
 from plimsoll_core.security.state import Mode
@@ -296,6 +299,42 @@ async def test_metadata_follows_topics_that_come() -> None:
     secured.authority.update(old, smaller)
     answer = asked(ApiKey.METADATA, metadata_values(), None, handler)
     assert [topic.name for topic in answer.topics] == []
+
+
+async def test_change_of_rights_topics_or_partitions_is_told_by_the_very_next_metadata() -> None:
+    """Although what was asked and what was answered are remembered."""
+    rule = a_rule(Op.DESCRIBE, "payments")
+    secured = Secured(Mode.ENFORCE, a_rule(Op.DESCRIBE), rule)
+    handler = secured.handlers[ApiKey.METADATA]
+    asked = AskedByAlice(secured)
+
+    ids = secured.watch.image.topic_ids
+
+    def put(image: ClusterImage) -> None:
+        old = secured.watch.image
+        secured.watch.update(old, image)
+        secured.authority.update(old, image)
+
+    def told() -> dict[str, list[int]]:
+        """Leaders, by topic."""
+        answers = [asked(ApiKey.METADATA, metadata_values(), None, handler) for _ in range(2)]
+        assert answers[0] == answers[1]
+        return {t.name: [int(p.leader_id) for p in t.partitions] for t in answers[0].topics}
+
+    assert told() == {"orders": [0, 1, 0], "payments": [0, -1]}
+    secured.forbid(rule)
+    assert told() == {"orders": [0, 1, 0]}
+    secured.allow(rule)
+    assert told() == {"orders": [0, 1, 0], "payments": [0, -1]}
+    image, key = secured.watch.image, PartitionKey(ORDERS, 0)
+    moved = replace(image.partitions[key], leader=BrokerId(1))
+    put(replace(image, partitions=image.partitions.set(key, moved)))
+    assert told() == {"orders": [1, 1, 0], "payments": [0, -1]}
+    image = secured.watch.image
+    put(replace(image, topics=image.topics.delete(ORDERS), topic_ids=ids.delete("orders")))
+    assert told() == {"payments": [0, -1]}
+    secured.change(r.AclsAdded(cause="t", acls=(denying(Op.DESCRIBE, "payments"),)))
+    assert told() == {}
 
 
 async def test_many_coordinators_that_are_refused_are_compared_with_few_others() -> None:

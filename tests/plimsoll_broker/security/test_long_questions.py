@@ -24,7 +24,7 @@ from plimsoll_broker.handlers.security.guard_table import GUARDS, IN_HANDLER
 from plimsoll_broker.security.authority import Rights
 from plimsoll_broker.server.dispatch import ConnectionState, RequestContext
 from plimsoll_core.errors import Code
-from plimsoll_core.security.acl import Pattern
+from plimsoll_core.security.acl import Acl, Pattern
 from plimsoll_core.security.state import Mode
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.messages import decode_request, decode_response, encode_request, encode_response
@@ -222,6 +222,24 @@ async def test_request_for_all_of_many_topics_is_decided_in_a_thread(
     assert (seen["decided"], seen["written"]) == (0, 0), "by the loop"
     assert str(reached[0]).count("mine-") == MANY // 2
     assert "others-" not in str(reached[0])
+
+
+@pytest.mark.parametrize("rules", [MINE_ALL, [a_rule(Op.ALL, "*")]], ids=["half", "all"])
+async def test_request_for_all_of_many_topics_that_was_asked_before_is_passed_on_as_it_was(
+    rules: list[Acl], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secured = Secured(Mode.ENFORCE, *rules)
+    with_topics(secured, MANY)
+    values = {**LONG[ApiKey.METADATA], "topics": None}
+    _, before = await asked(secured, ApiKey.METADATA, values)
+    with watched(monkeypatch) as seen:
+        _, reached = await asked(secured, ApiKey.METADATA, values)
+    assert reached == before
+    assert (seen["decided anywhere"], seen["written anywhere"]) == (0, 0)
+    assert seen["read"] == seen["read anywhere"], "what is short, by the loop"
+    secured.forbid(*rules)
+    _, reached = await asked(secured, ApiKey.METADATA, values)
+    assert not reached[0].topics
 
 
 @pytest.mark.parametrize("key", [ApiKey.METADATA, ApiKey.DESCRIBE_TOPIC_PARTITIONS])

@@ -66,9 +66,12 @@ class Asking:
 
     def pass_on_with(self, **changed: Any) -> Guarded:
         """With other fields."""
+        return Guarded(body=memoryview(bytearray(self.encoded_with(**changed))))
+
+    def encoded_with(self, **changed: Any) -> bytes:
+        """The request's body with other fields."""
         values = {**plain(self.value), **changed}
-        body = encode_request(self.context.api_key, self.version, values)
-        return Guarded(body=memoryview(bytearray(body)))
+        return encode_request(self.context.api_key, self.version, values)
 
     def tell(self, values: Values) -> Guarded:
         """The whole answer."""

@@ -62,9 +62,11 @@ def _handle(
     if not is_short(context):
         return passage.later(None)
     request = decode_request(context.api_key, context.api_version, context.body)
-    if authority.topics > THINGS_AT_ONCE and asks_for_all(context, request):
-        return passage.later(request)
-    return passage.now(request)
+    if authority.topics <= THINGS_AT_ONCE or not asks_for_all(context, request):
+        return passage.now(request)
+    if rights.has_asked(context.api_key, context.api_version, context.body):
+        return passage.now(request)
+    return passage.later(request)
 
 
 class _Passage:

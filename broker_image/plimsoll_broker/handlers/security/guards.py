@@ -191,7 +191,7 @@ def _described(asking: Asking) -> Guarded:
     rights = asking.rights
     code = Code.TOPIC_AUTHORIZATION_FAILED
     if not asking.value.topics:
-        names = rights.visible_topics()
+        names = rights.visible_topics().names
         if names is None:
             return asking.pass_on()
         if not names:
@@ -239,15 +239,21 @@ def tell_topics(asking: Asking, values: Values) -> None:
 
 
 def _all_metadata(asking: Asking) -> Guarded:
-    names = asking.rights.visible_topics()
-    if names is None:
-        return asking.pass_on()
-    if names or asking.version > 0:
+    visible = asking.rights.visible_topics()
+    names, context = visible.names, asking.context
+    if names is not None and not names and asking.version == 0:
+        # In version 0 an empty list stands for all.
+        result = asking.pass_on_with(topics=[{"name": ""}])
+        return asking.change(result, lambda values: values.update(topics=[]))
+
+    def by_name() -> bytes | None:
+        if names is None:
+            return None
         entries = [{"topic_id": None, "name": name} for name in names]
-        return asking.pass_on_with(topics=entries, allow_auto_topic_creation=False)
-    # In version 0 an empty list stands for all.
-    result = asking.pass_on_with(topics=[{"name": ""}])
-    return asking.change(result, lambda values: values.update(topics=[]))
+        return asking.encoded_with(topics=entries, allow_auto_topic_creation=False)
+
+    body = visible.request(context.api_key, asking.version, context.body, by_name)
+    return Guarded(body=None if body is None else memoryview(body))
 
 
 def _named_metadata(asking: Asking) -> Guarded:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.broker_figures import BrokerFigures, InsideFigures
 from plimsoll_core.messages.inside import AllowCertificates, SetInsideMode
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.security.inside import (
@@ -29,9 +28,6 @@ from plimsoll_net.tls_policy import BadCertificate
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import ROTATE_INSIDE
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.kube.errors import NotFound
-from plimsoll_operator.kube.port import Object
-from plimsoll_operator.kube.resources import SECRETS
 from plimsoll_operator.manifests import listener_secrets as manifests
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.pki import inside_rotation
@@ -41,10 +37,11 @@ from plimsoll_operator.pki.authority import (
     describe,
     issue_inside,
     signed_by,
-    why_unusable,
 )
 from plimsoll_operator.pki.rotation import Authorities
+from plimsoll_operator.reconcile.cluster.inside_holdings import HeldByBroker, held_by
 from plimsoll_operator.reconcile.cluster.listeners import (
+    FOREIGN,
     LOOK_MS,
     read_authorities,
     write_secret,
@@ -70,25 +67,6 @@ class InsideProgress:
     # The controller's own certificate, and the authorities under which it was made.
     own: KeyPair | None = None
     authorities: Authorities | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Held:
-    """A broker, its Secret, and what it told with its last heartbeat."""
-
-    broker_id: BrokerId
-    secret: Object | None
-    files: dict[str, bytes]
-    told: InsideFigures | None
-    takes_part: bool
-    # Why its copy of the metadata, on disk, may still say Required; empty: it does not.
-    copy_closed: str
-
-    @property
-    def pair(self) -> KeyPair | None:
-        """None: there is none that could be used."""
-        pair = KeyPair(certificate=self.files.get(CERTIFICATE, b""), key=self.files.get(KEY, b""))
-        return None if why_unusable(pair) else pair
 
 
 def waits_of(term: Term) -> str:
@@ -125,11 +103,24 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context, wanted: I
     begins = wanted is not InsideMode.OFF and before is InsideMode.OFF
     if begins and not await _step(term, cluster, progress, wanted):
         return
-    busy = await _certificates(term, cluster, context, progress)
+    held = [await held_by(term, context, broker_id) for broker_id in _brokers(term)]
+    if whys := [one.foreign for one in held if one.foreign]:
+        _stop_at(term, progress, Cause(reason=FOREIGN, message=" ".join(whys)))
+        return
+    busy = await _certificates(term, cluster, context, held)
     await _step(term, cluster, progress, wanted)
     now = term.image.inside.mode
     soon = busy or now is not wanted or now is not before
     term.add_later(Work(Task.CLUSTER, term.key), UNDER_WAY_MS if soon else LOOK_MS)
+
+
+def _stop_at(term: Term, progress: InsideProgress, cause: Cause) -> None:
+    """No certificate is given to anybody, and no authority replaced, before a person ends that."""
+    if progress.waits != cause.message:
+        progress.waits = cause.message
+        term.mark_cluster()
+    term.stall(StallSource.INSIDE, cause)
+    term.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
 
 
 def _is_untouched(term: Term) -> bool:
@@ -175,10 +166,10 @@ def _refused(
 
 
 async def _certificates(
-    term: Term, cluster: LogCluster, context: Context, progress: InsideProgress
+    term: Term, cluster: LogCluster, context: Context, held: list[HeldByBroker]
 ) -> bool:
     """Have everybody show one that is right; whether more is to be done soon."""
-    held = [await _held(term, context, broker_id) for broker_id in _brokers(term)]
+    progress = term.kept(InsideProgress, InsideProgress)
     await _forget_removed(term)
     busy = False
     if term.image.inside.mode is InsideMode.OFF:
@@ -202,8 +193,8 @@ async def _certificates(
 
 
 async def _take_back(
-    term: Term, context: Context, progress: InsideProgress, held: list[_Held]
-) -> tuple[list[_Held], bool]:
+    term: Term, context: Context, progress: InsideProgress, held: list[HeldByBroker]
+) -> tuple[list[HeldByBroker], bool]:
     """In mode Off: who needs a certificate still, and whether others are about to need none.
 
     A broker that was away knows of Required alone.  It keeps its certificate until it is back and
@@ -233,39 +224,8 @@ def _brokers(term: Term) -> list[BrokerId]:
     return sorted({*term.image.members, *term.image.brokers})
 
 
-async def _held(term: Term, context: Context, broker_id: BrokerId) -> _Held:
-    try:
-        name = labels.broker_tls(context.name, broker_id)
-        secret: Object | None = await term.kube.get(SECRETS, context.namespace, name)
-    except NotFound:
-        secret = None
-    broker = term.image.brokers.get(broker_id)
-    contact = term.controller.soft.contacts.get(broker_id)
-    if broker is None or contact is None or contact.broker_epoch != broker.broker_epoch:
-        figures = None
-    else:
-        figures = contact.figures
-    told = None if figures is None else figures.inside
-    return _Held(
-        broker_id=broker_id,
-        secret=secret,
-        files=manifests.inside_of(secret),
-        told=told,
-        takes_part=broker is not None and not broker.fenced,
-        copy_closed=_copy_closed(figures),
-    )
-
-
-def _copy_closed(figures: BrokerFigures | None) -> str:
-    if figures is None or figures.inside is None:
-        return "it has told nothing yet."
-    if figures.copied_offset is None:
-        return "its copy of the metadata, which says Required, cannot be written (see its log)."
-    return "it still insists on TLS." if figures.inside.only_tls else ""
-
-
 async def _authorities(
-    term: Term, cluster: LogCluster, context: Context, held: list[_Held]
+    term: Term, cluster: LogCluster, context: Context, held: list[HeldByBroker]
 ) -> Authorities:
     """What signs now; made, announced, replaced and retired when that is proven to be safe."""
     name = labels.inside_authority(term.cluster_id)
@@ -286,7 +246,7 @@ async def _authorities(
 
 
 def _proofs(
-    term: Term, known: Authorities | None, held: list[_Held], asked: str
+    term: Term, known: Authorities | None, held: list[HeldByBroker], asked: str
 ) -> inside_rotation.Proofs:
     if known is None:
         return inside_rotation.Proofs(trusted=frozenset(), renewed=False, asked=asked)
@@ -304,7 +264,7 @@ def _proofs(
     return inside_rotation.Proofs(trusted=frozenset(trusted), renewed=renewed, asked=asked)
 
 
-def _is_renewed(term: Term, one: _Held, current: KeyPair) -> bool:
+def _is_renewed(term: Term, one: HeldByBroker, current: KeyPair) -> bool:
     pair = one.pair
     if pair is None or not signed_by(pair.certificate, current.certificate):
         return False
@@ -334,7 +294,7 @@ def _show(term: Term, progress: InsideProgress, authorities: Authorities) -> Non
 
 
 async def _broker(
-    term: Term, context: Context, one: _Held, authorities: Authorities, *, may_renew: bool
+    term: Term, context: Context, one: HeldByBroker, authorities: Authorities, *, may_renew: bool
 ) -> bool:
     """Whether the broker was given another certificate."""
     pair, allowed = one.pair, term.image.inside.of(one.broker_id)
@@ -369,7 +329,7 @@ async def _broker(
     return renewed
 
 
-def _is_right(term: Term, one: _Held, pair: KeyPair, authorities: Authorities) -> bool:
+def _is_right(term: Term, one: HeldByBroker, pair: KeyPair, authorities: Authorities) -> bool:
     found = describe(pair.certificate)
     named = found.names == {broker_identity(term.cluster_id, one.broker_id)}
     signed = signed_by(pair.certificate, authorities.current.certificate)

@@ -49,6 +49,7 @@ LOOK_MS = 60_000
 LOOK_SOON_MS = 5_000
 REFUSED = "ListenersRefused"
 NO_CERTIFICATE = "CertificateMissing"
+FOREIGN = "SecretForeign"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
     """Raises Retry, and what the API server answers."""
     with_tls = [one for one in cluster.listeners if one.tls is not None]
     access = await _outside(term, cluster, context)
-    problems = await _certificates(term, context, with_tls, access)
+    problems, foreign = await _certificates(term, context, with_tls, access)
     own = any(_is_own(one) for one in with_tls)
     brokers = {*term.image.members, *term.image.brokers}
     names = [one.name for one in with_tls]
@@ -79,6 +80,7 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
         found.append((REFUSED, answer.message))
     else:
         await external_access.sweep(term, cluster, context, access)
+    found += [(FOREIGN, one) for one in foreign]
     found += [(NO_CERTIFICATE, one) for one in problems]
     found += [(external_access.REFUSED, one) for one in access.refused]
     if found:
@@ -125,12 +127,13 @@ def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
 
 async def _certificates(
     term: Term, context: Context, listeners: list[DeclaredListener], access: OutsideAccess
-) -> list[str]:
-    """Have every broker's Secret hold what its listeners show; what was wrong, in sentences."""
+) -> tuple[list[str], list[str]]:
+    """Have every broker's Secret hold what its listeners show; what was wrong, in sentences, and
+    which Secrets are somebody else's."""
     brokers = sorted({*term.image.members, *term.image.brokers})
     problems = await _ask_issuers(term, context, listeners, brokers, access)
     if not listeners:
-        return problems
+        return problems, []
     given: dict[str, KeyPair] = {}
     for listener in listeners:
         found = await _given(term, context, listener)
@@ -141,9 +144,8 @@ async def _certificates(
     own = any(_is_own(one) for one in listeners)
     authorities = await _authorities(term, context) if own else None
     sources = _Sources(authorities=authorities, given=given, outside=access.names)
-    for broker_id in brokers:
-        await _broker(term, context, broker_id, listeners, sources)
-    return problems
+    whys = [await _broker(term, context, one, listeners, sources) for one in brokers]
+    return problems, [why for why in whys if why]
 
 
 async def _ask_issuers(
@@ -217,12 +219,15 @@ async def _broker(
     broker_id: int,
     listeners: list[DeclaredListener],
     sources: _Sources,
-) -> None:
+) -> str:
+    """Why its Secret is not written; empty: it is as it should be."""
     name = labels.broker_tls(context.name, broker_id)
     try:
         secret: Object | None = await term.kube.get(SECRETS, context.namespace, name)
     except NotFound:
         secret = None
+    if why := manifests.why_foreign(context, broker_id, secret):
+        return why
     names = manifests.server_names(context, broker_id)
     pairs, times = {}, certificate_times(term)
     for listener in listeners:
@@ -247,6 +252,7 @@ async def _broker(
         if listener.name in pairs:
             chain = pairs[listener.name].certificate
             times.saw(broker_id, listener.name, _kind(listener), chain)
+    return ""
 
 
 def _kind(listener: DeclaredListener) -> CertificateKind:

@@ -108,4 +108,28 @@ SECURITY: dict[str, Profile] = {
             "fault_gap_ms": (400, 1_500),
         },
     ),
+    # The same of who logs in by certificates, which are renewed, end, and are revoked.
+    "certificates": Profile(
+        faults={
+            "change_certified": 18,
+            "change_user": 2,
+            "kill_broker": 2,
+            "stop_broker": 1,
+            "cut_broker_from_controllers": 2,
+            "stall_metadata_stream": 6,
+            "kill_operator": 3,
+        },
+        choices={
+            **_SECURED,
+            "inside": (False, False, True),
+            "tenants": (True,),
+            "certified": (True,),
+            "brokers": (3,),
+            "partitions": (1,),
+            "think_ms": ((50, 500), (200, 2_000)),
+            "producers": (((-1, True),),),
+            "consumers": (0,),
+            "fault_gap_ms": (400, 1_500),
+        },
+    ),
 }

@@ -1,0 +1,54 @@
+"""Whether a client's certificate is somebody's login, read from what is committed row by row.
+
+Called by `rights` for A1, A4 and A5 of clients that log in so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from plimsoll_core.security.client_certificates import OWN_AUTHORITY
+from plimsoll_core.security.state import Security
+from plimsoll_sim.environment.certificates import of_der
+
+
+def issuers(security: Security, *, key: str = "", sha256: str = "") -> set[str]:
+    """Names of the authorities whose certificate has that key, or that fingerprint."""
+    return {
+        one.name
+        for one in security.authorities
+        for der in one.certificates
+        if of_der(der).key == key or hashlib.sha256(der).hexdigest() == sha256
+    }
+
+
+def is_login(security: Security, der: bytes, user: str, now_ms: int) -> bool:
+    """Whether who shows it is let in as this user."""
+    one = of_der(der)
+    signers = issuers(security, key=one.issuer)
+    if OWN_AUTHORITY in signers:
+        named = _has(security, user, hashlib.sha256(der).hexdigest())
+    else:
+        named = bool(signers) and one.subject == user
+    return named and not _is_disabled(security, user) and now_ms < one.not_after_ms
+
+
+def is_still_login(security: Security, proof: Any, now_ms: int) -> bool:
+    """Whether who was let in by this `CertificateProof` may be there."""
+    signers = issuers(security, sha256=proof.anchor)
+    if proof.own:
+        named = OWN_AUTHORITY in signers and _has(security, proof.user, proof.sha256)
+    else:
+        named = bool(signers - {OWN_AUTHORITY})
+    return named and not _is_disabled(security, proof.user) and now_ms < proof.until_ms
+
+
+def _has(security: Security, user: str, sha256: str) -> bool:
+    row = security.certificates.get(user)
+    return row is not None and sha256 in {one.sha256 for one in row.certificates}
+
+
+def _is_disabled(security: Security, user: str) -> bool:
+    declared = security.users.get(user)
+    return declared is not None and declared.disabled

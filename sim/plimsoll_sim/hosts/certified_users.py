@@ -1,0 +1,191 @@
+"""Users who log in by certificates: what an administrator declares of them, and the pairs that they
+ever had.
+
+The operator makes those of the clients' own authority, into Secrets; a partner's authority, which
+the LogCluster names by a ConfigMap, signs the others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from plimsoll_operator.api.meta import ClusterRef
+from plimsoll_operator.api.user import (
+    Authentication,
+    ExternalCertificate,
+    UserCertificate,
+    UserSpec,
+)
+from plimsoll_operator.kube.memory.store import ObjectChange
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, SECRETS, USERS
+from plimsoll_operator.manifests.listener_secrets import data_of
+from plimsoll_operator.pki.authority import KeyPair
+from plimsoll_sim.desired.objects import AppliedObjects
+from plimsoll_sim.desired.users import RULES, TOUCHED, WHOLE
+from plimsoll_sim.environment import certificates
+
+CERTIFIED = ("dave", "erin")
+"""Whose certificates the operator makes."""
+EXTERNAL = "frank"
+"""Whose certificates a partner's authority signs."""
+SUBJECT = "CN=frank"
+"""His name, by these."""
+PARTNERS = "partners"
+"""That authority, and its ConfigMap."""
+SUFFIX = "-kafka"
+"""Of the Secret that a User gets."""
+
+
+def user_name(user: str) -> str:
+    """By the name of the object."""
+    return SUBJECT if user == EXTERNAL else user
+
+
+class CertifiedUsers:
+    """Of one cluster.  `now_ms`: the wall clock."""
+
+    def __init__(self, objects: AppliedObjects, now_ms: Callable[[], int]) -> None:
+        self._objects = objects
+        self._now_ms = now_ms
+        # What each could log in by once, the newest last.
+        self.pairs: dict[str, list[KeyPair]] = {}
+        # The partner's present authority; None: there is none yet.
+        self._partner: KeyPair | None = None
+        self._changes = 0
+
+    # --- what is declared -------------------------------------------------------------------------
+
+    def declare(self, user: str, *, days: int | None = None) -> None:
+        """With all rules of a tenant; `days`: for which a certificate of the operator is good."""
+        if user == EXTERNAL:
+            login = Authentication(tls_external=ExternalCertificate(subject=SUBJECT))
+        else:
+            login = Authentication(tls=UserCertificate(validity_days=days))
+        spec = UserSpec(
+            cluster_ref=ClusterRef(name=self._objects.name), authentication=login, acls=WHOLE
+        )
+        self._objects.create(USERS, user, spec)
+        if user == EXTERNAL:
+            self.sign_external()
+
+    def is_declared(self, user: str) -> bool:
+        return user in self._objects.names(USERS)
+
+    def remove(self, user: str) -> None:
+        """Its object."""
+        self._objects.delete(USERS, user)
+
+    def change(self, user: str, **changes: object) -> None:
+        """Fields of its spec."""
+        self._objects.edit(USERS, user, **changes)
+
+    def disabled(self, user: str) -> bool:
+        return bool(self._objects.get(USERS, user).spec.disabled)
+
+    def set_days(self, user: str, days: int | None) -> None:
+        """Of its next certificate."""
+        login = Authentication(tls=UserCertificate(validity_days=days))
+        self._objects.edit(USERS, user, authentication=login)
+
+    def lose_key(self, user: str) -> None:
+        """Delete its Secret: what it held is to be believed no more."""
+        if f"{user}{SUFFIX}" in self._objects.names(SECRETS):
+            self._objects.delete(SECRETS, f"{user}{SUFFIX}")
+        self.touch(user)
+
+    def touch(self, user: str) -> None:
+        """A certificate that is due is renewed within a minute, or when its object changes."""
+        self._changes += 1
+        self._objects.annotate(USERS, user, TOUCHED, str(self._changes))
+
+    # --- the partner ------------------------------------------------------------------------------
+
+    def replace_partner(self, *, keep: bool = False) -> None:
+        """Another authority signs, and the one before is believed still, or not."""
+        before, self._partner = self._partner, certificates.new_authority(PARTNERS, self._now_ms())
+        kept = before.certificate if keep and before is not None else b""
+        bundle = self._partner.certificate + kept
+        self._objects.put_config_map(PARTNERS, {"ca.crt": bundle.decode()})
+        if self._objects.name in self._objects.names(LOG_CLUSTERS):
+            self._changes += 1
+            self._objects.annotate(LOG_CLUSTERS, self._objects.name, TOUCHED, str(self._changes))
+
+    def sign_external(self, *, days: int = 90) -> None:
+        """Another certificate for who comes by the partner's."""
+        assert self._partner is not None, "a run begins with one"
+        pair = certificates.client_of(self._partner, SUBJECT, self._now_ms(), days)
+        self.pairs.setdefault(EXTERNAL, []).append(pair)
+
+    # --- what comes of it -------------------------------------------------------------------------
+
+    def stored(self, change: ObjectChange) -> None:
+        """An observer of the API server's store."""
+        name = str(change.after.body["metadata"]["name"])
+        user = name.removesuffix(SUFFIX)
+        if change.resource.kind != SECRETS or user not in CERTIFIED or change.type == "DELETED":
+            return
+        data, known = data_of(change.after.body), self.pairs.setdefault(user, [])
+        if "tls.crt" in data and "tls.key" in data:
+            pair = KeyPair(certificate=data["tls.crt"], key=data["tls.key"])
+            if not known or known[-1] != pair:
+                known.append(pair)
+
+    def pairs_of(self, user: str) -> list[KeyPair]:
+        return self.pairs.get(user, [])
+
+    def forged(self, user: str) -> KeyPair:
+        """What an authority of an intruder's own says is the user's newest certificate."""
+        known = self.pairs.get(user)
+        names = certificates.all_of(known[-1].certificate)[0].names if known else ()
+        authority = certificates.new_authority("intruder", self._now_ms())
+        subject = f"CN={user}"
+        return certificates.client_of(authority, subject, self._now_ms(), names=names)
+
+
+def change_certified(users: CertifiedUsers, rng: random.Random) -> str:
+    """What an administrator does to a user; for people."""
+    user = rng.choice((*CERTIFIED, EXTERNAL))
+    if not users.is_declared(user):
+        users.declare(user, days=rng.choice((None, 1)))
+        return f"{user} is declared again"
+    number = rng.randrange(12)
+    if number < 4:
+        chosen = rng.randrange(len(RULES))
+        users.change(user, acls=RULES[chosen])
+        return f"{user} has rules {chosen}"
+    if number < 6:
+        users.change(user, disabled=not users.disabled(user))
+        return f"{user} is {'disabled' if users.disabled(user) else 'enabled'}"
+    if number == 6:
+        users.remove(user)
+        return f"{user} is removed"
+    return _external(users, rng) if user == EXTERNAL else _own(users, user, rng)
+
+
+def _own(users: CertifiedUsers, user: str, rng: random.Random) -> str:
+    number = rng.randrange(3)
+    if number == 0:
+        users.touch(user)
+        return f"{user}'s certificate is renewed if it is due"
+    days = rng.choice((None, 1, 1, 2))
+    users.set_days(user, days)
+    if number == 1:
+        return f"{user}'s next certificate is good for {days or 90} days"
+    users.lose_key(user)
+    return f"{user}'s key is lost; the next one is good for {days or 90} days"
+
+
+def _external(users: CertifiedUsers, rng: random.Random) -> str:
+    number = rng.randrange(3)
+    if number == 0:
+        users.replace_partner()
+        users.sign_external()
+        return "another authority of the partner's signs, and the one before is not believed"
+    if number == 1:
+        users.replace_partner(keep=True)
+        users.sign_external()
+        return "another authority of the partner's signs, and the one before is believed"
+    days = rng.choice((1, 90))
+    users.sign_external(days=days)
+    return f"the partner's authority signs for {days} days"
