@@ -361,7 +361,7 @@ def main() -> int:
     took_s = time.monotonic() - began
     good = finished and not story.shortfalls
     console.print(f"[bold cyan]==>[/] {'done' if good else 'fell short'} in {took_s:.0f} s")
-    return 0 if good else 1
+    return story.exit_code if finished else 1
 
 
 if __name__ == "__main__":

@@ -82,11 +82,25 @@ class Story:
     after: View | None = None
     isr_full_s: float | None = None
     shortfalls: list[str] = field(default_factory=list)
+    # Those that a machine with too much else to do has by itself: what took longer than it may.
+    delays: list[str] = field(default_factory=list)
 
     def expect(self, good: bool, sentence: str) -> None:
         console.print(f"  {'[green]ok[/]  ' if good else '[red]SHORT[/]'} {sentence}")
         if not good:
             self.shortfalls.append(sentence)
+
+    def expect_in_time(self, good: bool, sentence: str) -> None:
+        self.expect(good, sentence)
+        if not good:
+            self.delays.append(sentence)
+
+    @property
+    def exit_code(self) -> int:
+        """0; 1: something is wrong; 2: all is right, but later than it may be."""
+        if self.shortfalls == self.delays:
+            return 2 if self.delays else 0
+        return 1
 
 
 class Steps:
@@ -240,12 +254,14 @@ def judge(story: Story, status: dict[str, Any], stalls: dict[int, float], steps:
     assert story.isr_full_s is not None
     worst = max(stalls.values(), default=float("inf"))
     complete = set(stalls) == set(story.before.replicas)
-    story.expect(
-        complete and worst <= STALL_LIMIT_MS,
+    if not complete:
+        story.expect(False, f"stalls of {len(stalls)} partitions are known")
+    story.expect_in_time(
+        worst <= STALL_LIMIT_MS,
         f"worst stall of writes {worst:.0f} ms over {len(stalls)} partitions"
         f" (limit {STALL_LIMIT_MS} ms)",
     )
-    story.expect(
+    story.expect_in_time(
         story.isr_full_s <= ISR_LIMIT_S,
         f"every ISR full {story.isr_full_s:.1f} s after the broker's return"
         f" (limit {ISR_LIMIT_S} s)",

@@ -10,6 +10,22 @@ from __future__ import annotations
 from pathlib import Path
 
 CERTIFICATES = "ssl.truststore.certificates"
+SUITES = ",".join(
+    (
+        "TLS_CHACHA20_POLY1305_SHA256",
+        "TLS_AES_256_GCM_SHA384",
+        "TLS_AES_128_GCM_SHA256",
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    )
+)
+"""ChaCha20 first: only Java's optimising compiler, which `session` leaves out, knows the
+processor's instructions for AES.  Without it a core decrypts 30 MB/s with AES-GCM, 110 with
+ChaCha20 (Java 17.0.15)."""
 
 
 def librdkafka(login: Path | None) -> dict[str, str]:
@@ -31,6 +47,8 @@ def java(login: Path | None) -> dict[str, str]:
     if CERTIFICATES in found:
         # In a file of properties a line's end is written so.
         found[CERTIFICATES] = found[CERTIFICATES].replace("\\n", "\n")
+    if found.get("security.protocol", "").endswith("SSL"):
+        found.setdefault("ssl.cipher.suites", SUITES)
     return {f"kafka.{name}": value for name, value in found.items()}
 
 

@@ -81,6 +81,7 @@ def test_broker_is_killed_once_while_spark_writes_and_a_passed_run_falls_short_i
     demo_steps.kill_and_judge(cluster, story, Steps(7))
     assert cluster.killed == 1
     assert story.shortfalls == []
+    assert story.exit_code == 0
     assert story.during is not None
     assert story.during.leaders == dict.fromkeys(PARTITIONS, 1)
     said = capsys.readouterr().out
@@ -102,15 +103,34 @@ def test_run_that_falls_short_says_in_what(changed: dict[str, Any], sentence: st
     story = Story()
     demo_steps.kill_and_judge(a_run(**changed), story, Steps())
     assert story.shortfalls == [sentence]
+    assert story.exit_code == 1
 
 
-def test_partition_whose_stall_is_unknown_or_too_long_falls_short() -> None:
-    for stalls in ({"0": 1.0, "1": 1.0}, {"0": 1.0, "1": 1.0, "2": 2_001.0}):
-        cluster, story = a_run(), Story()
-        cluster.stalls = stalls
-        demo_steps.kill_and_judge(cluster, story, Steps())
-        (shortfall,) = story.shortfalls
-        assert shortfall.startswith("worst stall of writes")
+@pytest.mark.parametrize(
+    ("stalls", "sentence", "code"),
+    [
+        ({"0": 1.0, "1": 1.0}, "stalls of 2 partitions are known", 1),
+        ({"0": 1.0, "1": 1.0, "2": 2_001.0}, "worst stall of writes", 2),
+    ],
+    ids=["unknown", "too long"],
+)
+def test_partition_whose_stall_is_unknown_or_too_long_falls_short(
+    stalls: dict[str, float], sentence: str, code: int
+) -> None:
+    cluster, story = a_run(), Story()
+    cluster.stalls = stalls
+    demo_steps.kill_and_judge(cluster, story, Steps())
+    (shortfall,) = story.shortfalls
+    assert shortfall.startswith(sentence)
+    assert story.exit_code == code
+
+
+def test_run_that_is_slow_and_loses_a_record_is_not_taken_for_a_slow_one() -> None:
+    cluster, story = a_run(counts=COUNTS | {"lost": 1}), Story()
+    cluster.stalls = {"0": 1.0, "1": 1.0, "2": 2_001.0}
+    demo_steps.kill_and_judge(cluster, story, Steps())
+    assert len(story.shortfalls) == 2
+    assert story.exit_code == 1
 
 
 def test_verification_that_ends_before_the_kill_ends_the_demo() -> None:

@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 import uvloop
-from tests.plimsoll_broker.tls_listening import HOST, MIB, now_ms, tls_serving, until
+from tests.plimsoll_broker.tls_listening import HOST, MIB, now_ms, s_client, tls_serving, until
 
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_net import handshakes, tls_connection, tls_transport
@@ -42,17 +42,6 @@ async def answered(client, body=b"hello"):
 async def test_listener_serves_clients_over_tls(harness, version):
     context = harness.trust(minimum_version=version, maximum_version=version)
     assert await answered(await harness.connect(context)) == (1, b"at once hello")
-
-
-async def s_client(port, *options):
-    """What `openssl s_client` prints of one connection that it closes at once."""
-
-    def run():
-        command = ["openssl", "s_client", "-connect", f"{HOST}:{port}", *options]
-        return subprocess.run(command, input=b"", capture_output=True, timeout=30, check=False)
-
-    done = await asyncio.to_thread(run)
-    return (done.stdout + done.stderr).decode(errors="replace")
 
 
 OLD = ("-cipher", "DEFAULT:@SECLEVEL=0")

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import ssl
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -105,3 +106,14 @@ async def until(fulfilled: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S):
         while not fulfilled():  # noqa: ASYNC110 - what is waited for sets no event
             await asyncio.sleep(0.01)
+
+
+async def s_client(port: int, *options: str) -> str:
+    """What `openssl s_client` prints of one connection that it closes at once."""
+
+    def run() -> subprocess.CompletedProcess[bytes]:
+        command = ["openssl", "s_client", "-connect", f"{HOST}:{port}", *options]
+        return subprocess.run(command, input=b"", capture_output=True, timeout=30, check=False)
+
+    done = await asyncio.to_thread(run)
+    return (done.stdout + done.stderr).decode(errors="replace")

@@ -22,8 +22,14 @@ def test_login_of_both_clients_is_read_without_the_addresses(tmp_path: Path) -> 
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.jaas.config": 'x username="a" password="b=";',
         "kafka.ssl.truststore.certificates": "one\ntwo",
+        "kafka.ssl.cipher.suites": login.SUITES,
     }
 
 
 def test_nobody_has_no_settings() -> None:
     assert (login.librdkafka(None), login.java(None)) == ({}, {})
+
+
+def test_login_without_tls_names_no_suites(tmp_path: Path) -> None:
+    (tmp_path / "java.properties").write_text("security.protocol=SASL_PLAINTEXT\n")
+    assert login.java(tmp_path) == {"kafka.security.protocol": "SASL_PLAINTEXT"}
