@@ -92,7 +92,7 @@ def by_token(known: dict[str, Any], file: str) -> str:
     at = 8 + len(name) + 8
     written = struct.unpack_from(">h", listener.ask(0, 3, produce), at)[0]
     read = struct.unpack_from(">h", listener.ask(1, 4, fetch), at + 4)[0]
-    seen = known["topic"].encode() in listener.ask(3, 1, struct.pack(">i", -1))
+    seen = name in listener.ask(3, 1, struct.pack(">i", -1))
     listener.close()
     return f"let in; write {written}, read {read}, sees the topic {seen}"
 
