@@ -18,6 +18,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -164,19 +165,20 @@ def _found_or_fetched(version: str, folder: str, artifacts: tuple[str, ...]) -> 
 
 
 def _make_archive(jars: KafkaJars) -> None:
-    """Ten seconds, once.  Where the JVM makes none, its tools start more slowly."""
+    """Ten seconds, once.  Where the JVM makes none in time, its tools start more slowly."""
     java = Path(java_command()).resolve()
     own = (java.parent.parent / "lib" / "classlist").read_text()
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="archiving-") as work:
         names, made = Path(work, "classes"), Path(work, "archive.jsa")
         names.write_text(own + "".join(f"{name}\n" for name in _classes(jars.directory)))
         dump = ["-Xshare:dump", f"-XX:SharedClassListFile={names}", f"-XX:SharedArchiveFile={made}"]
-        subprocess.run(
-            [java, *dump, "-cp", jars.classpath],
-            capture_output=True,
-            timeout=ARCHIVE_TIMEOUT_S,
-            check=False,
-        )
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                [java, *dump, "-cp", jars.classpath],
+                capture_output=True,
+                timeout=ARCHIVE_TIMEOUT_S,
+                check=False,
+            )
         if made.exists():
             made.replace(jars.archive)
 

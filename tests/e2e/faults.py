@@ -17,13 +17,15 @@ SLOW = "64kbit"
 
 @contextmanager
 def paused(drill: Drill, broker: int) -> Iterator[None]:
-    """A broker hangs: its sockets stay open, and nothing answers."""
+    """A broker hangs: its sockets stay open, and nothing answers.  After a minute and a half of
+    that the kubelet ends its process and starts another."""
     pid = drill.process(broker)
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 @contextmanager
