@@ -18,6 +18,7 @@ import kafka
 import kafka.admin
 from confluent_kafka.admin import AdminClient
 from tests.conformance.kafka_jars import KafkaJars
+from tests.kafka_python import left_sockets
 
 Read = dict[int, list[bytes]]
 TIMEOUT_S = 30
@@ -68,6 +69,7 @@ def with_confluent(bootstrap: str, topic: str, records: Mapping[int, list[bytes]
     return found
 
 
+@left_sockets()
 def with_kafka_python(bootstrap: str, topic: str, records: Mapping[int, list[bytes]]) -> Read:
     """kafka-python with its own defaults (idempotent since 3.0), gzip."""
     producer = kafka.KafkaProducer(
@@ -221,6 +223,7 @@ def delete_with_confluent(bootstrap: str, topic: str, offsets: Mapping[int, int]
     }
 
 
+@left_sockets()
 def delete_with_kafka_python(
     bootstrap: str, topic: str, offsets: Mapping[int, int]
 ) -> dict[int, int]:

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conformance.conftest import Peer
 from tests.integration.group_members import Member, all_read, shared_out
 from tests.integration.local_cluster import wait_for
+from tests.kafka_python import left_sockets
 
 PARTITIONS = 6
 LIBRDKAFKA = "librdkafka (confluent-kafka)"
@@ -105,6 +106,7 @@ def test_librdkafkas_static_member_that_restarts_within_its_session_costs_no_reb
 
 
 @pytest.mark.client("kafka-python", "groups")
+@left_sockets()
 def test_kafka_pythons_consumers_share_a_topic(peer: Peer) -> None:
     topic = a_topic(peer, "kafka-python")
     produce(peer, topic, 0, 60)

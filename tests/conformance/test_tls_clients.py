@@ -20,6 +20,7 @@ from tests.conformance import go_suites
 from tests.conformance.kafka_jars import KafkaJars
 from tests.integration.listening import asked, declared, free_ports, tls_client
 from tests.integration.local_cluster import LocalCluster, consume_all, produce, wait_for
+from tests.kafka_python import left_sockets
 
 from plimsoll_operator.pki.authority import new_authority
 
@@ -214,6 +215,7 @@ async def test_aiokafka_is_its_certificates_user(
 
 @pytest.mark.client("kafka-python", "client certificates")
 @pytest.mark.parametrize("version", VERSIONS)
+@left_sockets()
 def test_kafka_python_is_its_certificates_user(
     secured: LocalCluster, version: ssl.TLSVersion
 ) -> None:

@@ -21,6 +21,7 @@ from tests.integration.declared import log_cluster
 from tests.integration.listening import CORE, asked, free_ports
 from tests.integration.local_cluster import LocalCluster
 from tests.integration.test_tokens import account_token, an_object, client, counted
+from tests.kafka_python import left_sockets
 
 TOPIC = "t"
 TIMEOUT_S = 120
@@ -142,6 +143,7 @@ async def test_aiokafka_logs_in_with_a_token_and_goes_on_after_its_session(
 
 
 @pytest.mark.client("kafka-python", "OAUTHBEARER")
+@left_sockets()
 def test_kafka_python_logs_in_with_a_token_and_renews_its_session(secured: LocalCluster) -> None:
     class Tokens(KafkaPythonTokenProvider):
         def token(self) -> str:

@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 from tests.conformance.apache_kafka import ApacheKafka
 from tests.conformance.kafka_jars import KafkaJars, kafka_jars
 from tests.integration.local_cluster import LocalCluster, wait_for
+from tests.kafka_python import left_sockets
 
 TIMEOUT_S = 60
 DECLARED = """\
@@ -240,6 +241,7 @@ def test_librdkafka_alters_configs_and_adds_partitions(cluster: LocalCluster) ->
 
 
 @pytest.mark.client("kafka-python", "topics and configs")
+@left_sockets()
 def test_kafka_python_alters_configs_and_adds_partitions(cluster: LocalCluster) -> None:
     admin = kafka.admin.KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
     admin.create_topics([kafka.admin.NewTopic("by-kafka-python", 1, 1)])

@@ -4,35 +4,22 @@ Brokers advertise names that only the cluster's DNS knows; on a one-node cluster
 reachable from here all the same, so names are looked up in the API server instead.
 """
 
-import gc
 import json
 import socket
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from dev.kubectl import Cluster
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from tests.kafka_python import left_sockets
 
 Mishap = Callable[[Cluster], AbstractContextManager[None]]
 
 RECONNECT_MS_MAX = 1_000
 """A Service refuses connections until its endpoints are known, a few seconds after a cluster is
 Ready; kafka-python would ask six times in half a minute."""
-
-
-@contextmanager
-def left_sockets() -> Iterator[None]:
-    """kafka-python leaves the sockets of connects it gave up to the garbage collector.  Decorates
-    whole functions: their clients are garbage only when their variables are gone."""
-    try:
-        yield
-    finally:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from typing import Any
 
 from dev.kubectl import Cluster, wait_for
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
-from tests.e2e.clients import cluster_names, left_sockets
+from tests.e2e.clients import cluster_names
+from tests.kafka_python import left_sockets
 
 PLAIN = {"name": "internal", "port": 9092}
 TLS = {"name": "tls", "port": 9094, "tls": {}}

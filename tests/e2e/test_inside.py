@@ -18,9 +18,10 @@ from uuid import UUID
 import pytest
 from dev.kubectl import Cluster, condition, is_true, wait_for
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from tests.e2e.clients import bootstrap, cluster_names, left_sockets, write_round
+from tests.e2e.clients import bootstrap, cluster_names, write_round
 from tests.e2e.drill import SYSTEM, Drill, kill_operator
 from tests.e2e.faults import REPLICATION_PORT, paused
+from tests.kafka_python import left_sockets
 
 from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost
 from plimsoll_net.dialling import Dialler, PeerAddress, Refusals
@@ -115,33 +116,36 @@ def wait_for_mode(drill: Drill, mode: str) -> None:
 
 
 @contextmanager
-def written(drill: Drill) -> Iterator[None]:
-    """Within: a producer writes to every partition, all replicas acknowledge, and none fails."""
-    with left_sockets(), writing(drill):
-        yield
+def written(drill: Drill, servers: str = "", **config: Any) -> Iterator[list[int]]:
+    """Within: a producer writes to every partition, all replicas acknowledge, and none fails; how
+    many of each round were acknowledged.  `servers`: where to begin; empty: on the open listener.
+    """
+    with left_sockets(), writing(drill, servers, config) as acked:
+        yield acked
 
 
 @contextmanager
-def writing(drill: Drill) -> Iterator[None]:
-    over, failed, rounds = threading.Event(), list[BaseException](), threading.Semaphore(0)
+def writing(drill: Drill, servers: str, config: dict[str, Any]) -> Iterator[list[int]]:
+    over, failed, acked = threading.Event(), list[BaseException](), list[int]()
+    first = threading.Event()
     with cluster_names(drill.cluster, drill.namespace):
-        producer = KafkaProducer(
-            bootstrap_servers=bootstrap(drill.cluster, drill.namespace), acks="all"
-        )
+        servers = servers or bootstrap(drill.cluster, drill.namespace)
+        producer = KafkaProducer(bootstrap_servers=servers, acks="all", **config)
 
         def write() -> None:
             try:
                 while not over.wait(0.05):
                     write_round(producer, "orders", TOPIC["partitions"])
-                    rounds.release()
+                    acked.append(TOPIC["partitions"])
+                    first.set()
             except Exception as error:  # noqa: BLE001 - told by the thread that waits
                 failed.append(error)
 
         thread = threading.Thread(target=write, daemon=True)
         thread.start()
-        assert rounds.acquire(timeout=60)
+        assert first.wait(60), failed
         try:
-            yield
+            yield acked
         finally:
             over.set()
             thread.join(timeout=90)
@@ -199,41 +203,11 @@ def trusted_by_clients(drill: Drill) -> str:
     return str(found["data"]["ca.crt"])
 
 
-@contextmanager
-def counted(drill: Drill, tls: ssl.SSLContext) -> Iterator[list[int]]:
-    """Within: a producer writes over TLS with acks=all; how many of each round were acknowledged,
-    and none failed."""
-    over, failed, acked = threading.Event(), list[BaseException](), list[int]()
-    servers = f"main-bootstrap.{drill.namespace}.svc:{TLS_PORT}"
-    with left_sockets(), cluster_names(drill.cluster, drill.namespace):
-        producer = KafkaProducer(
-            bootstrap_servers=servers, acks="all", security_protocol="SSL", ssl_context=tls
-        )
-
-        def write() -> None:
-            try:
-                while not over.wait(0.05):
-                    write_round(producer, "orders", TOPIC["partitions"])
-                    acked.append(TOPIC["partitions"])
-            except Exception as error:  # noqa: BLE001 - told by the thread that waits
-                failed.append(error)
-
-        thread = threading.Thread(target=write, daemon=True)
-        thread.start()
-        try:
-            yield acked
-        finally:
-            over.set()
-            thread.join(timeout=90)
-            producer.close(timeout=10)
-    assert not failed, failed
-    assert not thread.is_alive()
-
-
+@left_sockets()
 def ends(drill: Drill, tls: ssl.SSLContext) -> int:
     """How many records `orders` holds."""
     servers = f"main-bootstrap.{drill.namespace}.svc:{TLS_PORT}"
-    with left_sockets(), cluster_names(drill.cluster, drill.namespace):
+    with cluster_names(drill.cluster, drill.namespace):
         consumer = KafkaConsumer(
             bootstrap_servers=servers, security_protocol="SSL", ssl_context=tls
         )
@@ -295,7 +269,8 @@ def test_authorities_are_rotated_with_a_broker_down_and_the_operator_killed_in_e
     assert answered(drill, stolen, 0)
     tls = ssl.create_default_context(cadata=trusted_by_clients(drill))
     first = ends(drill, tls)
-    with counted(drill, tls) as acked:
+    config = {"security_protocol": "SSL", "ssl_context": tls}
+    with written(drill, f"main-bootstrap.{drill.namespace}.svc:{TLS_PORT}", **config) as acked:
         with paused(drill, 2):
             wait_for("broker 2 to be out", lambda: in_sync(drill, {0, 1}), 60)
             shrinks = metric(drill, "isr_shrinks_total", (0, 1))

@@ -6,17 +6,18 @@ from typing import Any
 
 from dev.kubectl import Cluster, condition, wait_for
 from kafka import KafkaAdminClient
-from tests.e2e.clients import bootstrap, cluster_names, consume, left_sockets, produce
+from tests.e2e.clients import bootstrap, cluster_names, consume, produce
 from tests.e2e.test_operator import ORDERS, a_log_cluster, apply, ready, values
+from tests.kafka_python import left_sockets
 
 
+@left_sockets()
 def racks_told_to_clients(cluster: Cluster, namespace: str) -> dict[int, str | None]:
     """Each broker's rack, from DescribeCluster."""
-    with left_sockets(), cluster_names(cluster, namespace):
+    with cluster_names(cluster, namespace):
         admin = KafkaAdminClient(bootstrap_servers=bootstrap(cluster, namespace))
         found = admin.describe_cluster()["brokers"]
         admin.close()
-        del admin
     return {broker["broker_id"]: broker["rack"] for broker in found}
 
 

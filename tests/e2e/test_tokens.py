@@ -17,8 +17,9 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import TopicAuthorizationFailedError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from tests.e2e import intruder
-from tests.e2e.clients import cluster_names, left_sockets
+from tests.e2e.clients import cluster_names
 from tests.e2e.drill import SYSTEM
+from tests.kafka_python import left_sockets
 
 LISTENER = {"name": "pods", "port": 9094, "tls": {}, "authentication": ["ServiceAccount"]}
 PATIENCE_S = 240

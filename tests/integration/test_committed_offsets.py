@@ -14,6 +14,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 from tests.integration.declared import log_cluster
 from tests.integration.local_cluster import LocalCluster, wait_for
+from tests.kafka_python import left_sockets
 
 PARTITIONS = 3
 CLUSTER = log_cluster(config={"offsets.topic.num.partitions": 7})
@@ -107,6 +108,7 @@ def _told_at_last(cluster: LocalCluster) -> list[int] | None:
         return None
 
 
+@left_sockets()
 def test_kafka_python_commits_and_fetches_for_partitions_that_it_assigned(
     cluster: LocalCluster,
 ) -> None:

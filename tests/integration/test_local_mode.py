@@ -25,6 +25,7 @@ from tests.integration.local_cluster import (
     produce,
     wait_for,
 )
+from tests.kafka_python import left_sockets
 
 ORDERS = """\
 apiVersion: plimsoll.dev/v1alpha1
@@ -90,6 +91,7 @@ def test_librdkafka_writes_and_reads_a_topic_it_created(shared: LocalCluster) ->
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
+@left_sockets()
 def test_kafka_python_writes_and_reads(shared: LocalCluster, acks: int | str) -> None:
     topic = f"kafka-python-{acks}"
     shared.create_topic(topic, 3)

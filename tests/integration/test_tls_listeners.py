@@ -34,6 +34,7 @@ from tests.integration.local_cluster import (
     produce,
     wait_for,
 )
+from tests.kafka_python import left_sockets
 
 from plimsoll_operator.pki.authority import issue, new_authority
 
@@ -117,6 +118,7 @@ def test_kcat_writes_and_reads_over_tls(secured: LocalCluster) -> None:
     assert set(sent.splitlines()) <= set(read.stdout.decode().splitlines())
 
 
+@left_sockets()
 def test_kafka_python_writes_and_reads_over_tls(secured: LocalCluster) -> None:
     config: dict[str, Any] = {
         "bootstrap_servers": bootstrap(secured).split(","),

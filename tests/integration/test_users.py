@@ -29,6 +29,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from tests.integration.declared import log_cluster
 from tests.integration.listening import CLUSTER, asked, free_ports
 from tests.integration.local_cluster import LocalCluster, wait_for
+from tests.kafka_python import left_sockets
 
 USERS = "/apis/plimsoll.dev/v1alpha1/namespaces/default/users"
 PATIENCE_S = 30.0
@@ -164,6 +165,7 @@ def test_user_writes_with_the_login_of_its_secret_and_another_reads_it(
         reader.close()
 
 
+@left_sockets()
 def test_kafka_python_logs_in_writes_and_reads(cluster: LocalCluster) -> None:
     producer = KafkaProducer(**as_kafka_python(cluster, "writer"))
     producer.send("orders", b"python").get(PATIENCE_S)

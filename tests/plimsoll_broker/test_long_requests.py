@@ -2,6 +2,7 @@
 through in slices: no other request waits for it."""
 
 import asyncio
+import gc
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import TopicAnswer, TopicsAnswer
 from plimsoll_wire import messages
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
+from plimsoll_wire.primitives import MalformedMessage
 
 Make = Callable[[int], Broker]
 NAMES = [f"unknown-{number:04}" for number in range(1_000)]
@@ -173,6 +175,42 @@ async def test_metadata_that_name_many_share_one_response_and_are_remembered(
     harness.watch.update(harness.watch.image, an_image(topics=("payments",)))
     (orders, *_) = (await harness.ask(ApiKey.METADATA, 12, asked)).topics
     assert orders.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_request_that_is_malformed_and_whose_client_is_gone_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """asyncio reports a task's exception that nobody looked at, and that ends the process."""
+    malformed = asyncio.Event()
+
+    async def cannot_be_read(*_: object) -> bytes:
+        await malformed.wait()
+        raise MalformedMessage("a string that is not UTF-8")
+
+    reported: list[dict] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    monkeypatch.setattr(metadata.MetadataHandler, "_read_aside", cannot_be_read)
+    harness = Harness(an_image())
+    long = many(NAMES)[ApiKey.METADATA]
+    stays, goes = (harness.ask(ApiKey.METADATA, version, long) for version in (12, 13))
+    (making,) = [
+        task
+        for question, task in harness.handlers[ApiKey.METADATA]._making.items()
+        if question.version == 13
+    ]
+    waits = asyncio.ensure_future(stays)
+    leaves = asyncio.ensure_future(goes)
+    await asyncio.sleep(0)
+    leaves.cancel()
+    malformed.set()
+    with pytest.raises(MalformedMessage):
+        await waits
+    await asyncio.wait([making])
+    del making
+    gc.collect()
+    await asyncio.sleep(0)
+    assert harness.handlers[ApiKey.METADATA]._making == {}
+    assert reported == []
 
 
 async def test_answers_that_are_remembered_are_few_and_short(

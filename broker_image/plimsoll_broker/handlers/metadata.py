@@ -167,8 +167,12 @@ class MetadataHandler:
         return asyncio.shield(making)
 
     def _made(self, asked: _MetadataQuestion, making: asyncio.Task[bytes]) -> None:
+        """Whoever asked is told what came of it; when they are all gone nobody is, and a failure
+        that nobody looks at would end the process."""
         if self._making.get(asked) is making:
             del self._making[asked]
+        if not making.cancelled():
+            making.exception()
 
     def _remember(self, image: ClusterImage, asked: _MetadataQuestion, answer: bytes) -> None:
         size = len(asked.body) + len(answer)

@@ -1,0 +1,18 @@
+"""What tests of any tier need to know of kafka-python."""
+
+import gc
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def left_sockets() -> Iterator[None]:
+    """kafka-python leaves the sockets of connects it gave up to the garbage collector.  Decorates
+    whole functions: their clients are garbage only when their variables are gone."""
+    try:
+        yield
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
