@@ -5,6 +5,11 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
+LEFT_SOCKETS = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+"""For tiers in which nothing of ours opens sockets: the collector may come in another test."""
+
 
 @contextmanager
 def left_sockets() -> Iterator[None]:

@@ -13,6 +13,7 @@ from tests.conformance.apache_kafka import ApacheKafka
 from tests.conformance.kafka_jars import KafkaJars, kafka_jars
 from tests.integration.declared import log_cluster
 from tests.integration.local_cluster import LocalCluster
+from tests.kafka_python import LEFT_SOCKETS
 
 HERE = f"{Path(__file__).parent}/"
 PARTITIONS = 3
@@ -63,6 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ours = [item for item in items if str(item.path).startswith(HERE)]
     for item in ours:
         item.add_marker(pytest.mark.conformance)
+        item.add_marker(LEFT_SOCKETS)
         for mark in item.iter_markers("client"):
             results.cell_of(item, mark)  # fails in every run, not in those alone that record
     full = config.getoption("--full", default=False)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from dev.kubectl import NODE, RESTRICTED, ROOT, Cluster, CommandFailed, local_environment
+from tests.kafka_python import LEFT_SOCKETS
 
 SYSTEM = "plimsoll-system"
 LOG_LINES = 60
@@ -29,6 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if str(item.path).startswith(here):
             item.add_marker(pytest.mark.e2e)
+            item.add_marker(LEFT_SOCKETS)
 
 
 @pytest.fixture(scope="session")

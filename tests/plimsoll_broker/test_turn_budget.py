@@ -79,6 +79,14 @@ async def connected(port, count):
 async def test_requests_of_one_instant_leave_turns_to_others_and_are_all_answered(server):
     listener, handlers = server
     sockets = await connected(listener.port, CONNECTIONS)
+    try:
+        await served_in_turns(listener, handlers, sockets)
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+async def served_in_turns(listener, handlers, sockets):
     async with asyncio.timeout(WAIT_S):
         while listener.connections < CONNECTIONS:  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0)
@@ -86,14 +94,14 @@ async def test_requests_of_one_instant_leave_turns_to_others_and_are_all_answere
     for number, sock in enumerate(sockets):
         sock.send(request_frame(ApiKey.METADATA, 0, number, "test", b""))
     await handlers.until_seen(CONNECTIONS)
-    # One budget where those that waited go on, and one for what has come meanwhile.
-    assert turns.most <= 2 * A_TURN + 2
+    # One budget where those that waited go on, and one for what has come meanwhile; and those that
+    # waited may go on behind one mark and, a turn later, before the next.
+    assert turns.most <= 3 * A_TURN + 2
     assert sorted(handlers.seen) == list(range(CONNECTIONS))
     loop = asyncio.get_running_loop()
     for number, sock in enumerate(sockets):
         reply = await loop.sock_recv(sock, 100)
         assert reply[4:8] == number.to_bytes(4)
-        sock.close()
 
 
 async def test_pipelined_requests_of_one_connection_share_turns_with_another(server):
