@@ -16,7 +16,7 @@ from plimsoll_operator.api.user import (
     Scram,
     UserSpec,
 )
-from plimsoll_operator.kube.resources import USERS
+from plimsoll_operator.kube.resources import USERS, Kind
 from plimsoll_sim.desired.objects import AppliedObjects
 
 TENANTS = ("alice", "bob")
@@ -49,14 +49,48 @@ RULES: tuple[tuple[Rule, ...], ...] = (
 """What a user may be let do."""
 
 
-class DeclaredUsers:
-    """Of one cluster."""
+class EditedUsers:
+    """What an administrator does to Users of one cluster, however they log in."""
 
     def __init__(self, objects: AppliedObjects) -> None:
         self._objects = objects
+        # How often something was touched: each time is another change.
+        self._touches = 0
+
+    def touch(self, user: str) -> None:
+        """What belongs to it is looked at within a minute, or as soon as its object changes."""
+        self._touch(USERS, user)
+
+    def _touch(self, kind: Kind, name: str) -> None:
+        self._touches += 1
+        self._objects.annotate(kind, name, TOUCHED, str(self._touches))
+
+    def change(self, user: str, **changes: object) -> None:
+        """Fields of its spec."""
+        self._objects.edit(USERS, user, **changes)
+
+    def disabled(self, user: str) -> bool:
+        return bool(self._objects.get(USERS, user).spec.disabled)
+
+    def change_rules(self, user: str, rng: random.Random) -> str:
+        """For people."""
+        chosen = rng.randrange(len(RULES))
+        self.change(user, acls=RULES[chosen])
+        return f"{user} has rules {chosen}"
+
+    def toggle(self, user: str) -> str:
+        """For people."""
+        self.change(user, disabled=not self.disabled(user))
+        return f"{user} is {'disabled' if self.disabled(user) else 'enabled'}"
+
+
+class DeclaredUsers(EditedUsers):
+    """Those who log in by passwords."""
+
+    def __init__(self, objects: AppliedObjects) -> None:
+        super().__init__(objects)
         # What each could log in by, the newest last.
         self.passwords: dict[str, list[str]] = {}
-        self._changes = 0
 
     def declare(self, user: str, *, overlap_s: int | None = None) -> None:
         """With all rules of a tenant."""
@@ -84,18 +118,6 @@ class DeclaredUsers:
         if user in self._objects.names(USERS):
             self.touch(user)
 
-    def touch(self, user: str) -> None:
-        """Secrets are read again within a minute, or as soon as their object changes."""
-        self._changes += 1
-        self._objects.annotate(USERS, user, TOUCHED, str(self._changes))
-
-    def change(self, user: str, **changes: object) -> None:
-        """Fields of its spec."""
-        self._objects.edit(USERS, user, **changes)
-
-    def disabled(self, user: str) -> bool:
-        return bool(self._objects.get(USERS, user).spec.disabled)
-
     def set_overlap(self, user: str, seconds: int | None) -> None:
         spec = self._objects.get(USERS, user).spec
         scram = replace(spec.authentication.scram, overlap_seconds=seconds)
@@ -107,12 +129,9 @@ def change_anything(users: DeclaredUsers, rng: random.Random) -> str:
     user = rng.choice(TENANTS)
     number = rng.randrange(10)
     if number < 5:
-        chosen = rng.randrange(len(RULES))
-        users.change(user, acls=RULES[chosen])
-        return f"{user} has rules {chosen}"
+        return users.change_rules(user, rng)
     if number < 7:
-        users.change(user, disabled=not users.disabled(user))
-        return f"{user} is {'disabled' if users.disabled(user) else 'enabled'}"
+        return users.toggle(user)
     overlap_s = rng.choice((None, 1, 5))
     users.set_overlap(user, overlap_s)
     users.set_password(user, f"password-{len(users.passwords[user])}-of-{user}")

@@ -26,6 +26,11 @@ GOODBYE = b"close_notify"
 _HEAD = 5
 
 
+def record(kind: int, body: bytes | memoryview) -> bytes:
+    """As `Records` reads it."""
+    return bytes((kind,)) + len(body).to_bytes(4, "big") + body
+
+
 class Records:
     """Kinds and bodies, from the bytes of one direction."""
 
@@ -155,8 +160,7 @@ class SimTls:
     # --- records ----------------------------------------------------------------------------------
 
     def _put(self, kind: int, body: bytes | memoryview) -> None:
-        self._outgoing.write(bytes((kind,)) + len(body).to_bytes(4, "big"))
-        self._outgoing.write(body)
+        self._outgoing.write(record(kind, body))
 
     def _next(self) -> tuple[int, bytes]:
         self._records.receive(self._incoming.read())

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from plimsoll_operator.pki.authority import KeyPair
 from plimsoll_sim.environment.certificates import ders, why_unusable
-from plimsoll_sim.environment.simulated_tls import CERTIFICATE, DATA, HELLO, Records
+from plimsoll_sim.environment.simulated_tls import CERTIFICATE, DATA, HELLO, Records, record
 from plimsoll_sim.hosts.client_calls import ClientConnection, Lost
 from plimsoll_sim.hosts.tenants import CERTIFIED_PORT, RightsWitness, Tenancy, Tenant
 
@@ -57,7 +57,7 @@ class CertifiedConnection(ClientConnection):
             self._queued.append(frame)
 
     def _put(self, kind: int, body: bytes) -> None:
-        self._transport.write(bytes((kind,)) + len(body).to_bytes(4, "big") + body)
+        self._transport.write(record(kind, body))
 
 
 class CertifiedTenant(Tenant):

@@ -22,7 +22,7 @@ from plimsoll_operator.kube.resources import LOG_CLUSTERS, SECRETS, USERS
 from plimsoll_operator.manifests.listener_secrets import data_of
 from plimsoll_operator.pki.authority import KeyPair
 from plimsoll_sim.desired.objects import AppliedObjects
-from plimsoll_sim.desired.users import RULES, TOUCHED, WHOLE
+from plimsoll_sim.desired.users import WHOLE, EditedUsers
 from plimsoll_sim.environment import certificates
 
 CERTIFIED = ("dave", "erin")
@@ -42,17 +42,16 @@ def user_name(user: str) -> str:
     return SUBJECT if user == EXTERNAL else user
 
 
-class CertifiedUsers:
-    """Of one cluster.  `now_ms`: the wall clock."""
+class CertifiedUsers(EditedUsers):
+    """`now_ms`: the wall clock."""
 
     def __init__(self, objects: AppliedObjects, now_ms: Callable[[], int]) -> None:
-        self._objects = objects
+        super().__init__(objects)
         self._now_ms = now_ms
         # What each could log in by once, the newest last.
         self.pairs: dict[str, list[KeyPair]] = {}
         # The partner's present authority; None: there is none yet.
         self._partner: KeyPair | None = None
-        self._changes = 0
 
     # --- what is declared -------------------------------------------------------------------------
 
@@ -76,28 +75,15 @@ class CertifiedUsers:
         """Its object."""
         self._objects.delete(USERS, user)
 
-    def change(self, user: str, **changes: object) -> None:
-        """Fields of its spec."""
-        self._objects.edit(USERS, user, **changes)
-
-    def disabled(self, user: str) -> bool:
-        return bool(self._objects.get(USERS, user).spec.disabled)
-
     def set_days(self, user: str, days: int | None) -> None:
         """Of its next certificate."""
-        login = Authentication(tls=UserCertificate(validity_days=days))
-        self._objects.edit(USERS, user, authentication=login)
+        self.change(user, authentication=Authentication(tls=UserCertificate(validity_days=days)))
 
     def lose_key(self, user: str) -> None:
         """Delete its Secret: what it held is to be believed no more."""
         if f"{user}{SUFFIX}" in self._objects.names(SECRETS):
             self._objects.delete(SECRETS, f"{user}{SUFFIX}")
         self.touch(user)
-
-    def touch(self, user: str) -> None:
-        """A certificate that is due is renewed within a minute, or when its object changes."""
-        self._changes += 1
-        self._objects.annotate(USERS, user, TOUCHED, str(self._changes))
 
     # --- the partner ------------------------------------------------------------------------------
 
@@ -108,8 +94,7 @@ class CertifiedUsers:
         bundle = self._partner.certificate + kept
         self._objects.put_config_map(PARTNERS, {"ca.crt": bundle.decode()})
         if self._objects.name in self._objects.names(LOG_CLUSTERS):
-            self._changes += 1
-            self._objects.annotate(LOG_CLUSTERS, self._objects.name, TOUCHED, str(self._changes))
+            self._touch(LOG_CLUSTERS, self._objects.name)
 
     def sign_external(self, *, days: int = 90) -> None:
         """Another certificate for who comes by the partner's."""
@@ -151,12 +136,9 @@ def change_certified(users: CertifiedUsers, rng: random.Random) -> str:
         return f"{user} is declared again"
     number = rng.randrange(12)
     if number < 4:
-        chosen = rng.randrange(len(RULES))
-        users.change(user, acls=RULES[chosen])
-        return f"{user} has rules {chosen}"
+        return users.change_rules(user, rng)
     if number < 6:
-        users.change(user, disabled=not users.disabled(user))
-        return f"{user} is {'disabled' if users.disabled(user) else 'enabled'}"
+        return users.toggle(user)
     if number == 6:
         users.remove(user)
         return f"{user} is removed"

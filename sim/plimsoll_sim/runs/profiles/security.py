@@ -4,6 +4,8 @@ were."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from plimsoll_sim.environment.latency import LatencyUs
 from plimsoll_sim.runs.profiles.profile import ACKED, CLOSE, THREE, Profile
 
@@ -25,6 +27,24 @@ _OPERATORS = {
     "kill_operator": 4,
     "stop_operator": 2,
 }
+
+
+def _with_tenants(**more: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
+    """Users do what they may, while that is changed.  `more` stays where it is: a seed draws in
+    this order."""
+    return {
+        **_SECURED,
+        "inside": (False, False, True),
+        "tenants": (True,),
+        **more,
+        "brokers": (3,),
+        "partitions": (1,),
+        "think_ms": ((50, 500), (200, 2_000)),
+        "producers": (((-1, True),),),
+        "consumers": (0,),
+        "fault_gap_ms": (400, 1_500),
+    }
+
 
 SECURITY: dict[str, Profile] = {
     # Brokers are down, slow and cut off, and operators killed, in every state of a rotation.
@@ -96,17 +116,7 @@ SECURITY: dict[str, Profile] = {
             "elect_preferred_leaders": 1,
             "kill_operator": 2,
         },
-        choices={
-            **_SECURED,
-            "inside": (False, False, True),
-            "tenants": (True,),
-            "brokers": (3,),
-            "partitions": (1,),
-            "think_ms": ((50, 500), (200, 2_000)),
-            "producers": (((-1, True),),),
-            "consumers": (0,),
-            "fault_gap_ms": (400, 1_500),
-        },
+        choices=_with_tenants(),
     ),
     # The same of who logs in by certificates, which are renewed, end, and are revoked.
     "certificates": Profile(
@@ -119,17 +129,6 @@ SECURITY: dict[str, Profile] = {
             "stall_metadata_stream": 6,
             "kill_operator": 3,
         },
-        choices={
-            **_SECURED,
-            "inside": (False, False, True),
-            "tenants": (True,),
-            "certified": (True,),
-            "brokers": (3,),
-            "partitions": (1,),
-            "think_ms": ((50, 500), (200, 2_000)),
-            "producers": (((-1, True),),),
-            "consumers": (0,),
-            "fault_gap_ms": (400, 1_500),
-        },
+        choices=_with_tenants(certified=(True,)),
     ),
 }
