@@ -259,7 +259,7 @@ async def test_all_of_very_many_offsets_are_told_without_holding_the_loop() -> N
             group_id="g", topic=f"t{at % 100}", partition=at // 100, offset=at, commit_ms=0
         )
         apply(state, record, at)
-    with nothing_holds_the_loop(0.02):
+    with nothing_holds_the_loop():
         values = {"groups": [{**GROUP, "topics": None}], "require_stable": False}
         data = encode_request(ApiKey.OFFSET_FETCH, 9, values)
         reply = await harness.begin(ApiKey.OFFSET_FETCH, 9, data)
@@ -280,7 +280,7 @@ async def test_request_of_very_many_partitions_does_not_hold_the_loop(key: ApiKe
         ApiKey.OFFSET_DELETE: (0, {**GROUP, **delete}),
     }[key]
     data = encode_request(key, version, values)
-    with nothing_holds_the_loop(0.03):
+    with nothing_holds_the_loop():
         await harness.begin(key, version, data)
     asked = harness.coordinators.asked
     assert len(asked) == 1 + len(rows) // asking.PARTITIONS_AT_ONCE
