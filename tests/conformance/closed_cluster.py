@@ -96,14 +96,15 @@ def as_user(running: LocalCluster, user: str) -> Peer:
 
 
 def decided(running: LocalCluster, decision: str) -> set[Decision]:
-    """What the audit logs have of Denied or WouldDeny, of a cluster that has stopped."""
+    """What the audit logs have of Denied or WouldDeny; all of it when the cluster has stopped."""
     found = set()
     for log in (running.directory / "logs").glob("broker-*.log"):
-        for line in log.read_text().splitlines():
+        # Behind the last end of a line is one that is being written.
+        for line in log.read_text().split("\n")[:-1]:
             _, marked, text = line.partition(" plimsoll.audit ")
-            if marked and (event := json.loads(text))["decision"] == decision:
-                asked = (event["principal"], event["operation"], event["resource"])
-                found.add(Decision(*asked))
+            event = json.loads(text) if marked else {}
+            if event.get("decision") == decision:
+                found.add(Decision(event["principal"], event["operation"], event["resource"]))
     return found
 
 

@@ -113,7 +113,7 @@ def holds_records(peer: Peer, topic: str) -> bool:
     consumer = confluent_kafka.Consumer({**peer.librdkafka, "group.id": "none"})
     end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[1]
     consumer.close()
-    return end > 0
+    return bool(end > 0)
 
 
 def read(peer: Peer, topic: str, partitions: range) -> dict[int, list[str]]:
