@@ -69,7 +69,7 @@ async def test_silent_peers_of_an_operators_ports_make_room_for_who_asks() -> No
 
 
 async def test_requests_that_are_none_leave_nothing_in_the_operators_log(caplog) -> None:
-    """Whoever reaches the port could fill it, 18 kB at a time."""
+    """Whoever reaches the port could fill it, 10 kB at a time."""
     parts = SimpleNamespace(metrics=Metrics(), leaders={})
     health = Health(parts, lambda: True)  # type: ignore[arg-type]
     await health.start(0, 0)
