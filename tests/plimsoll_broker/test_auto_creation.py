@@ -7,6 +7,8 @@ from tests.plimsoll_broker.described import PAYMENTS, Harness, an_image, version
 
 from plimsoll_broker.control.controller_client import NoController
 from plimsoll_broker.handlers import auto_creation
+from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import CreateTopics, NewTopic, TopicAnswer, TopicsAnswer
 from plimsoll_wire.api_versions import ApiKey
 
@@ -116,3 +118,43 @@ async def test_refusal_leaves_the_topic_unknown(harness, answer):
     assert await ask(harness, "new") == [3]
     assert len(harness.commands) == 1
     assert PAYMENTS in harness.watch.image.topics
+
+
+class Charged:
+    """`Charges` with room for so many."""
+
+    def __init__(self, room):
+        self.room = room
+        self.told = []
+
+    def may_mutate(self):
+        return self.room > 0
+
+    def reserve(self, partitions):
+        self.room -= partitions
+
+    def mutated(self, partitions):
+        self.told.append(partitions)
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_topics_that_are_made_for_asking_count_as_mutations(harness, known):
+    """Else whoever may create topics is held to no rate."""
+    if known:
+        harness.answer = lambda request: TopicsAnswer(
+            topics=tuple(TopicAnswer(name=one.name, partitions=6) for one in request.topics)
+        )
+    else:
+        harness.answer = NoController()
+    charged = Charged(2)
+    view = ClusterView(
+        broker_id=BrokerId(1),
+        watch=harness.watch,
+        command=harness.command,
+        configs={"auto.create.topics.enable": "true"},
+    )
+    creation = auto_creation.AutoCreation(view)
+    assert creation.want(["a", "b", "c"], charged)
+    await asyncio.gather(*creation._asking, return_exceptions=True)
+    assert asked_for(harness) == [("a", "b")]
+    assert charged.told == [12 if known else None]

@@ -14,9 +14,11 @@ from collections.abc import Iterable, Mapping
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import ask
+from plimsoll_broker.server.client_quotas import Charges
 from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.cluster.legal_topic_names import CLUSTER_METADATA, check_form
 from plimsoll_core.cluster.topic_configs import AUTO_CREATE
+from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import CreateTopics, NewTopic
 
 logger = logging.getLogger("plimsoll.topics")
@@ -42,32 +44,53 @@ class AutoCreation:
         own = is_internal(name) or name == CLUSTER_METADATA
         return self.enabled and not own and check_form(name) is None
 
-    def want(self, names: Iterable[str]) -> bool:
-        """Make those that may be made; whether there are such."""
+    def want(self, names: Iterable[str], charges: Charges | None = None) -> bool:
+        """Make those that may be made, as far as the quota of who asks goes (`charges`); whether
+        there are such."""
         possible = [name for name in dict.fromkeys(names) if self.may_make(name)]
         new = [name for name in possible if name not in self._recent]
         new = new[: max(NAMES_MAX - len(self._recent), 0)]
+        if charges is not None:
+            new = _within(charges, new)
         if new:
-            self._ask_for(new)
+            self._ask_for(new, charges)
         return bool(possible)
 
-    def _ask_for(self, new: list[str]) -> None:
+    def _ask_for(self, new: list[str], charges: Charges | None) -> None:
         self._recent.update(new)
-        task = asyncio.get_running_loop().create_task(self._make(tuple(new)))
+        task = asyncio.get_running_loop().create_task(self._make(tuple(new), charges))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    async def _make(self, names: tuple[str, ...]) -> None:
+    async def _make(self, names: tuple[str, ...], charges: Charges | None) -> None:
         request = CreateTopics(topics=tuple(NewTopic(name=name) for name in names))
+        partitions: int | None = None
         try:
-            for answer in await ask(self._view, request, names, TIMEOUT_MS):
+            answers = await ask(self._view, request, names, TIMEOUT_MS)
+            if all(one.code != Code.REQUEST_TIMED_OUT for one in answers):
+                partitions = sum(max(one.partitions, 0) for one in answers if not one.code)
+            for answer in answers:
                 if answer.code:
                     logger.info("topic %s was not made: %s", answer.name, answer.message)
                 else:
                     logger.info("topic %s was made, as a client asked for it", answer.name)
         finally:
+            if charges is not None:
+                charges.mutated(partitions)
             loop = asyncio.get_running_loop()
             loop.call_later(AGAIN_S, self._recent.difference_update, names)
+
+
+def _within(charges: Charges, names: list[str]) -> list[str]:
+    """What the quota still has room for.  How many partitions a topic gets the controller says, and
+    is charged then: until that it counts as one."""
+    taken = []
+    for name in names:
+        if not charges.may_mutate():
+            break
+        charges.reserve(1)
+        taken.append(name)
+    return taken
 
 
 def is_enabled(configs: Mapping[str, str]) -> bool:

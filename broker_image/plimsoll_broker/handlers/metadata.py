@@ -128,7 +128,9 @@ class MetadataHandler:
         if not is_short(context):
             return self._later(asked, self._read_aside(context, answering, asked))
         request = decode_request(ApiKey.METADATA, version, context.body)
-        if self._creation.enabled and self._creation.want(_missing(image, request)):
+        if self._creation.enabled and self._creation.want(
+            _missing(image, request), context.charges
+        ):
             return answering.encoded(request)  # not remembered: the next one asks anew
         if _told(image, request.topics, version) > THINGS_AT_ONCE:
             return self._later(asked, self._made_aside(image, asked, answering, request))
@@ -146,7 +148,7 @@ class MetadataHandler:
         else:
             request = await aside.decoded(context)
             missing = await aside.do(partial(_missing, answering.image, request))
-            wanted = self._creation.want(missing)
+            wanted = self._creation.want(missing, context.charges)
             answer = await aside.do(partial(answering.encoded, request))
         if asked is not None and not wanted:
             self._remember(answering.image, asked, answer)
