@@ -18,12 +18,8 @@ RUN_S = 300
 RECORDS = 2_000
 OURS = "/apis/plimsoll.dev/v1alpha1/namespaces/default"
 # As it is shipped, but for the cluster's and the topic's name.
-USER = (
-    (ROOT / "examples/user-orders-check.yaml")
-    .read_text()
-    .replace("{name: main}", "{name: local}")
-    .replace("name: orders}", "name: proven}")
-)
+EXAMPLE = (ROOT / "examples/user-orders-check.yaml").read_text()
+USER = EXAMPLE.replace("{name: main}", "{name: local}").replace("name: orders}", "name: proven}")
 TOPIC = """
 apiVersion: plimsoll.dev/v1alpha1
 kind: Topic
