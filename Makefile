@@ -40,7 +40,7 @@ demo: setup ## A cluster on this machine, a broker killed in mid-write, and the 
 	@$(PY) -m dev.demo $(if $(KEEP),--keep)
 
 .PHONY: demo-kubernetes
-demo-kubernetes: setup ## The same on a real Kubernetes, which stays up (SECURED=1, USE_CURRENT_CONTEXT=1)
+demo-kubernetes: setup ## The same on a real Kubernetes, which stays up; clients log in (OPEN=1, USE_CURRENT_CONTEXT=1)
 	@$(PY) -m dev.demo_kubernetes
 
 FOR ?= 600

@@ -128,6 +128,8 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._transport.stuck()
 
     def resume_writing(self) -> None:
+        if self.plain is not None:
+            self.plain.set_write_buffer_limits(high=BYTES_A_TURN, low=0)
         self._choked = False
         self._adjust_reading()
         if self._transport is not None:
@@ -289,6 +291,11 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._reading = True
         self._adjust_reading()
         self._read_later()
+
+    def tell_when_drained(self) -> None:
+        if self.plain is not None:
+            # Any byte that is left is too many: it calls `pause_writing`, and then the other.
+            self.plain.set_write_buffer_limits(high=0, low=0)
 
     def info(self, name: str, default: Any) -> Any:
         if name == "ssl_object":

@@ -48,6 +48,9 @@ class Encrypting(Protocol):
     def say_goodbye(self) -> None: ...
     def pause(self) -> None: ...
     def resume(self) -> None: ...
+    def tell_when_drained(self) -> None:
+        """Have `stuck` called, and `drained` once the kernel has all that was encrypted."""
+
     def info(self, name: str, default: Any) -> Any: ...
 
 
@@ -90,6 +93,8 @@ class TlsTransport(asyncio.Transport):
         if not self._full and self.get_write_buffer_size() > self._high:
             self._full = True
             self._session.pause_writing()
+            if not self._queue and not self._stuck:
+                self._go_on()
 
     def write(self, data: Any) -> None:
         self.writelines((data,))
@@ -172,7 +177,10 @@ class TlsTransport(asyncio.Transport):
                 self._call_soon(self._turn)
         elif self._closing:
             self._finish()
-        elif self._full and not self._plain.get_write_buffer_size():
+        elif self._full and self._plain.get_write_buffer_size():
+            # Too little for the plain transport to say by itself when it has left.
+            self._connection.tell_when_drained()
+        elif self._full:
             self._full = False
             self._session.resume_writing()
 

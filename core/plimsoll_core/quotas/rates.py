@@ -40,8 +40,16 @@ class WindowedRate:
 
     def use(self, amount: int, bound: float, now_ms: int) -> int:
         """`record`, then `throttle_ms`: on the path of every request."""
-        self.record(amount, now_ms)
-        if now_ms - self._samples[0][1] >= EXPIRED_MS or self._total > bound * _LENT_S:
+        samples = self._samples
+        if samples and now_ms - samples[-1][0] < SAMPLE_MS:
+            # As `record` does, without a call.
+            newest = samples[-1]
+            newest[1] = now_ms
+            newest[2] += amount
+            self._total += amount
+        else:
+            self.record(amount, now_ms)
+        if self._total > bound * _LENT_S or now_ms - samples[0][1] >= EXPIRED_MS:
             return self.throttle_ms(bound, now_ms)
         return 0
 

@@ -28,6 +28,9 @@ HOST_BYTES_MAX = 64
 class AclOperation(Enum):
     """Kafka's words."""
 
+    # Each request looks for its decision by it; Enum's own is computed in Python.
+    __hash__ = object.__hash__
+
     ALL = "All"
     READ = "Read"
     WRITE = "Write"
@@ -46,6 +49,9 @@ class AclOperation(Enum):
 
 class ResourceType(Enum):
     """What a rule is about."""
+
+    # Each request looks for its decision by it; Enum's own is computed in Python.
+    __hash__ = object.__hash__
 
     TOPIC = "Topic"
     GROUP = "Group"
