@@ -236,8 +236,8 @@ MUTANTS: tuple[tuple[Mutant, str], ...] = (
             edits=(
                 Edit(
                     CORE + "security/scram.py",
-                    "    credential = find(user)\n",
-                    "    credential = find(user)\n    if credential is None:\n"
+                    "    iterations = ITERATIONS_MIN\n",
+                    "    iterations = ITERATIONS_MIN\n    if find(user) is None:\n"
                     '        raise ScramError("no such user")\n',
                 ),
             ),
