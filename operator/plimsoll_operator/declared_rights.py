@@ -12,8 +12,14 @@ from typing import NamedTuple
 
 from immutables import Map
 
-from plimsoll_core.security.acl import Acl, AclPermission
-from plimsoll_core.security.acl_index import AclQuestion, Ground, index_of
+from plimsoll_core.security.acl import (
+    CLUSTER_NAME,
+    Acl,
+    AclOperation,
+    AclPermission,
+    ResourceType,
+)
+from plimsoll_core.security.acl_index import AclQuestion, AclVerdict, Ground, index_of
 from plimsoll_core.security.state import Mode, Security
 from plimsoll_operator.api.authorization import committed
 from plimsoll_operator.api.logcluster import LogCluster
@@ -89,6 +95,8 @@ def explain(
         index=index_of(holders),
     )
     verdict = security.explain(asked)
+    if not verdict.allowed:
+        verdict = _another_right_that_is_enough(security, holders, asked) or verdict
     needed = None if verdict.allowed else _smallest(asked)
     return Explanation(
         mode=authorization.mode.value,
@@ -98,6 +106,29 @@ def explain(
         declared_by=None if verdict.rule is None else holders[verdict.rule],
         needed=None if needed is None else str(needed),
     )
+
+
+def _another_right_that_is_enough(
+    security: Security, holders: Iterable[Acl], asked: AclQuestion
+) -> AclVerdict | None:
+    """As brokers have it: Create of the Cluster is Create of each topic, and who may write a topic
+    may write it idempotently (KIP-679)."""
+    question = (asked.operation, asked.resource)
+    if question == (AclOperation.CREATE, ResourceType.TOPIC):
+        on_all = asked._replace(resource=ResourceType.CLUSTER, name=CLUSTER_NAME)
+        verdict = security.explain(on_all)
+        return verdict if verdict.allowed else None
+    if question == (AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER):
+        write, kind = AclOperation.WRITE, ResourceType.TOPIC
+        if security.allows_on_any(asked.principal, asked.host, write, kind):
+            names = (acl.name for acl in holders if acl.resource is kind)
+            found = (
+                security.explain(asked._replace(operation=write, resource=kind, name=name))
+                for name in names
+            )
+            by_default = AclVerdict(True, Ground.NO_ACL_FOUND)
+            return next((one for one in found if one.allowed and one.rule), by_default)
+    return None
 
 
 def _smallest(asked: AclQuestion) -> Acl:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from plimsoll_operator.api.labels import (
     METRICS_PORT,
     Manifest,
 )
+
+TOPIC_ID_KEY_BYTES = 16
 
 
 class BadOption(Exception):
@@ -36,6 +39,7 @@ class OperatorOptions:
     none: all.  `pod_monitors`: whether LogClusters may have PodMonitors of their
     own.  `tls_routes`, `certificates`: whether LogClusters may have TLSRoutes, and Certificates of
     cert-manager.  `settings`: about deciding, where no LogCluster says anything else.
+    `topic_id_key`: random, of this process (`VolatileState`).
     `history_days`, `history_bytes`: how far back each cluster's history reaches, at most."""
 
     identity: str
@@ -60,6 +64,7 @@ class OperatorOptions:
     certificates: bool = False
     api_server_ports: tuple[int, ...] = API_SERVER_PORTS
     settings: Settings = field(default_factory=Settings)
+    topic_id_key: bytes = field(default=b"", repr=False)
     history_days: int = 30
     history_bytes: int = 4 * 1024 * 1024
     log_level: str = "info"
@@ -97,6 +102,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> OperatorOptions:
         settings=Settings(
             session_timeout_ms=1000 * _integer(env, "PLIMSOLL_SESSION_TIMEOUT_SECONDS", 6)
         ),
+        topic_id_key=secrets.token_bytes(TOPIC_ID_KEY_BYTES),
         history_days=_integer(env, "PLIMSOLL_HISTORY_DAYS", 30),
         history_bytes=_integer(env, "PLIMSOLL_HISTORY_MEBIBYTES", 4) * 1024 * 1024,
         log_level=env.get("PLIMSOLL_LOG_LEVEL", "info"),

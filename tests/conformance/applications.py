@@ -7,6 +7,7 @@ end is in what a test says when a wait is over.  It ends only the processes that
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import subprocess
 import time
@@ -18,12 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.apache_kafka import picked_ports
+from tests.conformance.conftest import Peer
 from tests.conformance.kafka_jars import KafkaJars, application_jars
 
 STOP_S = 30.0
 REQUEST_S = 20.0
 LOG_END = 4000
 CONNECT = "org.apache.kafka.connect.cli.ConnectDistributed"
+MIRROR_MAKER = "org.apache.kafka.connect.mirror.MirrorMaker"
+STORES = ("config.storage", "offset.storage", "status.storage")
 # What one process commits before it is killed must be soon, and its death must be noticed soon.
 WORKER = {
     "key.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -78,7 +82,8 @@ class Application:
 def properties(path: Path, values: Mapping[str, str]) -> str:
     """Written to a file; its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+    escaped = {name: value.replace("\n", "\\n") for name, value in values.items()}
+    path.write_text("".join(f"{name}={value}\n" for name, value in escaped.items()))
     return str(path)
 
 
@@ -145,13 +150,16 @@ class Connect:
                 continue
         return None
 
+    def said(self) -> str:
+        """The end of what each worker printed."""
+        return "\n".join(one.said() for one in self.workers)
+
     def wait_for(self, what: str, condition: Callable[[], Any], timeout_s: float = 90.0) -> Any:
         """As the local cluster's, with what the workers said."""
         deadline = time.monotonic() + timeout_s
         while not (value := condition()):
             if time.monotonic() > deadline:
-                logs = "\n".join(one.said() for one in self.workers)
-                raise AssertionError(f"not within {timeout_s:g} s: {what}\n{logs}")
+                raise AssertionError(f"not within {timeout_s:g} s: {what}\n{self.said()}")
             time.sleep(0.1)
         return value
 
@@ -173,12 +181,49 @@ class Connect:
 
 
 @contextlib.contextmanager
-def connect(directory: Path, bootstrap: str, **configs: str) -> Iterator[Connect]:
-    """Two workers that answer."""
+def connect(
+    directory: Path, bootstrap: str, *, workers: int = 2, **configs: str
+) -> Iterator[Connect]:
+    """So many workers, which will answer."""
     found = Connect(directory=directory, bootstrap=bootstrap, configs=configs)
     try:
-        for _ in range(2):
+        for _ in range(workers):
             found.start_worker()
         yield found
     finally:
         found.stop()
+
+
+def mirror_maker(
+    directory: Path, clusters: Mapping[str, Peer], of: Mapping[str, str]
+) -> Application:
+    """MirrorMaker 2 by itself, both ways between two clusters, each under its alias; `of`: what of
+    them it copies, and how soon."""
+    values = {"clusters": ",".join(clusters), "tasks.max": "1"}
+    values["dedicated.mode.enable.internal.rest"] = "false"
+    for alias, peer in clusters.items():
+        values |= {f"{alias}.{name}": text for name, text in peer.java.items()}
+        for name in STORES:
+            values[f"{alias}.{name}.replication.factor"] = str(peer.replicas)
+    for source, target in itertools.permutations(clusters, 2):
+        flow = f"{source}->{target}"
+        values[f"{flow}.enabled"] = "true"
+        values |= {f"{flow}.{name}": text for name, text in of.items()}
+        values |= {
+            f"{flow}.{name}": text
+            for name, text in replicated(clusters[source], clusters[target]).items()
+        }
+    file = properties(directory / "mirror.properties", values)
+    words = command(application_jars(), MIRROR_MAKER, file)
+    words[words.index("-Xmx256m")] = "-Xmx512m"
+    return Application(words, directory / "mirror.log")
+
+
+def replicated(source: Peer, target: Peer) -> dict[str, str]:
+    """How many replicas the topics of a flow between two clusters have."""
+    return {
+        "replication.factor": str(target.replicas),
+        "offset-syncs.topic.replication.factor": str(source.replicas),
+        "checkpoints.topic.replication.factor": str(target.replicas),
+        "heartbeats.topic.replication.factor": str(target.replicas),
+    }

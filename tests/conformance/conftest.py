@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -37,6 +37,17 @@ class Peer:
     replicas: int = 3
     # Plimsoll's, for tests that look at it when something is missing.
     local: LocalCluster | None = None
+    # What clients need beside the addresses to get in, in librdkafka's words and in Java's.
+    login: Mapping[str, str] = field(default_factory=dict)
+    java_login: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def librdkafka(self) -> dict[str, str]:
+        return {"bootstrap.servers": self.bootstrap, **self.login}
+
+    @property
+    def java(self) -> dict[str, str]:
+        return {"bootstrap.servers": self.bootstrap, **self.java_login}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -95,6 +106,13 @@ def peer(
     file.write_text(CLUSTER)
     with LocalCluster(directory / "data", brokers=None, files=[file]) as local:
         yield Peer(name=request.param, bootstrap=local.bootstrap, local=local)
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    """The other side of what copies between clusters; each test has its own topics there."""
+    with ApacheKafka(tmp_path_factory.mktemp("other")) as kafka:
+        yield Peer(name="kafka", bootstrap=kafka.bootstrap, replicas=1)
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ FEATURES = (
     "TLS",
     "client certificates",
     "OAUTHBEARER",
+    "least rights",
     "own suite",
 )
 

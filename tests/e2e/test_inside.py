@@ -11,9 +11,9 @@ import ssl
 import threading
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 from dev.kubectl import Cluster, condition, is_true, wait_for
@@ -21,14 +21,20 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from tests.e2e.clients import bootstrap, cluster_names, write_round
 from tests.e2e.drill import SYSTEM, Drill, kill_operator
 from tests.e2e.faults import REPLICATION_PORT, paused
+from tests.e2e.rotation import (
+    LISTENER,
+    PORT,
+    CertifiedClient,
+    Rotation,
+    cluster_id,
+    trusted_by_clients,
+)
 from tests.kafka_python import left_sockets
 
 from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost
 from plimsoll_net.dialling import Dialler, PeerAddress, Refusals
 from plimsoll_net.inside_identity import InsideIdentity, identity_of
 from plimsoll_operator.api import labels
-from plimsoll_operator.manifests.listener_secrets import authorities_of
-from plimsoll_operator.pki.rotation import Authorities
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import encode_request
@@ -37,7 +43,6 @@ TOPIC = {"partitions": 3, "replicationFactor": 3, "minInSyncReplicas": 2}
 REACHED_S = 240
 """A kubelet shows a Secret that was changed within a minute or two, where nobody hurries it."""
 BROKERS = range(3)
-TLS_PORT = 9094
 
 
 @pytest.fixture(scope="module")
@@ -169,44 +174,16 @@ def test_new_cluster_is_closed_inside_though_nobody_says_so(drill: Drill) -> Non
     assert metric(drill, "inside_plaintext_connections") == 0
 
 
-class Rotation:
-    """The authorities of a cluster, as their Secrets in the operator's namespace have them."""
-
-    def __init__(self, drill: Drill) -> None:
-        self._drill = drill
-        found = UUID(drill.get("logcluster", "main")["metadata"]["uid"])
-        self.inside = labels.inside_authority(found)
-        self.listeners = labels.listener_authority(found)
-
-    def known(self) -> Authorities:
-        found = authorities_of(self._drill.cluster.get("secret", self.inside, SYSTEM) or {})
-        assert found is not None
-        return found
-
-    def state(self, begun: bytes) -> str:
-        known = self.known()
-        if known.announced is not None:
-            return "announced"
-        if known.former:
-            return "signs"
-        return "idle" if known.current.certificate == begun else "retired"
-
-
 def listens(drill: Drill, name: str) -> bool | None:
     hurry(drill)
     shown = (drill.get("logcluster", "main").get("status") or {}).get("listeners") or ()
     return any(one["name"] == name and one["brokers"] == 3 for one in shown) or None
 
 
-def trusted_by_clients(drill: Drill) -> str:
-    found = drill.cluster.get("configmap", "main-listener-ca", drill.namespace) or {}
-    return str(found["data"]["ca.crt"])
-
-
 @left_sockets()
 def ends(drill: Drill, tls: ssl.SSLContext) -> int:
     """How many records `orders` holds."""
-    servers = f"main-bootstrap.{drill.namespace}.svc:{TLS_PORT}"
+    servers = f"main-bootstrap.{drill.namespace}.svc:{PORT}"
     with cluster_names(drill.cluster, drill.namespace):
         consumer = KafkaConsumer(
             bootstrap_servers=servers, security_protocol="SSL", ssl_context=tls
@@ -256,51 +233,93 @@ def shows(drill: Drill, broker: int) -> InsideIdentity:
     )
 
 
+class Rotations:
+    """The internal authority and that of clients, side by side; the operator is killed in each
+    state that either is in."""
+
+    def __init__(self, drill: Drill, clients: Rotation, client: CertifiedClient) -> None:
+        self._drill = drill
+        self._client = client
+        self.inside, self.clients = Rotation.inside(drill), clients
+        # Somebody is to be killed.
+        self._owed = False
+        self._both_were_good = False
+
+    def go_on(self) -> bool | None:
+        """True when both have been replaced."""
+        moved = self.inside.moved()
+        moved |= (was := self.clients.moved())
+        self._owed |= moved
+        if self._owed:
+            # Whoever held the Lease may be dead already.
+            with suppress(AssertionError):
+                kill_operator(self._drill)
+                self._owed = False
+        if was and self.clients.states[-1] == "announced":
+            self._look("announced")
+            self.clients.let_time_pass()
+        if self.clients.states[-1] == "signs" and not self._both_were_good:
+            self._follow()
+        hurry(self._drill)
+        return {self.inside.states[-1], self.clients.states[-1]} == {"retired"} or None
+
+    def _look(self, state: str) -> None:
+        for broker in (0, 1):
+            shown = self._client.let_in(broker, self._client.first)
+            assert shown, f"{state}: broker {broker} refuses what the authority before signed"
+
+    def _follow(self) -> None:
+        """Its users have certificates of the one that signs: both are good."""
+        if self._client.learns(self.clients.known().current.certificate):
+            self._look("signs")
+            for broker in (0, 1):
+                self._client.wait_until_let_in(broker)
+            self.clients.let_time_pass()
+            self._both_were_good = True
+
+
 def test_authorities_are_rotated_with_a_broker_down_and_the_operator_killed_in_each_state(
-    drill: Drill,
+    drill: Drill, tmp_path: Path
 ) -> None:
-    drill.spec["listeners"] = [
-        {"name": "plain", "port": 9092}, {"name": "tls", "port": TLS_PORT, "tls": {}}
-    ]  # fmt: skip
+    of_clients = Rotation.of_clients(drill)
+    drill.spec["listeners"] = [{"name": "plain", "port": 9092}, LISTENER]
     drill.apply("LogCluster", "main", drill.spec)
-    wait_for("listener tls", lambda: listens(drill, "tls"), REACHED_S, every_s=2)
-    rotation, before = Rotation(drill), pods(drill)
-    begun, stolen = rotation.known().current.certificate, shows(drill, 1)
+    wait_for("the listener", lambda: listens(drill, LISTENER["name"]), REACHED_S, every_s=2)
+    client = CertifiedClient(drill, tmp_path)
+    rotations, before = Rotations(drill, of_clients, client), pods(drill)
+    stolen, tls = shows(drill, 1), client.newest
     assert answered(drill, stolen, 0)
-    tls = ssl.create_default_context(cadata=trusted_by_clients(drill))
     first = ends(drill, tls)
     config = {"security_protocol": "SSL", "ssl_context": tls}
-    with written(drill, f"main-bootstrap.{drill.namespace}.svc:{TLS_PORT}", **config) as acked:
+    with written(drill, f"main-bootstrap.{drill.namespace}.svc:{PORT}", **config) as acked:
         with paused(drill, 2):
             wait_for("broker 2 to be out", lambda: in_sync(drill, {0, 1}), 60)
             shrinks = metric(drill, "isr_shrinks_total", (0, 1))
+            rotations.inside.states.append("idle")
             asked = f"plimsoll.dev/rotate-internal-ca={uuid.uuid4().hex}"
             drill.cluster.kubectl("annotate", "logcluster", "main", "-n", drill.namespace, asked)
-            states = ["idle"]
-
-            def rotated() -> bool | None:
-                state = rotation.state(begun)
-                if state != states[-1]:
-                    states.append(state)
-                    kill_operator(drill)
-                hurry(drill)
-                return state == "retired" or None
-
-            wait_for("another internal authority", rotated, REACHED_S, every_s=0.5)
-            assert states == ["idle", "announced", "signs", "retired"]
+            wait_for("other authorities", rotations.go_on, REACHED_S, every_s=0.5)
+            assert rotations.inside.states == ["idle", "announced", "signs", "retired"]
+            assert rotations.clients.states == ["announced", "signs", "retired"]
             assert not answered(drill, stolen, 0), "its authority is trusted no more"
             assert answered(drill, shows(drill, 1), 0)
+            for broker in (0, 1):
+                wait_for("a refusal", lambda at=broker: client.refused(at, client.first), 60)
+                assert client.let_in(broker, tls)
             assert metric(drill, "isr_shrinks_total", (0, 1)) == shrinks
         wait_for("broker 2 to be back", lambda: in_sync(drill, {0, 1, 2}), 120)
+        client.wait_until_let_in(2)
+        assert client.refused(2, client.first)
         known = trusted_by_clients(drill)
-        drill.cluster.kubectl("delete", "secret", rotation.listeners, "-n", SYSTEM)
+        listeners = labels.listener_authority(cluster_id(drill))
+        drill.cluster.kubectl("delete", "secret", listeners, "-n", SYSTEM)
 
         def replaced() -> bool | None:
             return trusted_by_clients(drill) != known or None
 
         wait_for("another listener authority", replaced, REACHED_S, every_s=1)
         tls.load_verify_locations(cadata=trusted_by_clients(drill))
-        wait_for("listener tls", lambda: listens(drill, "tls"), REACHED_S, every_s=2)
+        wait_for("the listener", lambda: listens(drill, LISTENER["name"]), REACHED_S, every_s=2)
     assert ends(drill, tls) - first >= sum(acked) > 0
     # What hung for long on a busy machine was restarted by the kubelet, and by nothing else.
     after = pods(drill)

@@ -108,6 +108,8 @@ def serve(cluster: Cluster, namespace: str, next_door: str) -> None:
         "storage": {"size": "1Gi"},
         "listeners": [LISTENER],
         "authorization": {"mode": "Enforce"},
+        # In the metadata log they are numbers that an API server spells in its own way.
+        "quotas": {"defaultUser": {"requestPercentage": 50, "mutationsPerSecond": "5"}},
     }
     applied(cluster, namespace, "LogCluster", "main", spec)
     user = {

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 
 import pytest
 import uvloop
@@ -25,7 +26,7 @@ def event_loop_policy():
 
 
 class Busy(Handlers):
-    """Each request takes a millisecond, by a clock that only requests move."""
+    """Each request takes a millisecond, by a clock that only requests move, and by the loop's."""
 
     def __init__(self, monkeypatch):
         super().__init__()
@@ -34,6 +35,7 @@ class Busy(Handlers):
 
     def note(self, context):
         self.now_s += A_REQUEST_S
+        time.sleep(A_REQUEST_S)
         super().note(context)
 
 

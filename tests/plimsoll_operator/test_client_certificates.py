@@ -196,6 +196,8 @@ async def test_secret_with_another_users_certificate_is_not_believed(scene: Cert
 async def test_authority_is_replaced_with_overlap_and_users_certificates_follow(
     scene: Certified,
 ) -> None:
+    """And what the former one signed last, for as long as a User may ask for, is good until its
+    end."""
     scene.apply(authentication={"tls": {"validityDays": 365}})
     (first,) = scene.believed[OWN_AUTHORITY]
     scene.time_ms += 2 * 365 * DAY_MS + DAY_MS
@@ -208,9 +210,50 @@ async def test_authority_is_replaced_with_overlap_and_users_certificates_follow(
     assert scene.believed[OWN_AUTHORITY] == (announced, first)
     assert signed_by(scene.secret()["tls.crt"], scene.authority["ca.crt"])
     assert [one.sha256 for one in scene.committed] == [scene.shown, before]
-    scene.time_ms += OVERLAP_MS + DAY_MS
+    newest = scene.committed[1].not_after_ms
+    scene.time_ms = newest - 1
+    await scene.reconciled()
+    assert before in [one.sha256 for one in scene.committed]
+    assert first in scene.believed[OWN_AUTHORITY]
+    scene.time_ms = newest + 365 * DAY_MS
     await scene.look()
     assert scene.believed[OWN_AUTHORITY] == (announced,)
+
+
+async def test_authority_that_ended_while_no_operator_ran_is_replaced_at_once(
+    scene: Certified,
+) -> None:
+    """Once the next one was announced for 90 days, and no user had a certificate meanwhile."""
+    before = scene.shown
+    scene.time_ms += 1095 * DAY_MS
+    ready = await scene.reconciled()
+    assert (ready.status, ready.reason) == ("True", "Serving")
+    assert scene.stalled == ""
+    assert signed_by(scene.secret()["tls.crt"], scene.authority["ca.crt"])
+    assert [one.sha256 for one in scene.committed] == [scene.shown] != [before]
+    ends = describe(scene.secret()["tls.crt"]).validity.not_after_ms
+    assert ends == scene.time_ms + 90 * DAY_MS
+
+
+@pytest.mark.parametrize("spoilt", ["ca.crt", "ca.key", "announced.crt", "former.crt", "since"])
+async def test_damaged_authority_is_told_by_the_cluster_and_by_users_with_what_mends_it(
+    scene: Certified, spoilt: str
+) -> None:
+    name = labels.client_authority(scene.term.cluster_id)
+    whole, believed = scene.kube.find(SECRETS, KEY[0], name), scene.believed
+    junk = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    data = {"announced.key": whole["data"]["ca.key"], **whole["data"], spoilt: junk.decode()}
+    scene.kube.put(SECRETS, {**whole, "data": data})
+    ready = await scene.reconciled()
+    assert (ready.status, ready.reason) == ("False", "ClientCaMissing")
+    assert scene.stalled == ready.message
+    assert f"Secret {KEY[0]}/{name}: " in ready.message
+    assert "Put back what it held, or delete it" in ready.message
+    assert scene.believed == believed
+    assert scene.committed, "who has a certificate goes on"
+    scene.kube.put(SECRETS, whole)
+    ready = await scene.reconciled()
+    assert (ready.status, scene.stalled) == ("True", "")
 
 
 async def test_deleted_authority_is_believed_no_more(scene: Certified) -> None:

@@ -74,6 +74,36 @@ def test_super_users_and_modes_are_said() -> None:
     assert not explain(open_, [a_user(on_topic("orders", "Write"), name="x")], READ).allowed
 
 
+def on_cluster(operation: AclOperation) -> AclQuestion:
+    return AclQuestion("User:writer", "*", operation, ResourceType.CLUSTER, "kafka-cluster")
+
+
+def test_right_to_create_any_topic_is_named_where_one_is_asked_for() -> None:
+    rule = {"resource": {"type": "Cluster"}, "operations": ["Create"]}
+    create = READ._replace(operation=AclOperation.CREATE)
+    found = explain(ENFORCED, [a_user(rule)], create)
+    assert found.sentence == (
+        "It may: User kafka/writer states: "
+        "Allow User:writer from * Create on Cluster kafka-cluster."
+    )
+    assert not explain(ENFORCED, [a_user(rule)], READ).allowed, "that right alone"
+    assert not explain(ENFORCED, [a_user(on_topic("other", "Create"))], create).allowed
+
+
+def test_who_may_write_a_topic_may_write_it_idempotently_and_is_told_by_which_rule() -> None:
+    asked = on_cluster(AclOperation.IDEMPOTENT_WRITE)
+    rules = [on_topic("closed", "Write"), on_topic("closed", "Write", permission="Deny")]
+    assert not explain(ENFORCED, [a_user(*rules)], asked).allowed
+    found = explain(ENFORCED, [a_user(*rules, on_topic("orders", "Write"))], asked)
+    assert found.allowed
+    assert found.rule == "Allow User:writer from * Write on Topic orders"
+    needed = explain(ENFORCED, [a_user(on_topic("orders", "Read"))], asked)
+    assert needed.needed == "Allow User:writer from * IdempotentWrite on Cluster kafka-cluster"
+    open_ = a_cluster(authorization={"mode": "Enforce", "allowEveryoneIfNoAcl": True})
+    ruled = a_user({"resource": {"type": "Cluster"}, "operations": ["Alter"]}, name="other")
+    assert explain(open_, [ruled], asked).allowed, "topics that no rule names are everybody's"
+
+
 def test_users_of_another_cluster_do_not_count() -> None:
     body = a_body(on_topic("orders", "Read"))
     body["spec"]["clusterRef"]["name"] = "other"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from types import SimpleNamespace
 
 import aiohttp
@@ -11,6 +12,12 @@ from plimsoll_net.http_bounds import OF_ADDRESS_MAX
 from plimsoll_operator.process.http_server import Health
 from plimsoll_operator.status.operator_metrics import Metrics
 
+SPOILT = (
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(500),
+    b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 20_000 + b"\r\n",
+    b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+    b"\0" * 100,
+)
 PATHS = ("/healthz", "/readyz", "/metrics", "/v1/clusters")
 
 
@@ -59,3 +66,21 @@ async def test_silent_peers_of_an_operators_ports_make_room_for_who_asks() -> No
                 writer.close()
     finally:
         await health.close()
+
+
+async def test_requests_that_are_none_leave_nothing_in_the_operators_log(caplog) -> None:
+    """Whoever reaches the port could fill it, 10 kB at a time."""
+    parts = SimpleNamespace(metrics=Metrics(), leaders={})
+    health = Health(parts, lambda: True)  # type: ignore[arg-type]
+    await health.start(0, 0)
+    try:
+        port = next(port for host, port, *_ in health.addresses[0] if ":" not in host)
+        with caplog.at_level(logging.DEBUG):
+            for spoilt in SPOILT:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(spoilt)
+                assert b" 400 " in await reader.readline()
+                writer.close()
+    finally:
+        await health.close()
+    assert [one for one in caplog.records if one.levelno >= logging.INFO] == []

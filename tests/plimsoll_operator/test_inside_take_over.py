@@ -10,7 +10,7 @@ import pytest
 from tests.plimsoll_broker.tls_listening import until
 from tests.plimsoll_operator.builders import CLUSTER_UID
 from tests.plimsoll_operator.test_group_commit import MemoryLog
-from tests.plimsoll_operator.test_inside import Inside
+from tests.plimsoll_operator.test_inside import DAY_MS, Inside
 from tests.plimsoll_operator.test_leader import WAIT_S, NoServer, Scene
 
 from plimsoll_core.cluster.record_versions import NEWEST
@@ -24,7 +24,10 @@ from plimsoll_operator.kube.resources import LOG_CLUSTERS, SECRETS
 from plimsoll_operator.manifests import listener_secrets as manifests
 from plimsoll_operator.metalog.codec import pack
 from plimsoll_operator.metalog.interface import EMPTY_TIP
-from plimsoll_operator.pki.authority import signed_by
+from plimsoll_operator.pki.authority import INSIDE_CA_DAYS, signed_by
+from plimsoll_operator.reconcile.cluster import inside
+from plimsoll_operator.reconcile.stall_causes import StallSource
+from plimsoll_operator.reconcile.work_queue import Retry
 
 CLUSTER = UUID(CLUSTER_UID)
 
@@ -143,6 +146,46 @@ async def test_peers_that_are_refused_are_told_in_one_event_for_each_reason() ->
         await scene.leader.stop()
         await term
     assert scene.events.count("PeerRefused") == 2
+
+
+async def test_authority_that_is_over_is_replaced_by_an_operator_that_comes_later() -> None:
+    """Nobody inside asks for times; once the operator could sign nothing to be shown itself, and so
+    no broker could tell it that the next authority is trusted."""
+    made = Inside()
+    await made.settle()
+    before = made.authority.current
+    made.now_ms += (INSIDE_CA_DAYS + 1) * DAY_MS
+    made.scene.term._kept.clear()
+    made.shown.clear()
+    await inside.show_at_once(made.scene.term)
+    assert made.shown
+    await made.settle(30)
+    assert made.authority.current != before
+    assert made.authority.trusted == made.authority.current.certificate
+    for broker_id in (0, 1):
+        assert signed_by(made.files(broker_id)[CERTIFICATE], made.authority.trusted)
+        assert made.allowed(broker_id) == (made.sha256(broker_id),)
+
+
+@pytest.mark.parametrize("spoilt", ["ca.crt", "ca.key"])
+async def test_damaged_internal_authority_is_told_and_replaces_nothing(spoilt: str) -> None:
+    made = Inside()
+    await made.settle()
+    name = labels.inside_authority(made.deciding.image.cluster_id)
+    whole = made.scene.kube.find(SECRETS, "kafka", name)
+    held = {broker_id: made.files(broker_id) for broker_id in (0, 1)}
+    junk = b64encode(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").decode()
+    made.scene.kube.put(SECRETS, {**whole, "data": {**whole["data"], spoilt: junk}})
+    with pytest.raises(Retry):
+        await made.settle()
+    cause = made.scene.term.stall_causes[StallSource.INSIDE]
+    assert cause.reason == "CertificateMissing"
+    assert f"Secret kafka/{name}: " in cause.message
+    assert "put back what it held" in cause.message
+    assert {broker_id: made.files(broker_id) for broker_id in (0, 1)} == held
+    made.scene.kube.put(SECRETS, whole)
+    await made.settle()
+    assert StallSource.INSIDE not in made.scene.term.stall_causes
 
 
 class Died(Exception):

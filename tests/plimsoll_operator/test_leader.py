@@ -15,7 +15,7 @@ from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.leadership.led_cluster import LedCluster
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.metalog.interface import LogCorrupt, LogRegressed, OpenedLog
-from plimsoll_operator.options import OperatorOptions
+from plimsoll_operator.options import OperatorOptions, from_environment
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.reconcile.stall_causes import Cause
 from plimsoll_operator.status.operator_metrics import Metrics
@@ -45,6 +45,9 @@ class NoServer:
     async def remove(self, *_: Any) -> None: ...
 
 
+ID_KEY = b"of this process"
+
+
 class Scene:
     """A LogCluster and the process that leads it."""
 
@@ -52,7 +55,9 @@ class Scene:
         self.kube = ScriptedKube()
         kube: Any = self.kube
         self.parts = Parts(
-            options=OperatorOptions(identity="x", broker_image="b:1", controllers=("c:1",)),
+            options=OperatorOptions(
+                identity="x", broker_image="b:1", controllers=("c:1",), topic_id_key=ID_KEY
+            ),
             kube=kube,
             lease_kube=kube,
             status_kube=kube,
@@ -98,6 +103,15 @@ async def test_log_that_does_not_open_stalls_its_cluster_at_once(error: Exceptio
         assert HOLE in scene.shown(type_)[2]
     assert "brokers" not in scene.status, "nothing is known of them"
     assert scene.events == ["MetadataRegressed"]
+
+
+def test_ids_of_topics_follow_from_a_key_of_the_process_and_of_no_other():
+    assert Scene(BrokenLog(LogCorrupt(HOLE))).leader.controller.soft.topic_id_key == ID_KEY
+    env = {"PLIMSOLL_BROKER_IMAGE": "b:1", "PLIMSOLL_CONTROLLERS": "c:1"}
+    one, other = from_environment(env), from_environment(env)
+    assert one.topic_id_key != other.topic_id_key
+    assert len(one.topic_id_key) >= 16
+    assert one.topic_id_key.hex() not in repr(one)
 
 
 async def test_stall_cause_ends_with_its_term():

@@ -1,5 +1,6 @@
 """The listeners of a LogCluster: what the operator writes for them, and in which order."""
 
+import base64
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from plimsoll_operator.manifests import listener_secrets as manifests
 from plimsoll_operator.manifests.networkpolicy import network_policy
 from plimsoll_operator.manifests.services import bootstrap_service, brokers_service
 from plimsoll_operator.pki.authority import KeyPair, describe, issue, new_authority, signed_by
+from plimsoll_operator.pki.rotation import DAY_MS
 from plimsoll_operator.reconcile.cluster import listeners
 from plimsoll_operator.reconcile.stall_causes import StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -262,9 +264,47 @@ async def test_authoritys_secret_that_holds_something_else_is_never_overwritten(
         "data": {"ca.crt": "eA=="},
     }
     made.scene.kube.put(SECRETS, body)
-    with pytest.raises(Retry, match="is not what this operator keeps there"):
-        await made.look()
+    await made.look()
+    assert f"Secret kafka/{name}: it is not what this operator keeps there" in made.stalled
     assert made.secret(name)["data"] == {"ca.crt": "eA=="}
+
+
+@pytest.mark.parametrize("spoilt", ["ca.crt", "ca.key", "announced.crt", "former.crt"])
+async def test_damaged_authority_is_told_and_brokers_show_what_they_had(spoilt: str) -> None:
+    """Once the term ended with it, as soon as a broker's certificate was due."""
+    made, corp = Declared(TLS, GIVEN), new_authority("corp", NOW_MS)
+    made.give(issue(corp, ("kafka.corp",), NOW_MS))
+    await made.look()
+    name = labels.listener_authority(made.deciding.image.cluster_id)
+    whole, before, trusted = made.secret(name), made.pair(0), made.trusted
+    junk = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    data = {"announced.key": whole["data"]["ca.key"], **whole["data"], spoilt: junk.decode()}
+    made.scene.kube.put(SECRETS, {**whole, "data": data})
+    made.now_ms += 61 * DAY_MS
+    given = issue(corp, ("kafka.corp",), made.now_ms)
+    made.give(given)
+    await made.look()
+    assert f"Listeners' own CA: Secret kafka/{name}: " in made.stalled
+    assert "Put back what it held, or delete it" in made.stalled
+    assert made.pair(0).certificate == before.certificate
+    assert made.trusted == trusted
+    assert made.pair(1, "given").certificate == given.certificate, "the other listener goes on"
+    made.scene.kube.put(SECRETS, whole)
+    await made.look()
+    assert made.stalled == ""
+    assert made.pair(0).certificate != before.certificate
+
+
+async def test_authority_that_ended_while_no_operator_ran_is_replaced_at_once() -> None:
+    """Once the term ended with it: an authority that is over signs nothing."""
+    made = Declared(TLS)
+    await made.look()
+    before = made.trusted
+    made.now_ms += 1095 * DAY_MS
+    await made.look()
+    assert made.stalled == ""
+    assert signed_by(made.pair(0).certificate, made.trusted)
+    assert not signed_by(made.pair(0).certificate, before)
 
 
 async def test_authority_whose_secret_was_deleted_is_made_anew_and_signs_at_once() -> None:

@@ -16,11 +16,18 @@ from plimsoll_operator.pki.authority import (
     authority_certificates,
     describe,
     issue,
+    issue_inside,
     new_authority,
     signed_by,
     why_unusable,
 )
-from plimsoll_operator.pki.rotation import DAY_MS, OVERLAP_MS, Authorities, step
+from plimsoll_operator.pki.rotation import (
+    CLIENT_OVERLAP_MS,
+    DAY_MS,
+    OVERLAP_MS,
+    Authorities,
+    step,
+)
 
 NOW_MS = 1_800_000_000_000
 NAMES = ("b-0.brokers.kafka.svc", "127.0.0.1", "::1")
@@ -105,6 +112,8 @@ def test_authority_that_is_over_signs_nothing(authority: KeyPair) -> None:
     end = describe(authority.certificate).validity.not_after_ms
     with pytest.raises(Unreadable, match="over"):
         issue(authority, NAMES, end + DAY_MS)
+    # Inside nobody asks for times: whoever could show nothing would never hear of the next one.
+    issue_inside(authority, "plimsoll://x/broker/1", end + DAY_MS)
 
 
 def test_keys_are_never_shown(authority: KeyPair) -> None:
@@ -169,3 +178,39 @@ def test_every_step_keeps_what_signs_trusted_and_what_was_signed_before_too() ->
             assert known.current.certificate in after.trusted
             assert leaf_ms <= OVERLAP_MS, "what it signed ends before it is forgotten"
         known = after
+
+
+@pytest.mark.parametrize("announced_before", [False, True])
+def test_authority_that_ended_while_nobody_looked_is_replaced_at_once(
+    announced_before: bool,
+) -> None:
+    """It signed nothing for the 90 days that the next one was announced for."""
+    known = step(None, "main", NOW_MS)
+    validity = describe(known.current.certificate).validity
+    if announced_before:
+        known = step(known, "main", validity.not_after_ms - DAY_MS)
+    after = step(known, "main", validity.not_after_ms)
+    assert after.announced is None
+    assert after.current in ([known.announced] if announced_before else [after.current])
+    assert describe(after.current.certificate).validity.not_after_ms > validity.not_after_ms
+    issue(after.current, NAMES, validity.not_after_ms)
+    assert step(after, "main", validity.not_after_ms) is after
+
+
+def test_announced_authority_that_ended_too_is_replaced_at_once() -> None:
+    begun = step(None, "main", NOW_MS)
+    announced = step(begun, "main", describe(begun.current.certificate).validity.due_ms())
+    assert announced.announced is not None
+    end_ms = describe(announced.announced.certificate).validity.not_after_ms
+    after = step(announced, "main", end_ms)
+    assert after.announced is None
+    issue(after.current, NAMES, end_ms)
+
+
+def test_former_authority_is_trusted_for_as_long_as_it_is_asked_for() -> None:
+    begun = step(None, "main", NOW_MS)
+    due = describe(begun.current.certificate).validity.due_ms()
+    signing = step(step(begun, "main", due), "main", due + OVERLAP_MS)
+    late_ms = signing.since_ms + CLIENT_OVERLAP_MS
+    assert step(signing, "main", late_ms - 1, CLIENT_OVERLAP_MS) is signing
+    assert step(signing, "main", late_ms, CLIENT_OVERLAP_MS).former == b""

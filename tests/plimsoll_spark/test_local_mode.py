@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.documented_commands import ROOT
+from tests.integration.listening import free_ports
 from tests.integration.local_cluster import LocalCluster, runs, wait_for
 
 from plimsoll_spark.session import JARS_VARIABLE
@@ -15,6 +17,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 RUN_S = 300
 RECORDS = 2_000
 OURS = "/apis/plimsoll.dev/v1alpha1/namespaces/default"
+# As it is shipped, but for the cluster's and the topic's name.
+EXAMPLE = (ROOT / "examples/user-orders-check.yaml").read_text()
+USER = EXAMPLE.replace("{name: main}", "{name: local}").replace("name: orders}", "name: proven}")
 TOPIC = """
 apiVersion: plimsoll.dev/v1alpha1
 kind: Topic
@@ -43,12 +48,16 @@ def status(cluster: LocalCluster) -> Any:
 
 
 def a_cluster(
-    tmp_path: Path, jars: Path, monkeypatch: pytest.MonkeyPatch, *, rate: int
+    tmp_path: Path, jars: Path, monkeypatch: pytest.MonkeyPatch, *, rate: int, closed: bool = False
 ) -> LocalCluster:
+    """`closed`: what --secure makes of it, and the driver logs in as a User."""
     monkeypatch.setenv(JARS_VARIABLE, str(jars))
-    file = tmp_path / "objects.yaml"
-    file.write_text(TOPIC + VERIFICATION % (RECORDS, rate))
-    return LocalCluster(tmp_path / "data", files=[file])
+    file, text, arguments = tmp_path / "objects.yaml", TOPIC + VERIFICATION % (RECORDS, rate), []
+    if closed:
+        text = f"{text}  user: orders-check\n---\n{USER}"
+        arguments = ["--secure", "--port", str(*free_ports(1))]
+    file.write_text(text)
+    return LocalCluster(tmp_path / "data", files=[file], arguments=arguments)
 
 
 def of_the_driver(directory: Path) -> list[int]:
@@ -64,10 +73,10 @@ def of_the_driver(directory: Path) -> list[int]:
     return [pid for pid in found if runs(pid)]
 
 
-def test_verification_of_a_local_cluster_passes_and_its_report_is_there(
+def test_verification_of_a_closed_local_cluster_passes_and_its_report_is_there(
     tmp_path: Path, spark_jars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with a_cluster(tmp_path, spark_jars, monkeypatch, rate=1_000) as cluster:
+    with a_cluster(tmp_path, spark_jars, monkeypatch, rate=1_000, closed=True) as cluster:
         wait_for("the verdict", lambda: status(cluster).get("verdict"), RUN_S, 0.5)
         shown = status(cluster)
         assert (shown["phase"], shown["verdict"]) == ("Completed", "Passed"), cluster.said()

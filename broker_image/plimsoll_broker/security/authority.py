@@ -120,6 +120,12 @@ class Rights:
         allowed = self._decide(AclOperation.DESCRIBE, kind, name)
         return allowed or self._authority.audits
 
+    def is_told_configs(self, name: str) -> bool:
+        """Whether the answer to its creation tells a topic's configs: who makes a topic has not
+        asked for them, so what is left out is no attempt."""
+        allowed = self._decide(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
+        return allowed or self._authority.audits
+
     def operations(self, kind: ResourceType, name: str) -> int:
         """What it may, as the bits of an answer (KIP-430): to ask is no attempt."""
         return operation_bits(

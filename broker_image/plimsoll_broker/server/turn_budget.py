@@ -23,10 +23,10 @@ class TurnBudget:
     def __init__(self) -> None:
         # Sessions that wait for a later turn, by what goes on with each.
         self._waiting: deque[Callable[[], None]] = deque()
-        # The loop's time of the turn whose budget ends at `_until_s`; the loop reads its clock
-        # once, before it serves all that is there.
-        self._turn_s = -1.0
+        # When the budget of this turn ends.
         self._until_s = 0.0
+        # Whether this turn has one already: no clock tells turns apart, uvloop's goes on in them.
+        self._began = False
         self._resuming = False
 
     def is_spent(self, loop: asyncio.AbstractEventLoop) -> bool:
@@ -34,11 +34,20 @@ class TurnBudget:
         if not self._resuming:
             if self._waiting:
                 return True
-            turn_s = loop.time()
-            if turn_s != self._turn_s:
-                self._turn_s, self._until_s = turn_s, monotonic() + BUDGET_S
+            if not self._began:
+                self._begin(loop)
                 return False
         return monotonic() >= self._until_s
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """What is called soon is called in the next turn, before that one's requests are read."""
+        self._until_s = monotonic() + BUDGET_S
+        if not self._began:
+            self._began = True
+            loop.call_soon(self._end)
+
+    def _end(self) -> None:
+        self._began = False
 
     def wait(self, loop: asyncio.AbstractEventLoop, resume: Callable[[], None]) -> None:
         """`resume` is called in a later turn.  Each session waits once at a time."""
@@ -48,7 +57,7 @@ class TurnBudget:
 
     def _resume(self, loop: asyncio.AbstractEventLoop) -> None:
         """A new turn: those that waited, one after another, as long as its budget lasts."""
-        self._until_s = monotonic() + BUDGET_S
+        self._begin(loop)
         self._resuming = True
         try:
             while self._waiting and monotonic() < self._until_s:

@@ -8,7 +8,6 @@ not lead it answers NOT_CONTROLLER.  It decides nothing.  Garbage closes its own
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable
 from functools import partial
 from itertools import count
@@ -30,6 +29,7 @@ from plimsoll_core.security.inside import Peer
 from plimsoll_net.tls_connection import INSIDE_PEER
 from plimsoll_operator.control_failures import ControlFailures
 from plimsoll_operator.controller import connection_bounds as bounds
+from plimsoll_operator.controller.closed_connections import ClosedConnections
 from plimsoll_operator.controller.command_replies import (
     ONE_AT_A_TIME,
     command_reply,
@@ -48,8 +48,6 @@ from plimsoll_operator.controller.unidentified_connections import STRANGER_MS_MA
 from plimsoll_wire import control
 from plimsoll_wire.framing import Framer, FrameTooLarge
 
-logger = logging.getLogger("plimsoll.controller.server")
-
 
 class ControllerServer:
     """Owns the listener and its connections; controllers are added and removed by cluster."""
@@ -64,6 +62,7 @@ class ControllerServer:
         self._server: asyncio.Server | None = None
         self._accepted = count(1)
         self.strangers = Strangers()
+        self.closed = ClosedConnections()
         self.failures = ControlFailures()
 
     @property
@@ -205,7 +204,7 @@ class BrokerConnection(asyncio.Protocol):
 
     def close(self, why: str) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            logger.info("closing %s: %s", self._transport.get_extra_info("peername"), why)
+            self._server.closed.tell(self._transport.get_extra_info("peername"), why)
             self._closed_by_us = True
             self._transport.abort()
 

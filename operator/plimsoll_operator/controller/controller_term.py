@@ -93,7 +93,7 @@ class Controller:
         self._clock = Clock()
         journal = Journal(log, cluster_id, self._clock.now_ms, self.options.on_open)
         self._committer = Committer(journal, self._clock, self.stats, self._never_happened)
-        self.soft = VolatileState()
+        self.soft = VolatileState(topic_id_key=self.options.topic_id_key)
         self._claims = Claims(
             self._clock, claim_ms=self.options.claim_ms, listen_ms=self.options.listen_ms
         )
@@ -331,7 +331,7 @@ class Controller:
                     raise
                 if isinstance(error, SnapshotRequired):
                     await self.snapshotter.make_room(restored, self._committer)
-        self.soft = VolatileState()
+        self.soft = VolatileState(topic_id_key=self.options.topic_id_key)
         self.stalled = None
         self._active = True
         opinion = self._clock.now_ms() < self._opinion_until_ms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from plimsoll_operator.metalog.interface import OpenedLog
@@ -35,6 +35,8 @@ class ControllerOptions:
     listen_ms: int = 10_000
     on_open: Callable[[OpenedLog], None] | None = None
     """Told of the log each time that it was read, before the term's first commit."""
+    topic_id_key: bytes = field(default=b"", repr=False)
+    """Random, of the process; empty: ids of topics can be foretold, as in simulations."""
     opinion_ms: int = 60_000
     """For how long a hand-over is remembered.  Longer than the pause in which another operator may
     lead; older observations say nothing about brokers that fall silent much later."""

@@ -84,6 +84,7 @@ class LedCluster:
             identity=parts.options.identity,
             options=ControllerOptions(
                 always_confirmed=parts.alone,
+                topic_id_key=parts.options.topic_id_key,
                 on_open=None if self.history is None else self.history.opened,
             ),
         )

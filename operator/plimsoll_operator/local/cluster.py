@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,7 @@ from plimsoll_operator.local.spark import why_no_driver
 from plimsoll_operator.local.start import CannotRun, Start
 from plimsoll_operator.metalog.directory import DirectoryLog
 from plimsoll_operator.metalog.interface import LogCorrupt, MetadataLog, OpenedLog
-from plimsoll_operator.options import OperatorOptions
+from plimsoll_operator.options import TOPIC_ID_KEY_BYTES, OperatorOptions
 from plimsoll_operator.process.object_watches import ObjectWatches
 from plimsoll_operator.process.operator import Operator
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
@@ -211,6 +212,7 @@ class LocalCluster:
                 identity=f"local-{os.getpid()}",
                 broker_image=f"plimsoll-broker:{RELEASE}",
                 controllers=(f"{LOOPBACK}:{port}",),
+                topic_id_key=secrets.token_bytes(TOPIC_ID_KEY_BYTES),
                 server_names=(LOOPBACK, "localhost"),
                 spark_image=f"plimsoll-spark:{RELEASE}",
                 no_driver=why_no_driver(os.environ),

@@ -1,15 +1,19 @@
 """Records to canonical JSON and back, and batches to what is stored of them.
 
-Canonical: keys sorted, no white space, UTF-8, integers and strings only (no floats), so that
-storage which re-serialises JSON cannot change the checksum.  Pure; called by the controller's
-runtime (`pack`, `decode_records`) and by both shells (`store`, `load`).
+Canonical: keys sorted, no white space, UTF-8, and a number that is whole is written as an integer,
+so that storage which re-serialises JSON cannot change the checksum: an API server makes 5 of 5.0,
+and keeps 0.5.  Pure; called by the controller's runtime (`pack`, `decode_records`) and by both
+shells (`store`, `load`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -27,6 +31,11 @@ BATCH_BYTES_MAX = 900_000
 """Records per batch, as JSON.  etcd takes requests of 1.5 MiB; indentation is not stored."""
 
 _encoder = msgspec.json.Encoder(order="sorted")
+_FLOAT = re.compile(rb"[\[:,]\s*-?(?:\d+[.eE]|\d{19})")
+"""Where a number that is no integer may stand, or one that is none of 64 bits; in a string it means
+nothing."""
+_INTEGERS = range(-(2**63), 2**63)
+"""What an API server keeps as an integer; a greater one it makes a float of."""
 
 
 class StoredBatch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -50,11 +59,30 @@ _stored_decoder = msgspec.json.Decoder(StoredBatch)
 
 
 def canonical(raw: bytes | msgspec.Raw) -> bytes:
-    return _encoder.encode(msgspec.json.decode(raw))
+    return _encoder.encode(_with_integers(msgspec.json.decode(raw)))
 
 
 def encode_records(records: Sequence[Record]) -> bytes:
-    return _encoder.encode(list(records))
+    return _encode(list(records))
+
+
+def _encode(value: Record | list[Record]) -> bytes:
+    encoded = _encoder.encode(value)
+    return canonical(encoded) if _FLOAT.search(encoded) else encoded
+
+
+def _with_integers(value: Any) -> Any:
+    """The same JSON, with each number as storage that writes it anew gives it back."""
+    match value:
+        case dict():
+            return {key: _with_integers(one) for key, one in value.items()}
+        case list():
+            return [_with_integers(one) for one in value]
+        case float() if value.is_integer() and int(value) in _INTEGERS:
+            return int(value)
+        case int() if value not in _INTEGERS:
+            return float(value)
+    return value
 
 
 def decode_records(batch: Batch) -> tuple[Record, ...]:
@@ -126,7 +154,7 @@ def _bodies(records: Sequence[Record]) -> list[tuple[bytes, int]]:
     part: list[bytes] = []
     size = 2
     for record in records:
-        encoded = _encoder.encode(record)
+        encoded = _encode(record)
         if part and size + len(encoded) + 1 > BATCH_BYTES_MAX:
             bodies.append((b"[" + b",".join(part) + b"]", len(part)))
             part, size = [], 2
@@ -184,7 +212,9 @@ def decode_batch(raw: bytes | msgspec.Raw) -> Batch:
     try:
         stored = _stored_decoder.decode(raw)
         count = len(msgspec.json.decode(stored.records, type=list[msgspec.Raw]))
-        records_json = canonical(stored.records)
+        records = msgspec.json.decode(stored.records)
+        has_floats = _FLOAT.search(stored.records) is not None
+        records_json = _encoder.encode(_with_integers(records) if has_floats else records)
     except msgspec.MsgspecError as error:
         raise LogCorrupt(f"a metadata batch cannot be read: {error}") from error
     batch = Batch(
@@ -200,6 +230,10 @@ def decode_batch(raw: bytes | msgspec.Raw) -> Batch:
         checksum=stored.checksum,
         written_ms=stored.written_ms,
     )
+    if has_floats and checksum(batch) != batch.checksum:
+        # Earlier builds sealed 5.0 as that; what files hold of them is as it was written.
+        with contextlib.suppress(OverflowError):
+            batch = replace(batch, records_json=_encoder.encode(records))
     if count != batch.record_count or checksum(batch) != batch.checksum:
         raise LogCorrupt(f"metadata batch {batch.sequence} does not match its checksum")
     return batch

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-EARLIER = timedelta(hours=1)
+EARLIER_MS = 3_600_000
+DAY_MS = 24 * 3_600_000
 LISTENER_CA_DAYS = 1095
 LISTENER_DAYS = 90
 INSIDE_CA_DAYS = 365
 INSIDE_DAYS = 30
 CLIENT_DAYS = 90
+CLIENT_DAYS_MAX = 365
+"""That a User may ask for (`validityDays`)."""
 PEM_BYTES_MAX = 256 * 1024
 """Of certificates: several times what brokers are given of all authorities."""
 KEY_BYTES_MAX = 16 * 1024
@@ -48,8 +51,7 @@ def new_authority(common_name: str, now_ms: int, days: int = LISTENER_CA_DAYS) -
     """An authority that signs certificates of servers, and no other authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
-    until = _time(now_ms) + timedelta(days=days)
-    builder = _begun(name, name, key.public_key(), now_ms, until)
+    builder = _begun(name, name, key.public_key(), _from(now_ms, days))
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage(signs=True), critical=True)
     builder = builder.add_extension(
@@ -65,16 +67,20 @@ def issue(
     authority.  Raises Unreadable."""
     alternatives = [_alternative(name) for name in dict.fromkeys(names)]
     assert alternatives, "a server has a name"
-    return _issued(authority, alternatives, [ExtendedKeyUsageOID.SERVER_AUTH], now_ms, days)
+    validity = _within(authority, now_ms, days)
+    return _issued(authority, alternatives, [ExtendedKeyUsageOID.SERVER_AUTH], validity)
 
 
 def issue_inside(
     authority: KeyPair, identity: str, now_ms: int, days: int = INSIDE_DAYS
 ) -> KeyPair:
-    """A certificate of a broker or a controller for both ends of a connection, with a new key.
-    `identity`: a URI (`plimsoll_core.security.inside`).  Raises Unreadable."""
+    """A certificate of a broker or a controller for both ends of a connection, with a new key.  It
+    may outlive its authority: nobody inside asks for times (`tls_policy`), and one that is over is
+    replaced by those who still show each other what it signs.  `identity`: a URI
+    (`plimsoll_core.security.inside`).  Raises Unreadable."""
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-    return _issued(authority, [x509.UniformResourceIdentifier(identity)], usages, now_ms, days)
+    alternatives = [x509.UniformResourceIdentifier(identity)]
+    return _issued(authority, alternatives, usages, _from(now_ms, days))
 
 
 def issue_client(
@@ -83,9 +89,8 @@ def issue_client(
     """A certificate by which a user logs in, with a new key: for clients alone.  `identity`: a URI
     (`client_certificates.user_identity`).  Raises Unreadable."""
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
-    return _issued(
-        authority, [x509.UniformResourceIdentifier(identity)], usages, now_ms, days, user
-    )
+    alternatives = [x509.UniformResourceIdentifier(identity)]
+    return _issued(authority, alternatives, usages, _within(authority, now_ms, days), user)
 
 
 _Name = x509.DNSName | x509.IPAddress | x509.UniformResourceIdentifier
@@ -95,8 +100,7 @@ def _issued(
     authority: KeyPair,
     alternatives: Sequence[_Name],
     usages: Sequence[x509.ObjectIdentifier],
-    now_ms: int,
-    days: int,
+    validity: Validity,
     common_name: str = "",
 ) -> KeyPair:
     """`common_name`: what people see; nothing reads it."""
@@ -105,10 +109,7 @@ def _issued(
     key = ec.generate_private_key(ec.SECP256R1())
     first = common_name or str(alternatives[0].value)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, first[:64])])
-    until = min(_time(now_ms) + timedelta(days=days), signer.not_valid_after_utc)
-    if until <= _time(now_ms):
-        raise Unreadable("the authority's certificate is over")
-    builder = _begun(subject, signer.subject, key.public_key(), now_ms, until)
+    builder = _begun(subject, signer.subject, key.public_key(), validity)
     builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
     builder = builder.add_extension(
         x509.BasicConstraints(ca=False, path_length=None), critical=True
@@ -134,6 +135,18 @@ class Validity:
     def due_ms(self) -> int:
         """When two thirds of its life are over."""
         return self.not_before_ms + 2 * (self.not_after_ms - self.not_before_ms) // 3
+
+
+def _from(now_ms: int, days: int) -> Validity:
+    return Validity(not_before_ms=now_ms - EARLIER_MS, not_after_ms=now_ms + days * DAY_MS)
+
+
+def _within(authority: KeyPair, now_ms: int, days: int) -> Validity:
+    """Not longer than the authority's.  Raises Unreadable."""
+    asked, end_ms = _from(now_ms, days), describe(authority.certificate).validity.not_after_ms
+    if end_ms <= now_ms:
+        raise Unreadable("the authority's certificate is over")
+    return replace(asked, not_after_ms=min(asked.not_after_ms, end_ms))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,8 +237,7 @@ def _begun(
     subject: x509.Name,
     issuer: x509.Name,
     key: ec.EllipticCurvePublicKey,
-    now_ms: int,
-    until: datetime,
+    validity: Validity,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -233,8 +245,8 @@ def _begun(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(_time(now_ms) - EARLIER)
-        .not_valid_after(until)
+        .not_valid_before(_time(validity.not_before_ms))
+        .not_valid_after(_time(validity.not_after_ms))
     )
 
 

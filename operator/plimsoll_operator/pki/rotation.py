@@ -4,17 +4,26 @@
     → (`OVERLAP_MS`) → the one before is trusted no more
 
 Clients have the announced authority for `OVERLAP_MS` before any broker shows a certificate of it,
-and the one before for as long after that.  Pure; the operator keeps what `step` returns.
+and the one before for as long after that.  That of clients is trusted for longer after the next one
+signs: until what it signed is over.  One that is over while no operator looked at it is replaced at
+once: nothing that it signed is good any more.  Pure; the operator keeps what `step` returns.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from plimsoll_operator.pki.authority import KeyPair, describe, new_authority
+from plimsoll_operator.pki.authority import (
+    CLIENT_DAYS_MAX,
+    DAY_MS,
+    KeyPair,
+    describe,
+    new_authority,
+)
 
-DAY_MS = 24 * 3_600_000
 OVERLAP_MS = 90 * DAY_MS
+CLIENT_OVERLAP_MS = CLIENT_DAYS_MAX * DAY_MS
+"""For so long clients' authority is trusted after the next one signs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,19 +46,25 @@ class Authorities:
         return self.current.certificate + announced + self.former
 
 
-def step(known: Authorities | None, common_name: str, now_ms: int) -> Authorities:
-    """What is kept from now on; the same value while nothing is due.  Raises
-    `authority.Unreadable`."""
+def step(
+    known: Authorities | None, common_name: str, now_ms: int, former_ms: int | None = None
+) -> Authorities:
+    """What is kept from now on; the same value while nothing is due.  `former_ms`: for how long the
+    one before is trusted, None: `OVERLAP_MS`.  Raises `authority.Unreadable`."""
     if known is None:
         return Authorities(current=new_authority(common_name, now_ms), since_ms=now_ms)
-    waited = now_ms - known.since_ms >= OVERLAP_MS
+    validity = describe(known.current.certificate).validity
+    over = validity.not_after_ms <= now_ms
+    waited_ms = now_ms - known.since_ms
     if known.announced is not None:
-        if not waited:
+        if waited_ms < OVERLAP_MS and not over:
             return known
         former = known.current.certificate
-        return Authorities(current=known.announced, former=former, since_ms=now_ms)
-    if describe(known.current.certificate).validity.due_ms() <= now_ms:
-        return replace(known, announced=new_authority(common_name, now_ms), since_ms=now_ms)
-    if known.former and waited:
+        signs = Authorities(current=known.announced, former=former, since_ms=now_ms)
+        return step(signs, common_name, now_ms, former_ms)  # that one may be over, too
+    if validity.due_ms() <= now_ms:
+        announced = replace(known, announced=new_authority(common_name, now_ms), since_ms=now_ms)
+        return step(announced, common_name, now_ms, former_ms) if over else announced
+    if known.former and waited_ms >= (OVERLAP_MS if former_ms is None else former_ms):
         return replace(known, former=b"", since_ms=now_ms)
     return known

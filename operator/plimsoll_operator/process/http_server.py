@@ -5,16 +5,29 @@ ready on another, which the kubelet asks.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from plimsoll_net.http_bounds import HttpConnections, Rendering
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.process.views import Guard, Views
 
 Answer = web.Response
+
+logger = logging.getLogger("plimsoll.http")
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Not what a peer got wrong: it is told so, and it could fill the log with it."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError)
+
+
+logger.addFilter(_is_ours)
 
 
 class Health:
@@ -42,7 +55,7 @@ class Health:
     async def _serve(self, routes: list[web.RouteDef], port: int) -> None:
         app = web.Application()
         app.add_routes(routes)
-        runner = web.AppRunner(app, access_log=None)
+        runner = web.AppRunner(app, access_log=None, logger=logger)
         self._runners.append(runner)
         await runner.setup()
         assert runner.server is not None, "set up"

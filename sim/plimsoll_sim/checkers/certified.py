@@ -1,11 +1,12 @@
 """Whether a client's certificate is somebody's login, read from what is committed row by row.
 
-Called by `rights` for A1, A4 and A5 of clients that log in so.
+Called by `rights` for A1, A4 and A5 of clients that log in so, and by `tenancy` for A7.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from plimsoll_core.security.client_certificates import OWN_AUTHORITY
@@ -42,6 +43,21 @@ def is_still_login(security: Security, proof: Any, now_ms: int) -> bool:
     else:
         named = bool(signers - {OWN_AUTHORITY})
     return named and not _is_disabled(security, proof.user) and now_ms < proof.until_ms
+
+
+def cut_off(security: Security, issuers_of: Mapping[str, str], now_ms: int) -> Iterator[str]:
+    """Certificates that are committed, not over, and signed by no authority that is believed; for
+    people.  `issuers_of`: the key that signed a certificate, by its fingerprint."""
+    believed = {
+        of_der(der).key
+        for one in security.authorities
+        if one.name == OWN_AUTHORITY
+        for der in one.certificates
+    }
+    for user, row in sorted(security.certificates.items()):
+        for one in row.certificates:
+            if one.not_after_ms > now_ms and issuers_of[one.sha256] not in believed:
+                yield f"a certificate of {user}"
 
 
 def _has(security: Security, user: str, sha256: str) -> bool:

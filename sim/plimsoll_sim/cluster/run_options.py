@@ -12,7 +12,7 @@ from plimsoll_sim.environment.latency import QUICK_US, LatencyUs
 
 OFFSETS_FACTOR = 3
 NAMED = ("deletes_groups", "offsets_kept_ms", "inside", "inside_says", "calm", "tenants",
-         "certified")  # fmt: skip
+         "certified", "clients_authority_ms")  # fmt: skip
 """Printed, though seeds do not depend on them."""
 
 
@@ -32,7 +32,8 @@ class RunOptions:
     "stated", or "unstated" of a new cluster, or the cluster was there "before" and its owner says
     nothing any more, so that they never do; `calm`: no fault of the run may
     have a broker leave an ISR; `tenants`: beside the clients that are let do all there are some who
-    log in, and may do what an administrator lets them; `certified`: some of these by certificates.
+    log in, and may do what an administrator lets them; `certified`: some of these by certificates;
+    `clients_authority_ms`: for how long the authority of these is good, None: for years.
     """
 
     profile: str = ""
@@ -83,6 +84,7 @@ class RunOptions:
     calm: bool = field(default=False, repr=False)
     tenants: bool = field(default=False, repr=False)
     certified: bool = field(default=False, repr=False)
+    clients_authority_ms: int | None = field(default=None, repr=False)
     broker_configs: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def lines(self) -> list[str]:

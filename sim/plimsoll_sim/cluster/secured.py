@@ -63,7 +63,7 @@ class Secured:
         if not options.inside and not options.certified:
             yield
             return
-        with security_seams.instead(self.mounts.mounted):
+        with security_seams.instead(self.mounts.mounted, options.clients_authority_ms):
             if self._certified is not None:
                 self._certified.replace_partner()
             yield
@@ -77,7 +77,7 @@ class Secured:
         if len(self._parts.ghost.history) > before:
             self.inside.committed()
             if self.tenants is not None:
-                self.tenants.rights.committed()
+                self.tenants.committed()
         self.mounts.stored(change)
         if self._certified is not None:
             self._certified.stored(change)

@@ -12,6 +12,7 @@ from functools import partial
 from plimsoll_core.errors import Code
 from plimsoll_core.security.acl import AclOperation, ResourceType
 from plimsoll_operator.pki.authority import KeyPair
+from plimsoll_sim.checkers.certified import cut_off
 from plimsoll_sim.checkers.rights import RightAsked, RightsChecker
 from plimsoll_sim.cluster.secured_parts import SecuredParts
 from plimsoll_sim.desired.users import (
@@ -32,6 +33,7 @@ from plimsoll_sim.hosts.certified_users import (
     user_name,
 )
 from plimsoll_sim.hosts.tenants import Tenancy, Tenant, TenantQuestion
+from plimsoll_sim.oracle.partition_ghost import Violation
 
 ROUNDS = 3
 """An answer may come in two pieces, behind another one."""
@@ -44,16 +46,21 @@ class Tenants:
         self._parts = parts
         # Who logs in by certificates; None: nobody does.
         self.certified = (
-            CertifiedUsers(parts.objects, lambda: EPOCH_NS // 1_000_000 + self._now_us() // 1_000)
-            if parts.options.certified
-            else None
+            CertifiedUsers(parts.objects, lambda: self._now_ms) if parts.options.certified else None
         )
         self.users = DeclaredUsers(parts.objects)
         self.rights = RightsChecker(parts.ghost, self._now_us, EPOCH_NS // 1_000_000)
         self.told: Counter[str] = Counter()
+        # What was looked at last.
+        self._security = parts.ghost.image.security
 
     def _now_us(self) -> int:
         return self._parts.loop.now_us
+
+    @property
+    def _now_ms(self) -> int:
+        """The wall clock."""
+        return EPOCH_NS // 1_000_000 + self._now_us() // 1_000
 
     # --- what is declared, and who they are -------------------------------------------------------
 
@@ -109,6 +116,18 @@ class Tenants:
         found = (p for key, p in image.partitions.items() if key.topic_id == topic_id)
         leader = next((p.leader for p in found), None)
         return None if leader is None else self._parts.brokers[int(leader)].name
+
+    def committed(self) -> None:
+        """Records were committed.  Raises a violation of A7."""
+        before, after = self._security, self._parts.ghost.image.security
+        self.rights.committed()
+        if self.certified is None or after is before:
+            return
+        self._security = after
+        if after.authorities != before.authorities:
+            self.told["authorities"] += 1
+        if cut := next(cut_off(after, self.certified.issuers, self._now_ms), None):
+            raise Violation("RotationCutsNobody", f"no authority is believed that signed {cut}")
 
     def look(self, host: BrokerHost) -> None:
         self.rights.look(host)

@@ -107,6 +107,15 @@ def new_authority(common_name: str, now_ms: int, days: int = LISTENER_CA_DAYS) -
     return _made((common_name,), None, now_ms - HOUR_MS, now_ms + days * DAY_MS)
 
 
+def brief_authority(
+    life_ms: int, common_name: str, now_ms: int, days: int = LISTENER_CA_DAYS
+) -> KeyPair:
+    """That of clients is over after `life_ms`; others are `new_authority`'s."""
+    if not common_name.endswith(" clients"):
+        return new_authority(common_name, now_ms, days)
+    return _made((common_name,), None, now_ms, now_ms + life_ms)
+
+
 def issue(
     authority: KeyPair, names: Iterable[str], now_ms: int, days: int = LISTENER_DAYS
 ) -> KeyPair:
@@ -135,8 +144,11 @@ def client_of(
     names: tuple[str, ...] = (),
 ) -> KeyPair:
     """A client's of any authority."""
-    signer = public(_secret(authority.key))
-    made = _made(names, signer, now_ms - CLIENT_EARLY_MS, now_ms + days * CLIENT_DAY_MS)
+    signer, end_ms = public(_secret(authority.key)), _first(authority.certificate).not_after_ms
+    if end_ms <= now_ms:
+        raise Unreadable("the authority's certificate is over")
+    until_ms = min(now_ms + days * CLIENT_DAY_MS, end_ms)
+    made = _made(names, signer, now_ms - CLIENT_EARLY_MS, until_ms)
     return _signed(made, msgspec.structs.replace(_first(made.certificate), subject=subject))
 
 

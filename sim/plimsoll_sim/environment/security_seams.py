@@ -10,13 +10,16 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from plimsoll_broker.security import certificate_logins
 from plimsoll_net import handshakes, shown_certificate, tls_policy
 from plimsoll_net.inside_identity import FILES, InsideFiles
-from plimsoll_operator.pki import authority
+from plimsoll_operator.pki import authority, rotation
+from plimsoll_operator.reconcile.cluster import client_authorities
+from plimsoll_operator.reconcile.user import reconcile as user_reconciler
 from plimsoll_sim.environment import certificates, simulated_tls
 
 Mounted = Callable[[str], dict[str, bytes]]
@@ -32,10 +35,34 @@ OF_AUTHORITY = (
     "authority_certificates",
 )
 OF_TLS = ("mutual_context", "asking_context")
+BRIEF: tuple[tuple[Any, str, int], ...] = (
+    (rotation, "OVERLAP_MS", 12),
+    (rotation, "CLIENT_OVERLAP_MS", 3),
+    (client_authorities, "LOOK_MS", 36),
+    (user_reconciler, "LOOK_MS", 36),
+)
+"""What else takes days, as a part of the life of an authority, and how often that is looked at."""
 
 
-def _pairs(mounted: Mounted) -> list[tuple[Any, Any]]:
-    found = [(getattr(authority, name), getattr(certificates, name)) for name in OF_AUTHORITY]
+@contextmanager
+def _brief(life_ms: int | None) -> Iterator[None]:
+    """Clients' authorities are replaced when two thirds of this time are over."""
+    before = [(module, name, getattr(module, name)) for module, name, _ in BRIEF]
+    if life_ms is not None:
+        for module, name, part in BRIEF:
+            setattr(module, name, life_ms // part)
+    try:
+        yield
+    finally:
+        for module, name, shipped in before:
+            setattr(module, name, shipped)
+
+
+def _pairs(mounted: Mounted, life_ms: int | None) -> list[tuple[Any, Any]]:
+    of_authority: dict[str, Any] = {name: getattr(certificates, name) for name in OF_AUTHORITY}
+    if life_ms is not None:
+        of_authority["new_authority"] = partial(certificates.brief_authority, life_ms)
+    found = [(getattr(authority, name), value) for name, value in of_authority.items()]
     found += [(getattr(tls_policy, name), getattr(simulated_tls, name)) for name in OF_TLS]
     found.append((handshakes._NOTHING_TO_SHOW, simulated_tls.asking_context(lambda _: None)))
     found.append((certificate_logins.read, certificates.read))
@@ -45,9 +72,9 @@ def _pairs(mounted: Mounted) -> list[tuple[Any, Any]]:
 
 
 @contextmanager
-def instead(mounted: Mounted) -> Iterator[None]:
-    """`mounted` is asked by directory."""
-    pairs = _pairs(mounted)
+def instead(mounted: Mounted, life_ms: int | None) -> Iterator[None]:
+    """`mounted` is asked by directory; `life_ms`: of clients' authorities, None: as it ships."""
+    pairs = _pairs(mounted, life_ms)
     places = [
         (module, name, shipped, simulated)
         for module in _modules()
@@ -60,7 +87,8 @@ def instead(mounted: Mounted) -> Iterator[None]:
         setattr(module, name, simulated)
     InsideFiles._read = _reads(mounted)  # type: ignore[method-assign, assignment]
     try:
-        yield
+        with _brief(life_ms):
+            yield
     finally:
         InsideFiles._read = read  # type: ignore[method-assign]
         for module, name, shipped, _ in places:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from plimsoll_operator.api import labels
 from plimsoll_operator.api.meta import ClusterRef
 from plimsoll_operator.api.user import (
     Authentication,
@@ -19,8 +20,10 @@ from plimsoll_operator.api.user import (
 )
 from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, SECRETS, USERS
-from plimsoll_operator.manifests.listener_secrets import data_of
+from plimsoll_operator.manifests.listener_secrets import authorities_of, data_of
 from plimsoll_operator.pki.authority import KeyPair
+from plimsoll_operator.pki.rotation import Authorities
+from plimsoll_operator.reconcile.cluster.client_authorities import CLIENT_CA
 from plimsoll_sim.desired.objects import AppliedObjects
 from plimsoll_sim.desired.users import WHOLE, EditedUsers
 from plimsoll_sim.environment import certificates
@@ -50,6 +53,10 @@ class CertifiedUsers(EditedUsers):
         self._now_ms = now_ms
         # What each could log in by once, the newest last.
         self.pairs: dict[str, list[KeyPair]] = {}
+        # What signs them, as it is stored.
+        self.authorities: Authorities | None = None
+        # By the fingerprint of a certificate that the operator made: the key that signed it.
+        self.issuers: dict[str, str] = {}
         # The partner's present authority; None: there is none yet.
         self._partner: KeyPair | None = None
 
@@ -106,7 +113,10 @@ class CertifiedUsers(EditedUsers):
 
     def stored(self, change: ObjectChange) -> None:
         """An observer of the API server's store."""
-        name = str(change.after.body["metadata"]["name"])
+        meta = change.after.body["metadata"]
+        name = str(meta["name"])
+        if (meta.get("labels") or {}).get(labels.COMPONENT) == CLIENT_CA:
+            self.authorities = authorities_of(change.after.body)
         user = name.removesuffix(SUFFIX)
         if change.resource.kind != SECRETS or user not in CERTIFIED or change.type == "DELETED":
             return
@@ -115,6 +125,8 @@ class CertifiedUsers(EditedUsers):
             pair = KeyPair(certificate=data["tls.crt"], key=data["tls.key"])
             if not known or known[-1] != pair:
                 known.append(pair)
+                sha256 = certificates.describe(pair.certificate).sha256
+                self.issuers[sha256] = certificates.all_of(pair.certificate)[0].issuer
 
     def pairs_of(self, user: str) -> list[KeyPair]:
         return self.pairs.get(user, [])

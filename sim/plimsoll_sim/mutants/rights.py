@@ -6,6 +6,7 @@ from plimsoll_sim.mutants.mutant import Edit, Mutant
 
 CORE = "core/plimsoll_core/"
 BROKER = "broker_image/plimsoll_broker/"
+OPERATOR = "operator/plimsoll_operator/"
 PROFILE, CERTIFICATES = "revocation", "certificates"
 
 RIGHTS: tuple[Mutant, ...] = (
@@ -167,6 +168,19 @@ RIGHTS: tuple[Mutant, ...] = (
                 BROKER + "security/authority.py",
                 "unchanged &= before.authorities == new.security.authorities",
                 "unchanged &= True",
+            ),
+        ),
+    ),
+    Mutant(
+        name="forgets-the-clients-authority-too-soon",
+        rule="an authority of clients is believed until what it signed is over",
+        scenarios=("U10",),
+        profile="clients' authority",
+        edits=(
+            Edit(
+                OPERATOR + "reconcile/cluster/client_authorities.py",
+                "former_ms = rotation.CLIENT_OVERLAP_MS",
+                "former_ms = None",
             ),
         ),
     ),

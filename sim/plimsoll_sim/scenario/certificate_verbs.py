@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from plimsoll_core.security.client_certificates import OWN_AUTHORITY
+from plimsoll_sim.environment.certificates import all_of
 from plimsoll_sim.hosts.certified_users import CERTIFIED, EXTERNAL, CertifiedUsers
 from plimsoll_sim.scenario.script import BadScript, Words, whole
 from plimsoll_sim.scenario.stage import Stage
@@ -59,7 +61,35 @@ def partner(stage: Stage, words: Words) -> None:
     stage.run(KNOWN_US)
 
 
+def authority_state(stage: Stage) -> str:
+    """Of the authority of clients, as it is stored: new, announced, or signs."""
+    known = certified_users(stage).authorities
+    if known is None:
+        return "none"
+    if known.announced is not None:
+        return "announced"
+    return "signs" if known.former else "new"
+
+
+def show_certificates(stage: Stage, words: Words) -> list[str]:
+    """show-certificates: the authority of clients, how many are believed, and of which the users'
+    certificates are, the newest first."""
+    words.end()
+    users, security = certified_users(stage), stage.image.security
+    known = users.authorities
+    believed = sum(
+        len(one.certificates) for one in security.authorities if one.name == OWN_AUTHORITY
+    )
+    lines = [f"{authority_state(stage)}, {believed} believed"]
+    key = "" if known is None else all_of(known.current.certificate)[0].key
+    for user, row in sorted(security.certificates.items()):
+        of = (users.issuers[one.sha256] == key for one in row.certificates)
+        lines.append(f"{user}  " + ", ".join("of this one" if one else "of another" for one in of))
+    return lines
+
+
 VERBS: dict[str, Callable[[Stage, Words], list[str] | None]] = {
     "certified": certified,
     "partner": partner,
+    "show-certificates": show_certificates,
 }

@@ -44,7 +44,8 @@ def cluster(stage: Stage, words: Words) -> None:
     cluster does not say so, with `inside=before` the cluster is open, and stays so once its owner
     says nothing any more (`state-inside nothing`); `logins=on`: brokers have a listener that
     asks for logins, and rights are enforced, but for who comes by the other one; with
-    `logins=certificates` a third one asks for certificates."""
+    `logins=certificates` a third one asks for certificates, whose authority is good for years, or
+    `clients_authority=36s`."""
     flush = words.option("flush", "never")
     metadata = words.option("metadata", "newest")
     offsets = words.number("offsets", 0)
@@ -75,6 +76,7 @@ def cluster(stage: Stage, words: Words) -> None:
         inside_says=INSIDE[inside],
         tenants=logins != "off",
         certified=logins == "certificates",
+        clients_authority_ms=microseconds(words.option("clients_authority", "0s")) // 1_000 or None,
         slots=words.number("slots", 64),
         slice_partitions_max=words.number("slice", 1_000),
     )

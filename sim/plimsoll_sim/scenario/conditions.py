@@ -8,6 +8,7 @@
     kept                     a write to the API server is on its way
     operator 1               operator 1 leads
     renewed                  no certificate, and no authority, is being replaced
+    clients-authority signs  it is new, announced, or signs while the one before is believed
 
 Besides `=` there is `!=`, and `>=` for numbers.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from plimsoll_core.ids import TopicPartition
-from plimsoll_sim.scenario import inside_verbs, rendering, restart_verbs
+from plimsoll_sim.scenario import certificate_verbs, inside_verbs, rendering, restart_verbs
 from plimsoll_sim.scenario.script import BadScript, whole
 from plimsoll_sim.scenario.stage import Stage
 
@@ -28,18 +29,20 @@ BROKER = (
     "process", "state", "ready", "role", "hw", "end", "start", "counts", "proposes", "fetches",
 )  # fmt: skip
 NAMES = frozenset((*PARTITION, *MOVE, *BROKER))
+ALONE: dict[str, Callable[[Stage], bool]] = {
+    "held": lambda stage: stage.taps.kept > 0,
+    "kept": lambda stage: any(stage.world.weather.kept.values()),
+    "renewed": inside_verbs.renewed,
+    "rolled": restart_verbs.rolled,
+}
 
 
 def condition(stage: Stage, words: list[str]) -> Callable[[], bool]:
     """Whether it is so now."""
-    if words == ["held"]:
-        return lambda: stage.taps.kept > 0
-    if words == ["kept"]:
-        return lambda: any(stage.world.weather.kept.values())
-    if words == ["renewed"]:
-        return lambda: inside_verbs.renewed(stage)
-    if words == ["rolled"]:
-        return lambda: restart_verbs.rolled(stage)
+    if len(words) == 1 and words[0] in ALONE:
+        return lambda: ALONE[words[0]](stage)
+    if words[:1] == ["clients-authority"]:
+        return lambda: certificate_verbs.authority_state(stage) == words[-1]
     if words[:1] == ["granted"] and words[1:] and words[1].isdecimal():
         return lambda: restart_verbs.granted(stage, words[1])
     if words[:1] == ["operator"]:
@@ -65,10 +68,7 @@ def state(stage: Stage, words: list[str]) -> str:
     """How it is instead, for whoever waited in vain."""
     subjects = [word for word in words if not _is_comparison(word)]
     broker = subjects.pop(0) if subjects and subjects[0].isdecimal() else None
-    if words in (["held"], ["kept"], ["rolled"], ["renewed"]) or words[:1] in (
-        ["operator"],
-        ["granted"],
-    ):
+    if words[:1] and words[0] in (*ALONE, "operator", "granted", "clients-authority"):
         return "not so"
     fields = _fields(stage, broker, stage.at(subjects[0] if subjects else ""))
     return " ".join(f"{name}={value}" for name, value in fields.items())

@@ -28,7 +28,7 @@ from plimsoll_core.security.acl import Pattern
 from plimsoll_core.security.requirements import REQUIREMENTS
 from plimsoll_core.security.state import Mode
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
-from plimsoll_wire.messages import decode_request, decode_response, encode_request
+from plimsoll_wire.messages import decode_request, decode_response, encode_request, encode_response
 
 
 class Reached(Exception):
@@ -103,6 +103,31 @@ async def test_audit_mode_passes_on_what_enforce_would_refuse_and_counts_it(
     with pytest.raises(Reached):
         AskedByAlice(secured)(key, values)
     assert {event.decision for event in counted} == {"WouldDeny"}
+
+
+@pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.AUDIT])
+async def test_creator_that_may_not_describe_configs_is_told_none_and_has_attempted_nothing(
+    mode: Mode,
+) -> None:
+    (values,) = (case[1] for case in CASES if case[0] is ApiKey.CREATE_TOPICS)
+    told = {"name": "orders", "error_code": 0, "error_message": None, "topic_id": ORDERS}
+    config = {"name": "retention.ms", "value": "1", "read_only": False, "config_source": 1}
+    configs = [{**config, "is_sensitive": False}]
+    counts = {"num_partitions": 1, "replication_factor": 1, "topic_config_error_code": 0}
+    answer = {"throttle_time": 0, "topics": [{**told, **counts, "configs": configs}]}
+    version = SUPPORTED[ApiKey.CREATE_TOPICS].last
+
+    def made(context: RequestContext) -> bytes:
+        return encode_response(context.api_key, version, answer)
+
+    secured = Secured(mode, a_rule(operation=Op.CREATE))
+    counted: list[Any] = []
+    secured.authority.audit.note = counted.append  # type: ignore[method-assign]
+    (topic,) = AskedByAlice(secured)(ApiKey.CREATE_TOPICS, values, handler=made).topics
+    assert counted == []
+    assert (topic.configs is None) == (mode is Mode.ENFORCE)
+    hidden = Code.TOPIC_AUTHORIZATION_FAILED if mode is Mode.ENFORCE else Code.NONE
+    assert topic.topic_config_error_code == hidden
 
 
 @pytest.mark.parametrize(("key", "values", "code", "rights"), CASES, ids=IDS)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid5
 
 import pytest
 
@@ -34,6 +34,17 @@ class TestCreate:
             assert (p.leader, p.leader_epoch, p.partition_epoch) == (p.replicas[0], 0, 0)
             assert p.leader != 2
             assert p.isr == tuple(r for r in p.replicas if r != 2)
+
+    def test_id_of_a_new_topic_cannot_be_foretold_from_the_cluster_and_the_name(
+        self, world: Any
+    ) -> None:
+        """An id that one may not describe is refused otherwise than one that does not exist."""
+        world.soft.topic_id_key = b"of this process"
+        begins = world.image.next_offset
+        create(world, "secret")
+        (made,) = [one for one in world.image.topics.values() if one.name == "secret"]
+        assert made.id != uuid5(world.image.cluster_id, f"{begins}/secret")
+        assert made.id.version == 5
 
     def test_topics_that_do_not_come_out_even_are_led_evenly_together(self, world: Any) -> None:
         """Fifty topics of four partitions on three brokers, and what deletions leave is filled."""

@@ -123,6 +123,18 @@ def test_salts_of_nobody_and_of_objects_look_like_those_of_kafkas_tools(random: 
     assert int(salt, 36) == int.from_bytes(random, "big") & ((1 << 130) - 1)
 
 
+@pytest.mark.parametrize("credential", [None, a_credential()])
+def test_challenge_of_a_known_user_takes_the_steps_of_an_unknown_ones(
+    credential: ScramCredential | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Making a salt takes 30 microseconds, which can be seen from a pod."""
+    made: list[bytes] = []
+    real = scram.salt_of
+    monkeypatch.setattr(scram, "salt_of", lambda random: made.append(random) or real(random))
+    scram.begin("SCRAM-SHA-256", b"n,,n=alice,r=abc", lambda _: credential, "server", b"k")
+    assert len(made) == 1
+
+
 def test_salt_of_an_unknown_user_is_such_a_one() -> None:
     told = Login()
     told.session.handshake(1, "SCRAM-SHA-256")

@@ -2,14 +2,15 @@
 
 import json
 from dataclasses import replace
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.plimsoll_operator.metalog.writer import a_chain, marked, new_nonce
 
-from plimsoll_core.cluster.records import MembersChanged, Record
+from plimsoll_core.cluster.records import MembersChanged, QuotasSet
+from plimsoll_core.quotas.state import QuotaEntity, QuotaRow, QuotaValues
 from plimsoll_operator.metalog import codec
 from plimsoll_operator.metalog.interface import EMPTY_TIP, AppendRefused, LogCorrupt, UnknownRecord
 
@@ -78,10 +79,48 @@ def test_record_too_large_for_any_batch_is_refused_in_a_sentence() -> None:
         codec.pack([marked("fits"), record], EMPTY_TIP, 1, new_nonce)
 
 
-def test_records_never_hold_a_float() -> None:
-    """Storage that writes JSON anew may spell a float otherwise; integers and strings it keeps."""
-    for kind in Record.__args__:
-        assert "float" not in str(get_type_hints(kind)), kind
+def a_quota(**values: float) -> QuotasSet:
+    return QuotasSet(
+        cause="t", row=QuotaRow(entity=QuotaEntity(user=""), values=QuotaValues(**values))
+    )
+
+
+def as_an_api_server_keeps(stored: bytes) -> bytes:
+    """Go reads a number without a fraction as an int64 where it is one, as a float64 otherwise, and
+    writes a float64 without an exponent below 1e21."""
+
+    def whole(text: str) -> float | int:
+        value = float(text)
+        return int(value) if value.is_integer() and abs(value) < 1e21 else value
+
+    return json.dumps(json.loads(stored, parse_float=whole)).encode()
+
+
+@pytest.mark.parametrize(
+    "value", [5.0, 0.5, 1e-7, 0.1 + 0.2, 2.0**53 + 2, 1e18, 2.0**63, 1e20, 1e300]
+)
+def test_float_is_sealed_as_storage_that_writes_its_json_anew_spells_it(value: float) -> None:
+    record = a_quota(controller_mutation_rate=value)
+    for batch in codec.pack([record], EMPTY_TIP, 1, new_nonce):
+        stored = codec.encode_batch(batch)
+        for kept in (stored, as_an_api_server_keeps(stored)):
+            assert codec.decode_batch(kept) == batch
+        assert codec.decode_records(batch) == (record,)
+
+
+def test_float_in_a_group_of_batches_is_sealed_in_the_same_way() -> None:
+    records = [a_quota(request_percentage=50.0), marked("x", padding=codec.BATCH_BYTES_MAX - 400)]
+    batches = codec.pack([*records, *records], EMPTY_TIP, 1, new_nonce)
+    assert len(batches) > 1
+    for batch in batches:
+        assert codec.decode_batch(as_an_api_server_keeps(codec.encode_batch(batch))) == batch
+
+
+def test_whole_float_that_an_earlier_build_sealed_in_a_file_is_read() -> None:
+    batch = codec.pack([a_quota(request_percentage=50.0)], EMPTY_TIP, 1, new_nonce)[0]
+    before = codec.sealed(batch, batch.records_json.replace(b":50}", b":50.0}"))
+    assert before != batch
+    assert codec.decode_batch(codec.encode_batch(before)) == before
 
 
 def test_checksum_is_bound_to_the_place_in_the_log() -> None:

@@ -135,9 +135,7 @@ def create_topics(asking: Asking) -> Guarded:
 
     def hide(values: Values) -> None:
         for topic in values["topics"]:
-            hidden = not topic["error_code"] and not rights.topic(
-                _Op.DESCRIBE_CONFIGS, topic["name"]
-            )
+            hidden = not topic["error_code"] and not rights.is_told_configs(topic["name"])
             if hidden and "configs" in topic:
                 topic |= {"configs": None, "num_partitions": -1, "replication_factor": -1}
                 topic["topic_config_error_code"] = Code.TOPIC_AUTHORIZATION_FAILED

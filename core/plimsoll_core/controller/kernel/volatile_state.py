@@ -45,6 +45,9 @@ class Report:
 class VolatileState:
     """Controller state that is not logged and is lost on failover: one term's."""
 
+    # Random, of this process: ids of new topics follow from it, too.  Who knows nothing else of a
+    # topic than its name could foretell its id otherwise, and learn by it whether there is one.
+    topic_id_key: bytes = b""
     # When each broker's registered lifetime was last heard of, and what it said of itself.
     contacts: dict[BrokerId, Contact] = field(default_factory=dict)
     # The offset that every active broker must have applied before a broker that shuts down may go.

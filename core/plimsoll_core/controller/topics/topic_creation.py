@@ -128,8 +128,10 @@ def _good(turn: DecisionContext, rows: Assignment, active: AbstractSet[BrokerId]
 
 
 def create(turn: DecisionContext, plan: TopicPlan, cause: str) -> Topic:
-    """The records of a new topic.  Its id follows from where in the log it begins."""
-    topic_id = uuid.uuid5(turn.image.cluster_id, f"{turn.image.next_offset}/{plan.name}")
+    """The records of a new topic.  Its id follows from where in the log it begins, and from a key
+    that nobody else has."""
+    place = f"{turn.soft.topic_id_key.hex()}{turn.image.next_offset}/{plan.name}"
+    topic_id = uuid.uuid5(turn.image.cluster_id, place)
     turn.add(
         TopicCreated(
             cause=cause,

@@ -8,7 +8,6 @@ for `reconcile.user.client_signing`.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 
 from plimsoll_core.controller.security.client_authorities import (
@@ -29,27 +28,31 @@ from plimsoll_operator.manifests import listener_secrets as manifests
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.pki import rotation
 from plimsoll_operator.pki.authority import KeyPair, Unreadable, authority_certificates
-from plimsoll_operator.reconcile.cluster.listeners import read_authorities, write_secret
+from plimsoll_operator.reconcile.cluster.authority_secrets import AuthoritySecret, settled
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.user import client_signing
-
-logger = logging.getLogger("plimsoll.certificates")
 
 LOOK_MS = 60_000
 MISSING = "ClientCaMissing"
 CLIENT_CA = "client-ca"
 """The component, in labels."""
 KEPT = "; brokers go on with what they know of it, if anything."
+MENDS = (
+    "Put back what it held, or delete it: then another CA is made, and users get certificates of it"
+    " alone."
+)
 
 
 @dataclass(slots=True)
 class _WantedAuthorities:
-    """What is to be committed; sentences about what cannot be had; and who signs now."""
+    """What is to be committed; sentences about what cannot be had; who signs now, or why the own
+    authority cannot."""
 
     wanted: list[ClientAuthority] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     signs: KeyPair | None = None
+    unusable: str = ""
 
 
 async def _sought(term: Term, cluster: LogCluster, context: Context) -> _WantedAuthorities:
@@ -62,7 +65,8 @@ async def _sought(term: Term, cluster: LogCluster, context: Context) -> _WantedA
         trusted = authority_certificates(own.trusted)
     except Unreadable as error:
         # Nothing else of the cluster waits for it: users' certificates alone do.
-        sought.problems.append(f"Clients' own CA: {error}{KEPT}")
+        sought.unusable = f"Clients' own CA: {error}{KEPT} {MENDS}"
+        sought.problems.append(sought.unusable)
         if OWN_AUTHORITY in known:
             sought.wanted.append(known[OWN_AUTHORITY])
     else:
@@ -90,7 +94,7 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
             problems.insert(0, answer.message)
             reason = answer.reason
     believed = signs is not None and _is_believed(term, signs)
-    client_signing.sign_by(term, signs if believed else None)
+    client_signing.sign_by(term, signs if believed else None, sought.unusable)
     if problems:
         cause = Cause(reason=reason, message=" ".join(problems))
         term.stall(StallSource.CLIENT_CERTIFICATES, cause)
@@ -113,20 +117,16 @@ def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
 
 
 async def _own(term: Term, context: Context) -> rotation.Authorities:
-    """What signs now: made, announced and replaced when it is due.  It is kept before it signs, and
-    believed by brokers before it does.  Raises Unreadable."""
+    """What signs now: made, announced and replaced when it is due, and believed by brokers before
+    it signs.  Raises Unreadable, Retry, and what the API server answers."""
+
+    def step(known: rotation.Authorities | None, common_name: str) -> rotation.Authorities:
+        former_ms = rotation.CLIENT_OVERLAP_MS
+        return rotation.step(known, common_name, term.now_ms(), former_ms)
+
     name = labels.client_authority(term.cluster_id)
-    namespace = context.operator_namespace or context.namespace
-    secret, known = await read_authorities(term, namespace, name)
-    try:
-        now = rotation.step(known, f"{context.name} clients", term.now_ms())
-    except Unreadable as error:
-        raise Unreadable(f"Secret {namespace}/{name}: {error}") from error
-    if now != known:
-        wanted = manifests.authority_secret(context, now, name, CLIENT_CA)
-        await write_secret(term, secret, wanted)
-        logger.info("Secret %s/%s: the authority of clients was changed", namespace, name)
-    return now
+    secret = AuthoritySecret(name=name, component=CLIENT_CA, signs="clients")
+    return await settled(term, context, secret, step)
 
 
 # --- other authorities ---------------------------------------------------------------------------

@@ -39,13 +39,14 @@ from plimsoll_operator.pki.authority import (
     signed_by,
 )
 from plimsoll_operator.pki.rotation import Authorities
-from plimsoll_operator.reconcile.cluster.inside_holdings import HeldByBroker, held_by
-from plimsoll_operator.reconcile.cluster.listeners import (
-    FOREIGN,
-    LOOK_MS,
+from plimsoll_operator.reconcile.cluster.authority_secrets import (
+    AuthoritySecret,
     read_authorities,
+    settled,
     write_secret,
 )
+from plimsoll_operator.reconcile.cluster.inside_holdings import HeldByBroker, held_by
+from plimsoll_operator.reconcile.cluster.listeners import FOREIGN, LOOK_MS, NO_CERTIFICATE
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -85,7 +86,10 @@ async def show_at_once(term: Term) -> None:
         return
     name = labels.inside_authority(term.cluster_id)
     namespace = term.options.namespace or term.key[0]
-    _, known = await read_authorities(term, namespace, name)
+    try:
+        _, known = await read_authorities(term, namespace, name)
+    except Unreadable as error:
+        raise Retry(str(error)) from error
     if known is None:
         raise Retry(f"Secret {namespace}/{name} is gone: brokers are shown no certificate")
     if progress.own is None:
@@ -227,22 +231,22 @@ def _brokers(term: Term) -> list[BrokerId]:
 async def _authorities(
     term: Term, cluster: LogCluster, context: Context, held: list[HeldByBroker]
 ) -> Authorities:
-    """What signs now; made, announced, replaced and retired when that is proven to be safe."""
-    name = labels.inside_authority(term.cluster_id)
-    namespace = context.operator_namespace or context.namespace
-    secret, known = await read_authorities(term, namespace, name)
+    """What signs now; made, announced, replaced and retired when that is proven to be safe: it is
+    kept before it is trusted, and trusted before it signs."""
     asked = (cluster.metadata.annotations or {}).get(ROTATE_INSIDE, "")
-    try:
+
+    def step(known: Authorities | None, common_name: str) -> Authorities:
         proofs = _proofs(term, known, held, asked)
-        now = inside_rotation.step(known, f"{context.name} internal", term.now_ms(), proofs)
+        return inside_rotation.step(known, common_name, term.now_ms(), proofs)
+
+    name = labels.inside_authority(term.cluster_id)
+    secret = AuthoritySecret(name=name, component=AUTHORITY, signs="internal")
+    try:
+        return await settled(term, context, secret, step)
     except Unreadable as error:
-        raise Retry(f"Secret {namespace}/{name}: {error}") from error
-    if now != known:
-        # It is kept before it is trusted, and trusted before it signs.
-        wanted = manifests.authority_secret(context, now, name, AUTHORITY)
-        await write_secret(term, secret, wanted)
-        logger.info("Secret %s/%s: the internal authority was changed", namespace, name)
-    return now
+        text = f"Internal CA: {error}; put back what it held."
+        term.stall(StallSource.INSIDE, Cause(reason=NO_CERTIFICATE, message=text))
+        raise Retry(text) from error
 
 
 def _proofs(

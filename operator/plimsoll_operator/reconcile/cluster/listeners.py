@@ -19,7 +19,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.external_access import IssuerRef
 from plimsoll_operator.api.listeners import DeclaredListener, committed
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.kube.errors import Conflict, NotFound
+from plimsoll_operator.kube.errors import NotFound
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import SECRETS
 from plimsoll_operator.manifests import listener_secrets as manifests
@@ -36,11 +36,15 @@ from plimsoll_operator.pki.authority import (
 )
 from plimsoll_operator.pki.expiry import CertificateKind, CertificateTimes
 from plimsoll_operator.reconcile.cluster import cert_manager, external_access
+from plimsoll_operator.reconcile.cluster.authority_secrets import (
+    AuthoritySecret,
+    settled,
+    write_secret,
+)
 from plimsoll_operator.reconcile.cluster.child_repair import apply_child
 from plimsoll_operator.reconcile.cluster.external_access import OutsideAccess
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
-from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.closed_listeners import closed
 
 logger = logging.getLogger("plimsoll.listeners")
@@ -50,12 +54,15 @@ LOOK_SOON_MS = 5_000
 REFUSED = "ListenersRefused"
 NO_CERTIFICATE = "CertificateMissing"
 FOREIGN = "SecretForeign"
+KEPT = "; brokers show what they had before, if anything."
+MENDS = "Put back what it held, or delete it: then another CA is made, which clients are to trust."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sources:
-    """Where listeners' certificates come from: the cluster's own authority, or others' pairs.
-    `outside`: the names that clients outside know a listener (by name) of a broker by."""
+    """Where listeners' certificates come from: the cluster's own authority (None: there is none, or
+    it cannot be used), or others' pairs.  `outside`: the names that clients outside know a listener
+    (by name) of a broker by."""
 
     authorities: rotation.Authorities | None
     given: dict[str, KeyPair]
@@ -141,8 +148,12 @@ async def _certificates(
             given[listener.name] = found
         elif found is not None:
             problems.append(found)
-    own = any(_is_own(one) for one in listeners)
-    authorities = await _authorities(term, context) if own else None
+    authorities = None
+    if any(_is_own(one) for one in listeners):
+        try:
+            authorities = await _authorities(term, context)
+        except Unreadable as error:
+            problems.append(f"Listeners' own CA: {error}{KEPT} {MENDS}")
     sources = _Sources(authorities=authorities, given=given, outside=access.names)
     whys = [await _broker(term, context, one, listeners, sources) for one in brokers]
     return problems, [why for why in whys if why]
@@ -174,39 +185,39 @@ async def _given(term: Term, context: Context, listener: DeclaredListener) -> Ke
     if not name:
         return None
     begun = f"Listener {listener.name}: Secret {name}"
-    kept = "; brokers show what they had before, if anything."
     try:
         secret = await term.kube.get(SECRETS, term.key[0], name)
     except NotFound:
-        return None if issued else f"{begun} does not exist{kept}"
+        return None if issued else f"{begun} does not exist{KEPT}"
     data = manifests.data_of(secret)
     if "tls.crt" not in data or "tls.key" not in data:
-        return f"{begun} has no tls.crt or no tls.key{kept}"
+        return f"{begun} has no tls.crt or no tls.key{KEPT}"
     pair = KeyPair(certificate=data["tls.crt"], key=data["tls.key"])
     why = why_unusable(pair)
-    return f"{begun}: {why}{kept}" if why else pair
+    return f"{begun}: {why}{KEPT}" if why else pair
 
 
 # --- the cluster's own authority ---------------------------------------------------------------
 
 
 async def _authorities(term: Term, context: Context) -> rotation.Authorities:
-    """What signs now; made, announced and replaced when it is due, and shown to clients."""
+    """What signs now; made, announced and replaced when it is due, and shown to clients.  Raises
+    Unreadable, Retry, and what the API server answers."""
+    times = certificate_times(term)
+
+    def step(known: rotation.Authorities | None, common_name: str) -> rotation.Authorities:
+        if known is not None:
+            times.saw(None, "", "authority", known.current.certificate)
+        return rotation.step(known, common_name, term.now_ms())
+
+    async def show(trusted: bytes) -> None:
+        """Clients trust it before it is kept, and it is kept before it signs."""
+        await apply_child(term, manifests.authority_config_map(context, trusted))
+
     name = labels.listener_authority(term.cluster_id)
-    namespace = context.operator_namespace or context.namespace
-    secret, known = await read_authorities(term, namespace, name)
-    if known is not None:
-        certificate_times(term).saw(None, "", "authority", known.current.certificate)
-    try:
-        now = rotation.step(known, f"{context.name} listeners", term.now_ms())
-    except Unreadable as error:
-        raise Retry(f"Secret {namespace}/{name}: {error}") from error
-    # Clients trust it before it is kept, and it is kept before it signs.
-    await apply_child(term, manifests.authority_config_map(context, now.trusted))
-    if now != known:
-        await write_secret(term, secret, manifests.authority_secret(context, now, name))
-        logger.info("Secret %s/%s: the authority of listeners was changed", namespace, name)
-        certificate_times(term).saw(None, "", "authority", now.current.certificate)
+    secret = AuthoritySecret(name=name, component=manifests.AUTHORITY, signs="listeners")
+    now = await settled(term, context, secret, step, show)
+    times.saw(None, "", "authority", now.current.certificate)
     return now
 
 
@@ -234,16 +245,12 @@ async def _broker(
         held = None if secret is None else manifests.pair_of(secret, listener.name)
         if held is not None:
             times.saw(broker_id, listener.name, _kind(listener), held.certificate)
-        if _is_own(listener):
-            assert sources.authorities is not None, "read where one is needed"
+        pair = sources.given.get(listener.name, held)
+        if _is_own(listener) and sources.authorities is not None:
             all_names = (*names, *sources.outside.get((listener.name, broker_id), ()))
             pair = _own(held, all_names, sources.authorities, term.now_ms())
-        else:
-            given = sources.given.get(listener.name, held)
-            if given is None:
-                continue
-            pair = given
-        pairs[listener.name] = pair
+        if pair is not None:
+            pairs[listener.name] = pair
     wanted = manifests.broker_secret(context, broker_id, pairs, manifests.inside_of(secret))
     if secret is None or secret.get("data") != wanted["data"]:
         await write_secret(term, secret, wanted)
@@ -269,31 +276,3 @@ def _own(
         if signed and found.names == frozenset(names) and now_ms < found.validity.due_ms():
             return held
     return issue(authorities.current, names, now_ms)
-
-
-async def read_authorities(
-    term: Term, namespace: str, name: str
-) -> tuple[Object | None, rotation.Authorities | None]:
-    """A Secret that holds authorities, and those; None and None: there is none yet."""
-    try:
-        secret = await term.kube.get(SECRETS, namespace, name)
-    except NotFound:
-        return None, None
-    known = manifests.authorities_of(secret)
-    if known is None:
-        raise Retry(f"Secret {namespace}/{name} is not what this operator keeps there")
-    return secret, known
-
-
-async def write_secret(term: Term, secret: Object | None, wanted: Object) -> None:
-    """Create it, or replace what was read, by its resourceVersion."""
-    try:
-        if secret is None:
-            await term.kube.create(SECRETS, wanted)
-        else:
-            version = secret["metadata"]["resourceVersion"]
-            metadata = {**wanted["metadata"], "resourceVersion": version}
-            await term.kube.replace(SECRETS, {**wanted, "metadata": metadata})
-    except Conflict:
-        name = wanted["metadata"]["name"]
-        raise Retry(f"Secret {name} was changed meanwhile", after_ms=500) from None

@@ -14,6 +14,8 @@ from plimsoll_operator.reconcile.reconcile_term import Term
 class _Signing:
     # None: it is not known yet, or not needed.
     authority: KeyPair | None = None
+    # Why there is none, and what a person can do; empty: it is about to be known.
+    unusable: str = ""
 
 
 def asked(cluster: LogCluster) -> bool:
@@ -21,9 +23,14 @@ def asked(cluster: LogCluster) -> bool:
     return any(TLS_LOGIN in (one.authentication or ()) for one in cluster.listeners)
 
 
-def sign_by(term: Term, authority: KeyPair | None) -> None:
-    term.kept(_Signing, _Signing).authority = authority
+def sign_by(term: Term, authority: KeyPair | None, unusable: str) -> None:
+    known = term.kept(_Signing, _Signing)
+    known.authority, known.unusable = authority, unusable
 
 
 def signing(term: Term) -> KeyPair | None:
     return term.kept(_Signing, _Signing).authority
+
+
+def why_unusable(term: Term) -> str:
+    return term.kept(_Signing, _Signing).unusable

@@ -241,6 +241,8 @@ async def _wanted_certificates(
     if user.spec.disabled or not client_signing.asked(cluster):
         return None
     authority = client_signing.signing(term)
+    if authority is None and (why := client_signing.why_unusable(term)):
+        raise _NotNow("ClientCaMissing", why)
     if authority is None:
         raise Retry("the clients' authority is not known yet", after_ms=500)
     found = await _own_secret(term, user)

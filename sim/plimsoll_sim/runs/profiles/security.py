@@ -131,4 +131,20 @@ SECURITY: dict[str, Profile] = {
         },
         choices=_with_tenants(certified=(True,)),
     ),
+    # Their authority is replaced again and again, or is over before anybody comes to replace it.
+    "clients' authority": Profile(
+        faults={
+            "change_certified": 4,
+            "kill_operator": 8,
+            "stop_operator": 3,
+            "pause_operator": 4,
+            "kill_broker": 3,
+            "stop_broker": 2,
+            "cut_broker_from_controllers": 3,
+            "stall_metadata_stream": 3,
+            "cut_operator_from_api_server": 2,
+            "degrade_api_server": 2,
+        },
+        choices=_with_tenants(certified=(True,), clients_authority_ms=(3_600,)),
+    ),
 }

@@ -1,0 +1,291 @@
+"""Kafka Connect and MirrorMaker 2 in a closed cluster: over TLS, with a password, and with the
+rights that docs/clients.md shows for them and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from tests.conformance import mirroring
+from tests.conformance.apache_kafka import ApacheKafka
+from tests.conformance.applications import Application, Connect, connect, mirror_maker, replicated
+from tests.conformance.closed_cluster import (
+    Decision,
+    as_user,
+    closed_cluster,
+    decided,
+    documented,
+    onlooker,
+    rules_of,
+    without,
+)
+from tests.conformance.conftest import PARTITIONS, Peer
+from tests.integration.local_cluster import LocalCluster, wait_for
+
+FILE = "org.apache.kafka.connect.file.FileStream"
+MIRROR = "org.apache.kafka.connect.mirror.Mirror"
+BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
+HERE, THERE = "main", "other"
+CONNECT, MIRRORING = "connect", "mirror-maker"
+TOPIC = "orders"
+EACH = 50
+PATIENCE_S = 240.0
+WOULD = "WouldDeny"
+pytestmark = pytest.mark.timeout(900)
+
+ACLS = Decision(f"User:{MIRRORING}", "Describe", "Cluster:kafka-cluster")
+"""To copy ACLs, which is documented to be left out."""
+PRODUCER = Decision(f"User:{MIRRORING}", "Write", "Topic:any")
+"""What an idempotent producer needs of some topic: it is one that it writes."""
+IMPLIED = {"Describe": ("Read", "Write", "Delete", "Alter"), "DescribeConfigs": ("AlterConfigs",)}
+"""By what else it is allowed, as in Kafka."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sides:
+    """This cluster and the other one: as tests see them, and as MirrorMaker 2 does."""
+
+    here: Peer
+    there: Peer
+    # By alias.
+    clusters: dict[str, Peer]
+    mirrored: mirroring.Mirrored
+
+
+def sides(running: LocalCluster, kafka: Peer) -> Sides:
+    """The topic is on both, with records, and with a group that has read them."""
+    there = replace(kafka, java_login={"security.protocol": "PLAINTEXT"})
+    found = Sides(
+        here=onlooker(running),
+        there=there,
+        clusters={HERE: as_user(running, MIRRORING), THERE: there},
+        mirrored=mirroring.Mirrored(topic=TOPIC, group=f"{TOPIC}-readers"),
+    )
+    for peer in (found.here, found.there):
+        found.mirrored.fill(peer, EACH)
+    return found
+
+
+@contextmanager
+def worker(place: Path, running: LocalCluster) -> Iterator[Connect]:
+    """Of Connect, with the login of its user in each of its clients."""
+    login = as_user(running, CONNECT)
+    configs = {"group.id": "connect-cluster"}
+    for prefix in ("", "producer.", "consumer.", "admin."):
+        configs |= {f"{prefix}{name}": text for name, text in login.java.items()}
+    with connect(place / "workers", login.bootstrap, workers=1, **configs) as found:
+        yield found
+
+
+def copy_lines(running: Connect, place: Path) -> None:
+    """From a file through a topic to a file."""
+    source, sink = place / "source", place / "sink"
+    source.write_text("".join(f"line {number}\n" for number in range(EACH)))
+    common = {"tasks.max": "1"}
+    running.create(
+        "lines-source",
+        {
+            **common,
+            "connector.class": f"{FILE}SourceConnector",
+            "topic": "lines",
+            "file": str(source),
+            "topic.creation.default.replication.factor": "3",
+            "topic.creation.default.partitions": "1",
+        },
+    )
+    running.create(
+        "lines-sink",
+        {
+            **common,
+            "connector.class": f"{FILE}SinkConnector",
+            "topics": "lines",
+            "file": str(sink),
+            "consumer.override.auto.offset.reset": "earliest",
+        },
+    )
+    running.wait_for(
+        "all lines", lambda: sink.exists() and sink.read_text() == source.read_text(), PATIENCE_S
+    )
+
+
+def start_mirror_connectors(running: Connect, of: Sides) -> None:
+    """Both ways; each producer goes where its records go, and not where its worker has its own."""
+    for source, target in ((HERE, THERE), (THERE, HERE)):
+        configs = {
+            "tasks.max": "1",
+            "source.cluster.alias": source,
+            "target.cluster.alias": target,
+            "topics": of.mirrored.topic,
+            "groups": of.mirrored.group,
+            "sync.topic.acls.enabled": "false",
+            **dict.fromkeys(("key.converter", "value.converter", "header.converter"), BYTES),
+            **mirroring.SOON,
+            **replicated(of.clusters[source], of.clusters[target]),
+        }
+        ends = {
+            "source.cluster.": source,
+            "target.cluster.": target,
+            "producer.override.": target,
+        }
+        for prefix, alias in ends.items():
+            login = of.clusters[alias].java
+            configs |= {f"{prefix}{name}": text for name, text in login.items()}
+        for kind in ("Source", "Checkpoint", "Heartbeat"):
+            connector = {"connector.class": f"{MIRROR}{kind}Connector"}
+            running.create(f"{kind.lower()}-{target}", {**configs, **connector})
+
+
+def wait_until_mirrored(of: Sides, told: Callable[[], str]) -> None:
+    """Both ways; and a partition that is added, from there to here: it needs a right here."""
+    arrive(of.mirrored, of.here, f"{THERE}.{TOPIC}", of.there, told)
+    arrive(of.mirrored, of.there, f"{HERE}.{TOPIC}", of.here, told)
+    of.mirrored.grow(of.there)
+    more = PARTITIONS + 1
+    wait(
+        "one partition more",
+        lambda: mirroring.partitions_of(of.here, f"{THERE}.{TOPIC}") == more,
+        told,
+    )
+
+
+def arrive(
+    mirrored: mirroring.Mirrored, target: Peer, topic: str, source: Peer, told: Callable[[], str]
+) -> None:
+    """Records, configs, the group's offsets, and heartbeats of both sides."""
+    where = f"of {topic} in {target.name}"
+    wait(f"records {where}", lambda: mirroring.is_there(target, topic, source, EACH), told)
+    assert mirroring.retention(target, topic) == mirroring.RETENTION_MS
+    read = [EACH] * PARTITIONS
+    wait(f"offsets {where}", lambda: mirrored.committed(target, topic) == read, told)
+    for beat in ("heartbeats", topic.replace(TOPIC, "heartbeats")):
+        wait(beat, lambda: mirroring.holds_records(target, beat), told)  # noqa: B023
+
+
+def wait(what: str, condition: Callable[[], object], told: Callable[[], str]) -> None:
+    """`told`: what the application said, for whoever reads that it never came."""
+    try:
+        wait_for(what, condition, PATIENCE_S, 0.5)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{told()}") from None
+
+
+@pytest.mark.client("Kafka Connect 4.1", "TLS")
+@pytest.mark.client("Kafka Connect 4.1", "least rights")
+@pytest.mark.client("MirrorMaker 2 4.1", "TLS")
+@pytest.mark.client("MirrorMaker 2 4.1", "least rights")
+def test_connect_and_mirror_makers_connectors_need_no_right_but_those_that_are_documented(
+    apache_kafka: Peer, tmp_path: Path
+) -> None:
+    with closed_cluster(tmp_path, "Enforce", documented("User")) as running:
+        of = sides(running, apache_kafka)
+        with worker(tmp_path, running) as connected:
+            start_mirror_connectors(connected, of)
+            copy_lines(connected, tmp_path)
+            wait_until_mirrored(of, connected.said)
+    assert decided(running, "Denied") == set()
+
+
+@pytest.fixture
+def empty_kafka(tmp_path: Path) -> Iterator[Peer]:
+    """The documented names are free in it."""
+    with ApacheKafka(tmp_path / "kafka") as kafka:
+        yield Peer(name="kafka", bootstrap=kafka.bootstrap, replicas=1)
+
+
+@contextmanager
+def by_itself(place: Path, of: Sides, **more: str) -> Iterator[Application]:
+    """MirrorMaker 2, not as connectors of somebody's workers."""
+    copied = {"topics": TOPIC, "groups": of.mirrored.group, "sync.topic.acls.enabled": "false"}
+    running = mirror_maker(place / "mirror", of.clusters, {**copied, **mirroring.SOON, **more})
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.mark.full
+@pytest.mark.client("MirrorMaker 2 4.1", "least rights")
+def test_mirror_maker_by_itself_needs_no_right_but_those_that_are_documented(
+    empty_kafka: Peer, tmp_path: Path
+) -> None:
+    with closed_cluster(tmp_path, "Enforce", documented("User")) as running:
+        of = sides(running, empty_kafka)
+        with by_itself(tmp_path, of) as mirror:
+            wait_until_mirrored(of, mirror.said)
+    assert decided(running, "Denied") == set()
+
+
+@pytest.mark.full
+@pytest.mark.client("Kafka Connect 4.1", "least rights")
+def test_connect_makes_no_topic_where_they_are_declared_and_may_not(tmp_path: Path) -> None:
+    users = [one for one in documented("User") if one["metadata"]["name"] == CONNECT]
+    objects = [*without("Create", users), *documented("Topic")]
+    with closed_cluster(tmp_path, "Enforce", objects) as running:
+        with worker(tmp_path, running) as connected:
+            copy_lines(connected, tmp_path)
+        made = onlooker(running)
+        topics = AdminClient(made.librdkafka).list_topics(timeout=10).topics
+    declared = {one["metadata"]["name"] for one in documented("Topic")}
+    assert {name for name in topics if not name.startswith("__")} == declared
+    # Workers try, and go on with what there is.
+    assert {one.operation for one in decided(running, "Denied")} == {"Create"}
+
+
+@pytest.mark.full
+@pytest.mark.client("Kafka Connect 4.1", "least rights")
+@pytest.mark.client("MirrorMaker 2 4.1", "least rights")
+def test_each_documented_right_is_asked_for_and_audit_names_no_other(
+    empty_kafka: Peer, tmp_path: Path
+) -> None:
+    users = documented("User")
+    bare = [{**one, "spec": {**one["spec"], "acls": []}} for one in users]
+    with closed_cluster(tmp_path, "Audit", bare) as running:
+        of = sides(running, empty_kafka)
+        with worker(tmp_path, running) as connected:
+            start_mirror_connectors(connected, of)
+            copy_lines(connected, tmp_path)
+            wait_until_mirrored(of, connected.said)
+        # What they find when they start again they check.
+        with worker(tmp_path, running) as connected:
+            wait("a start again", lambda: connected.runs("lines-sink"), connected.said)
+        with by_itself(tmp_path, of, **{"sync.topic.acls.enabled": "true"}) as mirror:
+            wait("ACLs", lambda: ACLS in decided(running, WOULD), mirror.said)
+        with by_itself(tmp_path, of) as mirror:
+            wait(
+                "each right is asked for",
+                lambda: not unasked(running),
+                lambda: f"{unasked(running)} are not\n{mirror.said()}",
+            )
+    rules = [rule for user in users for rule in rules_of(user)]
+    more = {
+        asked
+        for asked in decided(running, WOULD)
+        if not any(allows(*rule, asked) for rule in rules)
+    }
+    assert more == {ACLS, PRODUCER}
+
+
+def unasked(running: LocalCluster) -> list[Decision]:
+    """Documented rights that nothing has needed yet."""
+    asked = decided(running, WOULD)
+    rules = [rule for user in documented("User") for rule in rules_of(user)]
+    return [rule for rule, prefix in rules if not any(is_of(one, rule, prefix) for one in asked)]
+
+
+def is_of(asked: Decision, rule: Decision, prefix: bool) -> bool:
+    """Whether the rule is about what was asked, by this very operation."""
+    named = asked.resource.startswith if prefix else asked.resource.__eq__
+    return asked[:2] == rule[:2] and named(rule.resource)
+
+
+def allows(rule: Decision, prefix: bool, asked: Decision) -> bool:
+    """Whether the rule is enough for what was asked: most operations imply another one."""
+    implied = IMPLIED.get(asked.operation, ()) if rule.operation != asked.operation else ()
+    operations = (asked.operation, *implied)
+    return rule.operation in operations and is_of(
+        asked._replace(operation=rule.operation), rule, prefix
+    )
