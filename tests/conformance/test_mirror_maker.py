@@ -1,5 +1,6 @@
 """MirrorMaker 2 between Plimsoll and Apache Kafka, both ways: topics with their configs and
-records, and the offsets of groups."""
+records, and the offsets of groups.  Its connectors do the same in `test_least_rights`, in every
+run; by itself it is a JVM more."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ def running(peer: Peer, apache_kafka: Peer, tmp_path: Path) -> Iterator[Applicat
     started.stop()
 
 
+@pytest.mark.full
 @pytest.mark.client("MirrorMaker 2 4.1", "writes and reads")
 @pytest.mark.client("MirrorMaker 2 4.1", "offsets")
 @pytest.mark.client("MirrorMaker 2 4.1", "topics and configs")

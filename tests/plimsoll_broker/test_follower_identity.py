@@ -144,18 +144,29 @@ async def test_follower_fetch_on_the_clients_port_is_refused_and_moves_nothing(
     pending.cancel()
 
 
-async def test_log_end_beyond_the_high_watermark_is_not_told_on_the_clients_port(
+async def test_list_offsets_in_a_followers_name_on_the_clients_port_tells_what_a_consumer_may_hear(
     controller: Controller, three: Three
 ) -> None:
+    """A client whose replica_id is 0 by mistake reads on, and no end beyond the high watermark is
+    told where clients are."""
     controller.create("t", (0, 1, 2))
-    await until(lambda: len(three[0].manager) == 1)
+    client = await three[0].client()
+    await until(lambda: all(len(one.manager) == 1 for one in three))
+    assert await client.produce("t", a_batch(1)) == (Code.NONE, 0)
+    for follower in three[1:]:
+        await follower.path.fetchers.close()
+    pending = asyncio.create_task(client.produce("t", a_batch(1)))
+    leader = three[0].hosted("t")
+    await until(lambda: leader.log.log_end_offset == 2)
     frame = encode_list_offsets(1, three[1].id, "t", 0, 0, LATEST)
     answers = []
     for port in (three[0].server.port, three[0].replication.port):
         connection = await PeerConnection.open("127.0.0.1", port, WAIT_S)
-        answers.append(decode_list_offsets(await connection.request(frame, WAIT_S), 1)[0])
+        answers.append(decode_list_offsets(await connection.request(frame, WAIT_S), 1))
         connection.close()
-    assert answers == [Code.CLUSTER_AUTHORIZATION_FAILED, Code.NONE]
+    assert answers == [(Code.NONE, leader.replica.high_watermark), (Code.NONE, 2)]
+    assert leader.replica.high_watermark == 1
+    pending.cancel()
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,17 @@ async def test_session_that_nobody_began_is_not_found(client: Client) -> None:
     assert (reply.error_code, reply.responses) == (Code.FETCH_SESSION_ID_NOT_FOUND, ())
 
 
+@pytest.mark.parametrize("session_id", [-1, 5])
+@pytest.mark.parametrize("session_epoch", [0, -1])
+async def test_full_fetch_is_answered_whatever_session_it_names(
+    client: Client, session_id: int, session_epoch: int
+) -> None:
+    """As in Kafka, where such a fetch ends the session that it names, if there is one."""
+    reply = await fetched(client, session_id=session_id, session_epoch=session_epoch)
+    assert (reply.error_code, reply.session_id) == (Code.NONE, 0)
+    assert sizes(reply)[0] > 0
+
+
 @pytest.mark.parametrize("timestamp", [-6, -7, -(2**63)])
 async def test_time_that_stands_for_nothing_is_of_another_version(
     client: Client, timestamp: int

@@ -82,7 +82,9 @@ class FetchHandler:
             return self._turned_away(version, request)
         if request.replica_id is not None:
             return self._follower(context, request, is_registered=self._is_registered(request))
-        if request.session_id != 0 or request.session_epoch not in (_FIRST_EPOCH, _FINAL_EPOCH):
+        # These two make a request a full one, whatever session it names, as in Kafka; kafka-go's
+        # Client names -1.
+        if request.session_epoch not in (_FIRST_EPOCH, _FINAL_EPOCH):
             return encode_response(version, [], Code.FETCH_SESSION_ID_NOT_FOUND)
         return self._poll(context, request)
 

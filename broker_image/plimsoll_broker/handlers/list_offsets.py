@@ -145,14 +145,14 @@ class ListOffsetsHandler:
         """Where it is and its end for this asker (None: not known yet), or why nothing is told."""
         if each.again:
             return _Offset(Code.INVALID_REQUEST)
-        if not may_ask(self._port, epoch_of(request.replica_id), self._manager.around.brokers):
+        for_replica = self._is_for_replica(request)
+        if not for_replica and self._port is Port.REPLICATION:
             return _Offset(Code.CLUSTER_AUTHORIZATION_FAILED)
         index, timestamp = each.asked.partition_index, each.asked.timestamp
         hosted = self._manager.by_name(each.topic, index)
         if hosted is None:
             return _Offset(self._manager.missing(self._manager.topic_id(each.topic), index))
         leader_epoch = epoch_of(getattr(each.asked, "current_leader_epoch", -1))
-        for_replica = request.replica_id >= 0
         latest = hosted.replica.latest_offset(leader_epoch, for_replica=for_replica)
         # On a new leader only the end is unknown; the start and older records are not.
         unknown_end = latest is Code.OFFSET_NOT_AVAILABLE
@@ -161,6 +161,15 @@ class ListOffsetsHandler:
         if not for_replica and not self._manager.may_serve(hosted):
             return _Offset(Code.NOT_LEADER_OR_FOLLOWER)
         return hosted, None if isinstance(latest, Code) else latest
+
+    def _is_for_replica(self, request: Any) -> bool:
+        """Whether the log's own end may be told.
+
+        On a clients' port a broker's number does not make a follower: kafka-python 3.1.0.dev names
+        replica 0 without meaning it, and hears what any consumer hears.
+        """
+        replica = epoch_of(request.replica_id)
+        return replica is not None and may_ask(self._port, replica, self._manager.around.brokers)
 
     def _plain(self, request: Any, each: _Asked) -> _Offset:
         """What needs no search."""
