@@ -215,7 +215,7 @@ def decode_batch(raw: bytes | msgspec.Raw) -> Batch:
         records = msgspec.json.decode(stored.records)
         has_floats = _FLOAT.search(stored.records) is not None
         records_json = _encoder.encode(_with_integers(records) if has_floats else records)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, OverflowError) as error:
         raise LogCorrupt(f"a metadata batch cannot be read: {error}") from error
     batch = Batch(
         sequence=stored.sequence,
@@ -230,10 +230,21 @@ def decode_batch(raw: bytes | msgspec.Raw) -> Batch:
         checksum=stored.checksum,
         written_ms=stored.written_ms,
     )
-    if has_floats and checksum(batch) != batch.checksum:
-        # Earlier builds sealed 5.0 as that; what files hold of them is as it was written.
-        with contextlib.suppress(OverflowError):
-            batch = replace(batch, records_json=_encoder.encode(records))
+    if checksum(batch) != batch.checksum:
+        batch = _as_earlier_builds_sealed(batch, records)
     if count != batch.record_count or checksum(batch) != batch.checksum:
         raise LogCorrupt(f"metadata batch {batch.sequence} does not match its checksum")
+    return batch
+
+
+def _as_earlier_builds_sealed(batch: Batch, records: Any) -> Batch:
+    """They wrote a quota that is a whole number as 5.0, and sealed that: a file has it as it was
+    written (`records`), an API server makes 5 of it.  The same batch when that is not what is
+    wrong."""
+    with contextlib.suppress(msgspec.MsgspecError, MetadataTooNew, OverflowError):
+        typed = read_records(batch.records_json)
+        for body in (_encoder.encode(records), _encoder.encode(typed)):
+            before = replace(batch, records_json=body)
+            if checksum(before) == batch.checksum:
+                return before
     return batch

@@ -1,6 +1,7 @@
 """Batches as bytes: canonical, sealed, and split only where they must be."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -116,11 +117,22 @@ def test_float_in_a_group_of_batches_is_sealed_in_the_same_way() -> None:
         assert codec.decode_batch(as_an_api_server_keeps(codec.encode_batch(batch))) == batch
 
 
-def test_whole_float_that_an_earlier_build_sealed_in_a_file_is_read() -> None:
-    batch = codec.pack([a_quota(request_percentage=50.0)], EMPTY_TIP, 1, new_nonce)[0]
+@pytest.mark.parametrize("kept", [bytes, as_an_api_server_keeps])
+def test_whole_float_that_an_earlier_build_sealed_is_read_from_either_storage(
+    kept: Callable[[bytes], bytes],
+) -> None:
+    batch = codec.pack([a_quota(request_percentage=50.0), marked("x")], EMPTY_TIP, 1, new_nonce)[0]
     before = codec.sealed(batch, batch.records_json.replace(b":50}", b":50.0}"))
     assert before != batch
-    assert codec.decode_batch(codec.encode_batch(before)) == before
+    assert codec.decode_batch(kept(codec.encode_batch(before))) == before
+
+
+def test_number_that_nothing_holds_is_corruption() -> None:
+    raw = codec.encode_batch(
+        codec.pack([a_quota(request_percentage=5.0)], EMPTY_TIP, 1, new_nonce)[0]
+    )
+    with pytest.raises(LogCorrupt):
+        codec.decode_batch(raw.replace(b":5}", b":" + b"9" * 400 + b"}"))
 
 
 def test_checksum_is_bound_to_the_place_in_the_log() -> None:
