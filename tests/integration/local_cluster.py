@@ -17,7 +17,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import confluent_kafka
@@ -77,12 +76,7 @@ class LocalCluster:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # --- start and stop -------------------------------------------------------------------------
@@ -220,6 +214,12 @@ class LocalCluster:
 
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "socket.timeout.ms": 5000})
+
+    def known_brokers(self) -> set[int]:
+        """As clients see them; empty when none answers, or one that goes just then was asked."""
+        with contextlib.suppress(confluent_kafka.KafkaException):
+            return set(self.admin().list_topics(timeout=5).brokers)
+        return set()
 
     def topic(self, name: str) -> dict[int, confluent_kafka.admin.PartitionMetadata]:
         """The partitions as clients see them; empty when no broker answers."""

@@ -29,10 +29,6 @@ def rows(cluster: LocalCluster) -> list[set[int]]:
     return [set(p.replicas) for p in cluster.topic("t").values()]
 
 
-def known_brokers(cluster: LocalCluster) -> set[int]:
-    return set(cluster.admin().list_topics(timeout=5).brokers)
-
-
 def folders(cluster: LocalCluster, broker_id: int) -> list[str]:
     """The logs that it serves, and none that it set aside or deletes."""
     found = (cluster.directory / f"broker-{broker_id}").glob("t-?")
@@ -51,7 +47,7 @@ def test_broker_that_was_removed_comes_back_under_its_number(tmp_path: Path, wip
         assert any(2 in row for row in rows(cluster))
     cluster.brokers = 2
     with cluster:
-        wait_for("broker 2 is forgotten", lambda: known_brokers(cluster) == {0, 1}, 90)
+        wait_for("broker 2 is forgotten", lambda: cluster.known_brokers() == {0, 1}, 90)
         assert rows(cluster) == [{0, 1}] * 3
         wait_for(
             "that is committed",
@@ -65,5 +61,5 @@ def test_broker_that_was_removed_comes_back_under_its_number(tmp_path: Path, wip
         wait_for("all are on broker 2", lambda: rows(cluster) == [{0, 2}] * 3)
         cluster.wait_isr("t", 2)
         assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", ROW))
-        assert known_brokers(cluster) == {0, 1, 2}
+        assert cluster.known_brokers() == {0, 1, 2}
         assert folders(cluster, 2) == ["t-0", "t-1", "t-2"]
