@@ -7,6 +7,7 @@ ledger, so that each check reads the same bytes, once.  Decides nothing: `verdic
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -98,11 +99,15 @@ def read_log(spark: SparkSession, settings: Settings, ranges: Ranges, run: str) 
 def rows_so_far(copy: Path) -> int:
     """How many rows Spark has copied: those of the files that its tasks have finished."""
     rows = 0
-    for path in copy.rglob("*.parquet"):
-        try:
-            rows += pq.read_metadata(path).num_rows
-        except (OSError, ArrowInvalid):
-            continue  # it is being written, or was moved to its place just now
+    # Unlike `rglob`, it goes on where Spark removes a directory meanwhile.
+    for directory, _, names in os.walk(copy):
+        for name in names:
+            if not name.endswith(".parquet"):
+                continue
+            try:
+                rows += pq.read_metadata(Path(directory, name)).num_rows
+            except (OSError, ArrowInvalid):
+                continue  # it is being written, or was moved to its place just now
     return rows
 
 
