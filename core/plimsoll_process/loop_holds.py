@@ -9,11 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import NamedTuple
 
+from plimsoll_process.line_limit import LineLimit
+
 HELD_S_MAX = 0.05
 """No request and no chore holds the loop longer."""
 BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 RECENT_S = 60.0
-LINES_EVERY_S = 1.0
 
 
 class LoopTurn(NamedTuple):
@@ -36,8 +37,7 @@ class LoopHolds:
         self.worst_cpu_s = 0.0
         self._maxima = (0.0, 0.0)
         self._window_began_s = 0.0
-        self._said_s = -LINES_EVERY_S
-        self._unsaid = 0
+        self._limit = LineLimit()
 
     @property
     def count(self) -> int:
@@ -72,10 +72,8 @@ class LoopHolds:
         return self._line(turn, now_s, where)
 
     def _line(self, turn: LoopTurn, now_s: float, where: str) -> str | None:
-        if now_s - self._said_s < LINES_EVERY_S:
-            self._unsaid += 1
+        more = self._limit.due(now_s)
+        if more is None:
             return None
-        more = f" ({self._unsaid} more since the last line)" if self._unsaid else ""
-        self._said_s, self._unsaid = now_s, 0
         late_ms, cpu_ms = round(turn.late_s * 1000), round(turn.cpu_s * 1000)
         return f"the event loop was held for {late_ms} ms, {cpu_ms} ms of CPU: {where}{more}"

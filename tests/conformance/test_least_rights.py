@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,14 @@ def sides(running: LocalCluster, kafka: Peer) -> Sides:
     for peer in (found.here, found.there):
         found.mirrored.fill(peer, EACH)
     return found
+
+
+@contextmanager
+def nothing_is_denied(place: Path, kafka: Peer) -> Iterator[tuple[LocalCluster, Sides]]:
+    """Of what is done with the documented rights."""
+    with closed_cluster(place, "Enforce", documented("User")) as running:
+        yield running, sides(running, kafka)
+    assert decided(running, "Denied") == set()
 
 
 @contextmanager
@@ -180,13 +189,13 @@ def wait(what: str, condition: Callable[[], object], told: Callable[[], str]) ->
 def test_connect_and_mirror_makers_connectors_need_no_right_but_those_that_are_documented(
     apache_kafka: Peer, tmp_path: Path
 ) -> None:
-    with closed_cluster(tmp_path, "Enforce", documented("User")) as running:
-        of = sides(running, apache_kafka)
-        with worker(tmp_path, running) as connected:
-            start_mirror_connectors(connected, of)
-            copy_lines(connected, tmp_path)
-            wait_until_mirrored(of, connected.said)
-    assert decided(running, "Denied") == set()
+    with (
+        nothing_is_denied(tmp_path, apache_kafka) as (running, of),
+        worker(tmp_path, running) as connected,
+    ):
+        start_mirror_connectors(connected, of)
+        copy_lines(connected, tmp_path)
+        wait_until_mirrored(of, connected.said)
 
 
 @pytest.fixture
@@ -212,11 +221,8 @@ def by_itself(place: Path, of: Sides, **more: str) -> Iterator[Application]:
 def test_mirror_maker_by_itself_needs_no_right_but_those_that_are_documented(
     empty_kafka: Peer, tmp_path: Path
 ) -> None:
-    with closed_cluster(tmp_path, "Enforce", documented("User")) as running:
-        of = sides(running, empty_kafka)
-        with by_itself(tmp_path, of) as mirror:
-            wait_until_mirrored(of, mirror.said)
-    assert decided(running, "Denied") == set()
+    with nothing_is_denied(tmp_path, empty_kafka) as (_, of), by_itself(tmp_path, of) as mirror:
+        wait_until_mirrored(of, mirror.said)
 
 
 @pytest.mark.full
@@ -260,20 +266,28 @@ def test_each_documented_right_is_asked_for_and_audit_names_no_other(
                 lambda: not unasked(running),
                 lambda: f"{unasked(running)} are not\n{mirror.said()}",
             )
-    rules = [rule for user in users for rule in rules_of(user)]
     more = {
         asked
         for asked in decided(running, WOULD)
-        if not any(allows(*rule, asked) for rule in rules)
+        if not any(allows(*rule, asked) for rule in documented_rights())
     }
     assert more == {ACLS, PRODUCER}
+
+
+@cache
+def documented_rights() -> list[tuple[Decision, bool]]:
+    """Of all users; and whether each one's name is a prefix."""
+    return [rule for user in documented("User") for rule in rules_of(user)]
 
 
 def unasked(running: LocalCluster) -> list[Decision]:
     """Documented rights that nothing has needed yet."""
     asked = decided(running, WOULD)
-    rules = [rule for user in documented("User") for rule in rules_of(user)]
-    return [rule for rule, prefix in rules if not any(is_of(one, rule, prefix) for one in asked)]
+    return [
+        rule
+        for rule, prefix in documented_rights()
+        if not any(is_of(one, rule, prefix) for one in asked)
+    ]
 
 
 def is_of(asked: Decision, rule: Decision, prefix: bool) -> bool:

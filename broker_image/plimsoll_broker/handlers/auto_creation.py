@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import ask
+from plimsoll_broker.handlers.mutation_quota import reserved
 from plimsoll_broker.server.client_quotas import Charges
 from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.cluster.legal_topic_names import CLUSTER_METADATA, check_form
@@ -50,8 +51,8 @@ class AutoCreation:
         possible = [name for name in dict.fromkeys(names) if self.may_make(name)]
         new = [name for name in possible if name not in self._recent]
         new = new[: max(NAMES_MAX - len(self._recent), 0)]
-        if charges is not None:
-            new = _within(charges, new)
+        # The controller says how many partitions each gets, and is charged for then.
+        new = reserved(charges, [(name, 1) for name in new], strict=True)
         if new:
             self._ask_for(new, charges)
         return bool(possible)
@@ -79,18 +80,6 @@ class AutoCreation:
                 charges.mutated(partitions)
             loop = asyncio.get_running_loop()
             loop.call_later(AGAIN_S, self._recent.difference_update, names)
-
-
-def _within(charges: Charges, names: list[str]) -> list[str]:
-    """What the quota still has room for.  How many partitions a topic gets the controller says, and
-    is charged then: until that it counts as one."""
-    taken = []
-    for name in names:
-        if not charges.may_mutate():
-            break
-        charges.reserve(1)
-        taken.append(name)
-    return taken
 
 
 def is_enabled(configs: Mapping[str, str]) -> bool:

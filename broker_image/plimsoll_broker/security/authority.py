@@ -117,21 +117,17 @@ class Rights:
 
     def sees(self, kind: ResourceType, name: str) -> bool:
         """Whether it is left in a list: what is left out is no attempt."""
-        allowed = self._decide(AclOperation.DESCRIBE, kind, name)
-        return allowed or self._authority.audits
+        return self._is_told(AclOperation.DESCRIBE, kind, name)
 
     def is_told_configs(self, name: str) -> bool:
         """Whether the answer to its creation tells a topic's configs: who makes a topic has not
         asked for them, so what is left out is no attempt."""
-        allowed = self._decide(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
-        return allowed or self._authority.audits
+        return self._is_told(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
 
     def operations(self, kind: ResourceType, name: str) -> int:
         """What it may, as the bits of an answer (KIP-430): to ask is no attempt."""
         return operation_bits(
-            operation
-            for operation in TOLD_OPERATIONS[kind]
-            if self._authority.audits or self._decide(operation, kind, name)
+            operation for operation in TOLD_OPERATIONS[kind] if self._is_told(operation, kind, name)
         )
 
     def on_the_cluster(self) -> int:
@@ -146,6 +142,10 @@ class Rights:
         if security.allows_on_any(self.principal, self.host, operation, kind):
             return True
         return self._refused(operation, kind, "any")
+
+    def _is_told(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        """Nothing is noted; where nothing is enforced, all is told."""
+        return self._authority.audits or self._decide(operation, kind, name)
 
     def _may(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
         return self._decide(operation, kind, name) or self._refused(operation, kind, name)

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable
 from time import monotonic
 
-logger = logging.getLogger("plimsoll.controller.server")
+from plimsoll_process.line_limit import LineLimit
 
-LINES_EVERY_S = 1.0
+logger = logging.getLogger("plimsoll.controller.server")
 
 
 class ClosedConnections:
@@ -19,15 +19,9 @@ class ClosedConnections:
 
     def __init__(self, now_s: Callable[[], float] = monotonic) -> None:
         self._now_s = now_s
-        # When one was told of last, and how many were closed since.
-        self._told_s: float | None = None
-        self._untold = 0
+        self._limit = LineLimit()
 
     def tell(self, peer: object, why: str) -> None:
-        now_s = self._now_s()
-        if self._told_s is not None and now_s - self._told_s < LINES_EVERY_S:
-            self._untold += 1
-            return
-        more = f" ({self._untold} more since the last line)" if self._untold else ""
-        self._told_s, self._untold = now_s, 0
-        logger.info("closing %s: %s%s", peer, why, more)
+        more = self._limit.due(self._now_s())
+        if more is not None:
+            logger.info("closing %s: %s%s", peer, why, more)

@@ -59,7 +59,8 @@ _stored_decoder = msgspec.json.Decoder(StoredBatch)
 
 
 def canonical(raw: bytes | msgspec.Raw) -> bytes:
-    return _encoder.encode(_with_integers(msgspec.json.decode(raw)))
+    value = msgspec.json.decode(raw)
+    return _encoder.encode(_with_integers(value) if _FLOAT.search(raw) else value)
 
 
 def encode_records(records: Sequence[Record]) -> bytes:
@@ -212,9 +213,7 @@ def decode_batch(raw: bytes | msgspec.Raw) -> Batch:
     try:
         stored = _stored_decoder.decode(raw)
         count = len(msgspec.json.decode(stored.records, type=list[msgspec.Raw]))
-        records = msgspec.json.decode(stored.records)
-        has_floats = _FLOAT.search(stored.records) is not None
-        records_json = _encoder.encode(_with_integers(records) if has_floats else records)
+        records_json = canonical(stored.records)
     except (msgspec.MsgspecError, OverflowError) as error:
         raise LogCorrupt(f"a metadata batch cannot be read: {error}") from error
     batch = Batch(
@@ -231,20 +230,19 @@ def decode_batch(raw: bytes | msgspec.Raw) -> Batch:
         written_ms=stored.written_ms,
     )
     if checksum(batch) != batch.checksum:
-        batch = _as_earlier_builds_sealed(batch, records)
+        batch = _as_earlier_builds_sealed(batch, stored.records)
     if count != batch.record_count or checksum(batch) != batch.checksum:
         raise LogCorrupt(f"metadata batch {batch.sequence} does not match its checksum")
     return batch
 
 
-def _as_earlier_builds_sealed(batch: Batch, records: Any) -> Batch:
+def _as_earlier_builds_sealed(batch: Batch, stored: msgspec.Raw) -> Batch:
     """They wrote a quota that is a whole number as 5.0, and sealed that: a file has it as it was
-    written (`records`), an API server makes 5 of it.  The same batch when that is not what is
-    wrong."""
+    written, an API server makes 5 of it.  The same batch when that is not what is wrong."""
     with contextlib.suppress(msgspec.MsgspecError, MetadataTooNew, OverflowError):
         typed = read_records(batch.records_json)
-        for body in (_encoder.encode(records), _encoder.encode(typed)):
-            before = replace(batch, records_json=body)
+        for records in (msgspec.json.decode(stored), typed):
+            before = replace(batch, records_json=_encoder.encode(records))
             if checksum(before) == batch.checksum:
                 return before
     return batch
