@@ -37,8 +37,13 @@ slow() { # WHAT USUALLY COMMAND...
 
 need=()
 have() { command -v "$1" >/dev/null 2>&1; }
-have python3 || need+=(python3)
-python3 -c 'import venv, ensurepip' >/dev/null 2>&1 || need+=(python3-venv)
+makes_venvs() { "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+# Debian's own is compiled with profiles, what version managers compile is not: that takes a fifth
+# longer for whatever Python does, tests and simulated clusters too.
+PYTHON=${PYTHON:-/usr/bin/python3}
+makes_venvs "$PYTHON" || PYTHON=python3
+have "$PYTHON" || need+=(python3)
+makes_venvs "$PYTHON" || need+=(python3-venv)
 have kcat || need+=(kcat)
 have java || need+=(openjdk-17-jre-headless)
 have mvn || need+=(maven)
@@ -55,12 +60,15 @@ compile_sources() {
   "$VENV/bin/python" -m compileall -q core operator broker_image spark sim
 }
 
-stamp=$(cat pyproject.toml constraints.txt | sha256sum | cut -c1-16)
+executable=$(readlink -f "$(command -v "$PYTHON")")
+stamp=$( (echo "$executable" && cat pyproject.toml constraints.txt) | sha256sum | cut -c1-16)
 if [ "$(cat "$VENV/.stamp" 2>/dev/null || true)" = "$stamp" ]; then
   compile_sources
   exit 0
 fi
-[ -x "$VENV/bin/python" ] || python3 -m venv "$VENV"
+# One of another Python is of no use to this one.
+[ "$(sed -n 's/^executable = //p' "$VENV/pyvenv.cfg" 2>/dev/null)" = "$executable" ] ||
+  "$PYTHON" -m venv --clear "$VENV"
 slow "Python packages, into $VENV" "two minutes" "$VENV/bin/python" -m pip install \
   --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[spark,dev]'
 echo "$stamp" >"$VENV/.stamp"
