@@ -99,7 +99,7 @@ def java(side: Side, arguments: argparse.Namespace, directory: Path) -> list[str
         "org.apache.kafka.tools.ProducerPerformance",
         "--topic", TOPIC, "--throughput", "-1", "--record-size", str(arguments.record_bytes),
         "--num-records", str(arguments.megabytes * 1_000_000 // arguments.record_bytes),
-        "--producer.config", str(properties), heap_mb=512,
+        "--producer.config", str(properties), heap_mb=512, short_lived=False,
     )  # fmt: skip
 
 

@@ -218,11 +218,8 @@ class ApacheKafka:
 
     def _spawn(self, jars: KafkaJars, node: int) -> subprocess.Popen[bytes]:
         home = self.directory / f"node-{node}"
-        command = jars.command("kafka.Kafka", str(home / "server.properties"), heap_mb=self.heap_mb)
-        # Tiered compilation stops at level 1 for short-lived tools; a broker gets the full JIT.
-        command.remove("-XX:TieredStopAtLevel=1")
-        command.remove("-XX:+UseSerialGC")
-        command.insert(1, "-XX:+UseG1GC")
+        properties = str(home / "server.properties")
+        command = jars.command("kafka.Kafka", properties, heap_mb=self.heap_mb, short_lived=False)
         command.insert(1, f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}")
         out: IO[bytes]
         with self.log_file(node).open("wb") as out:
