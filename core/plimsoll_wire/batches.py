@@ -8,7 +8,7 @@ CRC, so a leader stamps them without touching the rest.  Source: the protocol's 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -65,6 +65,23 @@ class BatchError(Exception):
         super().__init__(f"{reason.value} (at byte {position})")
         self.reason = reason
         self.position = position
+
+
+class Batches:
+    """Whole batches one after another, in the pieces in which they lie in memory; its length is in
+    bytes."""
+
+    __slots__ = ("_size", "pieces")
+
+    def __init__(self, pieces: Sequence[Buffer]) -> None:
+        self.pieces = pieces
+        self._size = sum(map(len, pieces))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.pieces)
 
 
 class BatchHeader(NamedTuple):

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from plimsoll_wire import primitives
 from plimsoll_wire.api_versions import ApiKey, is_flexible
+from plimsoll_wire.batches import Batches
 from plimsoll_wire.primitives import BytesReader, MalformedMessage
 from plimsoll_wire.produce import NodeEndpoint, encode_endpoints, encode_leader
 
@@ -117,7 +118,7 @@ class FetchedPartition(NamedTuple):
     code: int = 0
     high_watermark: int = -1
     log_start_offset: int = -1
-    records: Buffer = b""
+    records: Buffer | Batches = b""
     diverging: tuple[int, int] | None = None
     leader: tuple[int, int] | None = None
 
@@ -286,7 +287,7 @@ def encode_response(
         for partition in partitions:
             fixed.append(_partition_head(partition, version, flexible))
             if len(partition.records):
-                pieces += [b"".join(fixed), partition.records]
+                pieces += [b"".join(fixed), *_pieces(partition.records)]
                 fixed.clear()
             if flexible:
                 fixed.append(_partition_tags(partition))
@@ -315,7 +316,11 @@ def _to_follower(
         2, topic_id.bytes, 2, index, said, high_watermark, high_watermark, log_start, 0, -1
     )
     head += primitives.uvarint(len(records) + 1)
-    return [head, records, ONE_ENDS.pack(*ONE_ENDS_WITH, controller_epoch)]
+    return [head, *_pieces(records), ONE_ENDS.pack(*ONE_ENDS_WITH, controller_epoch)]
+
+
+def _pieces(records: Buffer | Batches) -> Sequence[Buffer]:
+    return records.pieces if isinstance(records, Batches) else (records,)
 
 
 def _reply_tags(endpoints: Sequence[NodeEndpoint], controller_epoch: int | None) -> bytes:

@@ -11,9 +11,11 @@ from uuid import UUID
 
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.storage.disk import StorageError
+from plimsoll_broker.storage.disk import Buffer, StorageError
+from plimsoll_broker.storage.log import Log
 from plimsoll_core.errors import Code
 from plimsoll_core.replica.replica_values import EndOffset, FollowerFetch
+from plimsoll_wire.batches import Batches
 from plimsoll_wire.fetch import FetchedPartition, FetchPartition
 
 RESPONSE_BYTES_MAX = 16 * 2**20
@@ -74,15 +76,21 @@ def read(
         return refusal(index, checked)
     high_watermark = replica.high_watermark
     end = log.log_end_offset if for_follower else high_watermark
-    records: bytes | memoryview = b""
+    records: Buffer | Batches = b""
     if left > 0 and partition.offset < end:
         try:
-            records = log.read(partition.offset, min(partition.max_bytes, left), end)
+            records = _records(log, partition.offset, min(partition.max_bytes, left), end)
         except StorageError as error:
             manager.driver.cannot_read(hosted, partition.offset, error)
             manager.touch(hosted)
             return FetchedPartition(index, Code.KAFKA_STORAGE_ERROR)
     return FetchedPartition(index, Code.NONE, high_watermark, log.log_start_offset, records)
+
+
+def _records(log: Log, offset: int, max_bytes: int, end: int) -> Buffer | Batches:
+    """From memory, where most who read at the end of a log find it; else from its files."""
+    found = log.recent.read(offset, max_bytes, end)
+    return log.read(offset, max_bytes, end) if found is None else found
 
 
 def refusal(index: int, answer: Code | EndOffset) -> FetchedPartition:

@@ -96,6 +96,7 @@ def assemble(
     limits, budgets = client_limits(
         config.kafka_configs, config.memory_limit_bytes, config.open_files_max
     )
+    store.recent.limit = budgets.recent
     coordinators = Coordinators(
         manager, GroupSettings.of(config.kafka_configs), InternalTopics(client.command)
     )

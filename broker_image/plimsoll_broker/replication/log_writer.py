@@ -69,7 +69,8 @@ class LogWriter:
         place: Append,
         append_time_ms: int | None,
     ) -> bool:
-        """Stamp a client's batch in place and write it.  False: the disk did not take it."""
+        """Stamp a client's batch in place and write it; nobody may change it from now on.  False:
+        the disk did not take it."""
         stamp(data, 0, place.base_offset, place.leader_epoch)
         if append_time_ms is not None:
             stamp_append_time(data, 0, header.length, append_time_ms)
@@ -77,7 +78,7 @@ class LogWriter:
         # `_replace` would cost as much as all of the stamping.
         header = BatchHeader(place.base_offset, header.length, place.leader_epoch, *header[3:])
         try:
-            hosted.log.append(data, (header,))
+            hosted.log.append(data, (header,), keep=True)
         except StorageError as error:
             self.fail(hosted, error)
             return False
@@ -90,7 +91,7 @@ class LogWriter:
         """The disk broke under it: nothing more is promised from what it holds."""
         until = "there is room" if error.fault is StorageFault.FULL else "the broker starts again"
         logger.error("%r is out of service until %s: %s", hosted, until, error)
-        hosted.log.fault = hosted.log.fault or error  # half cut, say: never closed cleanly
+        hosted.log.give_up(error)  # half cut, say: never closed cleanly
         hosted.replica.fail()
 
     # --- following ------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ MEMORY_ASSUMED = 1024 * MIB
 """Where no limit is stated: the one that the brokers' pods have by default."""
 FRAME_BYTES_MAX = 100 * MIB
 FRAME_BYTES_MIN = 2 * MIB
+_RECENT_PART = 64
 _GRANT_PART = 8
 _FETCH_PART = 4
 """A quarter of the replies' pool is no fetch's: refusals, metadata, answers to producers."""
@@ -26,11 +27,13 @@ _FETCH_PART = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """Bytes.  `replies`: not sent yet; `requests`: being received or looked at; `frame`: one."""
+    """Bytes.  `replies`: not sent yet; `requests`: being received or looked at; `frame`: one;
+    `recent`: requests whose batches the logs keep for who reads at their ends."""
 
     replies: int
     requests: int
     frame: int
+    recent: int = MEMORY_ASSUMED // _RECENT_PART
 
 
 def budgets_of(
@@ -42,13 +45,15 @@ def budgets_of(
 ) -> Budgets:
     """What a process with `memory` bytes gives its clients; None: not said.
 
-    A quarter to replies, an eighth to requests, and never a frame that its pool cannot hold.
+    A quarter to replies, an eighth to requests, a 64th to what was written last, and never a frame
+    that its pool cannot hold.
     """
     memory = memory or MEMORY_ASSUMED
     replies = replies or memory // 4
     requests = requests or memory // 8
     frame = min(frame or FRAME_BYTES_MAX, max(requests, FRAME_BYTES_MIN))
-    return Budgets(replies=replies, requests=requests, frame=frame)
+    recent = memory // _RECENT_PART
+    return Budgets(replies=replies, requests=requests, frame=frame, recent=recent)
 
 
 class Waiter(Protocol):

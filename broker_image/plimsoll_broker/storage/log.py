@@ -20,6 +20,7 @@ from plimsoll_broker.storage.log_reading import LogReader
 from plimsoll_broker.storage.log_values import Flush, LogContents, LogPlace, Settling
 from plimsoll_broker.storage.offsets_by_time import OpenedBytes, Step, first_at_or_after, newest
 from plimsoll_broker.storage.producer_snapshots import ProducerSnapshots
+from plimsoll_broker.storage.recent_batches import RecentBatches
 from plimsoll_broker.storage.rolling import is_full
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.replica.countable_end import countable_end
@@ -49,6 +50,7 @@ class Log:
         "log_start_offset",
         "make_durable",
         "producers",
+        "recent",
         "recovery_point",
         "segments",
         "topic",
@@ -81,7 +83,8 @@ class Log:
         self.make_durable: Callable[[], None] | None = None
         self._before_cut = before_cut
         self._snapshots = ProducerSnapshots(place.disk, place.directory)
-        self._reader = LogReader(place.directory, self.segments, self.epochs)
+        self.recent = RecentBatches(place.recent)
+        self._reader = LogReader(place.directory, self.segments, self.epochs, self.recent)
         self._epoch_file = EpochFile(place.disk, place.directory, self.epochs)
         self.unsynced = Unsynced(place.disk, place.directory)
         for segment in contents.rebuilt:
@@ -120,9 +123,10 @@ class Log:
 
     # --- appending ------------------------------------------------------------------------------
 
-    def append(self, data: Buffer, headers: Sequence[BatchHeader]) -> None:
+    def append(self, data: Buffer, headers: Sequence[BatchHeader], *, keep: bool = False) -> None:
         """Write whole batches, verbatim.  `headers` are theirs, as stamped.  Raises StorageError
-        when the disk does not take it: then nothing of it is in the log, and the log is offline."""
+        when the disk does not take it: then nothing of it is in the log, and the log is offline.
+        `keep`: it is one batch, nobody changes its bytes any more, and `recent` may have them."""
         if self.fault is not None:
             raise self.fault
         base, start = headers[0].base_offset, self.log_start_offset
@@ -144,7 +148,7 @@ class Log:
         except StorageError as error:
             self._fail(error)
             raise
-        self._reader.remember(headers[0].base_offset, segment, position)
+        self._reader.appended(data, headers, segment, position, keep=keep)
         epochs = self.epochs
         for header in headers:
             if header.leader_epoch != epochs.latest:
@@ -156,15 +160,17 @@ class Log:
             epochs.truncate_from_start(start, self.log_end_offset)
 
     def _fail(self, error: StorageError) -> None:
-        """Offline until the broker starts again; what was half written is cut if the disk allows.
-
-        If it does not, the next start cuts it: a log with a fault never closes cleanly.
-        """
-        self.fault = error
+        """What was half written is cut, now or by the next start: it never closes cleanly."""
+        self.give_up(error)
         try:
             self.segments[-1].drop_tail()
         except StorageError as second:
             error.add_note(f"and the torn tail could not be cut: {second}")
+
+    def give_up(self, error: StorageError) -> None:
+        """It is out of service, and nobody reads it any more."""
+        self.fault = self.fault or error
+        self._reader.forget()
 
     def roll(self) -> None:
         """Seal the active segment and start the next at the log's end."""
@@ -256,8 +262,7 @@ class Log:
 
     def discard_to(self, offset: int) -> None:
         """Forget everything; the log is empty and starts at `offset`.  The newest goes first: who
-        is killed meanwhile holds the beginning of what it held.  What is flushed is known again
-        once it is settled."""
+        is killed meanwhile holds the beginning.  What is flushed is known again once settled."""
         self._forget_flushed(offset)
         self.unsynced.due()
         while self.segments:
@@ -318,10 +323,8 @@ class Log:
 
     def apply_retention(self, now_ms: int | None, high_watermark: int) -> int:
         """Begin behind whole segments that are too old or too many, never above the high watermark.
-        `now_ms` None: the wall clock is not to be believed, nothing is too old.
-
-        Returns the log's start.  Nothing is removed: `remove_first` does that, once it is saved.
-        """
+        `now_ms` None: the wall clock is not to be believed, nothing is too old.  Returns the log's
+        start.  Nothing is removed: `remove_first` does that, once it is saved."""
         due = retention.due(self.segments, self.log_end_offset, self.config, now_ms, high_watermark)
         if due.active:
             self.roll()
@@ -354,11 +357,9 @@ class Log:
         return self.unsynced.bytes(self.segments)
 
     def begin_flush(self, *, checkpoint: bool = False) -> Flush:
-        """What has to reach the disk for the recovery point to become the log's end.
-
-        With a checkpoint, the active segment's indexes too, and a producer snapshot: a start after
-        a crash reads on from there and not from where the segment begins.
-        """
+        """What has to reach the disk for the recovery point to become the log's end.  With a
+        checkpoint, the active segment's indexes too, and a producer snapshot: a start after a crash
+        reads on from there and not from where the segment begins."""
         end = self.log_end_offset
         snapshot = self._snapshots.begin(end, self.producers) if checkpoint else None
         # The terms below a recovery point are never read from the batches again.
@@ -389,6 +390,7 @@ class Log:
     def close(self, clean: bool) -> None:
         """`clean`: everything is on disk, with a producer snapshot; raises if that fails.  If not,
         nothing is written: what is missing, the next start makes up for."""
+        self._reader.forget()
         if self.fault is not None and clean:
             raise self.fault
         if clean:

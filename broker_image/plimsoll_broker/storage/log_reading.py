@@ -10,10 +10,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
-from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.disk import Buffer, StorageError, StorageFault
+from plimsoll_broker.storage.recent_batches import RecentBatches
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.replica.leader_epochs import EpochCache
-from plimsoll_wire.batches import BadBatch, BatchError, end_of_empty
+from plimsoll_wire.batches import BadBatch, BatchError, BatchHeader, end_of_empty
 
 _HINTS_MAX = 16
 EMPTY_READS_MAX = 200
@@ -21,12 +22,19 @@ EMPTY_READS_MAX = 200
 
 
 class LogReader:
-    """Over the log's own list of segments; `remember` keeps where the next reader will begin."""
+    """Over the log's own list of segments; it remembers where the next reader will begin."""
 
-    __slots__ = ("_directory", "_epochs", "_hints", "_segments")
+    __slots__ = ("_directory", "_epochs", "_hints", "_recent", "_segments")
 
-    def __init__(self, directory: Path, segments: Sequence[Segment], epochs: EpochCache) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        segments: Sequence[Segment],
+        epochs: EpochCache,
+        recent: RecentBatches,
+    ) -> None:
         self._directory = directory
+        self._recent = recent
         self._epochs = epochs
         self._segments = segments
         self._hints: dict[int, tuple[Segment, int]] = {}
@@ -54,7 +62,7 @@ class LogReader:
         except BatchError as error:
             raise self._corrupt(error) from error
         if next_offset >= 0:
-            self.remember(next_offset, segment, position + len(data))
+            self._remember(next_offset, segment, position + len(data))
         return data
 
     def _locate(self, offset: int) -> tuple[Segment, int, int] | None:
@@ -73,16 +81,34 @@ class LogReader:
             return segment, position, header.base_offset
         return None
 
-    def remember(self, offset: int, segment: Segment, position: int) -> None:
-        """Where the next reader of `offset` need not search: tails are read over and over."""
+    def appended(
+        self,
+        data: Buffer,
+        headers: Sequence[BatchHeader],
+        segment: Segment,
+        position: int,
+        *,
+        keep: bool,
+    ) -> None:
+        """The log's new end, in which segment and where: tails are read over and over.  `keep`: the
+        bytes stay as they are, and may be given out without a look at the file."""
+        self._remember(headers[0].base_offset, segment, position)
+        if keep:
+            self._recent.keep(data, headers[0])
+        else:
+            self._recent.forget()
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        """Where the next reader of `offset` need not search."""
         hints = self._hints
         hints[offset] = (segment, position)
         if len(hints) > _HINTS_MAX:
             del hints[next(iter(hints))]
 
     def forget(self) -> None:
-        """Segments were cut or removed."""
+        """Segments were cut or removed, or nobody reads it any more."""
         self._hints.clear()
+        self._recent.forget()
 
     def _corrupt(self, error: BatchError) -> StorageError:
         return StorageError(StorageFault.CORRUPT, self._directory, str(error))

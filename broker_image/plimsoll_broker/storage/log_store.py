@@ -24,6 +24,7 @@ from plimsoll_broker.storage.disk import Disk, Lock, StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.log_values import LogPlace
+from plimsoll_broker.storage.recent_batches import RecentMemory
 from plimsoll_broker.storage.recovery import Known, load_log
 from plimsoll_broker.storage.volume_owner import VolumeRefused
 
@@ -52,6 +53,8 @@ class LogStore(CheckpointFiles):
         self.cleaning: CleaningWork | None = None
         # Bytes that are free, and of how many, as of the last look (`full_disks`); None: none yet.
         self.room: tuple[int, int] | None = None
+        # What the newest batches of all logs have together.
+        self.recent = RecentMemory()
         self._lock: Lock | None = None
         self._deleted = DeletedDirectories(self.disk, directory)
         self._early: set[Partition] = set()
@@ -178,9 +181,7 @@ class LogStore(CheckpointFiles):
             self.disk.make_directory(path)
             data = checkpoint_formats.encode_partition_metadata(topic_id)
             self.disk.replace(path / checkpoint_formats.PARTITION_METADATA, data, sync=False)
-        place = LogPlace(
-            disk=self.disk, directory=path, topic=topic, topic_id=topic_id, index=index
-        )
+        place = _place(self, path, topic, topic_id, index)
         log = _loaded(place, config, known, partial(self._before_cut, partition))
         for offsets in (self._high_watermarks, self.cleaned_ends):
             offsets.lower(partition, log.log_end_offset)
@@ -284,13 +285,7 @@ class LogStore(CheckpointFiles):
         is called until `reopened` puts it in the old one's place it is `reopening`: nothing else
         uses its directory."""
         partition = (log.topic, log.index)
-        place = LogPlace(
-            disk=self.disk,
-            directory=log.directory,
-            topic=log.topic,
-            topic_id=log.topic_id,
-            index=log.index,
-        )
+        place = _place(self, log.directory, log.topic, log.topic_id, log.index)
         known = Known(
             recovery_point=log.recovery_point,
             log_start_offset=log.log_start_offset,
@@ -335,6 +330,17 @@ class LogStore(CheckpointFiles):
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _place(store: LogStore, path: Path, topic: str, topic_id: UUID, index: int) -> LogPlace:
+    return LogPlace(
+        disk=store.disk,
+        directory=path,
+        topic=topic,
+        topic_id=topic_id,
+        index=index,
+        recent=store.recent,
+    )
 
 
 def _sync_new(disk: Disk, path: Path) -> StorageError | None:

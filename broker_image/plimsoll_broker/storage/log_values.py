@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
 from plimsoll_broker.storage.disk import Disk, DiskFile
 from plimsoll_broker.storage.producer_snapshots import PendingSnapshot
+from plimsoll_broker.storage.recent_batches import RecentMemory
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.replica.leader_epochs import EpochCache
 from plimsoll_core.replica.producer_sequences import ProducerStates
@@ -16,13 +17,15 @@ from plimsoll_core.replica.producer_sequences import ProducerStates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
-    """Which partition's log, and where it is."""
+    """Which partition's log, and where it is.  `recent`: what the newest batches of its broker's
+    logs have together."""
 
     disk: Disk
     directory: Path
     topic: str
     topic_id: UUID
     index: int
+    recent: RecentMemory = field(default_factory=RecentMemory)
 
 
 @dataclass(slots=True, kw_only=True)

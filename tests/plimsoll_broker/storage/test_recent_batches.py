@@ -1,0 +1,155 @@
+"""The newest batches of a led log are in memory, exactly as written, until anything is cut."""
+
+import pytest
+from tests.plimsoll_broker.storage.conftest import a_batch
+
+from plimsoll_broker.storage.disk import DiskFile, StorageError, StorageFault
+from plimsoll_broker.storage.recent_batches import (
+    KEPT_BYTES,
+    LOG_BATCHES,
+    LOG_BYTES,
+    RecentBatches,
+    RecentMemory,
+)
+from plimsoll_wire.batches import iter_headers, parse_header
+
+
+def produce(log, size=100):
+    data = bytearray(a_batch(log.log_end_offset, size=size))
+    log.append(memoryview(data), [parse_header(data)], keep=True)
+    return bytes(data)
+
+
+@pytest.fixture
+def log(volume):
+    """Three batches of ten records, all of them kept."""
+    log = volume.log()
+    for _ in range(3):
+        produce(log)
+    assert len(log.recent) == 3
+    return log
+
+
+def found(log, offset, max_bytes=10**6, up_to=None):
+    data = log.recent.read(offset, max_bytes, log.log_end_offset if up_to is None else up_to)
+    return None if data is None else bytes(data)
+
+
+def test_recent_batches_are_what_the_file_holds(log):
+    for offset in (0, 10, 20):
+        for max_bytes in (1, 161, 330, 10**6):
+            for up_to in (5, 10, 19, 20, 30):
+                expected = bytes(log.read(offset, max_bytes, up_to))
+                assert found(log, offset, max_bytes, min(up_to, 30)) == expected or offset >= up_to
+
+
+def test_recent_batches_are_not_read_beyond_the_limit_of_the_reader(log):
+    assert found(log, 20, up_to=25) == b""
+    assert [h.base_offset for h in iter_headers(found(log, 0, up_to=20))] == [0, 10]
+
+
+def test_recent_batches_give_nothing_for_an_offset_inside_a_batch_or_outside(log):
+    assert found(log, 15) is None
+    assert found(log, 30) is None
+    assert found(log, 999) is None
+
+
+def test_recent_batches_are_forgotten_when_the_log_is_cut(log):
+    log.truncate_to(20)
+    assert found(log, 10) is None
+    assert found(log, 20) is None
+    data = produce(log, size=50)
+    assert found(log, 20) == data
+    assert found(log, 0) is None
+
+
+def test_recent_batches_are_forgotten_when_the_log_begins_anew(log):
+    log.discard_to(100)
+    assert (len(log.recent), log.recent.used) == (0, 0)
+
+
+def test_recent_batches_are_forgotten_when_an_append_fails(log, monkeypatch):
+    full = StorageError(StorageFault.FULL, log.directory, "no room")
+
+    def append(file, data):
+        raise full
+
+    monkeypatch.setattr(DiskFile, "append", append)
+    with pytest.raises(StorageError):
+        produce(log)
+    assert len(log.recent) == 0
+
+
+def test_recent_batches_are_forgotten_when_the_log_is_taken_out_of_service(log):
+    log.give_up(StorageError(StorageFault.IO, log.directory, "broken"))
+    assert len(log.recent) == 0
+
+
+def test_recent_batches_are_forgotten_when_the_log_is_deleted(log, volume):
+    memory = volume.store.recent
+    assert memory.used == log.recent.used > 0
+    volume.store.delete_log(log, 0)
+    assert (len(log.recent), memory.used) == (0, 0)
+
+
+def test_recent_batches_are_forgotten_when_segments_are_removed(log):
+    while len(log.segments) < 3:
+        produce(log, size=900)
+    log.advance_log_start(log.segments[1].base_offset)
+    log.remove_first(1)
+    assert len(log.recent) == 0
+
+
+def test_recent_batches_are_forgotten_when_a_leaders_batches_are_appended(log):
+    data = a_batch(30)
+    log.append(data, [parse_header(data)])
+    assert len(log.recent) == 0
+    produce(log)
+    assert (found(log, 30), len(log.recent)) == (None, 1)
+
+
+def test_recent_batches_survive_a_roll(log):
+    while len(log.segments) < 2:
+        produce(log)
+    assert found(log, 0) == bytes(log.read(0, 10**6, 10**6)) + found(
+        log, log.segments[1].base_offset
+    )
+
+
+def kept(recent, base, size, whole=None):
+    data = bytearray(whole or 0) + bytearray(a_batch(base, size=size))
+    recent.keep(memoryview(data)[whole or 0 :], parse_header(data, whole or 0))
+
+
+def test_recent_batches_of_one_log_keep_to_their_bytes_and_number():
+    recent = RecentBatches(RecentMemory(10 * LOG_BYTES))
+    for number in range(3 * LOG_BATCHES):
+        kept(recent, number * 10, 100)
+    assert len(recent) == LOG_BATCHES
+    for number in range(3 * LOG_BATCHES, 3 * LOG_BATCHES + 20):
+        kept(recent, number * 10, LOG_BYTES // 4)
+        assert recent.used <= LOG_BYTES
+    kept(recent, 10**6, 2 * LOG_BYTES)
+    assert (len(recent), recent.used) == (0, 0)
+
+
+def test_recent_batches_of_all_logs_keep_to_their_memory_the_oldest_go_first():
+    memory = RecentMemory(4_000)
+    logs = [RecentBatches(memory) for _ in range(3)]
+    for number in range(50):
+        for recent in logs:
+            kept(recent, number * 10, 600)
+            assert memory.used == sum(one.used for one in logs) <= 4_000
+    assert [len(recent) for recent in logs] == [1, 1, 2]
+    for recent in logs:
+        recent.forget()
+    assert memory.used == 0
+
+
+def test_recent_batch_that_is_a_small_part_of_its_request_is_copied_or_not_kept():
+    memory = RecentMemory()
+    recent = RecentBatches(memory)
+    kept(recent, 0, 100, whole=100_000)
+    assert memory.used == 161 + KEPT_BYTES
+    kept(recent, 10, 60_000, whole=100_000)
+    assert (len(recent), memory.used) == (0, 0)
