@@ -12,7 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from plimsoll_core.unhandled_errors import COSTS, ends_process
 from plimsoll_wire.api_versions import ApiKey
@@ -50,13 +50,20 @@ class HandlerFailures:
 SERVED = frozenset(int(key) for key in ApiKey)
 
 
+class Told(Protocol):
+    """What is waited for."""
+
+    def done(self) -> bool: ...
+    def set_exception(self, error: Any, /) -> None: ...
+
+
 class Answering:
     """`with Answering(future):` a parked request's answer is made.  A bug in that is its client's
     matter, and not of whoever moved the partition that it waited for."""
 
     __slots__ = ("_future",)
 
-    def __init__(self, future: asyncio.Future[Any]) -> None:
+    def __init__(self, future: Told) -> None:
         self._future = future
 
     def __enter__(self) -> None:

@@ -64,6 +64,7 @@ async def test_batch_whose_writer_waits_for_commit_is_not_kept_in_memory(
             frame.clear()  # raises BufferError while anybody has a view of it
 
     monkeypatch.setattr(Session, "_free", free)
+    three[0].store.recent.limit = 0  # but for what the log keeps for its readers, which is bounded
     controller.create("t", (0, 1, 2))
     client = await three[0].client()
     assert await client.produce("t", a_batch(1)) == (Code.NONE, 0)

@@ -14,9 +14,10 @@ from functools import partial
 from typing import Any
 
 from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply
+from plimsoll_broker.server.reply_slot import LATER, Later
 from plimsoll_wire.primitives import MalformedMessage
 
-Served = Reply | asyncio.Future[Reply | None] | None
+Served = Reply | Later | None
 """Decided: the answer, or what is still waited for outside of the line."""
 
 
@@ -64,14 +65,14 @@ def _tell(answer: asyncio.Future[Reply | None], task: asyncio.Task[Served]) -> N
         answer.cancel()
     elif (error := task.exception()) is not None:
         answer.set_exception(error)
-    elif isinstance(result := task.result(), asyncio.Future):
+    elif isinstance(result := task.result(), LATER):
         result.add_done_callback(partial(_pass_on, answer))
         answer.add_done_callback(partial(_let_go, result))
     else:
         answer.set_result(result)
 
 
-def _pass_on(answer: asyncio.Future[Reply | None], result: asyncio.Future[Reply | None]) -> None:
+def _pass_on(answer: asyncio.Future[Reply | None], result: Later) -> None:
     if result.cancelled():
         answer.cancel()
     elif (error := result.exception()) is not None:
@@ -81,7 +82,7 @@ def _pass_on(answer: asyncio.Future[Reply | None], result: asyncio.Future[Reply 
         answer.set_result(result.result())
 
 
-def _let_go(result: asyncio.Future[Reply | None], answer: asyncio.Future[Reply | None]) -> None:
+def _let_go(result: Later, answer: asyncio.Future[Reply | None]) -> None:
     if answer.cancelled():
         result.cancel()
 

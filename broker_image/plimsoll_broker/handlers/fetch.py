@@ -8,7 +8,6 @@ protocol's rules for a leader's side of a fetch, KIP-74, KIP-227.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from functools import partial
 from itertools import count
@@ -21,6 +20,7 @@ from plimsoll_broker.handlers.fetch_session import FetchSession
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, Aside
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import CloseConnection, Reply, RequestContext
+from plimsoll_broker.server.reply_later import ReplyLater
 from plimsoll_core.cluster.listener_peers import Port, may_ask
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
@@ -130,7 +130,7 @@ class FetchHandler:
 
     def _go_on(
         self, context: RequestContext, request: FetchRequest, *, is_registered: bool
-    ) -> Reply | asyncio.Future[Reply | None]:
+    ) -> Reply | ReplyLater:
         """A client that names a session not of its connection, or misses a request of it, begins
         anew; a position that an earlier process left here must not count for its successor."""
         session = context.connection.fetch_session

@@ -27,6 +27,7 @@ from plimsoll_broker.handlers.fetch_reading import (
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import ConnectionState, Reply
+from plimsoll_broker.server.reply_later import ReplyLater
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.follower_progress import FollowerProgress, Presence
@@ -88,8 +89,12 @@ class FetchSession:
         self._presence = Presence()
         self._followed: dict[PartitionKey, _Followed] = {}
         self._open: dict[_Followed, None] = {}
-        self._future: asyncio.Future[Reply | None] | None = None
+        self._future: ReplyLater | None = None
+        # When the request that waits is answered at last; the timer may come earlier, for one that
+        # was answered long ago, and is set anew then.
+        self._until_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -107,7 +112,7 @@ class FetchSession:
         """A request that was lost or came twice is not guessed at."""
         return request.session_epoch == self._next_epoch
 
-    def fetch(self, request: FetchRequest) -> Reply | asyncio.Future[Reply | None]:
+    def fetch(self, request: FetchRequest) -> Reply | ReplyLater:
         """Take up what has changed, count for everything, answer when there is something to say."""
         if self._future is not None and not self._future.done():
             self._future.set_result(self._reply(self._look()))  # a follower waits for one at a time
@@ -252,22 +257,24 @@ class FetchSession:
 
     # --- waiting --------------------------------------------------------------------------------
 
-    def _park(self) -> asyncio.Future[Reply | None]:
-        loop = asyncio.get_running_loop()
-        self._future = loop.create_future()
-        self._future.add_done_callback(self._answered)
-        wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
-        self._timer = loop.call_later(wait_ms / 1000, self._expired)
+    def _park(self) -> ReplyLater:
+        self._future = ReplyLater()
+        loop = self._loop
+        self._until_s = loop.time() + min(self._request.max_wait_ms, WAIT_MS_MAX) / 1000
+        if self._timer is None or self._until_s < self._timer.when():
+            self._set_timer()
         self._listen_again()
         return self._future
+
+    def _set_timer(self) -> None:
+        """One serves request after request: a new one for each would cost more than it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._until_s, self._expired)
 
     def _listen_again(self) -> None:
         for followed in self._open:
             self._listen(followed)
-
-    def _answered(self, future: asyncio.Future[Reply | None]) -> None:
-        if self._timer is not None and self._future is future:
-            self._timer.cancel()
 
     def moved(self, hosted: Hosted) -> None:
         """Something of it is new: its end, its term, who counts as in sync."""
@@ -281,7 +288,13 @@ class FetchSession:
         self._answer(at_last=False)
 
     def _expired(self) -> None:
-        self._answer(at_last=True)
+        self._timer = None
+        if self._future is None or self._future.done():
+            return
+        if self._loop.time() < self._until_s:
+            self._set_timer()
+        else:
+            self._answer(at_last=True)
 
     def _answer(self, *, at_last: bool) -> None:
         if self._future is None or self._future.done():

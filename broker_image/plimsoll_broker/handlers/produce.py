@@ -27,6 +27,7 @@ from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply, RequestContext
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
+from plimsoll_broker.server.reply_later import ReplyLater
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.cluster.listeners import Listener
@@ -88,7 +89,7 @@ class _Answer:
         self.results: Results = [(topic.name, []) for topic in request.topics]
         self.failed = False
         self._remaining = 1  # until `whole`
-        self._future: asyncio.Future[Reply | None] | None = None
+        self._future: ReplyLater | None = None
 
     @property
     def throttle_ms(self) -> int:
@@ -118,13 +119,13 @@ class _Answer:
                 reply = encode_response(self.version, self.results, (), self.throttle_ms)
                 self._future.set_result(reply)
 
-    def whole(self) -> asyncio.Future[Reply | None] | None:
+    def whole(self) -> ReplyLater | None:
         """No partition is added any more; None: no answer is pending.  The reference to the request
         is dropped, so that the memory of its batches is freed while the commit is waited for."""
         del self.request
         self._remaining -= 1
         if self._remaining:
-            self._future = asyncio.get_running_loop().create_future()
+            self._future = ReplyLater()
         return self._future
 
 
@@ -179,7 +180,7 @@ class ProduceHandler:
 
     async def _serve(
         self, context: RequestContext, request: ProduceRequest
-    ) -> Reply | asyncio.Future[Reply | None] | None:
+    ) -> Reply | ReplyLater | None:
         """A long one: others are heard in between."""
         answer = _Answer(context, request, self._manager.traffic)
         checked = await self._serving.check(request, self._leads)
@@ -202,9 +203,7 @@ class ProduceHandler:
             return Demand.NONE
         return Demand.KEYED_BATCH if hosted.log.config.compact else Demand.BATCH
 
-    def _finished(
-        self, answer: _Answer, listener: Listener
-    ) -> Reply | asyncio.Future[Reply | None] | None:
+    def _finished(self, answer: _Answer, listener: Listener) -> Reply | ReplyLater | None:
         acks = answer.request.acks
         future = answer.whole()
         if acks == 0:

@@ -21,7 +21,7 @@ from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Re
 from plimsoll_broker.server.muting import Muting
 from plimsoll_broker.server.overdue_connections import Conduct
 from plimsoll_broker.server.receiving import RequestReceiver
-from plimsoll_broker.server.reply_slot import AT_ONCE, SMALL_BYTES, ReplySlot
+from plimsoll_broker.server.reply_slot import AT_ONCE, LATER, SMALL_BYTES, Later, ReplySlot, later
 from plimsoll_broker.server.session_owner import SessionOwner
 from plimsoll_broker.server.throttle_times import told
 from plimsoll_broker.server.unsent_replies import ReplySender
@@ -65,8 +65,9 @@ class Session(asyncio.BufferedProtocol):
     # --- the transport's calls --------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are not asyncio.Transport by inheritance, only by what they do.
-        self._transport = transport = cast("asyncio.Transport", transport)
+        self._transport = transport = cast(
+            "asyncio.Transport", transport
+        )  # uvloop's inherit nothing
         transport.set_write_buffer_limits(high=self._limits.output_bytes_max, low=0)
         self._sender.connected(transport)
         self._connection.opened(transport, self.close)
@@ -262,7 +263,9 @@ class Session(asyncio.BufferedProtocol):
             self._connection.check(header.api_key)
             route = self._owner.dispatch.find(header.api_key, header.api_version)
             if route is None or header.body_at is None:
-                self._refuse_version(header, began_s)
+                # ApiVersions alone gets an answer.
+                unsupported = self._owner.dispatch.unsupported_version(header.api_key)
+                self._answer(header, unsupported, began_s)
                 return
             context = self._owner.context(header, frame, self._connection)
             result = route.handler(context)
@@ -283,7 +286,7 @@ class Session(asyncio.BufferedProtocol):
             charged = 0
         finally:
             self._receiver.give_back(charged)
-        slot.future = asyncio.ensure_future(result)  # type: ignore[arg-type]  # all but Sequence
+        slot.future = later(result)
         self._slots.append(slot)
         self._owner.stats.waiting += 1
         slot.future.add_done_callback(partial(self._completed, slot))
@@ -297,7 +300,7 @@ class Session(asyncio.BufferedProtocol):
         self._muting.mute(charges.throttle_ms, self.wake)
         if result is None or isinstance(result, AT_ONCE):
             return result and told(result, header.api_key, header.api_version, charges)
-        if isinstance(result, asyncio.Future):
+        if isinstance(result, LATER):
             return result
         return measured(charges, result)  # type: ignore[arg-type]  # all but Sequence
 
@@ -305,10 +308,6 @@ class Session(asyncio.BufferedProtocol):
         """What was read of a request that waits is kept; its bytes need not be."""
         if slot.kept:
             slot.kept -= self._receiver.freed(frame)
-
-    def _refuse_version(self, header: RequestHeader, began_s: float) -> None:
-        """ApiVersions alone gets an answer."""
-        self._answer(header, self._owner.dispatch.unsupported_version(header.api_key), began_s)
 
     # --- replies ----------------------------------------------------------------------------------
 
@@ -326,18 +325,21 @@ class Session(asyncio.BufferedProtocol):
         else:
             self._send(slot)
 
-    def _completed(self, slot: ReplySlot, future: asyncio.Future[Reply | None]) -> None:
-        """Its reply is held from now on; whatever is due is sent."""
+    def _completed(self, slot: ReplySlot, future: Later) -> None:
+        """Its reply is held from now on; whatever is due is sent.  Whoever made it goes on."""
         self._receiver.give_back(slot.kept)
         slot.kept = 0
         if self._transport is None:
             if not future.cancelled() and (error := future.exception()) is not None:
                 self._report(slot, error)
             return
-        self._take(slot, future)
-        self._send_what_is_due()
+        try:
+            self._take(slot, future)
+            self._send_what_is_due()
+        except Exception as error:  # noqa: BLE001 - only this client pays
+            self._broke(slot.address[0], error)
 
-    def _take(self, slot: ReplySlot, future: asyncio.Future[Reply | None]) -> None:
+    def _take(self, slot: ReplySlot, future: Later) -> None:
         """Hold its reply, if it has one, also when its turn comes before it was told so."""
         if slot.reply is None and not future.cancelled() and future.exception() is None:
             slot.reply = future.result()
@@ -365,10 +367,10 @@ class Session(asyncio.BufferedProtocol):
             else:
                 self._took(slot.address[0], slot.began_s)
         if not self._reading or self._half_closed is not None:
-            # What came meanwhile waits; while it is read, whatever came has been served.
-            self.wake()
+            # What came meanwhile waits, and not for the middle of somebody's step to be served.
+            self._loop.call_soon(self.wake)
 
-    def _went_well(self, slot: ReplySlot, future: asyncio.Future[Reply | None]) -> bool:
+    def _went_well(self, slot: ReplySlot, future: Later) -> bool:
         """False when the connection had to go instead."""
         if future.cancelled():
             self.close("cancelled")

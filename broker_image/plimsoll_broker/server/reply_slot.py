@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from plimsoll_broker.server.client_quotas import Charges
 from plimsoll_broker.server.dispatch import Reply
+from plimsoll_broker.server.reply_later import ReplyLater
 from plimsoll_wire.headers import RequestHeader
 
 SMALL_BYTES = 4 * 1024
 """A request's bytes that may stay in the intake's account until it is answered."""
 AT_ONCE = (bytes, bytearray, memoryview, list, tuple)  # replies; nothing else is waited for
+
+Later = asyncio.Future[Reply | None] | ReplyLater
+"""What comes later, and is asked in the same way."""
+LATER = (asyncio.Future, ReplyLater)
+
+
+def later(result: Any) -> Later:
+    """What a handler gave that is no reply."""
+    return result if isinstance(result, ReplyLater) else asyncio.ensure_future(result)
 
 
 class ReplySlot:
@@ -26,4 +37,4 @@ class ReplySlot:
         self.reply: Reply | None = None
         self.held = 0
         self.kept = 0
-        self.future: asyncio.Future[Reply | None] | None = None
+        self.future: Later | None = None
