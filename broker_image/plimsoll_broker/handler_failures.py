@@ -50,7 +50,7 @@ class HandlerFailures:
 SERVED = frozenset(int(key) for key in ApiKey)
 
 
-class Told(Protocol):
+class Answerable(Protocol):
     """What is waited for."""
 
     def done(self) -> bool: ...
@@ -63,7 +63,7 @@ class Answering:
 
     __slots__ = ("_future",)
 
-    def __init__(self, future: Told) -> None:
+    def __init__(self, future: Answerable) -> None:
         self._future = future
 
     def __enter__(self) -> None:

@@ -20,6 +20,7 @@ from plimsoll_net.dialling import Link, PeerAddress
 _LENGTH = struct.Struct(">i")
 FRAME_BYTES_MAX = 128 * 1024 * 1024
 REPLY_S_MAX = 600.0
+_BUFFER_BYTES = 4096
 
 
 class PeerLost(Exception):
@@ -32,10 +33,11 @@ class PeerConnection(asyncio.BufferedProtocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._reply: asyncio.Future[memoryview] | None = None
-        self._length = bytearray(4)
-        self._buffer = memoryview(bytearray())  # grows to the largest reply, and is used again
-        self._frame: memoryview | None = None
+        # A reply with its length before it: grows to the largest, and is used again.
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._frame_end = 0  # of the reply that is coming; 0: its length is not here yet
         self._filled = 0
+        self._unasked = memoryview(bytearray(_LENGTH.size))
         self._lost: str | None = None
         self._asked_s = 0.0  # when the request was sent
         self._heard_s = 0.0  # when the peer last sent anything
@@ -122,32 +124,40 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._fail(str(exc) if exc else "closed by the peer")
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        target = memoryview(self._length) if self._frame is None else self._frame
-        return target[self._filled :]
+        if self._reply is None or self._reply.done():
+            return self._unasked  # a reply may still be in use where the next one belongs
+        return self._buffer[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._heard_s = asyncio.get_running_loop().time()
+        reply = self._reply
+        if reply is None or reply.done():
+            self._break("a reply without a request")
+            return
         self._filled += nbytes
-        frame = self._frame
-        if frame is None:
-            if self._filled == len(self._length):
-                self._begin_frame()
-        elif self._filled == len(frame):
-            self._frame, self._filled = None, 0
-            reply = self._reply
-            if reply is None or reply.done():
-                self._break("a reply without a request")
+        if not self._frame_end and not self._begin_frame():
+            return
+        if self._filled >= self._frame_end:
+            end, filled, self._frame_end, self._filled = self._frame_end, self._filled, 0, 0
+            if filled > end:
+                self._break("more than one reply")
             else:
-                reply.set_result(frame)
+                reply.set_result(self._buffer[_LENGTH.size : end])
 
-    def _begin_frame(self) -> None:
-        (size,) = _LENGTH.unpack(self._length)
+    def _begin_frame(self) -> bool:
+        """False: its length is not here yet, or is none."""
+        if self._filled < _LENGTH.size:
+            return False
+        (size,) = _LENGTH.unpack_from(self._buffer)
         if not 4 <= size <= FRAME_BYTES_MAX:
             self._break(f"a frame of {size} bytes")
-            return
-        if size > len(self._buffer):
-            self._buffer = memoryview(bytearray(size))
-        self._frame, self._filled = self._buffer[:size], 0
+            return False
+        self._frame_end = end = _LENGTH.size + size
+        if end > len(self._buffer):
+            grown = memoryview(bytearray(end))
+            grown[: self._filled] = self._buffer[: self._filled]
+            self._buffer = grown
+        return True
 
     def _break(self, why: str) -> None:
         self._fail(why)

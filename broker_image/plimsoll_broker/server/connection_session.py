@@ -248,8 +248,7 @@ class Session(asyncio.BufferedProtocol):
         elif self._owing is None:
             self._owing = self._loop.time()
         if not (may_serve and self._receiver.starved):
-            # While something else is full memory is not asked for.
-            self._starved = None
+            self._starved = None  # while something else is full memory is not asked for
         elif self._starved is None:
             self._starved = self._loop.time()
 
@@ -263,9 +262,8 @@ class Session(asyncio.BufferedProtocol):
             self._connection.check(header.api_key)
             route = self._owner.dispatch.find(header.api_key, header.api_version)
             if route is None or header.body_at is None:
-                # ApiVersions alone gets an answer.
-                unsupported = self._owner.dispatch.unsupported_version(header.api_key)
-                self._answer(header, unsupported, began_s)
+                only_told = self._owner.dispatch.unsupported_version(header.api_key)
+                self._answer(header, only_told, began_s)
                 return
             context = self._owner.context(header, frame, self._connection)
             result = route.handler(context)
@@ -327,15 +325,14 @@ class Session(asyncio.BufferedProtocol):
 
     def _completed(self, slot: ReplySlot, future: Later) -> None:
         """Its reply is held from now on; whatever is due is sent.  Whoever made it goes on."""
-        self._receiver.give_back(slot.kept)
-        slot.kept = 0
-        if self._transport is None:
-            if not future.cancelled() and (error := future.exception()) is not None:
-                self._report(slot, error)
-            return
         try:
-            self._take(slot, future)
-            self._send_what_is_due()
+            self._receiver.give_back(slot.kept)
+            slot.kept = 0
+            if self._transport is not None:
+                self._take(slot, future)
+                self._send_what_is_due()
+            elif not future.cancelled() and (error := future.exception()) is not None:
+                self._report(slot, error)
         except Exception as error:  # noqa: BLE001 - only this client pays
             self._broke(slot.address[0], error)
 
@@ -367,7 +364,7 @@ class Session(asyncio.BufferedProtocol):
             else:
                 self._took(slot.address[0], slot.began_s)
         if not self._reading or self._half_closed is not None:
-            # What came meanwhile waits, and not for the middle of somebody's step to be served.
+            # What came meanwhile waits; but not in the middle of who made a reply.
             self._loop.call_soon(self.wake)
 
     def _went_well(self, slot: ReplySlot, future: Later) -> bool:
