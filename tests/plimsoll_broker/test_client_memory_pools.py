@@ -199,7 +199,7 @@ def test_pool_counts_every_byte_and_leaves_no_waiter_beside_free_memory(data):
 def test_budgets_follow_from_the_memory(memory, replies, requests, frame):
     found = budgets_of(memory)
     assert (found.replies, found.requests, found.frame) == (replies, requests, frame)
-    assert found.recent == (memory or 1024 * MIB) // 64
+    assert found.recent == (memory or 1024 * MIB) // 128
 
 
 def test_budgets_that_are_said_hold_and_a_frame_fits_its_own():

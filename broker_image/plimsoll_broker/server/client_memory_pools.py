@@ -19,7 +19,7 @@ MEMORY_ASSUMED = 1024 * MIB
 """Where no limit is stated: the one that the brokers' pods have by default."""
 FRAME_BYTES_MAX = 100 * MIB
 FRAME_BYTES_MIN = 2 * MIB
-_RECENT_PART = 64
+_RECENT_PART = 128
 _GRANT_PART = 8
 _FETCH_PART = 4
 """A quarter of the replies' pool is no fetch's: refusals, metadata, answers to producers."""
@@ -45,7 +45,7 @@ def budgets_of(
 ) -> Budgets:
     """What a process with `memory` bytes gives its clients; None: not said.
 
-    A quarter to replies, an eighth to requests, a 64th to what was written last, and never a frame
+    A quarter to replies, an eighth to requests, a 128th to what was written last, and never a frame
     that its pool cannot hold.
     """
     memory = memory or MEMORY_ASSUMED
@@ -159,10 +159,6 @@ class Intake:
     def short(self) -> bool:
         return bool(self._waiting)
 
-    @property
-    def has_room(self) -> bool:
-        return self.used < self.limit
-
     def admit(self, size: int, waiter: Waiter, receiver: object, held: int) -> bool:
         """Take so many bytes, or have `waiter` woken when there may be room; one alone is never
         refused.  `held`: what the receiver's unfinished frame has already."""
@@ -233,7 +229,8 @@ class Account:
     @property
     def may_serve(self) -> bool:
         """Whether a request that makes a reply may be begun."""
-        return self._pool is None or self._pool.free > 0
+        pool = self._pool
+        return pool is None or pool.used < pool.limit
 
     def grant(self, wanted: int) -> int:
         """Bytes that a fetch may read, now held; 0: it has to wait.  At most one batch more is

@@ -9,11 +9,12 @@ is a gapless end of its log: whatever cuts, replaces or fails the log has it for
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from itertools import islice
 
 from plimsoll_broker.storage.disk import Buffer
 from plimsoll_wire.batches import Batches, BatchHeader
 
-MEMORY_BYTES = 16 * 2**20
+MEMORY_BYTES = 8 * 2**20
 """Of a broker, unless it is told otherwise."""
 LOG_BYTES = 4 * 2**20
 """Of one log: followers of a busy one are as far behind as a few fetches bring."""
@@ -108,7 +109,10 @@ class RecentBatches:
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int) -> Buffer | Batches | None:
         """What `Log.read` gives, where a batch begins at `offset`; None: it is not here."""
-        for first in reversed(self._batches):
+        batches = self._batches
+        at = len(batches)
+        for first in reversed(batches):  # nearly always one of the last
+            at -= 1
             if first.base_offset <= offset:
                 break
         else:
@@ -117,17 +121,11 @@ class RecentBatches:
             return None
         if first.next_offset > up_to_offset:
             return b""
-        if first is self._batches[-1] or len(first.data) >= max_bytes:
-            return first.data
-        return self._from(first, max_bytes, up_to_offset)
-
-    def _from(self, first: Kept, max_bytes: int, up_to_offset: int) -> Buffer | Batches:
-        pieces: list[Buffer] = []
-        size = 0
-        for kept in self._batches:
-            if kept.base_offset >= first.base_offset:
-                size += len(kept.data)
-                if pieces and (kept.next_offset > up_to_offset or size > max_bytes):
-                    break
-                pieces.append(kept.data)
+        pieces = [first.data]
+        size = len(first.data)
+        for kept in islice(batches, at + 1, None):
+            size += len(kept.data)
+            if kept.next_offset > up_to_offset or size > max_bytes:
+                break
+            pieces.append(kept.data)
         return Batches(pieces) if len(pieces) > 1 else first.data
