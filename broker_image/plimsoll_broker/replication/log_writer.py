@@ -24,7 +24,7 @@ from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.replica.ready import Ready
 from plimsoll_core.replica.replica_values import Append
 from plimsoll_core.replica.truncation import Reset
-from plimsoll_wire.batches import BatchHeader, stamp, stamp_append_time
+from plimsoll_wire.batches import BatchHeader, placed, stamp, stamp_append_time
 
 logger = logging.getLogger("plimsoll.driver")
 
@@ -75,10 +75,8 @@ class LogWriter:
         if append_time_ms is not None:
             stamp_append_time(data, 0, header.length, append_time_ms)
             header = header._replace(max_timestamp=append_time_ms)
-        # `_replace` would cost as much as all of the stamping.
-        header = BatchHeader(place.base_offset, header.length, place.leader_epoch, *header[3:])
         try:
-            hosted.log.append(data, (header,), keep=True)
+            hosted.log.append(data, (placed(header, *place),), keep=True)
         except StorageError as error:
             self.fail(hosted, error)
             return False
