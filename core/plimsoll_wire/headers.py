@@ -10,9 +10,10 @@ import struct
 from typing import NamedTuple
 
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
-from plimsoll_wire.primitives import BytesReader, MalformedMessage
+from plimsoll_wire.primitives import EMPTY_TAGS, BytesReader, MalformedMessage
 
 _REQUEST = struct.Struct(">hhi")
+_SIZE = struct.Struct(">h")
 _RESPONSE = struct.Struct(">ii")
 _CORRELATION_SIZE = 4
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
@@ -40,12 +41,33 @@ def parse_request_header(frame: bytearray) -> RequestHeader:
     versions = _VERSIONS.get(key)
     if versions is None or not 0 <= version <= versions.last:
         return RequestHeader(key, version, correlation_id, None, None)
-    reader = BytesReader(frame, False, _REQUEST.size)
-    client_id = reader.nullable_string()
+    # Not by a reader, but for tagged fields, which hardly any header has: every request has one.
+    client_id, body_at = _client_id(frame)
     if version >= versions.flexible:
-        reader.flexible = True
-        reader.tags()
-    return RequestHeader(key, version, correlation_id, client_id, reader.position)
+        if frame[body_at : body_at + 1] == EMPTY_TAGS:
+            body_at += 1
+        else:
+            reader = BytesReader(frame, True, body_at)
+            reader.tags()
+            body_at = reader.position
+    return RequestHeader(key, version, correlation_id, client_id, body_at)
+
+
+def _client_id(frame: bytearray) -> tuple[str | None, int]:
+    """It, and where it ends."""
+    begin = _REQUEST.size + _SIZE.size
+    try:
+        (size,) = _SIZE.unpack_from(frame, _REQUEST.size)
+        if size < 0:
+            return None, begin
+        end = begin + size
+        if end > len(frame):
+            raise MalformedMessage("the message ends inside a field")
+        return str(frame[begin:end], "utf-8"), end
+    except struct.error as error:
+        raise MalformedMessage("the message ends inside a field") from error
+    except UnicodeDecodeError as error:
+        raise MalformedMessage("a string that is not UTF-8") from error
 
 
 _VERSIONS = {int(key): versions for key, versions in SUPPORTED.items()}

@@ -59,6 +59,10 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     if value < 0x80:
         return (value >> 1) ^ -(value & 1), position
     value &= 0x7F
+    byte = data[position]
+    if byte < 0x80:  # nearly all have one byte or two
+        value |= byte << 7
+        return (value >> 1) ^ -(value & 1), position + 1
     shift = 7
     for _ in range(_VARINT_BYTES_MAX - 1):
         byte = data[position]
