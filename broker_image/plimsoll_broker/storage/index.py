@@ -19,13 +19,15 @@ _PENDING_ENTRIES_MAX = 64
 class _EntryFile:
     """Fixed-size entries in a file, the newest of them still in memory."""
 
-    __slots__ = ("_disk", "_entry", "_file", "_pending", "_written", "path")
+    __slots__ = ("_disk", "_entry", "_file", "_last", "_pending", "_written", "path")
 
     def __init__(self, disk: Disk, path: Path, entry: struct.Struct) -> None:
         self._disk = disk
         self._entry = entry
         self._file: DiskFile | None = None
         self._pending = bytearray()
+        # The newest entry, where it is known: the next one is compared with it.
+        self._last: tuple[int, int] | None = None
         self.path = path
         size = disk.size(path) or 0
         self._written = size // entry.size
@@ -51,6 +53,7 @@ class _EntryFile:
 
     def append(self, first: int, second: int) -> None:
         self._pending += self._entry.pack(first, second)
+        self._last = (first, second)
         if len(self._pending) >= _PENDING_ENTRIES_MAX * self._entry.size:
             self.write()
 
@@ -63,6 +66,7 @@ class _EntryFile:
 
     def truncate(self, count: int) -> None:
         """Keep the first `count` entries."""
+        self._last = None
         if count < self._written:
             self._open().truncate(count * self._entry.size)
             self._written = count
@@ -72,6 +76,7 @@ class _EntryFile:
 
     def drop(self, at: int) -> None:
         """Forget one entry: the search only starts earlier without it."""
+        self._last = None
         size = self._entry.size
         if at >= self._written:
             del self._pending[(at - self._written) * size : (at - self._written + 1) * size]
@@ -168,9 +173,11 @@ class TimeIndex(_EntryFile):
     @property
     def last(self) -> tuple[int, int] | None:
         """Timestamp and absolute offset of the newest entry."""
-        if not len(self):
-            return None
-        timestamp, relative = self[len(self) - 1]
+        if self._last is None:
+            if not len(self):
+                return None
+            self._last = self[len(self) - 1]
+        timestamp, relative = self._last
         return timestamp, relative + self._base_offset
 
     def add(self, timestamp: int, last_offset: int) -> None:
