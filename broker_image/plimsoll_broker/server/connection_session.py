@@ -65,9 +65,8 @@ class Session(asyncio.BufferedProtocol):
     # --- the transport's calls --------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast(
-            "asyncio.Transport", transport
-        )  # uvloop's inherit nothing
+        # uvloop's transports are not asyncio.Transport by inheritance, only by what they do.
+        self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=self._limits.output_bytes_max, low=0)
         self._sender.connected(transport)
         self._connection.opened(transport, self.close)
@@ -212,10 +211,10 @@ class Session(asyncio.BufferedProtocol):
     def _may_serve(self) -> bool:
         if self._transport is None or self._output_full or self._connection.ending:
             return False
-        if self._muting.holds:
+        if self._muting.timer is not None and self._muting.holds:
             return False
-        slots = len(self._slots)
-        if slots and (slots >= self._limits.in_flight_max or not self._receiver.has_room):
+        slots = self._slots
+        if slots and (len(slots) >= self._limits.in_flight_max or not self._receiver.has_room):
             return False
         if self._connection.account.may_serve:
             return True
@@ -238,11 +237,9 @@ class Session(asyncio.BufferedProtocol):
                 transport.close()
             return
         wanted = may_serve and self._receiver.may_receive(self)
-        if wanted and not self._reading:
-            transport.resume_reading()
-        elif not wanted and self._reading:
-            transport.pause_reading()
-        self._reading = wanted
+        if wanted != self._reading:
+            (transport.resume_reading if wanted else transport.pause_reading)()
+            self._reading = wanted
         if not wanted or not self._receiver.unfinished:
             self._owing = None
         elif self._owing is None:
@@ -256,31 +253,30 @@ class Session(asyncio.BufferedProtocol):
         self._owing, self._muting.spares = None, False
         began_s = time.monotonic()
         try:
-            header = parse_request_header(frame)
-            self._owner.stats.requests[header.api_key] += 1
-            self._handling = header.api_key
-            self._connection.check(header.api_key)
-            route = self._owner.dispatch.find(header.api_key, header.api_version)
+            owner, header = self._owner, parse_request_header(frame)
+            key = self._handling = header.api_key
+            owner.stats.requests[key] += 1
+            self._connection.check(key)
+            route = owner.dispatch.find(key, header.api_version)
             if route is None or header.body_at is None:
-                only_told = self._owner.dispatch.unsupported_version(header.api_key)
-                self._answer(header, only_told, began_s)
+                self._answer(header, owner.dispatch.unsupported_version(key), began_s)
                 return
-            context = self._owner.context(header, frame, self._connection)
+            context = owner.context(header, frame, self._connection)
             result = route.handler(context)
             if context.charges is not None:
                 result = self._charge(context.charges, header, result)
             if self._connection.let_in:
                 self._spoken = True
-                self._owner.heard(self)
+                owner.heard(self)
             if result is None:
-                self._took(header.api_key, began_s)
+                self._took(key, began_s)
                 return
             if isinstance(result, AT_ONCE):
                 self._answer(header, result, began_s)
                 return
             slot = ReplySlot(header, began_s)
             slot.charges = context.charges
-            slot.kept = self._receiver.keeps(frame, charged, parsed=header.api_key == ApiKey.FETCH)
+            slot.kept = self._receiver.keeps(frame, charged, parsed=key == ApiKey.FETCH)
             charged = 0
         finally:
             self._receiver.give_back(charged)

@@ -65,7 +65,8 @@ class RequestReceiver:
     @property
     def has_room(self) -> bool:
         """Whether requests may go on piling up."""
-        return self._intake is None or self._intake.has_room
+        intake = self._intake
+        return intake is None or intake.used < intake.limit
 
     def next_frame(self) -> tuple[bytearray, int] | None:
         """A frame and how much of the intake it has; `free` or `give_back` that.
