@@ -22,3 +22,20 @@ def test_index_whose_file_is_gone_is_not_made_anew_empty(tmp_path: Path) -> None
     with pytest.raises(StorageError):
         index.entry_for(1_000)
     assert not path.exists()
+
+
+def test_time_index_that_was_cut_compares_with_the_entry_that_is_left(tmp_path: Path) -> None:
+    index = TimeIndex(Disk(), tmp_path / "00000000000000000000.timeindex", 0)
+    index.add(1_000, 7)
+    index.add(2_000, 9)
+    index.add(2_000, 11)
+    assert index.last == (2_000, 9)
+    index.truncate_to(9)
+    assert index.last == (1_000, 7)
+    index.add(1_500, 8)
+    assert index.last == (1_500, 8)
+    index.drop(1)
+    assert index.last == (1_000, 7)
+    index.write()
+    index.drop(0)
+    assert index.last is None
