@@ -191,25 +191,6 @@ async def test_transactions_coordinator_is_refused_so_that_no_client_looks_for_i
     assert found.error_message == "Transactions are not served here."
 
 
-@pytest.mark.parametrize("version", versions(ApiKey.CONSUMER_GROUP_HEARTBEAT))
-async def test_member_of_the_newer_protocol_is_told_that_it_is_not_served(version: int) -> None:
-    values = {
-        "group_id": "g",
-        "member_id": "m",
-        "member_epoch": 0,
-        "instance_id": None,
-        "rack_id": None,
-        "rebalance_timeout": 1000,
-        "subscribed_topic_names": ["orders"],
-        "subscribed_topic_regex": None,
-        "server_assignor": None,
-        "topic_partitions": [],
-    }
-    reply = await Harness(an_image()).ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, values)
-    assert int(reply.error_code) == 35
-    assert "group.protocol=classic" in reply.error_message
-
-
 async def test_group_id_that_is_too_long_is_refused() -> None:
     found = await find(Harness(with_offsets_topic(1)), 4, key="ö" * 128)
     assert int(found.error_code) == Code.INVALID_GROUP_ID
