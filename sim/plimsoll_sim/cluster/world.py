@@ -45,6 +45,7 @@ from plimsoll_sim.engine.loop import Livelock, SimLoop
 from plimsoll_sim.engine.process import Process
 from plimsoll_sim.environment.api_server_faults import NAMESPACE, Weather, simulated_server
 from plimsoll_sim.environment.network import Network
+from plimsoll_sim.environment.send_buffers import bounded
 from plimsoll_sim.hosts.brokers import CONTROLLERS, DATA, BrokerEnvironment, BrokerHost
 from plimsoll_sim.hosts.clients import Client, Habits, Producer
 from plimsoll_sim.hosts.group_members import GroupMember, MemberKind, kinds_of
@@ -90,8 +91,8 @@ class World:
         self.rng = stream()
         self.entropy = random.Random(rng.getrandbits(64))
         self.loop = SimLoop(stream())  # type: ignore[abstract]  # uncalled methods are missing
-        self.network = Network(self.loop, stream(), options.latency_us)
-        self.loop.network = self.network
+        network = Network(self.loop, stream(), options.latency_us)
+        self.loop.network = self.network = bounded(network, options.send_buffers, seed)
         self.api_server = simulated_server(self.loop, stream())
         self.etcd = self.api_server.store
         self.weather = Weather(latency_us=options.api_latency_us)
