@@ -24,7 +24,7 @@ from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.messages.requests import Request
 from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
-from plimsoll_sim.checkers import compaction
+from plimsoll_sim.checkers import compaction, standstill
 from plimsoll_sim.checkers.acked_and_read import ClientChecker
 from plimsoll_sim.checkers.clean_marker import check_marker
 from plimsoll_sim.checkers.groups import GroupChecker
@@ -282,6 +282,7 @@ class World:
                 self.replicas.look(host)
                 self.leases.look(host)
                 self.groups.look(host)
+                standstill.look(self.network, host)
                 if self.secured is not None:
                     self.secured.look(host)
             if process.exited:
@@ -356,13 +357,11 @@ class World:
         revisions.correct(self.objects)
         self.healed = True
         self.network.heal_all()
-        self.network.slow.clear()
         self.loop.slow_io.clear()
         self.weather.calm()
         for operator in self.operators:
-            if operator.process is not None and operator.process.paused:
-                operator.process.resume()
             if operator.process is not None:
+                operator.process.resume()
                 operator.process.wall_offset_ms = 0
             self.start_operator(operator)
         for process in self.client_processes:

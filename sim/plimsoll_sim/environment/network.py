@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextvars
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import Any
 
@@ -102,6 +102,7 @@ class Network:
             self.unstall(end)
         for end in self._ends:
             end.reads_late_us = 0
+        self.slow.clear()
 
     def sides(self, chosen: Callable[[str, str], bool]) -> list[End]:
         """The connections' sides chosen by the hosts that they send from and to."""
@@ -132,6 +133,11 @@ class Network:
         if host in self.dark:
             self.dark.discard(host)
             self._send_again(lambda _, target: target == host)
+
+    @property
+    def ends(self) -> Iterable[End]:
+        """The sides of all connections that are open."""
+        return self._ends
 
     @property
     def cuts(self) -> list[tuple[str, str]]:

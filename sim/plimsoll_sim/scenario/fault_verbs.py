@@ -179,7 +179,6 @@ def heal(stage: Stage, words: Words) -> None:
     network = stage.world.network
     if not words.plain:
         network.heal_all()
-        network.slow.clear()
     else:
         for pair in _links(stage, words):
             network.heal(*pair)
