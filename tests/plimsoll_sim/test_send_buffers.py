@@ -117,6 +117,7 @@ def test_limits_are_small_only_meanwhile() -> None:
 def test_run_with_full_buffers_holds_and_is_the_same_again(seed: int) -> None:
     first, again = (run(seed, 1_000, profile="full buffers") for _ in range(2))
     assert first.outcome == "held", first.sentence
+    assert first.events == again.events
     assert first.digest == again.digest
 
 
