@@ -9,7 +9,8 @@ RecordBatch v2; bit 6 of the attributes is KIP-534's delete horizon.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import compress, pairwise
+from itertools import compress
+from struct import unpack_from
 from typing import NamedTuple
 
 from plimsoll_wire.batches import (
@@ -23,13 +24,20 @@ from plimsoll_wire.batches import (
 from plimsoll_wire.compression import packed
 from plimsoll_wire.records import (
     FIRST_STEP,
+    GROUP,
     SECOND_STEP,
     BadRecords,
+    next_group,
     read_varint,
     record_starts,
+    same_size,
 )
 
 _NO_TIME = -1
+_ALIKE_MAX = 128
+"""So many at once: a format of `struct` is that long."""
+_MORE_FOLLOWS, _LAST_BYTE = bytes(range(128, 256)), bytes(range(128))
+"""What a byte of a varint may be."""
 _DIGITS = bytes.maketrans(b"01", b"\0\1")
 _VARINT_BYTES_MAX = 10
 _TIME_AND_OFFSET_MAX = 12
@@ -93,49 +101,114 @@ class PlainKeys(NamedTuple):
 
 
 def plain_keys(records: bytes, count: int) -> PlainKeys | None:
-    """All keys at once, a fifth of what `iter_keyed` takes: 0.3 µs a record.
+    """All keys at once, a fifth of what `iter_keyed` takes: 0.3 µs a record, and 0.1 µs where many
+    in a row are alike.
 
     None: some record has no key, or is bad, or is larger than records usually are (8 KiB):
     `iter_keyed` tells which.
     """
-    first, second = FIRST_STEP, SECOND_STEP
-    position, size, last_bytes, long = 0, len(records), 0, False
     keys: list[bytes] = []
-    add = keys.append
+    position, left, group, tombstones, long = 0, count, GROUP, False, False
     try:
-        for _ in range(count):
-            # Behind the length, of one or two bytes, and one byte of attributes: time and offset.
-            byte = records[position]
-            if byte < 0x80:
-                begun = at = position + 2
-                position += first[byte]
-            else:
-                begun = at = position + 3
-                position += first[byte] + second[records[position + 1]]
-            while records[at] >= 0x80:
-                at += 1
-            at += 1
-            while records[at] >= 0x80:
-                at += 1
-            length = records[at + 1]
-            at += 2
-            if length >= 0x80:
-                length = length & 0x7F | records[at] << 7
-                if length >= 0x4000:
-                    return None
-                at += 1
-                long = True
-            rest = at + (length >> 1)
-            value = records[rest]
-            end = rest if value < 0x80 else rest + _VARINT_BYTES_MAX
-            if length & 1 or end >= position or at > begun + _TIME_AND_OFFSET_MAX:
+        while left > 0:
+            last = _add_keys(records, position, min(group, left), keys)
+            if last is None:
                 return None
-            add(records[at:rest])
-            last_bytes |= value
+            tombstones, long = tombstones or last.tombstones, long or last.long
+            position = last.end
+            left -= group
+            if left > 0:
+                alike = _keys_alike(records, last, left)
+                keys += alike
+                left -= len(alike)
+                position += len(alike) * (position - last.start)
+                group = next_group(group, len(alike))
     except IndexError:
         return None
+    return PlainKeys(keys, tombstones, long) if position <= len(records) else None
+
+
+class _Last(NamedTuple):
+    """Where the last one of some records starts, its times begin, its key begins and ends, and the
+    next record starts; and of all of them, whether one is a tombstone, and whether a key is
+    long."""
+
+    start: int
+    times: int
+    key: int
+    rest: int
+    end: int
+    tombstones: bool
+    long: bool
+
+
+def _add_keys(records: bytes, position: int, count: int, keys: list[bytes]) -> _Last | None:
+    """The keys of `count` records, one at least, read one by one; None: as `plain_keys`."""
+    first, second, add = FIRST_STEP, SECOND_STEP, keys.append
+    values, long = 0, False
+    for _ in range(count):
+        start = position
+        # Behind the length, of one or two bytes, and one byte of attributes: time and offset.
+        byte = records[position]
+        if byte < 0x80:
+            begun = at = position + 2
+            position += first[byte]
+        else:
+            begun = at = position + 3
+            position += first[byte] + second[records[position + 1]]
+        while records[at] >= 0x80:
+            at += 1
+        at += 1
+        while records[at] >= 0x80:
+            at += 1
+        length = records[at + 1]
+        at += 2
+        if length >= 0x80:
+            length = length & 0x7F | records[at] << 7
+            if length >= 0x4000:
+                return None
+            at += 1
+            long = True
+        rest = at + (length >> 1)
+        value = records[rest]
+        end = rest if value < 0x80 else rest + _VARINT_BYTES_MAX
+        if length & 1 or end >= position or at > begun + _TIME_AND_OFFSET_MAX:
+            return None
+        add(records[at:rest])
+        values |= value
     # An odd length is negative.
-    return PlainKeys(keys, bool(last_bytes & 1), long) if position <= size else None
+    return _Last(start, begun, at, rest, position, bool(values & 1), long)
+
+
+def _keys_alike(records: bytes, one: _Last, most: int) -> tuple[bytes, ...]:
+    """The keys of those records behind this one, of `most`, that differ from it at most in their
+    attributes, times, offsets, and what follows their keys and the first byte of their values'
+    lengths: all numbers have as many bytes as its own.  Python looks at one byte of each record
+    without a loop."""
+    size = one.end - one.start
+    most = min(same_size(records, one.start, size, most), _ALIKE_MAX)
+    head = one.times
+    for _ in range(2):  # time and offset: any numbers of as many bytes
+        while records[head] >= 0x80:
+            most = _run(records, head, size, most, _MORE_FOLLOWS)
+            head += 1
+        most = _run(records, head, size, most, _LAST_BYTE)
+        head += 1
+    for place in (*range(head, one.key), one.rest):
+        most = _run(records, place, size, most, records[place : place + 1])
+    if not most:
+        return ()
+    length = one.rest - one.key
+    return unpack_from(
+        f"{length}s{size - length}x" * (most - 1) + f"{length}s", records, one.key + size
+    )
+
+
+def _run(records: bytes, place: int, size: int, most: int, allowed: bytes) -> int:
+    """At how many of the `most` places behind this one, `size` bytes apart, one of these bytes is,
+    before the first of another."""
+    found = records[place + size : place + size + most * size : size]
+    return len(found) - len(found.lstrip(allowed))
 
 
 def check_keys(records: bytes, count: int) -> None:
@@ -149,14 +222,26 @@ def check_keys(records: bytes, count: int) -> None:
 
 def picked(header: BatchHeader, records: bytes, live: int) -> bytes:
     """The batch with only those of its records, as they were before they were compressed, whose
-    bits are set in `live`; raises BadRecords.  What else there is of it stays, as in `rewrite`."""
-    out, newest = bytearray(), _NO_TIME
+    bits are set in `live`, one at least; raises BadRecords.  What else there is of it stays, as in
+    `rewrite`."""
     chosen = f"{live:0{header.count}b}"[::-1].encode().translate(_DIGITS)
-    for start, end in compress(pairwise(record_starts(records, header.count)), chosen):
-        out += records[start:end]
-        body = start + 1 if records[start] < 0x80 else read_varint(records, start)[1]
-        newest = max(newest, header.base_timestamp + read_varint(records, body + 1)[0])
-    return _sealed(header, bytes(out), live.bit_count(), newest)
+    starts = record_starts(records, header.count)
+    kept = [
+        records[start:end]
+        for start, end in zip(compress(starts, chosen), compress(starts[1:], chosen), strict=True)
+    ]
+    newest = max(header.base_timestamp + _newest_delta(kept), _NO_TIME)
+    return _sealed(header, b"".join(kept), len(kept), newest)
+
+
+def _newest_delta(records: list[bytes]) -> int:
+    """The greatest timestamp delta of some records, one at least."""
+    # Behind the length, of one or two bytes, and one byte of attributes; nearly all are numbers of
+    # one byte, and many are the same.
+    first = {each[2] if each[0] < 0x80 else each[3] if each[1] < 0x80 else 0x80 for each in records}
+    if max(first) < 0x80:
+        return max(byte >> 1 ^ -(byte & 1) for byte in first)
+    return max(read_varint(each, read_varint(each, 0)[1] + 1)[0] for each in records)
 
 
 def rewrite(

@@ -81,7 +81,7 @@ any batch."""
 SECOND_STEP = [byte << 6 if byte < 0x80 else _TOO_FAR for byte in range(256)]
 
 
-_GROUP, _GROUP_MAX = 2, 64
+GROUP, _GROUP_MAX = 2, 64
 """Records that are followed one by one before it is tried whether the next are of one size, too: at
 first, and after attempts in vain."""
 _RUN_FIRST, _RUN_MIN = 64, 16
@@ -98,7 +98,7 @@ def check_records(records: bytes | memoryview, count: int) -> None:
     without a loop.
     """
     first, second = FIRST_STEP, SECOND_STEP
-    position, left, group, run = 0, count - 1, _GROUP, _RUN_FIRST
+    position, left, group, run = 0, count - 1, GROUP, _RUN_FIRST
     try:
         while left > 0:
             for _ in range(group if group < left else left):
@@ -111,15 +111,12 @@ def check_records(records: bytes | memoryview, count: int) -> None:
             left -= group
             if left <= 0:
                 break
-            size, same = position - start, min(run, left)
-            for at in (0, 1) if byte >= 0x80 else (0,):
-                begun = records[start + at]
-                found = bytes(records[position + at : position + at + same * size : size])
-                same = len(found) - len(found.lstrip(bytes((begun,))))
+            size = position - start
+            same = same_size(records, start, size, min(run, left))
             position += same * size
             left -= same
             run = 4 * run if same == run else _RUN_FIRST
-            group = _GROUP if same >= _RUN_MIN else min(4 * group, _GROUP_MAX)
+            group = next_group(group, same)
     except IndexError:
         position = _follow(records, count - 1)
     if position >= len(records):
@@ -127,19 +124,47 @@ def check_records(records: bytes | memoryview, count: int) -> None:
     _check_last(records, position, count - 1)
 
 
+def next_group(group: int, same: int) -> int:
+    """How many records to go through one by one now, after so many of which `same` others were
+    alike."""
+    return GROUP if same >= _RUN_MIN else min(4 * group, _GROUP_MAX)
+
+
+def same_size(records: bytes | memoryview, start: int, size: int, most: int) -> int:
+    """How many of the `most` records behind the one at `start`, which has `size` bytes, have the
+    same length, of one or two bytes: Python compares one byte of each without a loop."""
+    begun = records[start]
+    for at in (start, start + 1) if begun >= 0x80 else (start,):
+        found = bytes(records[at + size : at + size + most * size : size])
+        most = len(found) - len(found.lstrip(bytes((records[at],))))
+    return most
+
+
 def record_starts(records: bytes, count: int) -> list[int]:
     """Where each of `count` records starts, and where the last one ends.  Raises BadRecords."""
     first, second = FIRST_STEP, SECOND_STEP
-    position, size = 0, len(records)
+    position, size, left, group, run = 0, len(records), count, GROUP, _RUN_FIRST
     found = [0]
     try:
-        for _ in range(count):
-            byte = records[position]
-            if byte < 0x80:
-                position += first[byte]
-            else:
-                position += first[byte] + second[records[position + 1]]
-            found.append(position)
+        while left > 0:
+            for _ in range(group if group < left else left):
+                start = position
+                byte = records[position]
+                if byte < 0x80:
+                    position += first[byte]
+                else:
+                    position += first[byte] + second[records[position + 1]]
+                found.append(position)
+            left -= group
+            if left <= 0:
+                break
+            length = position - start
+            same = same_size(records, start, length, min(run, left))
+            found.extend(range(position + length, position + same * length + 1, length))
+            position += same * length
+            left -= same
+            run = 4 * run if same == run else _RUN_FIRST
+            group = next_group(group, same)
     except IndexError:
         position = size + 1
     return found if position <= size else _starts(records, count)

@@ -74,6 +74,48 @@ def test_plain_keys_of_bad_bytes_are_those_that_are_read_one_by_one(
     compare(bytes(bad[: data.draw(st.integers(0, len(bad)))]), len(records))
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([1, 3, 20, 150]),
+            st.tuples(
+                st.sampled_from([0, 1, 63, 64, -65, 8_191, 8_192]),
+                st.sampled_from([0, 1, 10, 63, 64, 70]),
+                st.sampled_from([None, 0, 1, 63, 64, 200]),
+            ),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from([0, 60, 8_190]),
+    st.data(),
+)
+def test_plain_keys_of_many_alike_are_those_that_are_read_one_by_one(
+    runs: list[tuple[int, tuple[int, int, int | None]]], first: int, data: st.DataObject
+) -> None:
+    """Runs of records of one shape, whose times, keys and values differ, and of which bytes are
+    spoilt."""
+    chosen = data.draw(st.randoms(use_true_random=False))
+    records = [
+        (
+            time + (0 if abs(time) in (63, 64, 65, 8_191, 8_192) else chosen.randrange(60)),
+            chosen.randbytes(key),
+            None if value is None else chosen.randbytes(value),
+        )
+        for count, (time, key, value) in runs
+        for _ in range(count)
+    ]
+    made = bytearray(encoded(records, first))
+    assert compare(bytes(made), len(records))
+    starts = record_starts(bytes(made), len(records))
+    assert starts == [one.start for one in iter_keyed(bytes(made), len(records))] + [len(made)]
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = chosen.choice(starts[:-1]) + chosen.randrange(8)
+        made[min(at, len(made) - 1)] = chosen.choice([0, 1, 2, 0x7F, 0x80, 0x81, 0xFF])
+    compare(bytes(made), len(records))
+
+
 @pytest.mark.parametrize("data", [b"", b"\x02", b"\x01\0\0\0\0\0\0", b"\xff" * 30, b"\x80" * 30])
 def test_starts_of_what_is_no_record_are_refused(data: bytes) -> None:
     assert plain_keys(data, 1) is None

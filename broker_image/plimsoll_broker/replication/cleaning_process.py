@@ -28,6 +28,7 @@ _PROGRAM = (
 )
 """Of a low priority before it imports anything else: that takes some tenths of a second of a
 processor, which are the brokers' while they have work."""
+_TUNABLES = "GLIBC_TUNABLES"
 _APART, _WITHIN = "work_in_background", "work_within"
 _decode = msgspec.json.Decoder(messages.Answer).decode
 
@@ -107,5 +108,13 @@ class CleaningProcess:
                 stdout=asyncio.subprocess.PIPE,
                 # So that its priority counts against all processes, `plimsoll_process.priority`.
                 start_new_session=not self.in_brokers_share,
+                env=_environment(),
             )
         return self._process
+
+
+def _environment() -> dict[str, str]:
+    """Ours, and large pages where the kernel gives them to who asks (glibc 2.35): a million keys
+    are looked up in no order, which takes a tenth less so."""
+    known = os.environ.get(_TUNABLES)
+    return os.environ | {_TUNABLES: ":".join([*filter(None, [known]), "glibc.malloc.hugetlb=1"])}
