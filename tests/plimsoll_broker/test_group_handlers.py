@@ -181,6 +181,35 @@ async def test_coordinators_of_other_kinds_are_refused_with_a_sentence(kind: int
     assert found.error_message
 
 
+@pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR)[1:])
+async def test_transactions_coordinator_is_refused_so_that_no_client_looks_for_it_again(
+    version: int,
+) -> None:
+    """librdkafka, which asks in versions below 4, ends its search for code 53 alone."""
+    found = await find(Harness(with_offsets_topic(1)), version, 1)
+    assert (int(found.error_code), found.node_id) == (42 if version >= 4 else 53, -1)
+    assert found.error_message == "Transactions are not served here."
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.CONSUMER_GROUP_HEARTBEAT))
+async def test_member_of_the_newer_protocol_is_told_that_it_is_not_served(version: int) -> None:
+    values = {
+        "group_id": "g",
+        "member_id": "m",
+        "member_epoch": 0,
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout": 1000,
+        "subscribed_topic_names": ["orders"],
+        "subscribed_topic_regex": None,
+        "server_assignor": None,
+        "topic_partitions": [],
+    }
+    reply = await Harness(an_image()).ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, values)
+    assert int(reply.error_code) == 35
+    assert "group.protocol=classic" in reply.error_message
+
+
 async def test_group_id_that_is_too_long_is_refused() -> None:
     found = await find(Harness(with_offsets_topic(1)), 4, key="ö" * 128)
     assert int(found.error_code) == Code.INVALID_GROUP_ID

@@ -93,9 +93,9 @@ class World:
         self.loop = SimLoop(stream())  # type: ignore[abstract]  # uncalled methods are missing
         network = Network(self.loop, stream(), options.latency_us)
         self.loop.network = self.network = bounded(network, options.send_buffers, seed)
-        self.api_server = simulated_server(self.loop, stream())
-        self.etcd = self.api_server.store
         self.weather = Weather(latency_us=options.api_latency_us)
+        self.api_server = simulated_server(self.loop, stream(), self.weather)
+        self.etcd = self.api_server.store
         self.ghost = MetadataGhost(CLUSTER_ID, options.metadata_version)
         ghost, now_us = self.ghost, lambda: self.loop.now_us
         self.groups = GroupChecker(ghost, now_us, offsets_kept(options))

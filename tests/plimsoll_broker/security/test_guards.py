@@ -146,6 +146,7 @@ async def test_every_api_with_a_requirement_has_a_guard_that_is_tried_here_or_is
     tried = {key for key, *_ in CASES} | {ApiKey.METADATA}
     assert {key for key, guard in GUARDS.items() if guard is not IN_HANDLER} == tried
     free = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DESCRIBE_CLUSTER}
+    free.add(ApiKey.CONSUMER_GROUP_HEARTBEAT)
     for key, guard in GUARDS.items():
         if guard is IN_HANDLER and key not in free:
             assert REQUIREMENTS[int(key)], key
@@ -288,9 +289,10 @@ async def test_metadata_by_name_refuses_what_may_not_be_described_whether_it_exi
     }
 
 
-async def test_metadata_by_id_is_refused_without_a_name() -> None:
+@pytest.mark.parametrize("name", [None, ""])
+async def test_metadata_by_id_is_refused_without_a_name(name: str | None) -> None:
     secured = Secured()
-    topics = [{"name": None, "topic_id": ORDERS}, {"name": None, "topic_id": UUID(int=9)}]
+    topics = [{"name": name, "topic_id": ORDERS}, {"name": name, "topic_id": UUID(int=9)}]
     handler = secured.handlers[ApiKey.METADATA]
     answer = AskedByAlice(secured)(ApiKey.METADATA, metadata_values(topics=topics), 12, handler)
     told = {topic.topic_id: (topic.name, int(topic.error_code)) for topic in answer.topics}

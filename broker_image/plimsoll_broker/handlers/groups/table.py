@@ -6,6 +6,7 @@ from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.connection_lines import ConnectionLines
 from plimsoll_broker.handlers.groups.asking import GroupApi, GroupHandler
+from plimsoll_broker.handlers.groups.consumer_group_heartbeat import consumer_group_heartbeat
 from plimsoll_broker.handlers.groups.delete_groups import DELETE_GROUPS
 from plimsoll_broker.handlers.groups.describe_groups import DESCRIBE_GROUPS
 from plimsoll_broker.handlers.groups.find_coordinator import FindCoordinatorHandler
@@ -38,4 +39,8 @@ def group_handlers(view: ClusterView, coordinators: Coordinators) -> dict[ApiKey
     """Everything that a coordinator answers, and where it is found."""
     lines = ConnectionLines()
     found = {key: GroupHandler(api, coordinators, view.aside, lines) for key, api in _APIS.items()}
-    return {ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(view, coordinators.topics), **found}
+    return {
+        ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(view, coordinators.topics),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat,
+        **found,
+    }
