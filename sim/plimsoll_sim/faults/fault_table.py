@@ -389,6 +389,7 @@ TABLE: tuple[Fault, ...] = (
         0,
         "A LogCluster without a status, which remembers what its spec leaves open.",
     ),
+    Fault("read_slowly", links.read_slowly, 0, "Writers whose buffers fill, and have room again."),
     Fault("linger", inside.linger, 0, "Connections that outlive what they were let in by."),
     Fault("start_verification", objects.start_verification, 0, "A driver, and what it reports."),
 )
