@@ -87,6 +87,11 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         "kubectl get logcluster main -n kafka -o jsonpath='{.status.versions}'",
         "kubectl get logbrokers -n kafka",
     ),
+    "tests/e2e/test_inside.py"
+    "::test_authorities_are_rotated_with_a_broker_down_and_the_operator_killed_in_each_state": (
+        "kubectl annotate logcluster main -n kafka --overwrite"
+        " plimsoll.dev/rotate-client-ca=$(date +%s)",
+    ),
     "tests/integration/test_kubectl_plimsoll.py"
     "::test_documented_commands_run_as_a_plugin_of_kubectl": (
         "kubectl plimsoll status -n kafka",

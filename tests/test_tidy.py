@@ -275,6 +275,18 @@ def test_reconcilers_leadership_and_status_read_no_date() -> None:
     assert not found, found
 
 
+def test_clocks_and_dice_are_asked_through_their_modules() -> None:
+    """The simulator replaces what stands there: whoever has imported the function itself goes on
+    with the machine's clock, and no run of a seed is like the one before."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in product()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module in ("time", "random", "secrets")
+    ]
+    assert not found, found
+
+
 def test_labels_and_annotations_of_the_operator_are_stated_in_one_module() -> None:
     """Selectors must match what was labelled: `api/labels.py` states every key."""
     label = re.compile(r"\b(plimsoll\.dev|kubernetes\.io)/[a-z]")

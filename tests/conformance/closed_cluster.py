@@ -1,8 +1,8 @@
 """A closed cluster for applications: clients log in over TLS with a password, and what no rule
 allows is refused, or only noted.
 
-Called by the tests of Connect and MirrorMaker 2 with the Users that docs/clients.md shows: what it
-says of them is what is tried.
+Called by the tests of Connect, MirrorMaker 2 and Streams with the Users that docs/clients.md shows:
+what it says of them is what is tried.
 """
 
 from __future__ import annotations
@@ -118,6 +118,12 @@ def rules_of(user: dict[str, Any]) -> list[tuple[Decision, bool]]:
             right = Decision(f"User:{user['metadata']['name']}", operation, resource)
             found.append((right, on.get("pattern") == "Prefixed"))
     return found
+
+
+def is_of(asked: Decision, rule: Decision, prefix: bool) -> bool:
+    """Whether the rule is about what was asked, by this very operation."""
+    named = asked.resource.startswith if prefix else asked.resource.__eq__
+    return asked[:2] == rule[:2] and named(rule.resource)
 
 
 def without(operation: str, users: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

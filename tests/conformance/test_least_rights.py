@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -20,6 +21,7 @@ from tests.conformance.closed_cluster import (
     closed_cluster,
     decided,
     documented,
+    is_of,
     onlooker,
     rules_of,
     without,
@@ -57,6 +59,11 @@ class Sides:
     mirrored: mirroring.Mirrored
 
 
+def both_users() -> list[dict[str, Any]]:
+    """Of Connect and of MirrorMaker 2, as they are documented."""
+    return [one for one in documented("User") if one["metadata"]["name"] in (CONNECT, MIRRORING)]
+
+
 def sides(running: LocalCluster, kafka: Peer) -> Sides:
     """The topic is on both, with records, and with a group that has read them."""
     there = replace(kafka, java_login={"security.protocol": "PLAINTEXT"})
@@ -74,7 +81,7 @@ def sides(running: LocalCluster, kafka: Peer) -> Sides:
 @contextmanager
 def nothing_is_denied(place: Path, kafka: Peer) -> Iterator[tuple[LocalCluster, Sides]]:
     """Of what is done with the documented rights."""
-    with closed_cluster(place, "Enforce", documented("User")) as running:
+    with closed_cluster(place, "Enforce", both_users()) as running:
         yield running, sides(running, kafka)
     assert decided(running, "Denied") == set()
 
@@ -247,7 +254,7 @@ def test_connect_makes_no_topic_where_they_are_declared_and_may_not(tmp_path: Pa
 def test_each_documented_right_is_asked_for_and_audit_names_no_other(
     empty_kafka: Peer, tmp_path: Path
 ) -> None:
-    users = documented("User")
+    users = both_users()
     bare = [{**one, "spec": {**one["spec"], "acls": []}} for one in users]
     with closed_cluster(tmp_path, "Audit", bare) as running:
         of = sides(running, empty_kafka)
@@ -276,8 +283,8 @@ def test_each_documented_right_is_asked_for_and_audit_names_no_other(
 
 @cache
 def documented_rights() -> list[tuple[Decision, bool]]:
-    """Of all users; and whether each one's name is a prefix."""
-    return [rule for user in documented("User") for rule in rules_of(user)]
+    """Of both users; and whether each one's name is a prefix."""
+    return [rule for user in both_users() for rule in rules_of(user)]
 
 
 def unasked(running: LocalCluster) -> list[Decision]:
@@ -288,12 +295,6 @@ def unasked(running: LocalCluster) -> list[Decision]:
         for rule, prefix in documented_rights()
         if not any(is_of(one, rule, prefix) for one in asked)
     ]
-
-
-def is_of(asked: Decision, rule: Decision, prefix: bool) -> bool:
-    """Whether the rule is about what was asked, by this very operation."""
-    named = asked.resource.startswith if prefix else asked.resource.__eq__
-    return asked[:2] == rule[:2] and named(rule.resource)
 
 
 def allows(rule: Decision, prefix: bool, asked: Decision) -> bool:

@@ -5,11 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.conformance.applications import Application, command, properties
+from tests.conformance.closed_cluster import (
+    Decision,
+    as_user,
+    closed_cluster,
+    decided,
+    documented,
+    is_of,
+    onlooker,
+    rules_of,
+)
 from tests.conformance.conftest import PARTITIONS, Peer
 from tests.conformance.kafka_jars import application_jars
 from tests.integration.local_cluster import wait_for
@@ -23,6 +34,8 @@ SMOKE_TOPICS = (
 )
 KEYS = 9  # it takes numbers, and adds up those that leave the same remainder
 EACH = 180
+SUMS_USER = "sums"
+"""In docs/clients.md."""
 START_S, SMOKE_S = 90, 500
 
 
@@ -40,7 +53,7 @@ class Instances:
         file = properties(
             self.directory / f"{name}.properties",
             {
-                "bootstrap.servers": self.peer.bootstrap,
+                **self.peer.java,
                 "processing.guarantee": "at_least_once",
                 "state.dir": str(self.directory / name),
                 "replication.factor": str(self.peer.replicas),
@@ -72,14 +85,14 @@ def instances(peer: Peer, tmp_path: Path) -> Iterator[Instances]:
 
 
 def create(peer: Peer, *topics: str, partitions: int = PARTITIONS) -> None:
-    admin = AdminClient({"bootstrap.servers": peer.bootstrap})
+    admin = AdminClient(peer.librdkafka)
     made = [NewTopic(topic, partitions, peer.replicas) for topic in topics]
     for future in admin.create_topics(made).values():
         future.result(30)
 
 
 def say(peer: Peer, first: int, last: int) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": peer.bootstrap})
+    producer = confluent_kafka.Producer(peer.librdkafka)
     for number in range(first, last):
         producer.produce(INPUT, str(number), partition=number % PARTITIONS)
     assert producer.flush(30) == 0
@@ -91,7 +104,7 @@ class Sums:
     def __init__(self, peer: Peer) -> None:
         self.told: dict[int, int] = {}
         self._consumer = confluent_kafka.Consumer(
-            {"bootstrap.servers": peer.bootstrap, "group.id": "none", "enable.auto.commit": False}
+            {**peer.librdkafka, "group.id": "none", "enable.auto.commit": False}
         )
         self._consumer.assign(
             [confluent_kafka.TopicPartition(OUTPUT, number, 0) for number in range(PARTITIONS)]
@@ -154,3 +167,54 @@ def test_streams_smoke_test_succeeds_though_an_instance_is_killed(
     driver.process.wait(SMOKE_S)
     assert "ALL-RECORDS-DELIVERED" in driver.printed()
     assert driver.said().rstrip().endswith("SUCCESS")
+
+
+# --- a closed cluster -----------------------------------------------------------------------------
+
+
+def add_up_as_documented(directory: Path, mode: str, user: dict[str, Any]) -> set[Decision]:
+    """What was not allowed while one instance ran with the login of the user."""
+    directory.mkdir()
+    with closed_cluster(directory, mode, [user]) as running:
+        seen = onlooker(running)
+        create(seen, INPUT, OUTPUT)
+        say(seen, 0, EACH)
+        found = Instances(as_user(running, SUMS_USER), directory / "instances")
+        topics = {"input.topic": INPUT, "aggregation.topic": OUTPUT, "add.operations": "false"}
+        one = found.start(SUMS, **topics, **{"application.id": SUMS_USER})
+        added = Sums(seen)
+        try:
+            wait_for("all added", lambda: added.reach(EACH), START_S)
+            wait_for("it purges", lambda: purged(seen) or None, START_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{one.said()}") from None
+        finally:
+            one.stop()
+            added.close()
+    return decided(running, "Denied" if mode == "Enforce" else "WouldDeny")
+
+
+def purged(peer: Peer) -> bool:
+    """Whether records that were read are deleted."""
+    consumer = confluent_kafka.Consumer({**peer.librdkafka, "group.id": "none"})
+    try:
+        topic = f"{SUMS_USER}-grouped-stream-repartition"
+        return any(
+            consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, number), 10)[0]
+            for number in range(PARTITIONS)
+        )
+    finally:
+        consumer.close()
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+@pytest.mark.client("Kafka Streams 4.1", "TLS")
+@pytest.mark.client("Kafka Streams 4.1", "least rights")
+def test_streams_need_no_right_but_those_that_are_documented(tmp_path: Path) -> None:
+    (user,) = [one for one in documented("User") if one["metadata"]["name"] == SUMS_USER]
+    assert add_up_as_documented(tmp_path / "enforced", "Enforce", user) == set()
+    bare = {**user, "spec": {**user["spec"], "acls": []}}
+    asked = add_up_as_documented(tmp_path / "audited", "Audit", bare)
+    for rule, prefix in rules_of(user):
+        assert any(is_of(one, rule, prefix) for one in asked), f"nothing asked for {rule}"

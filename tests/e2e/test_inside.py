@@ -318,6 +318,13 @@ def test_authorities_are_rotated_with_a_broker_down_and_the_operator_killed_in_e
             return trusted_by_clients(drill) != known or None
 
         wait_for("another listener authority", replaced, REACHED_S, every_s=1)
+        again = ("annotate", "logcluster", "main", "-n", drill.namespace, "--overwrite")
+        drill.cluster.kubectl(*again, f"plimsoll.dev/rotate-client-ca={uuid.uuid4().hex}")
+
+        def announced() -> bool | None:
+            return rotations.clients.known().announced is not None or None
+
+        wait_for("the next authority of clients", announced, REACHED_S, every_s=1)
         tls.load_verify_locations(cadata=trusted_by_clients(drill))
         wait_for("the listener", lambda: listens(drill, LISTENER["name"]), REACHED_S, every_s=2)
     assert ends(drill, tls) - first >= sum(acked) > 0

@@ -291,8 +291,8 @@ def test_another_log_level_changes_a_config_map_that_is_mounted_and_restarts_no_
 
 
 def test_deletion_of_a_topic_warns_and_is_refused_by_nothing() -> None:
-    (policy,) = of_kind("ValidatingAdmissionPolicy")
-    (binding,) = of_kind("ValidatingAdmissionPolicyBinding")
+    (policy,) = of_kind("ValidatingAdmissionPolicy", "admission.enabled=false")
+    (binding,) = of_kind("ValidatingAdmissionPolicyBinding", "admission.enabled=false")
     assert binding["spec"] == {
         "policyName": policy["metadata"]["name"],
         "validationActions": ["Warn"],
@@ -302,10 +302,61 @@ def test_deletion_of_a_topic_warns_and_is_refused_by_nothing() -> None:
     assert policy["spec"]["failurePolicy"] == "Ignore"
     for one in policy["spec"]["validations"]:
         assert "\n" not in one["messageExpression"]
-    (bound,) = of_kind("ValidatingAdmissionPolicyBinding", "watch.namespaces={a,b}")
+    (bound,) = of_kind(
+        "ValidatingAdmissionPolicyBinding", "watch.namespaces={a,b}", "admission.enabled=false"
+    )
     (named,) = bound["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
     assert named["values"] == ["a", "b"]
-    assert of_kind("ValidatingAdmissionPolicy", "deletionWarnings.enabled=false") == []
+    assert all(
+        "deletion" not in one["metadata"]["name"]
+        for one in of_kind("ValidatingAdmissionPolicy", "deletionWarnings.enabled=false")
+    )
+
+
+def confining(*settings: str) -> dict[str, dict[str, Any]]:
+    """By the kind that they are about: the policies about what the operator writes."""
+    found = of_kind("ValidatingAdmissionPolicy", "deletionWarnings.enabled=false", *settings)
+    return {
+        one["spec"]["matchConstraints"]["resourceRules"][0]["resources"][0]: one["spec"]
+        for one in found
+    }
+
+
+def test_what_runs_as_somebody_is_confined_for_the_operators_account_alone() -> None:
+    """Every kind that it may create of those; verdicts: tests/e2e/test_admission.py."""
+    settings = "verification.enabled=true"
+    rights = quick_yaml.load((CHART / "files" / "rights.yaml").read_text())["namespaced"]
+    written = {
+        resource
+        for one in rights
+        if {"create", "update", "patch"} & {*one["rule"]["verbs"]}
+        for resource in one["rule"]["resources"]
+    }
+    runs = {"pods", "statefulsets", "deployments", "daemonsets", "jobs", "cronjobs", "replicasets"}
+    holds = {"secrets", "serviceaccounts", "serviceaccounts/token"}
+    found = confining(settings)
+    assert written & (runs | holds) == set(found)
+    who = "request.userInfo.username == 'system:serviceaccount:plimsoll-system:plimsoll'"
+    for spec in found.values():
+        assert [one["expression"] for one in spec["matchConditions"]] == [who]
+        assert spec["failurePolicy"] == "Fail"
+    for binding in of_kind("ValidatingAdmissionPolicyBinding", "deletionWarnings.enabled=false"):
+        assert binding["spec"]["validationActions"] == ["Deny"]
+        assert "matchResources" not in binding["spec"], "in every namespace"
+    assert "jobs" not in confining()
+    assert confining("admission.enabled=false") == {}
+
+
+def test_images_that_the_operator_may_run_can_be_named() -> None:
+    def named(*settings: str) -> list[str]:
+        rows = confining(*settings)["statefulsets"]["validations"]
+        return [one["expression"] for one in rows if "c.image" in one["expression"]]
+
+    assert named() == []
+    (only,) = named("admission.images={registry.example.com/a,plimsoll/}")
+    assert "startsWith('registry.example.com/a') || c.image.startsWith('plimsoll/')" in only
+    done = helm("template", "x", str(CHART), "--set", "admission.images={a'b}")
+    assert done.returncode != 0
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,10 @@ def test_metadata_by_name_returns_known_topic_and_error_for_unknown_topic(versio
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_topics_by_id(version):
-    ids = [{"name": None, "topic_id": ORDERS}, {"name": None, "topic_id": MISSING}]
+@pytest.mark.parametrize("name", [None, ""])
+def test_topics_by_id(version, name):
+    """Java's admin client puts an empty name beside the id."""
+    ids = [{"name": name, "topic_id": ORDERS}, {"name": name, "topic_id": MISSING}]
     known, unknown = metadata(Harness(), version, ids).topics
     assert (known.name, known.error_code) == ("orders", 0)
     assert (unknown.name, unknown.topic_id, unknown.error_code) == (None, MISSING, 100)

@@ -181,6 +181,16 @@ async def test_coordinators_of_other_kinds_are_refused_with_a_sentence(kind: int
     assert found.error_message
 
 
+@pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR)[1:])
+async def test_transactions_coordinator_is_refused_so_that_no_client_looks_for_it_again(
+    version: int,
+) -> None:
+    """librdkafka, which asks in versions below 4, ends its search for code 53 alone."""
+    found = await find(Harness(with_offsets_topic(1)), version, 1)
+    assert (int(found.error_code), found.node_id) == (42 if version >= 4 else 53, -1)
+    assert found.error_message == "Transactions are not served here."
+
+
 async def test_group_id_that_is_too_long_is_refused() -> None:
     found = await find(Harness(with_offsets_topic(1)), 4, key="ö" * 128)
     assert int(found.error_code) == Code.INVALID_GROUP_ID

@@ -3,7 +3,7 @@
 import pytest
 
 from plimsoll_core.cluster.cluster_configs import broker_configs
-from plimsoll_core.cluster.topic_configs import check_configs
+from plimsoll_core.cluster.topic_configs import check_configs, client_configs
 from plimsoll_core.compaction import swap
 from plimsoll_core.compaction.plan import (
     GROUP_MAX,
@@ -170,6 +170,20 @@ def test_configs_of_compaction_are_checked(configs: dict[str, str], words: str |
     else:
         assert refusal is not None
         assert words in refusal.message
+
+
+@pytest.mark.parametrize(
+    ("text", "policies"),
+    [
+        ("delete,compact", "delete,compact"),
+        ("compact,delete", "compact,delete"),
+        (" delete , compact,delete", "delete,compact"),
+    ],
+)
+def test_policies_stay_in_the_order_that_a_client_gave(text: str, policies: str) -> None:
+    kept = client_configs({"cleanup.policy": text})
+    assert not isinstance(kept, Refusal)
+    assert kept.kept == {"cleanup.policy": policies}
 
 
 def test_brokers_default_is_never_compact() -> None:

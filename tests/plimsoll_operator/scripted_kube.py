@@ -28,6 +28,8 @@ class ScriptedKube(Kube):
 
     def __init__(self) -> None:
         self.server_ms = NOW_MS
+        # What time certificates go by, if a test says it: most tell the host's clock alone.
+        self.said_ms: int | None = None
         self.calls: list[tuple[str, str, str]] = []
         self.fail: list[ApiError | None] = []
         self.refuse: dict[str, ApiError] = {}
@@ -40,6 +42,15 @@ class ScriptedKube(Kube):
             namespaces=("kafka",),
         )
         super().__init__(_ScriptedTransport(self))
+
+    @property
+    def answered_ms(self) -> int | None:
+        """See `KubeApi`."""
+        return self.said_ms
+
+    @answered_ms.setter
+    def answered_ms(self, _: int | None) -> None:
+        """A test says it."""
 
     # --- a test's changes, which no client under test requested -----------------------------------
 

@@ -13,12 +13,12 @@ from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.record_versions import NEWEST
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.listeners import DeclaredListener, ListenerTls, committed
-from plimsoll_operator.kube.resources import CONFIG_MAPS, NAMESPACES, SECRETS
+from plimsoll_operator.kube.resources import CONFIG_MAPS, LOG_CLUSTERS, NAMESPACES, SECRETS
 from plimsoll_operator.manifests import listener_secrets as manifests
 from plimsoll_operator.manifests.networkpolicy import network_policy
 from plimsoll_operator.manifests.services import bootstrap_service, brokers_service
 from plimsoll_operator.pki.authority import KeyPair, describe, issue, new_authority, signed_by
-from plimsoll_operator.pki.rotation import DAY_MS
+from plimsoll_operator.pki.rotation import AGAIN_MS, DAY_MS
 from plimsoll_operator.reconcile.cluster import listeners
 from plimsoll_operator.reconcile.stall_causes import StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -305,6 +305,35 @@ async def test_authority_that_ended_while_no_operator_ran_is_replaced_at_once() 
     assert made.stalled == ""
     assert signed_by(made.pair(0).certificate, made.trusted)
     assert not signed_by(made.pair(0).certificate, before)
+
+
+async def test_authority_is_replaced_step_by_step_when_that_is_asked_for() -> None:
+    made = Declared(TLS)
+    await made.look()
+    first = made.trusted
+    for request, trusted_before in (("1", True), ("2", True), ("3", False)):
+        body = made.scene.kube.find(LOG_CLUSTERS, "kafka", "main")
+        body["metadata"]["annotations"] = {labels.ROTATE_LISTENERS: request}
+        made.scene.objects.clusters.put(made.scene.kube.put(LOG_CLUSTERS, body))
+        shown = made.trusted
+        await made.look()
+        assert signed_by(made.pair(0).certificate, shown), "nobody trusts what is shown now"
+        assert (first in made.trusted) == trusted_before
+        assert signed_by(made.pair(0).certificate, first) == (request == "1")
+        made.now_ms += AGAIN_MS
+    assert first not in made.trusted
+
+
+@pytest.mark.parametrize("days", [61, 3 * 365, 4 * 365])
+async def test_clock_that_is_ahead_replaces_nothing_and_is_told(days: int) -> None:
+    made = Declared(TLS)
+    await made.look()
+    trusted, shown = made.trusted, made.pair(0)
+    made.scene.kube.said_ms = NOW_MS
+    made.now_ms += days * DAY_MS
+    await made.look()
+    assert (made.trusted, made.pair(0)) == (trusted, shown)
+    assert made.scene.term.stall_causes[StallSource.CLOCK].reason == "ClockAhead"
 
 
 async def test_authority_whose_secret_was_deleted_is_made_anew_and_signs_at_once() -> None:

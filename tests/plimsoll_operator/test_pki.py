@@ -22,6 +22,7 @@ from plimsoll_operator.pki.authority import (
     why_unusable,
 )
 from plimsoll_operator.pki.rotation import (
+    AGAIN_MS,
     CLIENT_OVERLAP_MS,
     DAY_MS,
     OVERLAP_MS,
@@ -214,3 +215,48 @@ def test_former_authority_is_trusted_for_as_long_as_it_is_asked_for() -> None:
     late_ms = signing.since_ms + CLIENT_OVERLAP_MS
     assert step(signing, "main", late_ms - 1, CLIENT_OVERLAP_MS) is signing
     assert step(signing, "main", late_ms, CLIENT_OVERLAP_MS).former == b""
+
+
+# --- asked for ------------------------------------------------------------------------------------
+
+
+def test_each_request_takes_the_next_step_towards_another_authority() -> None:
+    begun = step(None, "main", NOW_MS)
+    announced = step(begun, "main", NOW_MS + 1, asked="1")
+    assert (announced.current, announced.since_ms) == (begun.current, NOW_MS + 1)
+    assert announced.announced is not None
+    assert step(announced, "main", NOW_MS + OVERLAP_MS, asked="1") is announced
+    signing = step(announced, "main", NOW_MS + 1 + AGAIN_MS, asked="2")
+    assert signing.current == announced.announced
+    assert signing.trusted == signing.current.certificate + begun.current.certificate
+    over = step(signing, "main", NOW_MS + 1 + 2 * AGAIN_MS, CLIENT_OVERLAP_MS, asked="3")
+    assert over.trusted == signing.current.certificate
+    assert step(over, "main", NOW_MS + DAY_MS, asked="3") is over
+    again = step(over, "main", NOW_MS + DAY_MS, asked="1")
+    assert again.announced is not None
+
+
+def test_request_behind_a_step_is_that_step_asked_for_twice() -> None:
+    """Also behind a step that was due by itself: brokers hear of each before the next."""
+    begun = step(None, "main", NOW_MS)
+    announced = step(begun, "main", NOW_MS, asked="1")
+    noted = step(announced, "main", NOW_MS + AGAIN_MS - 1, asked="2")
+    assert noted == replace(announced, served="2")
+    assert step(noted, "main", NOW_MS + AGAIN_MS, asked="2") is noted
+    due = describe(begun.current.certificate).validity.due_ms()
+    by_itself = step(begun, "main", due, asked="1")
+    assert by_itself.announced is not None
+    assert (by_itself.current, by_itself.served) == (begun.current, "1")
+
+
+def test_steps_that_were_asked_for_go_on_by_themselves() -> None:
+    announced = step(step(None, "main", NOW_MS), "main", NOW_MS, asked="1")
+    signing = step(announced, "main", NOW_MS + OVERLAP_MS, asked="1")
+    assert (signing.current, signing.served) == (announced.announced, "1")
+    over = step(signing, "main", NOW_MS + 2 * OVERLAP_MS, asked="1")
+    assert over.former == b""
+
+
+def test_authority_that_is_made_serves_no_request_that_was_there_before() -> None:
+    begun = step(None, "main", NOW_MS, asked="1")
+    assert step(begun, "main", NOW_MS + DAY_MS, asked="1") is begun

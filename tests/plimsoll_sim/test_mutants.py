@@ -17,6 +17,7 @@ import pytest
 from plimsoll_sim.cluster.patience import Patience
 from plimsoll_sim.mutants import hunt, kills_table
 from plimsoll_sim.mutants.beginnings import BEGINNINGS
+from plimsoll_sim.mutants.buffers import BUFFERS
 from plimsoll_sim.mutants.cleaning import CLEANING
 from plimsoll_sim.mutants.groups import GROUPS
 from plimsoll_sim.mutants.guards import GUARDS
@@ -29,7 +30,7 @@ from plimsoll_sim.mutants.trust import TRUST
 from plimsoll_sim.mutants.unlisted_guards import OTHERS
 from plimsoll_sim.runs.profiles.profile_table import PROFILES
 
-MUTANTS = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST, *GROUPS, *CLEANING, *INSIDE, *RIGHTS)
+MUTANTS = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST, *GROUPS, *CLEANING, *INSIDE, *RIGHTS, *BUFFERS)
 NAMES = [mutant.name for mutant in MUTANTS]
 TIMEOUT_S = 3_000
 pytestmark = pytest.mark.timeout(TIMEOUT_S + 60)  # whichever comes first waits for all of them

@@ -10,15 +10,16 @@ from functools import partial
 from typing import Any
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
-from plimsoll_broker.handlers.effective_values import BROKER_NAMES, SHOWN_NAMES, TOPICS_ALONE
+from plimsoll_broker.handlers.config_types import type_of
+from plimsoll_broker.handlers.effective_values import SHOWN_NAMES, TOPICS_ALONE
 from plimsoll_broker.handlers.large_messages import is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
+from plimsoll_core.cluster.cluster_configs import OWN_KEYS
 from plimsoll_core.cluster.config_keys import ConfigKey
 from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.topic_configs import (
     KEYS,
-    LISTS,
     MIN_ISR,
     UNCLEAN_ENABLE,
     UNCLEAN_RECOVERY,
@@ -34,16 +35,6 @@ _GROUP = 32
 _SOURCE_TOPIC = 1
 _SOURCE_STATIC_BROKER = 4
 _SOURCE_DEFAULT = 5
-
-_TYPE_BOOLEAN = 1
-_TYPE_STRING = 2
-_TYPE_INT = 3
-_TYPE_LONG = 5
-_TYPE_DOUBLE = 6
-_TYPE_LIST = 7
-_INTS = frozenset({"max.message.bytes", "segment.bytes", MIN_ISR})
-_DOUBLES = frozenset({"min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio"})
-
 
 RESOURCES_AT_ONCE = 20
 CONFIGS_MAX = 50_000
@@ -207,8 +198,9 @@ def _topic_entry(
 
 
 def _broker_configs(configs: Mapping[str, str]) -> list[dict[str, Any]]:
-    """What the process was given, and the defaults that topics fall back to."""
-    documented = {BROKER_NAMES.get(key.name, key.name): key for key in KEYS}
+    """What the process was given, its own defaults, and those that topics fall back to."""
+    shown = {SHOWN_NAMES.get(key.name, key.name): key for key in KEYS}
+    documented = {**OWN_KEYS, **{n: key for n, key in shown.items() if n not in TOPICS_ALONE}}
     entries = []
     for name in sorted({*documented, *configs}):
         key = documented.get(name)
@@ -233,18 +225,6 @@ def _entry(name: str, synonyms: list[dict[str, Any]], doc: str | None) -> dict[s
         "config_source": synonyms[0]["source"],
         "is_sensitive": False,
         "synonyms": synonyms,
-        "config_type": _type(name, synonyms[-1]["value"]),
+        "config_type": type_of(name, synonyms[-1]["value"]),
         "documentation": doc,
     }
-
-
-def _type(name: str, value: str) -> int:
-    if name in _INTS:
-        return _TYPE_INT
-    if name in LISTS:
-        return _TYPE_LIST
-    if name in _DOUBLES:
-        return _TYPE_DOUBLE
-    if value in ("true", "false"):
-        return _TYPE_BOOLEAN
-    return _TYPE_LONG if value.lstrip("-").isdecimal() else _TYPE_STRING

@@ -210,8 +210,15 @@ def _told(image: ClusterImage, asked: Any, version: int) -> int:
     return len(asked) + sum(topic.partitions for topic in topics if topic is not None)
 
 
-def _topic_id(image: ClusterImage, item: Any) -> UUID | None:
+def name_asked_for(item: Any) -> str | None:
+    """None: an item of the request names its topic by its id alone, as Java's admin client does
+    with an empty name beside the id."""
     name: str | None = item.name
+    return name or (None if getattr(item, "topic_id", None) else name)
+
+
+def _topic_id(image: ClusterImage, item: Any) -> UUID | None:
+    name = name_asked_for(item)
     return image.topic_ids.get(name) if name is not None else getattr(item, "topic_id", None)
 
 
@@ -220,14 +227,14 @@ def _missing(image: ClusterImage, request: Any) -> list[str]:
     below 4 cannot say that they would not."""
     if not getattr(request, "allow_auto_topic_creation", True):
         return []
-    names = (item.name for item in request.topics or ())
+    names = map(name_asked_for, request.topics or ())
     return [name for name in names if name is not None and name not in image.topic_ids]
 
 
 def _asked(answering: _Answering, item: Any) -> dict[str, Any]:
     image = answering.image
     by_id: UUID | None = getattr(item, "topic_id", None)
-    name: str | None = item.name
+    name = name_asked_for(item)
     topic_id = _topic_id(image, item)
     topic = None if topic_id is None else image.topics.get(topic_id)
     other = name is not None and by_id is not None and by_id != topic_id

@@ -9,9 +9,9 @@ read from meanwhile.  Decides nothing about what is served.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
-from time import monotonic
 
 BUDGET_S = 0.01
 """For so long requests are served in one turn; the request that is served then ends."""
@@ -37,11 +37,11 @@ class TurnBudget:
             if not self._began:
                 self._begin(loop)
                 return False
-        return monotonic() >= self._until_s
+        return time.monotonic() >= self._until_s
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """What is called soon is called in the next turn, before that one's requests are read."""
-        self._until_s = monotonic() + BUDGET_S
+        self._until_s = time.monotonic() + BUDGET_S
         if not self._began:
             self._began = True
             loop.call_soon(self._end)
@@ -60,7 +60,7 @@ class TurnBudget:
         self._begin(loop)
         self._resuming = True
         try:
-            while self._waiting and monotonic() < self._until_s:
+            while self._waiting and time.monotonic() < self._until_s:
                 self._waiting.popleft()()
         finally:
             self._resuming = False

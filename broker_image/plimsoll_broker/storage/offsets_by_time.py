@@ -4,7 +4,8 @@ Called by `Log`.  A search comes in steps: where to look is found on the event l
 looking there reads batches, which may be many and large, and is a thread's.  Records of batches
 that are not compressed, or with gzip, are looked at one by one up to the first that answers, as
 long as `OpenedBytes` allows; any other batch is answered from its header with its first offset:
-earlier than need be, never later.  Source: the protocol's ListOffsets rules.
+earlier than need be, never later, and never below the log's start.  Source: the protocol's
+ListOffsets rules.
 """
 
 from __future__ import annotations
@@ -59,20 +60,47 @@ def _first(
     for at, header in segment.headers(position):
         if header.max_timestamp < timestamp or header.last_offset < offset:
             continue
-        for found in _times(segment, at, header, opened):
+        for found in _times(segment, at, header, offset, opened):
             if found[0] >= timestamp and found[1] >= offset:
                 return found
     return None
 
 
 def newest(segments: list[Segment], log_start_offset: int, opened: OpenedBytes) -> Iterator[Step]:
-    """The record with the greatest time, the first of several; None: no record has one."""
+    """The record with the greatest time, the first of several; no step finds one: none has a
+    time.  `segments` may lose some between the steps."""
     with_times = [segment for segment in segments if segment.size and segment.max_timestamp >= 0]
-    if with_times:
-        segment = max(with_times, key=lambda each: (each.max_timestamp, -each.base_offset))
+    with_times.sort(key=lambda each: (-each.max_timestamp, each.base_offset))
+    if with_times and with_times[0].base_offset < log_start_offset:
+        # What has its greatest time may be deleted; it is the only one of which a part is.
+        begun = with_times.pop(0)
+        others_ms = with_times[0].max_timestamp if with_times else 0
+        start = begun.position_for(log_start_offset)
+        yield partial(_newest_left, begun, start, log_start_offset, others_ms, opened)
+    segment = next((one for one in with_times if one in segments), None)
+    if segment is not None:
         offset = segment.max_timestamp_offset
         position = segment.position_for(offset)
         yield partial(_newest, segment, position, offset, log_start_offset, opened)
+
+
+def _newest_left(
+    segment: Segment, position: int, start: int, others_ms: int, opened: OpenedBytes
+) -> Found | None:
+    """The newest record from `start` on, if no other segment has one of a greater time."""
+    best: Found | None = None
+    for at, header in segment.headers(position):
+        newest_ms = header.max_timestamp
+        if header.last_offset < start or newest_ms < others_ms:
+            continue
+        if best is not None and newest_ms <= best[0]:
+            continue
+        found = _newest_of(segment, at, header, start, opened)
+        if found is not None and found[0] >= (others_ms if best is None else best[0] + 1):
+            best = found
+            if newest_ms >= segment.max_timestamp and found[0] >= newest_ms:
+                break  # there is none greater
+    return best
 
 
 def _newest(
@@ -82,23 +110,32 @@ def _newest(
     for at, header in segment.headers(position):
         if header.last_offset < offset:
             continue
-        if header.last_offset < log_start_offset:
-            return None
-        best: Found | None = None
-        for found in _times(segment, at, header, opened):
-            if found[1] >= log_start_offset and (best is None or found[0] > best[0]):
-                best = found
-                if found[0] >= header.max_timestamp:
-                    break  # there is none greater
-        return best
+        return _newest_of(segment, at, header, log_start_offset, opened)
     return None
 
 
-def _times(segment: Segment, at: int, header: BatchHeader, opened: OpenedBytes) -> Iterator[Found]:
-    """Timestamp and offset of every record, as far as the batch tells."""
+def _newest_of(
+    segment: Segment, at: int, header: BatchHeader, start: int, opened: OpenedBytes
+) -> Found | None:
+    """A batch's newest record from `start` on; None: it has none there."""
+    best: Found | None = None
+    for found in _times(segment, at, header, start, opened):
+        if found[1] >= start and (best is None or found[0] > best[0]):
+            best = found
+            if found[0] >= header.max_timestamp:
+                break  # there is none greater
+    return best
+
+
+def _times(
+    segment: Segment, at: int, header: BatchHeader, start: int, opened: OpenedBytes
+) -> Iterator[Found]:
+    """Timestamp and offset of every record, as far as the batch tells: of one that is answered from
+    its header the first offset, or `start`, where the log begins within it."""
     base = header.base_offset
+    first = max(base, start)
     if header.attributes & LOG_APPEND_TIME:
-        yield header.max_timestamp, base
+        yield header.max_timestamp, first
         return
     records = _opened(segment, at, header, opened)
     if records is not None:
@@ -111,9 +148,9 @@ def _times(segment: Segment, at: int, header: BatchHeader, opened: OpenedBytes) 
         except BadRecords:
             pass  # what is left to tell is the header's
     if header.delete_horizon_ms is None:
-        yield header.base_timestamp, base
+        yield header.base_timestamp, first
     if header.delete_horizon_ms is not None or header.max_timestamp > header.base_timestamp:
-        yield header.max_timestamp, base
+        yield header.max_timestamp, first
 
 
 def _opened(segment: Segment, at: int, header: BatchHeader, opened: OpenedBytes) -> bytes | None:

@@ -314,6 +314,8 @@ class Segment:
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.bytes_since_index = 0
+        if not position:
+            self.first_timestamp = None
         newest = self.time_index.last
         self.max_timestamp = newest[0] if newest else -1
         self.max_timestamp_offset = newest[1] if newest else self.base_offset

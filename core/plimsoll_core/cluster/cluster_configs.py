@@ -75,7 +75,7 @@ def _bytes(name: str, doc: str) -> ConfigKey:
     return ConfigKey(name=name, default="-1", parse=parse, wants=wants, doc=doc)
 
 
-_OWN = {
+OWN_KEYS = {
     key.name: key
     for key in (
         choice(
@@ -176,14 +176,15 @@ _OWN = {
         integer("offsets.topic.segment.bytes", 104_857_600, 1, INT32_MAX, "Of __consumer_offsets."),
     )
 }
+"""The broker's own configs: no topic's."""
 
-OWN_DEFAULTS = {name: key.default for name, key in _OWN.items()}
+OWN_DEFAULTS = {name: key.default for name, key in OWN_KEYS.items()}
 """Of the broker's own configs."""
 
 
 def own_integer(configs: Mapping[str, str], name: str) -> int:
     """One of the broker's own configs, or its default; `configs` has been checked."""
-    key = _OWN[name]
+    key = OWN_KEYS[name]
     value = key.parse(configs.get(name, key.default))
     assert isinstance(value, int), f"{name} was not checked"
     return value
@@ -201,9 +202,9 @@ def broker_configs(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
             return invalid(f"{coarse} must be a whole number, not {text[:100]!r}.")
         found.setdefault(fine, str(-1 if int(text) < 0 else int(text) * factor))
     for name, text in sorted(found.items()):
-        key = _OWN.get(name) or BY_NAME.get(BROKER_DEFAULTS.get(name, ""))
+        key = OWN_KEYS.get(name) or BY_NAME.get(BROKER_DEFAULTS.get(name, ""))
         if key is None:
-            known = sorted({*BROKER_DEFAULTS, *_OWN, *(coarse for coarse, _, _ in _COARSER)})
+            known = sorted({*BROKER_DEFAULTS, *OWN_KEYS, *(coarse for coarse, _, _ in _COARSER)})
             return invalid(f"There is no broker config {name}; known are {', '.join(known)}.")
         if key.parse(text) is None:
             return invalid(f"{name} must be {key.wants}, not {text[:100]!r}.")

@@ -35,7 +35,7 @@ from plimsoll_core.groups.soft import SoftState
 from plimsoll_core.groups.state import Group
 from plimsoll_core.groups.turn import GroupTurn
 
-CLASSIC = "Classic"
+CLASSIC = "classic"
 """The type of every group that there is, as tools spell it."""
 OFFSETS_AT_ONCE = 500
 """Tombstones of one operation: who deletes a larger group asks again."""
@@ -113,7 +113,7 @@ def list_groups(
         ListedGroup(group.group_id, _protocol_type(group.stored), state, CLASSIC)
         for group in turn.state.groups.values()
         for state in (state_of(turn, group.group_id),)
-        if (not states or state.lower() in states) and (not types or CLASSIC.lower() in types)
+        if (not states or state.lower() in states) and (not types or CLASSIC in types)
     )
     return CoordinatorOutcome(key=None, replies=(Reply(token, GroupsListed(listed)),))
 

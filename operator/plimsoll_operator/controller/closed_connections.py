@@ -6,8 +6,8 @@ Whoever reaches the port, believed or not, can have as many closed as it likes.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
-from time import monotonic
 
 from plimsoll_process.line_limit import LineLimit
 
@@ -17,8 +17,8 @@ logger = logging.getLogger("plimsoll.controller.server")
 class ClosedConnections:
     """Of one server."""
 
-    def __init__(self, now_s: Callable[[], float] = monotonic) -> None:
-        self._now_s = now_s
+    def __init__(self, now_s: Callable[[], float] | None = None) -> None:
+        self._now_s = time.monotonic if now_s is None else now_s
         self._limit = LineLimit()
 
     def tell(self, peer: object, why: str) -> None:

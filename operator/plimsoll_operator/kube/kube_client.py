@@ -39,6 +39,8 @@ class Kube:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+        # See `KubeApi`.
+        self.answered_ms: int | None = None
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -208,7 +210,10 @@ class Kube:
         return (await self._call(request))[0]
 
     async def _call(self, request: HttpRequest) -> tuple[Object, int | None]:
-        return await call(self._transport, request)
+        answer = await call(self._transport, request)
+        if answer[1] is not None:
+            self.answered_ms = answer[1]
+        return answer
 
 
 def _encoded(body: Mapping[str, object]) -> bytes:

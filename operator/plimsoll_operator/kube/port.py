@@ -83,6 +83,9 @@ class KubeApi(Protocol):
     """Objects of an API server.  Every call raises `kube.errors.ApiError`: certain answers
     (`NotFound`, `Conflict`, `Rejected`), or `Unavailable` when the outcome is unknown."""
 
+    answered_ms: int | None
+    """The API server's clock (milliseconds since 1970) in the last answer that said it."""
+
     async def get(
         self, kind: Kind, namespace: str | None, name: str, *, timeout_s: float = TIMEOUT_SECONDS
     ) -> Object:

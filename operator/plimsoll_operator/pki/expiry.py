@@ -1,6 +1,6 @@
-"""When the certificates of a LogCluster's listeners end, for metrics.
+"""When a LogCluster's authorities, and the certificates of its listeners, end: for metrics.
 
-The reconciler of listeners tells what it saw with each pass; what brokers hold is told before it is
+Their reconcilers tell what they saw with each pass; what brokers hold is told before it is
 replaced, so an end that draws near is seen also where a Secret cannot be written.
 """
 
@@ -12,15 +12,17 @@ from typing import Literal, NamedTuple
 
 from plimsoll_operator.pki.authority import Unreadable, describe
 
-CertificateKind = Literal["authority", "own", "given"]
-"""The cluster's authority; signed by it and renewed by the operator; given by a user's Secret."""
+AuthorityKind = Literal["authority", "clients-authority", "internal-authority"]
+"""The cluster's authority of listeners, of clients, and the internal one."""
+CertificateKind = Literal["own", "given"]
+"""Signed by the cluster's authority and renewed by the operator; given by a user's Secret."""
 
 
 class ListenerCertificate(NamedTuple):
-    """`listener`: empty for the authority.  `not_after_ms`: of the broker whose ends first."""
+    """`listener`: empty for an authority.  `not_after_ms`: of the broker whose ends first."""
 
     listener: str
-    kind: CertificateKind
+    kind: CertificateKind | AuthorityKind
     not_after_ms: int
 
 
@@ -28,12 +30,23 @@ class ListenerCertificate(NamedTuple):
 class CertificateTimes:
     """Of one cluster and term."""
 
-    # When each ends (milliseconds since 1970), by broker (None: the authority) and listener.
-    _ends: dict[tuple[int | None, str], tuple[CertificateKind, int]] = field(default_factory=dict)
+    # When each ends (milliseconds since 1970), by broker and listener.
+    _ends: dict[tuple[int, str], tuple[CertificateKind, int]] = field(default_factory=dict)
+    # When the authority that signs now ends.
+    _authorities: dict[AuthorityKind, int] = field(default_factory=dict)
 
-    def saw(
-        self, broker_id: int | None, listener: str, kind: CertificateKind, chain: bytes
-    ) -> None:
+    def saw_authority(self, kind: AuthorityKind, certificate: bytes) -> None:
+        """What cannot be read has no end; a condition of the LogCluster says that."""
+        try:
+            self._authorities[kind] = describe(certificate).validity.not_after_ms
+        except Unreadable:
+            self._authorities.pop(kind, None)
+
+    def forget_authority(self, kind: AuthorityKind) -> None:
+        """There is none, or it is not needed any more."""
+        self._authorities.pop(kind, None)
+
+    def saw(self, broker_id: int, listener: str, kind: CertificateKind, chain: bytes) -> None:
         """What cannot be read has no end; the pass replaces it, or says so."""
         try:
             ends_ms = describe(chain).validity.not_after_ms
@@ -42,17 +55,18 @@ class CertificateTimes:
         else:
             self._ends[broker_id, listener] = kind, ends_ms
 
-    def keep(self, brokers: Iterable[int], listeners: Iterable[str], *, authority: bool) -> None:
-        """Forget all others."""
-        there: set[tuple[int | None, str]] = {(None, "")} if authority else set()
-        there |= {(broker, listener) for listener in listeners for broker in brokers}
+    def keep(self, brokers: Iterable[int], listeners: Iterable[str]) -> None:
+        """Forget all others of listeners."""
+        there = {(broker, listener) for listener in listeners for broker in brokers}
         for gone in self._ends.keys() - there:
             del self._ends[gone]
 
     def shown(self) -> Iterator[ListenerCertificate]:
-        found: dict[tuple[str, CertificateKind], int] = {}
-        for (_, listener), (kind, ends_ms) in self._ends.items():
-            key = listener, kind
+        found: dict[tuple[str, CertificateKind | AuthorityKind], int] = {
+            ("", kind): ends_ms for kind, ends_ms in self._authorities.items()
+        }
+        for (_, listener), (whose, ends_ms) in self._ends.items():
+            key: tuple[str, CertificateKind | AuthorityKind] = listener, whose
             found[key] = min(ends_ms, found.get(key, ends_ms))
         for (listener, kind), ends_ms in sorted(found.items()):
             yield ListenerCertificate(listener, kind, ends_ms)

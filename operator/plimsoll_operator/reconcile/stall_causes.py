@@ -36,6 +36,7 @@ class StallSource(Enum):
     CHILDREN = "An object that the brokers need is not as it should be."
     LISTENERS = "A listener is not open, or shows an earlier certificate; the others serve."
     INSIDE = "Brokers talk to each other in another mode than the spec asks for."
+    CLOCK = "The operator's clock is wrong; certificates go by the API server's meanwhile."
     RESTARTS = "Brokers run another revision of their template than the spec asks for."
     VOLUME_GROWTH = "Volumes are smaller than the spec asks for; what they hold is safe."
     AUTHORIZATION = "Who may do what is not what the spec says; it is as it was before."

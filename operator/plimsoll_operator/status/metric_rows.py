@@ -129,9 +129,11 @@ ARCHIVE_ROWS = (
 CERTIFICATE_ROWS = (
     MetricRow("plimsoll_certificate_expiry_time_seconds", "gauge",
               "When the certificate that a listener shows ends, as a Unix time, of the broker whose"
-              " ends first; own: signed by the cluster's authority; given: a user's; authority"
-              " (without listener): the authority itself", (*CLUSTER, "listener", "kind"),
-              "1 per listener with TLS, and 1, per cluster that is led here"),
+              " ends first; own: signed by the cluster's authority; given: a user's; without"
+              " listener: an authority itself, of listeners (authority), of clients"
+              " (clients-authority), of the inside (internal-authority)",
+              (*CLUSTER, "listener", "kind"),
+              "1 per listener with TLS, and up to 3, per cluster that is led here"),
 )  # fmt: skip
 
 OBJECT_ROWS = (

@@ -5,20 +5,37 @@ Called by the replica checker for what changed.  I19, I21 and I22 of the protoco
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_sim.oracle.partition_ghost import CommittedBatch, Copy, PartitionGhost, Violation
 
 
 def check_epochs(ghost: PartitionGhost, broker_id: int, copy: Copy, hosted: Hosted) -> None:
     """I21: the terms of the batches, at most the leader's own at the end, and at the start that of
-    the record which was the last one when nothing was left."""
+    the record which was the last one when nothing was left.  A copy that was made of a cleaned log
+    may know no more than the batches that it got: those before its first may all have been taken,
+    where the log begins behind the first batch of their term."""
     entries = hosted.log.epochs.entries
-    expected: list[tuple[int, int]] = []
-    for batch in copy.batches:
-        if not expected or expected[-1][0] != batch.epoch:
-            expected.append((batch.epoch, batch.base))
-    if entries == expected:
+    expected = _terms(copy.batches)
+    if entries == expected or _agree(entries, expected, copy):
         return
+    held = _terms(batch for batch in copy.batches if batch.base not in copy.taken)
+    if entries != held and not _agree(entries, held, copy):
+        raise Violation(
+            "EpochCache", f"{ghost.name}: broker {broker_id} has terms {entries}, log {expected}"
+        )
+
+
+def _terms(batches: Iterable[CommittedBatch]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for batch in batches:
+        if not found or found[-1][0] != batch.epoch:
+            found.append((batch.epoch, batch.base))
+    return found
+
+
+def _agree(entries: list[tuple[int, int]], expected: list[tuple[int, int]], copy: Copy) -> bool:
     beyond = [entry for entry in entries if entry[1] >= copy.end]
     within = [entry for entry in entries if entry[1] < copy.end]
     below = bool(within) and within[0][1] == copy.start - 1
@@ -26,10 +43,7 @@ def check_epochs(ghost: PartitionGhost, broker_id: int, copy: Copy, hosted: Host
         del within[0]
     if within and expected and within[0][0] == expected[0][0]:
         within[0] = expected[0] if within[0][1] <= copy.start else within[0]
-    if within != expected or len(beyond) > 1:
-        raise Violation(
-            "EpochCache", f"{ghost.name}: broker {broker_id} has terms {entries}, log {expected}"
-        )
+    return within == expected and len(beyond) <= 1
 
 
 def check_producers(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:

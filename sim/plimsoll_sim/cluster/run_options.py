@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from plimsoll_sim.environment.latency import QUICK_US, LatencyUs
+from plimsoll_sim.environment.send_buffers import SendBuffers
 
 OFFSETS_FACTOR = 3
 NAMED = ("deletes_groups", "offsets_kept_ms", "inside", "inside_says", "calm", "tenants",
-         "certified", "clients_authority_ms")  # fmt: skip
+         "certified", "clients_authority_ms", "send_buffers", "deletes_too")  # fmt: skip
 """Printed, though seeds do not depend on them."""
 
 
@@ -34,6 +35,8 @@ class RunOptions:
     have a broker leave an ISR; `tenants`: beside the clients that are let do all there are some who
     log in, and may do what an administrator lets them; `certified`: some of these by certificates;
     `clients_authority_ms`: for how long the authority of these is good, None: for years.
+    `deletes_too`: compacted topics have retention, and clients may delete their records.
+    `send_buffers`: of every connection, None: a kernel takes whatever is written.
     """
 
     profile: str = ""
@@ -86,6 +89,8 @@ class RunOptions:
     certified: bool = field(default=False, repr=False)
     clients_authority_ms: int | None = field(default=None, repr=False)
     broker_configs: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    send_buffers: SendBuffers | None = field(default=None, repr=False)
+    deletes_too: bool = field(default=False, repr=False)
 
     def lines(self) -> list[str]:
         return [
@@ -93,6 +98,13 @@ class RunOptions:
             for one in fields(self)
             if one.repr or one.name in NAMED
         ]
+
+    @property
+    def cleanup(self) -> dict[str, str]:
+        """The config of a topic that is not only deleted from."""
+        if not self.compacted:
+            return {}
+        return {"cleanup.policy": "compact,delete" if self.deletes_too else "compact"}
 
     @property
     def factor_max(self) -> int:

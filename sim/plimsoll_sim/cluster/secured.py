@@ -16,6 +16,8 @@ from plimsoll_operator.api.certificates import Certificates, InternalCertificate
 from plimsoll_operator.api.labels import ROTATE_INSIDE
 from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
+from plimsoll_operator.pki.rotation import Authorities
+from plimsoll_operator.reconcile.certificate_time import APART_MS
 from plimsoll_operator.reconcile.cluster.inside_mode import NAMES
 from plimsoll_sim.checkers.inside import InsideChecker
 from plimsoll_sim.cluster.secured_parts import SecuredParts
@@ -23,13 +25,15 @@ from plimsoll_sim.cluster.specs import CERTIFIED
 from plimsoll_sim.cluster.tenancy import Tenants
 from plimsoll_sim.engine.process import Process
 from plimsoll_sim.environment import security_seams
-from plimsoll_sim.environment.certificates import all_of
+from plimsoll_sim.environment.api_server_faults import Weather
+from plimsoll_sim.environment.certificates import all_of, describe
 from plimsoll_sim.hosts import intruder
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.hosts.certified_users import CertifiedUsers
 from plimsoll_sim.hosts.intruder import IntrudedHost, Intruder, Loot
 from plimsoll_sim.hosts.operators import OperatorHost
 from plimsoll_sim.hosts.secret_mounts import SecretMounts
+from plimsoll_sim.oracle.partition_ghost import Violation
 
 DAY_MS = 24 * 3_600_000
 
@@ -79,9 +83,25 @@ class Secured:
             if self.tenants is not None:
                 self.tenants.committed()
         self.mounts.stored(change)
-        if self._certified is not None:
-            self._certified.stored(change)
+        certified, known = self._certified, self.inside.authorities
+        if certified is not None:
+            of_clients = certified.authorities
+            certified.stored(change)
+            self._check_due(of_clients, certified.authorities)
         self.inside.stored(change)
+        self._check_due(known, self.inside.authorities)
+
+    def _check_due(self, before: Authorities | None, after: Authorities | None) -> None:
+        """Another authority is announced when two thirds of the present one's life are over by the
+        API server's clock, whatever operators' clocks say, or when somebody asks for it."""
+        if before is None or after is None or before.announced is not None:
+            return
+        replaced = after.announced is not None or before.current != after.current
+        due_ms = describe(before.current.certificate).validity.due_ms()
+        now_ms = self._parts.objects.server_ms
+        if replaced and before.served == after.served and now_ms + APART_MS < due_ms:
+            left = (due_ms - now_ms) // DAY_MS
+            raise Violation("ReplacedWhenDue", f"an authority is replaced {left} days too early")
 
     def look(self, host: BrokerHost) -> None:
         """After a step in which this broker did something."""
@@ -139,8 +159,15 @@ class Secured:
         objects = self._parts.objects
         objects.annotate(LOG_CLUSTERS, objects.name, ROTATE_INSIDE, f"request-{self.asked}")
 
-    def days_pass(self, days: int, operators: list[OperatorHost]) -> None:
-        """By the operators' clocks, for as long as their processes live."""
+    def days_pass(self, days: int, operators: list[OperatorHost], weather: Weather) -> None:
+        """By the operators' clocks, for as long as their processes live, and by the API server's,
+        which never goes back."""
+        weather.ahead_ms = max(weather.ahead_ms, days * DAY_MS)
+        self.mislead(days, operators)
+
+    def mislead(self, days: int, operators: list[OperatorHost]) -> None:
+        """The clocks of these operators are wrong by so many days, for as long as their processes
+        live."""
         for host in operators:
             if host.process is not None:
                 host.process.wall_offset_ms = days * DAY_MS

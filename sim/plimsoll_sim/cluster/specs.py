@@ -136,5 +136,5 @@ def topic_spec(cluster: str, options: RunOptions) -> TopicSpec:
         replication_factor=options.replication_factor,
         min_in_sync_replicas=options.min_isr,
         unclean_recovery=recovery,
-        config={"cleanup.policy": "compact"} if options.compacted else {},
+        config={**options.cleanup},
     )

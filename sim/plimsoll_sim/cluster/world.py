@@ -24,7 +24,7 @@ from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.messages.requests import Request
 from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
-from plimsoll_sim.checkers import compaction
+from plimsoll_sim.checkers import compaction, standstill
 from plimsoll_sim.checkers.acked_and_read import ClientChecker
 from plimsoll_sim.checkers.clean_marker import check_marker
 from plimsoll_sim.checkers.groups import GroupChecker
@@ -45,6 +45,7 @@ from plimsoll_sim.engine.loop import Livelock, SimLoop
 from plimsoll_sim.engine.process import Process
 from plimsoll_sim.environment.api_server_faults import NAMESPACE, Weather, simulated_server
 from plimsoll_sim.environment.network import Network
+from plimsoll_sim.environment.send_buffers import bounded
 from plimsoll_sim.hosts.brokers import CONTROLLERS, DATA, BrokerEnvironment, BrokerHost
 from plimsoll_sim.hosts.clients import Client, Habits, Producer
 from plimsoll_sim.hosts.group_members import GroupMember, MemberKind, kinds_of
@@ -90,11 +91,11 @@ class World:
         self.rng = stream()
         self.entropy = random.Random(rng.getrandbits(64))
         self.loop = SimLoop(stream())  # type: ignore[abstract]  # uncalled methods are missing
-        self.network = Network(self.loop, stream(), options.latency_us)
-        self.loop.network = self.network
-        self.api_server = simulated_server(self.loop, stream())
-        self.etcd = self.api_server.store
+        network = Network(self.loop, stream(), options.latency_us)
+        self.loop.network = self.network = bounded(network, options.send_buffers, seed)
         self.weather = Weather(latency_us=options.api_latency_us)
+        self.api_server = simulated_server(self.loop, stream(), self.weather)
+        self.etcd = self.api_server.store
         self.ghost = MetadataGhost(CLUSTER_ID, options.metadata_version)
         ghost, now_us = self.ghost, lambda: self.loop.now_us
         self.groups = GroupChecker(ghost, now_us, offsets_kept(options))
@@ -281,6 +282,7 @@ class World:
                 self.replicas.look(host)
                 self.leases.look(host)
                 self.groups.look(host)
+                standstill.look(self.network, host)
                 if self.secured is not None:
                     self.secured.look(host)
             if process.exited:
@@ -355,13 +357,11 @@ class World:
         revisions.correct(self.objects)
         self.healed = True
         self.network.heal_all()
-        self.network.slow.clear()
         self.loop.slow_io.clear()
         self.weather.calm()
         for operator in self.operators:
-            if operator.process is not None and operator.process.paused:
-                operator.process.resume()
             if operator.process is not None:
+                operator.process.resume()
                 operator.process.wall_offset_ms = 0
             self.start_operator(operator)
         for process in self.client_processes:

@@ -93,6 +93,11 @@ class AppliedObjects:
         body = {field: value for field, value in stored.body.items() if field != "status"}
         self._server.writes.replace(where, body, dry_run=False)
 
+    @property
+    def server_ms(self) -> int:
+        """The API server's clock."""
+        return self._server.now_ms()
+
     def annotate(self, kind: Kind, name: str, key: str, value: str) -> None:
         body = self._stored(kind, name).body
         found = {**(body["metadata"].get("annotations") or {}), key: value}

@@ -47,6 +47,8 @@ class Weather:
     down: bool = False
     hung: bool = False
     latency_us: LatencyUs = QUICK_US
+    # How far its clock is ahead of the time in which a run began; nothing makes it right.
+    ahead_ms: int = 0
     away_from: dict[Process, None] = field(default_factory=dict)
     kept: dict[tuple[Process, str], list[HttpRequest]] = field(default_factory=dict)
 
@@ -57,10 +59,10 @@ class Weather:
         self.kept.clear()
 
 
-def simulated_server(loop: SimLoop, rng: random.Random) -> MemoryApiServer:
+def simulated_server(loop: SimLoop, rng: random.Random, weather: Weather) -> MemoryApiServer:
     """On virtual time, with uids of this stream."""
     return MemoryApiServer(
-        lambda: EPOCH_NS // 1_000_000 + loop.now_us // 1_000,
+        lambda: EPOCH_NS // 1_000_000 + loop.now_us // 1_000 + weather.ahead_ms,
         lambda: str(UUID(int=rng.getrandbits(128), version=4)),
         definitions=shipped(),
         namespaces=(NAMESPACE,),

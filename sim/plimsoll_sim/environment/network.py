@@ -11,20 +11,19 @@ from __future__ import annotations
 import contextvars
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import Any
 
 from plimsoll_sim.engine.draws import numbers_between
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import Process, current
+from plimsoll_sim.environment.connection_end import FIN, RST, End
 from plimsoll_sim.environment.latency import LatencyUs
 
 SYN_RETRY_US = 1_000_000
 SYN_ATTEMPTS = 64
 SPLIT = 0.05
-FIN = object()
-RST = object()
 
 
 class SimServer:
@@ -54,120 +53,6 @@ class Acceptor:
         self.context = context
 
 
-class End:
-    """One side of a connection, and the transport of its protocol."""
-
-    def __init__(self, network: Network, process: Process, context: Context) -> None:
-        self._network = network
-        self.process = process
-        self.context = context
-        self.protocol: Any = None
-        self.peer: End = self
-        self.address = ("", 0)
-        self.closed = False
-        self._reading = True
-        self._unread: list[bytes] = []
-        self.held: deque[Any] = deque()
-        self.arrives_us = 0
-        self.in_flight = 0
-
-    # --- asyncio's transport ----------------------------------------------------------------------
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self.closed and self.process.alive:
-            self._network.send(self, bytes(data))
-
-    def writelines(self, parts: Any) -> None:
-        self.write(b"".join(parts))
-
-    def abort(self) -> None:
-        self._leave(RST)
-
-    def close(self) -> None:
-        self._leave(FIN)
-
-    def _leave(self, how: object) -> None:
-        if self.closed or not self.process.alive:
-            return
-        self._network.send(self, how)
-        self._lose(None)
-
-    def _lose(self, error: Exception | None) -> None:
-        if self.closed:
-            return
-        self.closed = True
-        self._network.forget(self)
-        self._network.loop.call_soon(self.protocol.connection_lost, error, context=self.context)
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def can_write_eof(self) -> bool:
-        return False
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        if name == "peername":
-            return self.peer.address
-        return self.address if name == "sockname" else default
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def get_write_buffer_size(self) -> int:
-        return self.in_flight
-
-    def get_protocol(self) -> Any:
-        return self.protocol
-
-    def set_protocol(self, protocol: Any) -> None:
-        self.protocol = protocol
-
-    def is_reading(self) -> bool:
-        return self._reading
-
-    def pause_reading(self) -> None:
-        self._reading = False
-
-    def resume_reading(self) -> None:
-        self._reading = True
-        if self._unread:
-            self._network.loop.call_soon(self._read, context=self.context)
-
-    # --- what arrives -----------------------------------------------------------------------------
-
-    def arrive(self, what: Any) -> None:
-        if self.closed:
-            return
-        if what is FIN:
-            self.protocol.eof_received()
-            self._lose(None)
-        elif what is RST:
-            self._lose(ConnectionResetError("connection reset by peer"))
-        else:
-            self._unread.append(what)
-            self._read()
-
-    def _read(self) -> None:
-        while self._unread and self._reading and not self.closed:
-            data = self._unread.pop(0)
-            if hasattr(self.protocol, "data_received"):
-                self.protocol.data_received(data)
-            else:
-                rest = self._fill(data)
-                if rest:
-                    self._unread.insert(0, rest)
-
-    def _fill(self, data: bytes) -> bytes:
-        view = memoryview(data)
-        while view and self._reading and not self.closed:
-            buffer = self.protocol.get_buffer(len(view))
-            size = min(len(buffer), len(view))
-            buffer[:size] = view[:size]
-            self.protocol.buffer_updated(size)
-            view = view[size:]
-        return bytes(view)
-
-
 class Network:
     """`latency_us`: least and most time a packet takes; `names`: DNS."""
 
@@ -180,6 +65,7 @@ class Network:
         self.keeps: Callable[[End, Any], bool] = _keeps_nothing
         """Asked about everything that is sent: True keeps it back, and what follows on that
         connection, until `release`."""
+        self.make_end: Callable[[Network, Process, Context], End] = End
         self._rng = rng
         self._between = numbers_between(rng)
         self._listeners: dict[tuple[str, int], Acceptor] = {}
@@ -214,6 +100,9 @@ class Network:
             self.heal(source, target)
         for end in list(self._stalled):
             self.unstall(end)
+        for end in self._ends:
+            end.reads_late_us = 0
+        self.slow.clear()
 
     def sides(self, chosen: Callable[[str, str], bool]) -> list[End]:
         """The connections' sides chosen by the hosts that they send from and to."""
@@ -244,6 +133,11 @@ class Network:
         if host in self.dark:
             self.dark.discard(host)
             self._send_again(lambda _, target: target == host)
+
+    @property
+    def ends(self) -> Iterable[End]:
+        """The sides of all connections that are open."""
+        return self._ends
 
     @property
     def cuts(self) -> list[tuple[str, str]]:
@@ -304,8 +198,8 @@ class Network:
     def _joined(
         self, process: Process, factory: Callable[[], Any], listener: Acceptor, host: str, port: int
     ) -> tuple[End, Any]:
-        mine = End(self, process, contextvars.copy_context())
-        theirs = End(self, listener.process, listener.context.copy())
+        mine = self.make_end(self, process, contextvars.copy_context())
+        theirs = self.make_end(self, listener.process, listener.context.copy())
         mine.peer, theirs.peer = theirs, mine
         self._ports += 1
         mine.address, theirs.address = (process.host, self._ports), (host, port)

@@ -358,10 +358,7 @@ TABLE: tuple[Fault, ...] = (
         "A template by another client, of which no pod may be made.",
     ),
     Fault(
-        "isolate_broker",
-        links.isolate_broker,
-        0,
-        "A leader that only clients reach, for longer than its lease.",
+        "isolate_broker", links.isolate_broker, 0, "A leader that clients reach beyond its lease."
     ),
     Fault(
         "rotate_authority",
@@ -375,6 +372,7 @@ TABLE: tuple[Fault, ...] = (
         0,
         "Certificates that are due, all at once, or not valid yet.",
     ),
+    Fault("mislead_operator", inside.mislead_operator, 0, "A clock by which all is long over."),
     Fault(
         "intrude", inside.intrude, 0, "Nobody is a broker but who shows what is committed of it."
     ),
@@ -391,6 +389,7 @@ TABLE: tuple[Fault, ...] = (
         0,
         "A LogCluster without a status, which remembers what its spec leaves open.",
     ),
+    Fault("read_slowly", links.read_slowly, 0, "Writers whose buffers fill, and have room again."),
     Fault("linger", inside.linger, 0, "Connections that outlive what they were let in by."),
     Fault("start_verification", objects.start_verification, 0, "A driver, and what it reports."),
 )

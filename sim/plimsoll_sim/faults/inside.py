@@ -16,6 +16,7 @@ from plimsoll_sim.hosts.intruder import REQUESTS, IntrudedHost, Intruder, is_all
 
 DAYS = (21, 250, -21)
 """Certificates are renewed after 20, the authority after 243."""
+WRONG_DAYS = (30, 400, 1_500, -400)
 
 
 def rotate_authority(context: FaultContext, _: random.Random) -> str | None:
@@ -32,8 +33,21 @@ def step_operators_clocks(context: FaultContext, rng: random.Random) -> str | No
     days, secured = rng.choice(DAYS), context.world.secured
     if secured is None:
         return None
-    secured.days_pass(days, context.world.operators)
+    secured.days_pass(days, context.world.operators, context.world.weather)
     return f"by {days} days"
+
+
+def mislead_operator(context: FaultContext, rng: random.Random) -> str | None:
+    """An operator's clock alone is years ahead, or behind."""
+    secured, running = (
+        context.world.secured,
+        [one for one in context.world.operators if one.running],
+    )
+    if secured is None or not running:
+        return None
+    host, days = rng.choice(running), rng.choice(WRONG_DAYS)
+    secured.mislead(days, [host])
+    return f"{host.name} by {days} days"
 
 
 def lose_status(context: FaultContext, _: random.Random) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from plimsoll_sim.environment.network import End
+from plimsoll_sim.environment.connection_end import End
 from plimsoll_sim.faults import shared_steps
 from plimsoll_sim.faults.fault_context import FaultContext
 from plimsoll_sim.faults.shared_steps import Link
@@ -12,6 +12,9 @@ from plimsoll_sim.faults.shared_steps import Link
 ONE_WAY_SHARE = 0.3
 """How many cuts leave the way back open."""
 SLOW_US = (20_000, 300_000, 2_000_000)
+ALL_SHARE = 0.5
+"""How often a process reads slowly wherever it reads."""
+READS_LATE_US = (30_000, 300_000, 3_000_000)
 
 
 def cut_link_between_brokers(context: FaultContext, rng: random.Random) -> str | None:
@@ -69,6 +72,28 @@ def slow_link(context: FaultContext, rng: random.Random) -> str | None:
 
     context.heal_later(mend)
     return f"{(source, target)}"
+
+
+def read_slowly(context: FaultContext, rng: random.Random) -> str | None:
+    """One side of a connection, or of all that one process has: where a kernel takes only so much
+    its peers' buffers fill."""
+    world = context.world
+    ends = world.network.sides(lambda source, to: True)
+    if not ends:
+        return None
+    chosen = [rng.choice(ends)]
+    if rng.random() < ALL_SHARE:
+        chosen = [end for end in ends if end.process is chosen[0].process]
+    late_us = rng.choice(READS_LATE_US)
+    for end in chosen:
+        end.reads_late_us = late_us
+
+    def mend() -> None:
+        for end in chosen:
+            end.reads_late_us = 0
+
+    context.heal_later(mend)
+    return f"{chosen[0].process} on {len(chosen)} connections"
 
 
 def stall_connection(context: FaultContext, rng: random.Random) -> str | None:

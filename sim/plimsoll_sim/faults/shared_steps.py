@@ -10,7 +10,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.elections import ElectLeaders, PartitionName
 from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget
 from plimsoll_sim.cluster.world import TOPIC, World
-from plimsoll_sim.environment.network import End
+from plimsoll_sim.environment.connection_end import End
 from plimsoll_sim.faults import observed_partitions
 from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait
 from plimsoll_sim.hosts.brokers import BrokerHost

@@ -63,7 +63,8 @@ def change_retention(context: FaultContext, rng: random.Random) -> str | None:
     wanted = context.world.objects.declared(TOPIC)
     if wanted is None:
         return None
-    configs: dict[str, str] = {}
+    options = context.world.options
+    configs: dict[str, str] = options.cleanup if options.deletes_too else {}
     if rng.random() < 0.5:
         configs["retention.bytes"] = str(rng.choice(RETENTION_BYTES))
     if rng.random() < 0.5:

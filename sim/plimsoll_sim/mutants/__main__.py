@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from plimsoll_sim.mutants.beginnings import BEGINNINGS
+from plimsoll_sim.mutants.buffers import BUFFERS
 from plimsoll_sim.mutants.cleaning import CLEANING
 from plimsoll_sim.mutants.groups import GROUPS
 from plimsoll_sim.mutants.guards import GUARDS
@@ -30,7 +31,7 @@ from plimsoll_sim.mutants.rights import RIGHTS
 from plimsoll_sim.mutants.trust import TRUST
 from plimsoll_sim.mutants.unlisted_guards import OTHERS
 
-ALL = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST, *GROUPS, *CLEANING, *INSIDE, *RIGHTS)
+ALL = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST, *GROUPS, *CLEANING, *INSIDE, *RIGHTS, *BUFFERS)
 KILLS = 2
 """How many seeds are remembered: they shift whenever the code changes."""
 MORE_SEEDS = 300

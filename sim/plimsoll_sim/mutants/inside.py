@@ -8,6 +8,7 @@ CORE = "core/plimsoll_core/security/inside.py"
 BROKER = "broker_image/plimsoll_broker/"
 CONTROLLER = "operator/plimsoll_operator/controller/"
 ROTATION = "operator/plimsoll_operator/pki/inside_rotation.py"
+CLOCKS = "operator/plimsoll_operator/reconcile/certificate_time.py"
 RECONCILE = "operator/plimsoll_operator/reconcile/cluster/inside.py"
 
 INSIDE: tuple[Mutant, ...] = (
@@ -103,6 +104,13 @@ INSIDE: tuple[Mutant, ...] = (
         scenarios=("N05",),
         profile="calm rotation",
         edits=(Edit(RECONCILE, "keep = () if told == newest else others[:1]", "keep = ()"),),
+    ),
+    Mutant(
+        name="believes-its-own-clock",
+        rule="an authority is over when the API server's clock says so, too",
+        scenarios=("N10", "U11"),
+        profile="wrong clocks",
+        edits=(Edit(CLOCKS, "now_ms - server_ms <= APART_MS", "now_ms != 0"),),
     ),
     Mutant(
         name="keeps-a-certificate-for-good",

@@ -18,6 +18,7 @@ from plimsoll_sim.cluster.world import UP_US_MAX, Crash, NotAlive, World
 from plimsoll_sim.desired.users import TENANT_TOPICS
 from plimsoll_sim.engine.determinism import faster, instead, shorter_minutes
 from plimsoll_sim.engine.loop import Livelock
+from plimsoll_sim.environment.send_buffers import smaller_limits
 from plimsoll_sim.faults.schedule import FaultSchedule
 from plimsoll_sim.oracle.partition_ghost import Violation
 from plimsoll_sim.runs.drawn_options import draw
@@ -120,6 +121,7 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
             instead(world.loop, world.entropy),
             faster(options.chores_faster),
             shorter_minutes(options.offsets_kept_ms),
+            smaller_limits(options.send_buffers),
             nullcontext() if world.secured is None else world.secured.instead(),
         ):
             yield

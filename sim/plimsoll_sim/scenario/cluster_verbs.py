@@ -14,6 +14,7 @@ from plimsoll_sim.checkers.liveness import is_finished, unfinished
 from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.cluster.world import TOPIC, NotAlive
 from plimsoll_sim.environment.latency import LatencyUs
+from plimsoll_sim.environment.send_buffers import SendBuffers
 from plimsoll_sim.scenario import rendering, restart_verbs
 from plimsoll_sim.scenario.conditions import condition, state
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
@@ -45,7 +46,8 @@ def cluster(stage: Stage, words: Words) -> None:
     says nothing any more (`state-inside nothing`); `logins=on`: brokers have a listener that
     asks for logins, and rights are enforced, but for who comes by the other one; with
     `logins=certificates` a third one asks for certificates, whose authority is good for years, or
-    `clients_authority=36s`."""
+    `clients_authority=36s`.  `buffers=100/200`: a kernel takes so many bytes of a connection until
+    its peer has read them, and a broker pauses at so many more that it has not taken."""
     flush = words.option("flush", "never")
     metadata = words.option("metadata", "newest")
     offsets = words.number("offsets", 0)
@@ -56,6 +58,7 @@ def cluster(stage: Stage, words: Words) -> None:
     if logins not in ("off", "on", "certificates"):
         raise BadScript(f"unknown logins: {logins}")
     think_ms = microseconds(words.option("think", "0ms")) // 1_000
+    buffers = words.option("buffers", "")
     loss = words.option("on_controller_loss", "KeepServing")
     if loss not in ("KeepServing", "StopServing"):
         raise BadScript(f"unknown on_controller_loss: {loss}")
@@ -77,6 +80,7 @@ def cluster(stage: Stage, words: Words) -> None:
         tenants=logins != "off",
         certified=logins == "certificates",
         clients_authority_ms=microseconds(words.option("clients_authority", "0s")) // 1_000 or None,
+        send_buffers=_send_buffers(buffers) if buffers else None,
         slots=words.number("slots", 64),
         slice_partitions_max=words.number("slice", 1_000),
     )
@@ -87,6 +91,13 @@ def cluster(stage: Stage, words: Words) -> None:
     stage.until(lambda: all(stage.takes_part(host) for host in hosts), "every broker serves")
     if (secured := stage.world.secured) is not None:
         stage.until(lambda: secured.closed, "everybody is asked who he is")
+
+
+def _send_buffers(text: str) -> SendBuffers:
+    kernel, slash, limit = text.partition("/")
+    if not slash:
+        raise BadScript("buffers are two numbers: kernel/limit")
+    return SendBuffers(whole(kernel), whole(limit))
 
 
 def topic(stage: Stage, words: Words) -> None:

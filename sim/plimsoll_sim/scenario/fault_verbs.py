@@ -179,7 +179,6 @@ def heal(stage: Stage, words: Words) -> None:
     network = stage.world.network
     if not words.plain:
         network.heal_all()
-        network.slow.clear()
     else:
         for pair in _links(stage, words):
             network.heal(*pair)
@@ -194,6 +193,16 @@ def slow(stage: Stage, words: Words) -> None:
     words.end()
     for pair in pairs:
         stage.world.network.slow[pair] = us
+
+
+def read_slowly(stage: Stage, words: Words) -> None:
+    """read-slowly client 3s: whoever sends to it, on a connection that is there, hears so much
+    later that something was read; with `0s` nothing of the sort any more."""
+    hosts = stage.hosts(words.take("a host"))
+    late_us = microseconds(words.take("how much"))
+    words.end()
+    for end in stage.world.network.sides(lambda source, _: source in hosts):
+        end.reads_late_us = late_us
 
 
 def _holds(stage: Stage, words: Words) -> list[HeldMessage]:
@@ -316,6 +325,7 @@ VERBS: dict[str, Verb] = {
     "cut": cut,
     "heal": heal,
     "slow": slow,
+    "read-slowly": read_slowly,
     "hold": hold,
     "release": release,
     "lose": lose,

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from plimsoll_core.messages.metadata_stream import FetchMetadata
-from plimsoll_sim.environment.network import End, Network
+from plimsoll_sim.environment.connection_end import End
+from plimsoll_sim.environment.network import Network
 from plimsoll_sim.environment.simulated_tls import RECORDS, Records
 from plimsoll_sim.hosts.brokers import CONTROLLER_PORT, KAFKA_PORT, REPLICATION_PORT
 from plimsoll_sim.scenario import proposal_trace

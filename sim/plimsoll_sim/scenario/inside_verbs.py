@@ -50,10 +50,15 @@ def lose_status(stage: Stage, words: Words) -> None:
 
 
 def days(stage: Stage, words: Words) -> None:
-    """days 21: so many days are over, for the operators that run."""
-    number = whole(words.take("a number"))
+    """days 21: so many days are over, for the operators that run and the API server; days 21 wrong:
+    their clocks alone say so."""
+    number, wrong = whole(words.take("a number")), words.flag("wrong")
     words.end()
-    secured(stage).days_pass(number, stage.world.operators)
+    world = stage.world
+    if wrong:
+        secured(stage).mislead(number, world.operators)
+    else:
+        secured(stage).days_pass(number, world.operators, world.weather)
 
 
 def linger(stage: Stage, words: Words) -> None:

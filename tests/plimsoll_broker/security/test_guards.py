@@ -288,9 +288,10 @@ async def test_metadata_by_name_refuses_what_may_not_be_described_whether_it_exi
     }
 
 
-async def test_metadata_by_id_is_refused_without_a_name() -> None:
+@pytest.mark.parametrize("name", [None, ""])
+async def test_metadata_by_id_is_refused_without_a_name(name: str | None) -> None:
     secured = Secured()
-    topics = [{"name": None, "topic_id": ORDERS}, {"name": None, "topic_id": UUID(int=9)}]
+    topics = [{"name": name, "topic_id": ORDERS}, {"name": name, "topic_id": UUID(int=9)}]
     handler = secured.handlers[ApiKey.METADATA]
     answer = AskedByAlice(secured)(ApiKey.METADATA, metadata_values(topics=topics), 12, handler)
     told = {topic.topic_id: (topic.name, int(topic.error_code)) for topic in answer.topics}

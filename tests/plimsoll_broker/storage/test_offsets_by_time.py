@@ -1,6 +1,7 @@
 """A search for a time reads no more than it has to, and never more than it may."""
 
 import gzip
+from collections.abc import Callable
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
@@ -9,7 +10,7 @@ from tests.plimsoll_broker.storage.conftest import Volume, a_batch, found_at
 from plimsoll_broker.storage import offsets_by_time
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.offsets_by_time import OpenedBytes
-from plimsoll_wire.batches import HEADER_SIZE, iter_headers, parse_header, seal
+from plimsoll_wire.batches import HEADER_SIZE, LOG_APPEND_TIME, iter_headers, parse_header, seal
 
 RECORDS = 1_000
 BASE_MS = 10_000
@@ -89,3 +90,64 @@ def test_answer_lies_within_its_batch_whatever_the_records_say(volume: Volume):
     outside = bytes([8, 0, 0, 20, 1, 1, 0])  # an offset delta of 10 in a batch of two
     put(log, seal(header._replace(max_timestamp=BASE_MS), outside + outside))
     assert found_at(log, BASE_MS) == (BASE_MS, 0)
+
+
+def stamped_by_the_log(batch: bytes) -> bytes:
+    header = parse_header(batch)
+    return seal(header._replace(attributes=LOG_APPEND_TIME), batch[HEADER_SIZE:])
+
+
+def unopened(batch: bytes) -> bytes:
+    """Compressed with what is not opened: zstd."""
+    return seal(parse_header(batch)._replace(attributes=4), b"z" * 40)
+
+
+@pytest.mark.parametrize("made", [stamped_by_the_log, unopened])
+def test_batch_that_holds_the_start_is_answered_with_the_start_from_its_header(
+    volume: Volume, made: Callable[[bytes], bytes]
+) -> None:
+    """A client deleted its first records; those behind are not passed over."""
+    log = volume.log()
+    put(log, made(a_client_batch(range(BASE_MS, BASE_MS + 10))))
+    put(log, a_batch(10, 10, base_timestamp=BASE_MS + 10, max_timestamp=BASE_MS + 19))
+    log.advance_log_start(4)
+    assert found_at(log, BASE_MS) == (BASE_MS + 9 if made is stamped_by_the_log else BASE_MS, 4)
+
+
+@pytest.mark.parametrize("made", [stamped_by_the_log, unopened, bytes])
+def test_greatest_time_of_a_batch_that_holds_the_start_is_found(
+    volume: Volume, made: Callable[[bytes], bytes]
+) -> None:
+    log = volume.log()
+    put(log, made(a_client_batch(range(BASE_MS, BASE_MS + 10))))
+    log.advance_log_start(4)
+    assert found_at(log, None) == (BASE_MS + 9, 9 if made is bytes else 4)
+
+
+def test_greatest_time_is_that_of_what_is_left_when_the_greatest_was_deleted(volume: Volume):
+    log = volume.log()
+    times = [(BASE_MS + 90, 10), (BASE_MS + 5, 10), (BASE_MS + 50, 10), (BASE_MS + 7, 10)]
+    for at, (newest, count) in enumerate(times):
+        put(log, unopened(renumbered(a_client_batch(range(newest, newest + 1)), at * 10, count)))
+    assert found_at(log, None) == (BASE_MS + 90, 0)
+    log.advance_log_start(10)
+    assert found_at(log, None) == (BASE_MS + 50, 20)
+    log.advance_log_start(30)
+    assert found_at(log, None) == (BASE_MS + 7, 30)
+
+
+def test_greatest_time_is_in_a_later_segment_when_the_greatest_was_deleted(volume: Volume):
+    log = volume.log()
+    put(log, unopened(renumbered(a_client_batch(range(BASE_MS + 90, BASE_MS + 91)), 0, 10)))
+    put(log, unopened(renumbered(a_client_batch(range(BASE_MS + 1, BASE_MS + 2)), 10, 10)))
+    log.roll()
+    put(log, unopened(renumbered(a_client_batch(range(BASE_MS + 3, BASE_MS + 4)), 20, 10)))
+    log.advance_log_start(10)
+    assert found_at(log, None) == (BASE_MS + 3, 20)
+
+
+def renumbered(batch: bytes, base: int, count: int) -> bytes:
+    header = parse_header(batch)._replace(
+        base_offset=base, last_offset_delta=count - 1, count=count
+    )
+    return seal(header, batch[HEADER_SIZE:])

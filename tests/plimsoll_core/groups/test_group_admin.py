@@ -43,3 +43,4 @@ def test_groups_are_listed_by_state_and_type(
     answer = model.ask(o.ListGroups(states=states, types=types))
     assert isinstance(answer, o.GroupsListed)
     assert [one.group_id for one in answer.groups] == names
+    assert {one.group_type for one in answer.groups} <= {"classic"}, "as Kafka spells it"

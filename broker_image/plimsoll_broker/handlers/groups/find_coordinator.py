@@ -23,6 +23,8 @@ from plimsoll_core.groups.checks import check_group_id
 from plimsoll_wire.messages import decode_request, encode_response
 
 _MANY_KEYS_VERSION = 4
+"""Below it librdkafka asks, which looks for a transactions' coordinator until its time is up unless
+it is told that it may not: the one code with which it tells its application, with our sentence."""
 _GROUP = 0
 _TRANSACTION = 1
 BYTES_AT_ONCE = 1024
@@ -48,6 +50,10 @@ class _Found(NamedTuple):
         }
 
 
+_NO_TRANSACTIONS = _Found(Code.INVALID_REQUEST, "Transactions are not served here.")
+_NO_TRANSACTIONS_FOR_OLDER = _NO_TRANSACTIONS._replace(
+    code=Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+)
 _NOT_YET = _Found(
     Code.COORDINATOR_NOT_AVAILABLE, "The coordinator of this group is not available yet; ask again."
 )
@@ -90,15 +96,16 @@ def _answer(image: ClusterImage, context: RequestContext) -> tuple[bytes, bool]:
     many = version >= _MANY_KEYS_VERSION
     keys = request.coordinator_keys if many else (request.key,)
     listener = context.connection.listener
-    found = [_find(image, kind, key, listener) for key in keys]
+    if kind == _TRANSACTION:
+        found = [_NO_TRANSACTIONS if many else _NO_TRANSACTIONS_FOR_OLDER] * len(keys)
+    else:
+        found = [_find(image, kind, key, listener) for key in keys]
     told = [{"key": key, **one.values()} for key, one in zip(keys, found, strict=True)]
     values = {"coordinators": told} if many else told[0]
     return encode_response(context.api_key, version, values), _WANTED in found
 
 
 def _find(image: ClusterImage, kind: int, key: str, listener: Listener) -> _Found:
-    if kind == _TRANSACTION:
-        return _Found(Code.INVALID_REQUEST, "Transactions are not served here.")
     if kind != _GROUP:
         return _Found(Code.INVALID_REQUEST, f"Coordinators of type {kind} are not served here.")
     refusal = check_group_id(key)

@@ -22,6 +22,15 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
 
 _TYPES = ("user", "client-id", "ip")
+_KEYS = (
+    "consumer_byte_rate",
+    "request_percentage",
+    "producer_byte_rate",
+    "controller_mutation_rate",
+    "connection_creation_rate",
+)
+"""In the order in which Kafka tells them, as it tells `client-id` before `user`: there are clients
+whose own tests compare lists."""
 _EXACT, _DEFAULT, _ANY = 0, 1, 2
 
 
@@ -98,15 +107,19 @@ def _entries(rows: Iterable[QuotaRow], wanted: _Filter) -> list[dict[str, Any]]:
     found = sorted((row for row in rows if wanted.matches(row)), key=lambda row: row.entity.order)
     return [
         {
-            "entity": _told(row.entity.parts),
-            "values": [{"key": key, "value": value} for key, value in row.values.items()],
+            "entity": _told(row.entity.parts.items()),
+            "values": [
+                {"key": key, "value": value}
+                for key, value in sorted(row.values.items(), key=lambda item: _KEYS.index(item[0]))
+            ],
         }
         for row in found
     ]
 
 
-def _told(parts: Mapping[str, str | None]) -> list[dict[str, Any]]:
-    return [{"entity_type": kind, "entity_name": name} for kind, name in parts.items()]
+def _told(parts: Iterable[tuple[str, str | None]]) -> list[dict[str, Any]]:
+    found = sorted(parts, key=lambda part: part[0])
+    return [{"entity_type": kind, "entity_name": name} for kind, name in found]
 
 
 # --- changing ------------------------------------------------------------------------------------
@@ -163,10 +176,7 @@ def alter_quotas(view: ClusterView) -> Handler:
             {
                 "error_code": told[at][0],
                 "error_message": told[at][1],
-                "entity": [
-                    {"entity_type": part.entity_type, "entity_name": part.entity_name}
-                    for part in entry.entity
-                ],
+                "entity": _told((part.entity_type, part.entity_name) for part in entry.entity),
             }
             for at, entry in enumerate(request.entries)
         ]

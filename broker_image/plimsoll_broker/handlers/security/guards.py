@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from plimsoll_broker.handlers.metadata import name_asked_for
 from plimsoll_broker.handlers.security.asking import Asking, Guarded, Values, added, plain
 from plimsoll_broker.security.authority import Rights
 from plimsoll_core.errors import Code
@@ -262,8 +263,10 @@ def _named_metadata(asking: Asking) -> Guarded:
     left: list[Any] = []
     for one in asking.value.topics:
         topic_id = getattr(one, "topic_id", None)
-        by_id = one.name is None
-        name = rights.topic_name(topic_id) if by_id else one.name
+        name = name_asked_for(one)
+        by_id = name is None
+        if by_id:
+            name = rights.topic_name(topic_id)
         if name is None or (
             rights.topic(_Op.DESCRIBE, name) and (by_id or not makes or rights.may_be_made(name))
         ):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from plimsoll_operator.kube.errors import Conflict, NotFound
 from plimsoll_operator.kube.port import Object
@@ -17,6 +17,7 @@ from plimsoll_operator.kube.resources import SECRETS
 from plimsoll_operator.manifests import listener_secrets as manifests
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.pki.authority import Unreadable, authority_certificates, why_unusable
+from plimsoll_operator.pki.expiry import AuthorityKind, CertificateTimes
 from plimsoll_operator.pki.rotation import Authorities
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -26,11 +27,18 @@ logger = logging.getLogger("plimsoll.certificates")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthoritySecret:
-    """`name`: of the Secret; `component`: in its labels; `signs`: for whom, in the certificate."""
+    """`name`: of the Secret; `component`: in its labels; `signs`: for whom, in the certificate;
+    `kind`: in metrics."""
 
     name: str
     component: str
     signs: str
+    kind: AuthorityKind
+
+
+def certificate_times(term: Term) -> CertificateTimes:
+    """When certificates end, as this term saw them last."""
+    return term.kept(CertificateTimes, CertificateTimes)
 
 
 async def settled(
@@ -45,6 +53,8 @@ async def settled(
     Unreadable, Retry, and what the API server answers."""
     namespace = context.operator_namespace or context.namespace
     found, known = await read_authorities(term, namespace, secret.name)
+    if known is not None:
+        certificate_times(term).saw_authority(secret.kind, known.current.certificate)
     try:
         now = step(known, f"{context.name} {secret.signs}")
         authority_certificates(now.trusted)
@@ -58,8 +68,20 @@ async def settled(
     if now != known:
         wanted = manifests.authority_secret(context, now, secret.name, secret.component)
         await write_secret(term, found, wanted)
-        logger.info("Secret %s/%s: the authority was changed", namespace, secret.name)
+        logger.info("Secret %s/%s: %s", namespace, secret.name, _said(known, now))
+    certificate_times(term).saw_authority(secret.kind, now.current.certificate)
     return now
+
+
+def _said(known: Authorities | None, now: Authorities) -> str:
+    """What changed, for people."""
+    if known is None:
+        return "an authority was made"
+    if replace(known, served=now.served) == now:
+        return f"{now.served!r} asks within minutes of a step, and none was taken"
+    if now.announced is not None:
+        return "the next authority is announced"
+    return "the next authority signs" if now.former else "the authority before is trusted no more"
 
 
 async def read_authorities(

@@ -28,7 +28,13 @@ from plimsoll_operator.manifests import listener_secrets as manifests
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.pki import rotation
 from plimsoll_operator.pki.authority import KeyPair, Unreadable, authority_certificates
-from plimsoll_operator.reconcile.cluster.authority_secrets import AuthoritySecret, settled
+from plimsoll_operator.pki.expiry import AuthorityKind
+from plimsoll_operator.reconcile.certificate_time import certificate_ms
+from plimsoll_operator.reconcile.cluster.authority_secrets import (
+    AuthoritySecret,
+    certificate_times,
+    settled,
+)
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.user import client_signing
@@ -37,6 +43,8 @@ LOOK_MS = 60_000
 MISSING = "ClientCaMissing"
 CLIENT_CA = "client-ca"
 """The component, in labels."""
+KIND: AuthorityKind = "clients-authority"
+"""In metrics."""
 KEPT = "; brokers go on with what they know of it, if anything."
 MENDS = (
     "Put back what it held, or delete it: then another CA is made, and users get certificates of it"
@@ -59,6 +67,7 @@ async def _sought(term: Term, cluster: LogCluster, context: Context) -> _WantedA
     known = {one.name: one for one in term.image.security.authorities}
     sought = _WantedAuthorities()
     if not client_signing.asked(cluster):
+        certificate_times(term).forget_authority(KIND)
         return sought
     try:
         own = await _own(term, context)
@@ -122,10 +131,11 @@ async def _own(term: Term, context: Context) -> rotation.Authorities:
 
     def step(known: rotation.Authorities | None, common_name: str) -> rotation.Authorities:
         former_ms = rotation.CLIENT_OVERLAP_MS
-        return rotation.step(known, common_name, term.now_ms(), former_ms)
+        asked = (context.cluster.metadata.annotations or {}).get(labels.ROTATE_CLIENTS, "")
+        return rotation.step(known, common_name, certificate_ms(term), former_ms, asked)
 
     name = labels.client_authority(term.cluster_id)
-    secret = AuthoritySecret(name=name, component=CLIENT_CA, signs="clients")
+    secret = AuthoritySecret(name=name, component=CLIENT_CA, signs="clients", kind=KIND)
     return await settled(term, context, secret, step)
 
 

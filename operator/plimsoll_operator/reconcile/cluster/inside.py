@@ -38,9 +38,12 @@ from plimsoll_operator.pki.authority import (
     issue_inside,
     signed_by,
 )
+from plimsoll_operator.pki.expiry import AuthorityKind
 from plimsoll_operator.pki.rotation import Authorities
+from plimsoll_operator.reconcile.certificate_time import certificate_ms
 from plimsoll_operator.reconcile.cluster.authority_secrets import (
     AuthoritySecret,
+    certificate_times,
     read_authorities,
     settled,
     write_secret,
@@ -56,6 +59,8 @@ logger = logging.getLogger("plimsoll.inside")
 UNDER_WAY_MS = 1_000
 AUTHORITY = "internal-ca"
 """The component, in labels."""
+KIND: AuthorityKind = "internal-authority"
+"""In metrics."""
 
 
 @dataclass(slots=True)
@@ -103,6 +108,7 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context, wanted: I
     if wanted is InsideMode.OFF and _is_untouched(term):
         progress.waits = ""
         term.unstall(StallSource.INSIDE)
+        certificate_times(term).forget_authority(KIND)
         return
     begins = wanted is not InsideMode.OFF and before is InsideMode.OFF
     if begins and not await _step(term, cluster, progress, wanted):
@@ -237,10 +243,10 @@ async def _authorities(
 
     def step(known: Authorities | None, common_name: str) -> Authorities:
         proofs = _proofs(term, known, held, asked)
-        return inside_rotation.step(known, common_name, term.now_ms(), proofs)
+        return inside_rotation.step(known, common_name, certificate_ms(term), proofs)
 
     name = labels.inside_authority(term.cluster_id)
-    secret = AuthoritySecret(name=name, component=AUTHORITY, signs="internal")
+    secret = AuthoritySecret(name=name, component=AUTHORITY, signs="internal", kind=KIND)
     try:
         return await settled(term, context, secret, step)
     except Unreadable as error:
@@ -283,12 +289,12 @@ def _show(term: Term, progress: InsideProgress, authorities: Authorities) -> Non
     """The controller's own certificate, made anew with other authorities and before it ends.
     Raises Retry where one of the authorities cannot be used."""
     own = progress.own
-    due = own is None or describe(own.certificate).validity.due_ms() <= term.now_ms()
+    due = own is None or describe(own.certificate).validity.due_ms() <= certificate_ms(term)
     if not due and progress.authorities == authorities:
         return
     identity = controller_identity(term.cluster_id)
     try:
-        own = issue_inside(authorities.current, identity, term.now_ms())
+        own = issue_inside(authorities.current, identity, certificate_ms(term))
         shown = identity_of(own.certificate, own.key, authorities.trusted)
     except (Unreadable, BadCertificate) as error:
         name = labels.inside_authority(term.cluster_id)
@@ -313,7 +319,7 @@ async def _broker(
         identity = broker_identity(term.cluster_id, one.broker_id)
         if pair is not None and in_use is None:
             in_use = describe(pair.certificate).sha256
-        pair, renewed = issue_inside(authorities.current, identity, term.now_ms()), True
+        pair, renewed = issue_inside(authorities.current, identity, certificate_ms(term)), True
         in_use = in_use or next(iter(allowed), None)
     newest = describe(pair.certificate).sha256
     others = tuple(sha256 for sha256 in (in_use, *allowed) if sha256 not in (None, newest))
@@ -337,7 +343,7 @@ def _is_right(term: Term, one: HeldByBroker, pair: KeyPair, authorities: Authori
     found = describe(pair.certificate)
     named = found.names == {broker_identity(term.cluster_id, one.broker_id)}
     signed = signed_by(pair.certificate, authorities.current.certificate)
-    return named and signed and term.now_ms() < found.validity.due_ms()
+    return named and signed and certificate_ms(term) < found.validity.due_ms()
 
 
 async def _allow(term: Term, broker_id: BrokerId, sha256: tuple[str, ...]) -> None:

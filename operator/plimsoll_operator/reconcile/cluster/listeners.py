@@ -34,10 +34,12 @@ from plimsoll_operator.pki.authority import (
     signed_by,
     why_unusable,
 )
-from plimsoll_operator.pki.expiry import CertificateKind, CertificateTimes
+from plimsoll_operator.pki.expiry import AuthorityKind, CertificateKind
+from plimsoll_operator.reconcile.certificate_time import certificate_ms
 from plimsoll_operator.reconcile.cluster import cert_manager, external_access
 from plimsoll_operator.reconcile.cluster.authority_secrets import (
     AuthoritySecret,
+    certificate_times,
     settled,
     write_secret,
 )
@@ -53,6 +55,8 @@ LOOK_MS = 60_000
 LOOK_SOON_MS = 5_000
 REFUSED = "ListenersRefused"
 NO_CERTIFICATE = "CertificateMissing"
+KIND: AuthorityKind = "authority"
+"""In metrics."""
 FOREIGN = "SecretForeign"
 KEPT = "; brokers show what they had before, if anything."
 MENDS = "Put back what it held, or delete it: then another CA is made, which clients are to trust."
@@ -74,10 +78,11 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
     with_tls = [one for one in cluster.listeners if one.tls is not None]
     access = await _outside(term, cluster, context)
     problems, foreign = await _certificates(term, context, with_tls, access)
-    own = any(_is_own(one) for one in with_tls)
+    if not any(_is_own(one) for one in with_tls):
+        certificate_times(term).forget_authority(KIND)
     brokers = {*term.image.members, *term.image.brokers}
     names = [one.name for one in with_tls]
-    certificate_times(term).keep(brokers, names, authority=own)
+    certificate_times(term).keep(brokers, names)
     wanted = committed(cluster.listeners, access.outside)
     answer: Answer = Done()
     if wanted != term.image.listeners:
@@ -109,11 +114,6 @@ async def _outside(term: Term, cluster: LogCluster, context: Context) -> Outside
     if term.image.metadata_version < SINCE:
         return OutsideAccess()
     return await external_access.settle(term, cluster, context)
-
-
-def certificate_times(term: Term) -> CertificateTimes:
-    """When they end, as this term saw them last."""
-    return term.kept(CertificateTimes, CertificateTimes)
 
 
 def _is_own(listener: DeclaredListener) -> bool:
@@ -203,22 +203,18 @@ async def _given(term: Term, context: Context, listener: DeclaredListener) -> Ke
 async def _authorities(term: Term, context: Context) -> rotation.Authorities:
     """What signs now; made, announced and replaced when it is due, and shown to clients.  Raises
     Unreadable, Retry, and what the API server answers."""
-    times = certificate_times(term)
 
     def step(known: rotation.Authorities | None, common_name: str) -> rotation.Authorities:
-        if known is not None:
-            times.saw(None, "", "authority", known.current.certificate)
-        return rotation.step(known, common_name, term.now_ms())
+        asked = (context.cluster.metadata.annotations or {}).get(labels.ROTATE_LISTENERS, "")
+        return rotation.step(known, common_name, certificate_ms(term), asked=asked)
 
     async def show(trusted: bytes) -> None:
         """Clients trust it before it is kept, and it is kept before it signs."""
         await apply_child(term, manifests.authority_config_map(context, trusted))
 
     name = labels.listener_authority(term.cluster_id)
-    secret = AuthoritySecret(name=name, component=manifests.AUTHORITY, signs="listeners")
-    now = await settled(term, context, secret, step, show)
-    times.saw(None, "", "authority", now.current.certificate)
-    return now
+    secret = AuthoritySecret(name=name, component=manifests.AUTHORITY, signs="listeners", kind=KIND)
+    return await settled(term, context, secret, step, show)
 
 
 # --- brokers' Secrets --------------------------------------------------------------------------
@@ -248,7 +244,7 @@ async def _broker(
         pair = sources.given.get(listener.name, held)
         if _is_own(listener) and sources.authorities is not None:
             all_names = (*names, *sources.outside.get((listener.name, broker_id), ()))
-            pair = _own(held, all_names, sources.authorities, term.now_ms())
+            pair = _own(held, all_names, sources.authorities, certificate_ms(term))
         if pair is not None:
             pairs[listener.name] = pair
     wanted = manifests.broker_secret(context, broker_id, pairs, manifests.inside_of(secret))

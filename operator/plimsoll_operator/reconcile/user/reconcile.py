@@ -38,6 +38,7 @@ from plimsoll_operator.kube.resources import (
 )
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.pki.authority import Unreadable
+from plimsoll_operator.reconcile.certificate_time import certificate_ms
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.user import (
     client_signing,
@@ -249,7 +250,7 @@ async def _wanted_certificates(
     known = row.certificates if row is not None and row.owner == user.metadata.uid else ()
     try:
         settled = user_certificates.settled(
-            user, term.cluster_id, authority, found, known, term.now_ms()
+            user, term.cluster_id, authority, found, known, certificate_ms(term)
         )
     except Unreadable as error:
         raise Retry(f"the clients' authority cannot sign: {error}") from error

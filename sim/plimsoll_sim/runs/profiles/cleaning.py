@@ -39,3 +39,20 @@ CLEANING: dict[str, Profile] = {
         },
     ),
 }
+_ABOUT = CLEANING["cleaning"]
+CLEANING["cleaning and deleting"] = Profile(
+    faults={
+        **_ABOUT.faults,
+        "delete_records": 8,
+        "change_retention": 3,
+        "elect_leader_behind_log_start": 3,
+        "elect_preferred_leaders": 2,
+    },
+    choices={
+        **_ABOUT.choices,
+        "deletes_too": (True,),
+        "retention_bytes": (None, 300, 1_000),
+        "retention_ms": (None, None, 2_000, 10_000),
+    },
+)
+"""Topics with both policies: logs begin later and later, also within what a cleaner took."""

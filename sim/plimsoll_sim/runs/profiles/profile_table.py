@@ -7,6 +7,7 @@ what it leaves open.
 
 from __future__ import annotations
 
+from plimsoll_sim.runs.profiles.buffers import BUFFERS
 from plimsoll_sim.runs.profiles.cleaning import CLEANING
 from plimsoll_sim.runs.profiles.disks import DISKS
 from plimsoll_sim.runs.profiles.groups import GROUPS
@@ -17,4 +18,4 @@ from plimsoll_sim.runs.profiles.security import SECURITY
 
 DRAWN: dict[str, Profile] = {**REPLICATION, **OPERATIONS, **DISKS}
 """Those that a seed may draw."""
-PROFILES: dict[str, Profile] = {**DRAWN, **CLEANING, **GROUPS, **SECURITY}
+PROFILES: dict[str, Profile] = {**DRAWN, **CLEANING, **GROUPS, **SECURITY, **BUFFERS}

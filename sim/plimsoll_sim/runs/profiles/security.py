@@ -105,6 +105,19 @@ SECURITY: dict[str, Profile] = {
         },
         choices={**_SECURED, "fault_gap_ms": (400, 1_500)},
     ),
+    # Operators whose clocks are years ahead, and lead in turn with others.
+    "wrong clocks": Profile(
+        faults={
+            "mislead_operator": 16,
+            "rotate_authority": 3,
+            "kill_operator": 4,
+            "pause_operator": 3,
+            "kill_broker": 2,
+            "cut_operator_from_api_server": 2,
+            "degrade_api_server": 2,
+        },
+        choices=_with_tenants(certified=(True,)),
+    ),
     # An administrator changes what users may, while they do it.
     "revocation": Profile(
         faults={

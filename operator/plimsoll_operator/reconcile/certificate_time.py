@@ -1,0 +1,30 @@
+"""By which time certificates and authorities are made, renewed and replaced.
+
+A host whose clock is years ahead would take every authority for one that is over, and replace it
+at once: clients would trust nothing that they are shown.  So two clocks must agree: the host's, and
+the API server's, as its last answer said it.  Called by whoever signs.
+"""
+
+from __future__ import annotations
+
+from plimsoll_operator.reconcile.reconcile_term import Term
+from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
+
+APART_MS = 300_000
+"""Clocks may differ by so much, and an answer may be so old."""
+CLOCK_AHEAD = "ClockAhead"
+_SAID = (
+    "The clock of the operator that leads is more than 5 minutes ahead of the API server's:"
+    " certificates go by the latter. Mend the clock of its node."
+)
+
+
+def certificate_ms(term: Term) -> int:
+    """Milliseconds since 1970.  Raises `Stalled` where the clocks do not agree.  Who asks has just
+    read an object."""
+    now_ms, server_ms = term.now_ms(), term.kube.answered_ms
+    if server_ms is None or now_ms - server_ms <= APART_MS:
+        term.unstall(StallSource.CLOCK)
+        return now_ms
+    term.stall(StallSource.CLOCK, Cause(reason=CLOCK_AHEAD, message=_SAID))
+    return server_ms

@@ -1,0 +1,61 @@
+"""NoStandstill: whoever paused because its peer did not read goes on once the peer has.
+
+Looked at after each step of a broker, in runs in which a kernel takes only so much.  A peer that
+gives up and calls again would hide a connection on which nothing happens any more.
+"""
+
+from __future__ import annotations
+
+from plimsoll_broker.server.connection_session import Session
+from plimsoll_net.tls_connection import TlsConnection
+from plimsoll_sim.environment.connection_end import End
+from plimsoll_sim.environment.network import Network
+from plimsoll_sim.environment.send_buffers import BoundedEnd
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.oracle.partition_ghost import Violation
+
+
+def look(network: Network, host: BrokerHost) -> None:
+    """A process that is stopped does nothing, and need not."""
+    process = host.process
+    if network.make_end is End:
+        return
+    if process is None or not process.alive or process.paused:
+        return
+    for end in network.ends:
+        if end.process is process and isinstance(end, BoundedEnd) and not end.is_closing():
+            _check(end)
+
+
+def _check(end: BoundedEnd) -> None:
+    served, unsent = end.protocol, end.get_write_buffer_size()
+    if isinstance(served, TlsConnection):
+        if served._choked and not unsent:
+            raise _standstill(end, "TLS has paused")
+        wants = served._reading and not served._held and not served._choked
+        if wants and not end.is_reading():
+            raise _standstill(end, "TLS does not read")
+        if served._transport is not None:
+            unsent = served._transport.get_write_buffer_size()
+        served = served.session
+    if not isinstance(served, Session) or unsent:
+        return
+    if served._output_full:
+        raise _standstill(end, "a session has paused")
+    if served._slots and (first := served._slots[0]).future is not None and first.future.done():
+        raise _standstill(end, "a session does not answer")
+    if not served._reading and not served._slots and not _is_held_up(served):
+        raise _standstill(end, "a session does not read")
+
+
+def _is_held_up(session: Session) -> bool:
+    """By something else than its peer."""
+    others = session._muting.holds or session._postponed or session._starved is not None
+    ends = session._connection.ending or session._half_closed is not None
+    return bool(others or ends or not session._connection.account.may_serve)
+
+
+def _standstill(end: BoundedEnd, what: str) -> Violation:
+    return Violation(
+        "NoStandstill", f"{end.process}: {what}, and {end.peer.process} has taken all there was"
+    )

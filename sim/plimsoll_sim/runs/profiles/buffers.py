@@ -1,0 +1,44 @@
+"""Runs in which a kernel takes only so much of what is written to a connection: writers pause, and
+are told when there is room.  Asked for by name, so that all other seeds are what they were."""
+
+from __future__ import annotations
+
+from plimsoll_sim.environment.latency import LatencyUs
+from plimsoll_sim.environment.send_buffers import SendBuffers
+from plimsoll_sim.runs.profiles.profile import CLOSE, THREE, Profile
+
+BUFFERS: dict[str, Profile] = {
+    "full buffers": Profile(
+        faults={
+            "read_slowly": 16,
+            "pause_broker": 3,
+            "kill_broker": 3,
+            "stop_broker": 2,
+            "kill_operator": 2,
+            "cut_link_between_brokers": 3,
+            "cut_client_from_broker": 3,
+            "stall_connection": 3,
+            "stall_metadata_stream": 2,
+            "slow_link": 2,
+            "delete_records": 1,
+        },
+        choices={
+            **CLOSE,
+            **THREE,
+            "send_buffers": (
+                SendBuffers(100, 200),
+                SendBuffers(300, 100, deferred=True),
+                SendBuffers(500, 300),
+                SendBuffers(200, 1_000, deferred=True),
+            ),
+            "inside": (False, True),
+            "latency_us": (LatencyUs(50, 500), LatencyUs(100, 5_000)),
+            "lag_time_max_ms": (1_000, 5_000),
+            "flap_wait_ms_max": (1_000,),
+            "think_ms": ((1, 50), (10, 500)),
+            "producers": (((-1, True), (-1, True)), ((-1, True), (-1, False), (0, False))),
+            "consumers": (1, 2),
+            "committers": (0, 2),
+        },
+    ),
+}

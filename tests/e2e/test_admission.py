@@ -1,0 +1,159 @@
+"""What the API server takes from whoever has the operator's token (chart: `admission`): dry runs by
+the operator's ServiceAccount.  That the operator itself is let do its work all other tests show.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from dev.kubectl import Cluster, CommandFailed
+from tests.e2e.conftest import SYSTEM
+
+OPERATOR = f"system:serviceaccount:{SYSTEM}:plimsoll"
+OWN = {"app.kubernetes.io/managed-by": "plimsoll-operator"}
+REFUSED = "not what Plimsoll's operator writes: "
+POD: dict[str, Any] = {
+    "serviceAccountName": "main-broker",
+    "automountServiceAccountToken": False,
+    "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+    "containers": [
+        {
+            "name": "broker",
+            "image": "plimsoll/broker:dev",
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            },
+        }
+    ],
+    "volumes": [{"name": "tmp", "emptyDir": {}}],
+}
+
+
+def stateful_set(**pod: Any) -> dict[str, Any]:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {**copy.deepcopy(POD), **pod}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "tried", "labels": {**OWN, "plimsoll.dev/cluster": "main"}},
+        "spec": {
+            "serviceName": "x",
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": template,
+        },
+    }
+
+
+def job(account: str) -> dict[str, Any]:
+    pod = {**copy.deepcopy(POD), "restartPolicy": "Never", "serviceAccountName": account}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "v-driver", "labels": {**OWN, "plimsoll.dev/verification": "v"}},
+        "spec": {"template": {"spec": pod}},
+    }
+
+
+def secret(kind: str) -> dict[str, Any]:
+    note = {"kubernetes.io/service-account.name": "default"}
+    body = {"metadata": {"name": "tried", "annotations": note}, "type": kind}
+    return {"apiVersion": "v1", "kind": "Secret", **body}
+
+
+def account(labels: dict[str, str], **annotations: str) -> dict[str, Any]:
+    meta = {"name": "tried", "labels": labels}
+    if annotations:
+        meta["annotations"] = annotations
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
+
+
+def privileged() -> list[dict[str, Any]]:
+    (container,) = copy.deepcopy(POD["containers"])
+    return [{**container, "securityContext": {"allowPrivilegeEscalation": True}}]
+
+
+def without_label(body: dict[str, Any]) -> dict[str, Any]:
+    body["metadata"]["labels"] = {"plimsoll.dev/cluster": "main"}
+    return body
+
+
+TOKEN = {"serviceAccountToken": {"path": "token"}}
+TRIED = {
+    "another account": (stateful_set(serviceAccountName="default"), "its ServiceAccount"),
+    "no account": (stateful_set(serviceAccountName=""), "its ServiceAccount"),
+    "its token": (stateful_set(automountServiceAccountToken=True), "it mounts its"),
+    "a projected token": (
+        stateful_set(volumes=[{"name": "t", "projected": {"sources": [TOKEN]}}]),
+        "it mounts something else",
+    ),
+    "the node's files": (
+        stateful_set(volumes=[{"name": "h", "hostPath": {"path": "/"}}]),
+        "it mounts something else",
+    ),
+    "the node's network": (stateful_set(hostNetwork=True), "it shares something"),
+    "root": (stateful_set(securityContext={}), "it may run as root"),
+    "privileges": (stateful_set(containers=privileged()), "a container may gain"),
+    "no label": (without_label(stateful_set()), "it has no label"),
+    "a Job of another account": (job("default"), "its ServiceAccount"),
+    "an account's token": (secret("kubernetes.io/service-account-token"), "a Secret of this type"),
+    "anybody's Secret": (secret("Opaque"), "a Secret of this type"),
+    "anybody's account": (account({}), "it has no label"),
+    "an account with a role of the cloud's": (
+        account(OWN, **{"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/x"}),
+        "its annotations",
+    ),
+}
+LET_BE = {
+    "brokers": stateful_set(),
+    "a driver": job("v-driver"),
+    "certificates": secret("plimsoll.dev/tls"),
+    "a login": secret("plimsoll.dev/user"),
+    "an account": account(OWN),
+}
+
+
+def try_to_make(cluster: Cluster, namespace: str, body: dict[str, Any], who: str = OPERATOR) -> str:
+    """What is said against it; empty: nothing is."""
+    asked = ("create", "--dry-run=server", "-n", namespace, "-f", "-", "--as", who)
+    try:
+        cluster.kubectl(*asked, stdin=json.dumps(body))
+    except CommandFailed as refused:
+        return str(refused)
+    return ""
+
+
+def test_operators_token_is_refused_whatever_the_operator_does_not_write(
+    operator: Cluster, namespace: str
+) -> None:
+    for name, (body, why) in TRIED.items():
+        assert REFUSED + why in try_to_make(operator, namespace, body), name
+    for name, body in LET_BE.items():
+        assert try_to_make(operator, namespace, body) == "", name
+
+
+def test_operators_token_takes_no_account_and_no_secret_of_somebody_else(
+    operator: Cluster, namespace: str
+) -> None:
+    """Neither does it change what is there."""
+    patch = json.dumps({"metadata": {"labels": OWN, "annotations": {"role": "x"}}})
+    with pytest.raises(CommandFailed, match="its annotations"):
+        operator.kubectl(
+            "patch", "serviceaccount", "default", "-n", namespace, "-p", patch,
+            "--dry-run=server", "--as", OPERATOR,
+        )  # fmt: skip
+    operator.kubectl("create", "secret", "generic", "mine", "-n", namespace, "--from-literal=a=b")
+    body = json.loads(operator.kubectl("get", "secret", "mine", "-n", namespace, "-o", "json"))
+    with pytest.raises(CommandFailed, match="a Secret of this type"):
+        operator.kubectl(
+            "replace", "-f", "-", "--dry-run=server", "--as", OPERATOR,
+            stdin=json.dumps({**body, "data": {"a": "Yw=="}}),
+        )  # fmt: skip
+
+
+def test_nobody_else_is_held_to_what_the_operator_may(operator: Cluster, namespace: str) -> None:
+    body = stateful_set(serviceAccountName="default", automountServiceAccountToken=True)
+    asked = ("create", "--dry-run=server", "-n", namespace, "-f", "-")
+    operator.kubectl(*asked, stdin=json.dumps(body))

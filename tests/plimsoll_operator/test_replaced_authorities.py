@@ -1,0 +1,78 @@
+"""The authority of clients: replaced when it is asked for, and by no clock that is wrong."""
+
+from __future__ import annotations
+
+import pytest
+from tests.plimsoll_operator.certified_scene import BEGIN_MS, Certified
+
+from plimsoll_core.security.client_certificates import (
+    OWN_AUTHORITY,
+)
+from plimsoll_operator.pki.rotation import AGAIN_MS, DAY_MS
+from plimsoll_operator.reconcile.certificate_time import APART_MS
+from plimsoll_operator.reconcile.cluster.authority_secrets import certificate_times
+from plimsoll_operator.reconcile.stall_causes import StallSource
+
+
+@pytest.fixture
+async def scene() -> Certified:
+    made = Certified()
+    made.apply()
+    ready = await made.reconciled()
+    assert (ready.status, ready.reason) == ("True", "Serving")
+    return made
+
+
+async def test_authority_is_replaced_step_by_step_when_that_is_asked_for(
+    scene: Certified,
+) -> None:
+    (first,), before = scene.believed[OWN_AUTHORITY], scene.shown
+    scene.ask("1")
+    await scene.reconciled()
+    assert scene.believed[OWN_AUTHORITY][0] == first, "it still signs"
+    (_, announced) = scene.believed[OWN_AUTHORITY]
+    assert scene.shown == before
+    scene.time_ms += AGAIN_MS
+    scene.ask("2")
+    await scene.reconciled()
+    assert scene.believed[OWN_AUTHORITY] == (announced, first)
+    assert [one.sha256 for one in scene.committed] == [scene.shown, before]
+    scene.time_ms += AGAIN_MS
+    scene.ask("3")
+    await scene.reconciled()
+    assert scene.believed[OWN_AUTHORITY] == (announced,)
+
+
+async def test_end_of_the_authority_is_known_for_metrics_while_certificates_are_asked_for(
+    scene: Certified,
+) -> None:
+    ((listener, kind, ends_ms),) = certificate_times(scene.term).shown()
+    assert (listener, kind, ends_ms) == ("", "clients-authority", BEGIN_MS + 1095 * DAY_MS)
+    scene.declare(listeners=[{"name": "plain", "port": 9092}])
+    await scene.look()
+    assert list(certificate_times(scene.term).shown()) == []
+
+
+@pytest.mark.parametrize("days", [61, 3 * 365, 4 * 365])
+async def test_clock_that_is_ahead_replaces_nothing_and_is_told(
+    scene: Certified, days: int
+) -> None:
+    authority, shown = scene.authority, scene.shown
+    scene.kube.said_ms = BEGIN_MS
+    scene.time_ms += days * DAY_MS
+    await scene.reconciled()
+    assert (scene.authority, scene.shown) == (authority, shown)
+    cause = scene.term.stall_causes[StallSource.CLOCK]
+    assert (cause.reason, "ahead" in cause.message) == ("ClockAhead", True)
+    scene.kube.said_ms = scene.time_ms - APART_MS
+    await scene.reconciled()
+    assert scene.shown != shown
+    assert StallSource.CLOCK not in scene.term.stall_causes
+
+
+async def test_clock_of_the_api_server_that_is_ahead_replaces_nothing(scene: Certified) -> None:
+    authority, shown = scene.authority, scene.shown
+    scene.kube.said_ms = BEGIN_MS + 4 * 365 * DAY_MS
+    await scene.reconciled()
+    assert (scene.authority, scene.shown) == (authority, shown)
+    assert StallSource.CLOCK not in scene.term.stall_causes
