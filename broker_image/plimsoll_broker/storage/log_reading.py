@@ -94,7 +94,7 @@ class LogReader:
         bytes stay as they are, and may be given out without a look at the file."""
         self._remember(headers[0].base_offset, segment, position)
         if keep:
-            self._recent.keep(data, headers[0])
+            self._recent.keep(data, headers[0], segment.base_offset)
         else:
             self._recent.forget()
 

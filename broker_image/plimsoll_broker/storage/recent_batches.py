@@ -28,14 +28,16 @@ _COPIED_MAX = 16 * 1024
 
 
 class Kept:
-    """One batch.  `charge`: the bytes that are counted for it."""
+    """One batch.  `segment`: where the one begins in which it lies; `charge`: the bytes that are
+    counted for it."""
 
-    __slots__ = ("base_offset", "charge", "data", "next_offset")
+    __slots__ = ("base_offset", "charge", "data", "next_offset", "segment")
 
-    def __init__(self, header: BatchHeader, data: Buffer, charge: int) -> None:
+    def __init__(self, header: BatchHeader, data: Buffer, segment: int, charge: int) -> None:
         self.base_offset = header.base_offset
         self.next_offset = header.next_offset
         self.data = data
+        self.segment = segment
         self.charge = charge
 
 
@@ -73,8 +75,9 @@ class RecentBatches:
     def __len__(self) -> int:
         return len(self._batches)
 
-    def keep(self, data: Buffer, header: BatchHeader) -> None:
-        """The batch that was just appended; nobody writes into `data` any more."""
+    def keep(self, data: Buffer, header: BatchHeader, segment: int) -> None:
+        """The batch that was just appended to the segment that begins there; nobody writes into
+        `data` any more."""
         batches = self._batches
         if batches and batches[-1].next_offset != header.base_offset:
             self.forget()
@@ -86,7 +89,7 @@ class RecentBatches:
                 if size > _COPIED_MAX:
                     self.forget()
                     return
-        kept = Kept(header, data, whole + KEPT_BYTES)
+        kept = Kept(header, data, segment, whole + KEPT_BYTES)
         batches.append(kept)
         self.used += kept.charge
         while self.used > LOG_BYTES or len(batches) > LOG_BATCHES:
@@ -108,7 +111,8 @@ class RecentBatches:
             self.forget_first()
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int) -> Buffer | Batches | None:
-        """What `Log.read` gives, where a batch begins at `offset`; None: it is not here."""
+        """What `Log.read` gives, where a batch begins at `offset`: batches of one segment, so that
+        a follower's segments are no larger than its leader's; None: it is not here."""
         batches = self._batches
         at = len(batches)
         for first in reversed(batches):  # nearly always one of the last
@@ -125,7 +129,7 @@ class RecentBatches:
         size = len(first.data)
         for kept in islice(batches, at + 1, None):
             size += len(kept.data)
-            if kept.next_offset > up_to_offset or size > max_bytes:
+            if kept.next_offset > up_to_offset or size > max_bytes or kept.segment != first.segment:
                 break
             pieces.append(kept.data)
         return Batches(pieces) if len(pieces) > 1 else first.data
