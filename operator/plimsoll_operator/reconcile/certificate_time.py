@@ -1,8 +1,8 @@
 """By which time certificates and authorities are made, renewed and replaced.
 
 A host whose clock is years ahead would take every authority for one that is over, and replace it
-at once: clients would trust nothing that they are shown.  So two clocks must agree: the host's, and
-the API server's, as its last answer said it.  Called by whoever signs.
+at once: clients would trust nothing that they are shown.  So a host's clock that is ahead of the
+API server's, as its last answer said it, does not count.  Called by whoever signs.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _SAID = (
 
 
 def certificate_ms(term: Term) -> int:
-    """Milliseconds since 1970.  Raises `Stalled` where the clocks do not agree.  Who asks has just
-    read an object."""
+    """Milliseconds since 1970: the API server's where the host's is ahead of it, which the
+    LogCluster then says.  Who asks has just read an object."""
     now_ms, server_ms = term.now_ms(), term.kube.answered_ms
     if server_ms is None or now_ms - server_ms <= APART_MS:
         term.unstall(StallSource.CLOCK)
