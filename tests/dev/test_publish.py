@@ -165,8 +165,9 @@ def test_packaged_chart_names_this_versions_images(tmp_path: Path) -> None:
         archive.name, f"{archive.name}.cdx.json",
     ]  # fmt: skip
     with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path, filter="data")
-    about = yaml.safe_load((tmp_path / "plimsoll" / "Chart.yaml").read_text())
+        found = packed.extractfile("plimsoll/Chart.yaml")
+        assert found is not None
+        about = yaml.safe_load(found.read())
     assert (about["version"], about["appVersion"]) == (VERSION, RELEASE)
     done = subprocess.run(
         [helm, "template", "plimsoll", str(archive), "--kube-version", "1.34.0",
