@@ -61,8 +61,10 @@ class Forked:
         return None
 
     def send_signal(self, number: int) -> None:
+        """As `Popen.send_signal`: who has just ended, and has not been heard of yet, gets none."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
