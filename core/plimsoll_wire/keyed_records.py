@@ -186,7 +186,7 @@ def _keys_alike(records: bytes, one: _Last, most: int) -> tuple[bytes, ...]:
     lengths: all numbers have as many bytes as its own.  Python looks at one byte of each record
     without a loop."""
     size = one.end - one.start
-    most = min(same_size(records, one.start, size, most), _ALIKE_MAX)
+    most = same_size(records, one.start, size, min(most, _ALIKE_MAX))
     head = one.times
     for _ in range(2):  # time and offset: any numbers of as many bytes
         while records[head] >= 0x80:

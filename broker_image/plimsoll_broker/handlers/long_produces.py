@@ -84,7 +84,7 @@ def _check_one(topic: ProduceTopic, wanted: Wanted) -> Answers | None:
     index, records = topic.partitions[0]
     size = 0 if records is None else len(records)
     walked, opening = effort(records)
-    if walked > RECORDS_AT_ONCE or opening > OPENING_AT_ONCE or size > BYTES_AT_ONCE:
+    if not _is_short(walked, opening, size):
         return None
     demand = wanted(topic.name, index, size)
     if demand is Demand.NONE:
@@ -111,8 +111,12 @@ def _room(request: ProduceRequest) -> int | None:
             opening += opened
             compressed += opened > 0
             size += len(data or b"")
-    short = records <= RECORDS_AT_ONCE and opening <= OPENING_AT_ONCE and size <= BYTES_AT_ONCE
-    return OPENED_AT_ONCE // max(compressed, 1) if short else None
+    return OPENED_AT_ONCE // max(compressed, 1) if _is_short(records, opening, size) else None
+
+
+def _is_short(records: int, opening: int, size: int) -> bool:
+    """Of all batches of a request together: what is walked over, opened, and written."""
+    return records <= RECORDS_AT_ONCE and opening <= OPENING_AT_ONCE and size <= BYTES_AT_ONCE
 
 
 class InOrder:

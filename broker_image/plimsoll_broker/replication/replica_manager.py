@@ -171,7 +171,7 @@ class ReplicaManager:
         return None if self.image is None else self.image.topic_ids.get(name)
 
     def by_name(self, name: str, index: int) -> Hosted | None:
-        topic_id = None if self.image is None else self.image.topic_ids.get(name)
+        topic_id = self.topic_id(name)
         return None if topic_id is None else self._hosted.get(PartitionKey(topic_id, index))
 
     def missing(self, topic_id: UUID | None, index: int) -> Code:

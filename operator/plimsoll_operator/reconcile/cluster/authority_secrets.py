@@ -69,7 +69,7 @@ async def settled(
         wanted = manifests.authority_secret(context, now, secret.name, secret.component)
         await write_secret(term, found, wanted)
         logger.info("Secret %s/%s: %s", namespace, secret.name, _said(known, now))
-    certificate_times(term).saw_authority(secret.kind, now.current.certificate)
+        certificate_times(term).saw_authority(secret.kind, now.current.certificate)
     return now
 
 
