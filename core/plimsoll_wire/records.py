@@ -117,11 +117,11 @@ def check_records(records: bytes | memoryview, count: int) -> None:
             if left <= 0:
                 break
             size = position - start
-            same = same_size(records, start, size, min(run, left))
+            same = same_size(records, start, size, run if run < left else left)
             position += same * size
             left -= same
             run = 4 * run if same == run else _RUN_FIRST
-            group = next_group(group, same)
+            group = GROUP if same >= _RUN_MIN else next_group(group, same)
     except IndexError:
         position = _follow(records, count - 1)
     if position >= len(records):

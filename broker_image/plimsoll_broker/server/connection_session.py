@@ -295,7 +295,8 @@ class Session(asyncio.BufferedProtocol):
     def _charge(self, charges: Charges, header: RequestHeader, result: Result) -> Result:
         """What was used until now; a request that waits is charged for its steps, too."""
         charges.took()
-        self._muting.mute(charges.throttle_ms, self.wake)
+        if charges.throttle_ms:
+            self._muting.mute(charges.throttle_ms, self.wake)
         if result is None or isinstance(result, AT_ONCE):
             return result and told(result, header.api_key, header.api_version, charges)
         if isinstance(result, LATER):
