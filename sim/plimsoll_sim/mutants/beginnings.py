@@ -139,8 +139,8 @@ BEGINNINGS: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 BROKER + "storage/durability.py",
-                "self._due = (*(self._due or ()), *files)",
-                "self._due = ()",
+                "self.unsettled = (*(self.unsettled or ()), *files)",
+                "self.unsettled = ()",
             ),
             Edit(BROKER + "storage/recovery.py", "    _uncover(segments[: first + 1])\n", ""),
         ),
