@@ -1,12 +1,12 @@
 """A Verification: start its driver when the topic serves, then show what it reports.
 
 The report ConfigMap is the truth about a run: it goes with the Verification, and a driver that has
-reported its verdict is never started again.
+reported anything is never started again.  A Verification that shows its end is not looked at any
+more: what becomes of its Job and its report afterwards changes nothing.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
@@ -17,15 +17,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.user import User
-from plimsoll_operator.api.verification import (
-    Counts,
-    Evidence,
-    Example,
-    Phase,
-    Timing,
-    Verification,
-    VerificationStatus,
-)
+from plimsoll_operator.api.verification import Verification, VerificationStatus
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, SECRETS, VERIFICATIONS, kind_of
@@ -35,6 +27,11 @@ from plimsoll_operator.manifests.verification import SparkDriver, children
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.user.bootstrap import Bootstrap, bootstrap_of
 from plimsoll_operator.reconcile.user.login_secret import mechanisms_of
+from plimsoll_operator.reconcile.verification.driver_report import (
+    TIMEOUT_SECONDS_DEFAULT,
+    final,
+    reported,
+)
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.occurrence import LENGTH_MAX, Occurrence, about_seen
 from plimsoll_operator.status.partition_health import partitions_of
@@ -43,8 +40,6 @@ from plimsoll_operator.status.status_writer import Target
 LOOK_MS = 2_000
 FINAL = ("Completed", "Failed")
 LOGIN_FILES = {"java.properties", "librdkafka.conf"}
-TIMEOUT_SECONDS_DEFAULT = 600
-"""The driver's own, for reading back."""
 
 
 async def reconcile(term: Term, key: Key) -> None:
@@ -52,7 +47,7 @@ async def reconcile(term: Term, key: Key) -> None:
     if verification is None or verification.metadata.deletion_timestamp:
         term.statuses.pop(target, None)
         return
-    if verification.cluster_key != term.key:
+    if verification.cluster_key != term.key or _shows_its_end(term, key):
         return
     user, bootstrap = _user(term, verification), Bootstrap()
     if user is not None:
@@ -109,15 +104,9 @@ def _tell_verdict(term: Term, verification: Verification, status: VerificationSt
 
 
 async def _step(term: Term, verification: Verification, driver: SparkDriver) -> VerificationStatus:
-    job = await _find(term, JOBS, verification, f"{driver.name}-driver")
-    report = await _find(term, CONFIG_MAPS, verification, driver.report)
-    status = None if report is None else reported(report, driver)
-    if status is not None:
-        final = status.phase in ("Completed", "Failed")
-        if final or job is None or not _failed(job):
-            return status
-    if job is not None:
-        return _running(job, driver)
+    begun = await _of_the_driver(term, verification, driver)
+    if begun is not None:
+        return begun
     if (never := cannot_end(driver)) is not None:
         return never
     waits = _waits_for(term, verification, driver) or await _waits_for_login(term, driver)
@@ -132,6 +121,27 @@ async def _step(term: Term, verification: Verification, driver: SparkDriver) -> 
         except Conflict as error:
             raise Retry(str(error)) from error
     return _pending("DriverStarted", "The driver's pod is starting.")
+
+
+async def _of_the_driver(
+    term: Term, verification: Verification, driver: SparkDriver
+) -> VerificationStatus | None:
+    """What became of it; None: there was none yet."""
+    job = await _find(term, JOBS, verification, driver.job)
+    report = await _find(term, CONFIG_MAPS, verification, driver.report)
+    status = None if report is None else reported(report, driver)
+    if status is not None and status.phase in FINAL:
+        return status
+    if job is None and status is not None:
+        job = await _find(term, JOBS, verification, driver.job)  # it may have been made just now
+        if job is None:
+            return _ended_without_a_verdict(status, f"Job {driver.job} was deleted before its end.")
+    if job is not None and _is_over(job):
+        text = f"The driver's pod ended without a verdict; see {driver.where_it_says}"
+        return _ended_without_a_verdict(status, text)
+    if job is not None and status is None:
+        return _pending("DriverStarted", "The driver's pod is starting.")
+    return status
 
 
 def _waits_for(term: Term, verification: Verification, driver: SparkDriver) -> Condition | None:
@@ -215,8 +225,10 @@ def _age(verification: Verification) -> tuple[str, str]:
 def _ended(term: Term, key: Key) -> bool:
     """As this term last saw it; else as the object shows it."""
     known = term.status_of(Target(VERIFICATIONS, *key), VerificationStatus)
-    if known is not None:
-        return known.phase in FINAL
+    return known.phase in FINAL if known is not None else _shows_its_end(term, key)
+
+
+def _shows_its_end(term: Term, key: Key) -> bool:
     shown = term.objects.verifications.conditions(key)
     return any(c.type in ("Complete", "Failed") and c.status == "True" for c in shown)
 
@@ -240,7 +252,7 @@ def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
     return VerificationStatus(
         phase="Failed",
         verdict="Inconclusive",
-        conditions=_final("Failed", "CannotEnd", message),
+        conditions=final("Failed", "CannotEnd", message),
     )
 
 
@@ -254,86 +266,22 @@ def _pending(reason: str, message: str) -> VerificationStatus:
     )
 
 
-def _failed(job: Object) -> bool:
+def _is_over(job: Object) -> bool:
+    """Well or not: whoever has a verdict has reported it before."""
     return any(
-        c["type"] == "Failed" and c["status"] == "True"
+        c["type"] in ("Complete", "Failed") and c["status"] == "True"
         for c in (job.get("status") or {}).get("conditions") or ()
     )
 
 
-def _running(job: Object, driver: SparkDriver) -> VerificationStatus:
-    """A driver that has said nothing: not yet, or never."""
-    if not _failed(job):
-        return _pending("DriverStarted", "The driver's pod is starting.")
-    message = f"The driver's pod ended without a verdict; see {driver.where_it_says}"
-    return VerificationStatus(
+def _ended_without_a_verdict(known: VerificationStatus | None, why: str) -> VerificationStatus:
+    """`known`: what the driver told before; its counts stay."""
+    return msgspec.structs.replace(
+        known or VerificationStatus(),
         phase="Failed",
         verdict="Inconclusive",
-        conditions=_final("Failed", "DriverFailed", message),
+        conditions=final("Failed", "DriverFailed", why),
     )
-
-
-def _final(type_: str, reason: str, message: str) -> tuple[Condition, ...]:
-    return (
-        condition(type_, True, reason, message),
-        condition("Ready", type_ == "Complete", reason, message),
-    )
-
-
-def reported(report: Object, driver: SparkDriver) -> VerificationStatus | None:
-    """What the driver has written so far."""
-    data = report.get("data") or {}
-    if "verdict.json" in data:
-        return _verdict(json.loads(data["verdict.json"]), driver.report)
-    if "progress.json" in data:
-        return _progress(json.loads(data["progress.json"]), driver)
-    return None
-
-
-def _progress(content: dict[str, Any], driver: SparkDriver) -> VerificationStatus:
-    phase: Phase = "Verifying" if content.get("phase") == "Verifying" else "Producing"
-    verify = driver.verification.spec.verify
-    timeout_s = (verify and verify.timeout_seconds) or TIMEOUT_SECONDS_DEFAULT
-    text = "The run is producing."
-    if phase == "Verifying":
-        text = (
-            "The topic is read back and compared with what was acknowledged. A verdict comes "
-            f"within verify.timeoutSeconds ({timeout_s}), and by deadlineSeconds "
-            f"({driver.deadline_seconds}) after the start in any case; records that others write "
-            f"to the topic make it longer. How far it is: {driver.where_it_says}"
-        )
-    return VerificationStatus(
-        phase=phase,
-        verdict="",
-        counts=_convert(content.get("counts"), Counts),
-        timing=_convert(content.get("timing"), Timing),
-        evidence=Evidence(report_config_map=driver.report),
-        conditions=(_condition(phase, text),),
-    )
-
-
-def _verdict(content: dict[str, Any], name: str) -> VerificationStatus:
-    passed = content.get("verdict") == "Passed"
-    reason = str(content.get("reason") or content.get("verdict"))
-    examples = tuple(_convert(e, Example) for e in (content.get("examples") or ())[:20])
-    return VerificationStatus(
-        phase="Completed" if content.get("verdict") in ("Passed", "Violated") else "Failed",
-        verdict=content.get("verdict", "Inconclusive"),
-        counts=_convert(content.get("counts"), Counts),
-        timing=_convert(content.get("timing"), Timing),
-        evidence=Evidence(report_config_map=name, examples=examples),
-        conditions=_final(
-            "Complete" if passed else "Failed", reason, str(content.get("message") or "")
-        ),
-    )
-
-
-def _convert(content: Any, model: Any) -> Any:
-    """The driver's own image may be newer or older: what does not fit is left out."""
-    try:
-        return msgspec.convert(content or {}, model, strict=False)
-    except msgspec.ValidationError:
-        return model()
 
 
 async def _find(term: Term, kind: Any, verification: Verification, name: str) -> Object | None:
