@@ -5,7 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 from tests.plimsoll_operator.terms import Scene
-from tests.plimsoll_operator.test_verification_handler import KEY, VERDICT, a_scene, report, step
+from tests.plimsoll_operator.test_verification_handler import (
+    KEY,
+    READY,
+    VERDICT,
+    a_scene,
+    report,
+    step,
+)
 
 from plimsoll_operator.api.conditions import merge
 from plimsoll_operator.kube.errors import NotFound
@@ -153,3 +160,29 @@ def verification_body() -> dict[str, Any]:
             "produce": {"records": 10},
         },
     }
+
+
+@pytest.mark.parametrize(
+    ("policy", "checks", "starts"),
+    [
+        ("compact", None, False),
+        ("compact,delete", ["NoGap"], False),
+        ("compact", ["Order", "NoDuplicate"], True),
+        ("delete", None, True),
+    ],
+)
+async def test_what_a_cleaner_takes_is_not_called_lost(
+    policy: str, checks: list[str] | None, starts: bool
+):
+    image = READY
+    (topic,) = image.topics.values()
+    compacted = msgspec.structs.replace(topic, configs={"cleanup.policy": policy})
+    scene = a_scene(msgspec.structs.replace(image, topics={topic.id: compacted}))
+    body = verification_body()
+    body["spec"]["verify"] = {} if checks is None else {"checks": checks}
+    scene.objects.verifications.put(body)
+    status = await step(scene)
+    assert (scene.made("jobs") == ["check-driver"]) is starts
+    if not starts:
+        assert (status.phase, status.verdict) == ("Failed", "Inconclusive")
+        assert status.conditions[0].reason == "TopicCompacted"

@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 
 from plimsoll_core.cluster.listener_peers import open_to_all
+from plimsoll_core.cluster.topic_configs import compacts
 from plimsoll_core.security.scram import SPEC_NAMES
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.user import User
-from plimsoll_operator.api.verification import Verification, VerificationStatus
+from plimsoll_operator.api.verification import ALL_CHECKS, Verification, VerificationStatus
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, SECRETS, VERIFICATIONS, kind_of
@@ -107,7 +108,7 @@ async def _step(term: Term, verification: Verification, driver: SparkDriver) -> 
     begun = await _of_the_driver(term, verification, driver)
     if begun is not None:
         return begun
-    if (never := cannot_end(driver)) is not None:
+    if (never := cannot_end(driver) or cannot_tell(term, verification)) is not None:
         return never
     waits = _waits_for(term, verification, driver) or await _waits_for_login(term, driver)
     if waits is not None:
@@ -253,6 +254,27 @@ def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
         phase="Failed",
         verdict="Inconclusive",
         conditions=final("Failed", "CannotEnd", message),
+    )
+
+
+def cannot_tell(term: Term, verification: Verification) -> VerificationStatus | None:
+    """What a cleaner takes, as it may, would be called lost, and its offset a gap."""
+    name, verify = verification.spec.topic, verification.spec.verify
+    asked = set((verify and verify.checks) or ALL_CHECKS)
+    topic_id = term.image.topic_ids.get(name)
+    if topic_id is None or not compacts(term.image.topics[topic_id].configs):
+        return None
+    if not asked & {"NoLoss", "NoGap"}:
+        return None
+    message = (
+        f"Topic {name} is compacted: it keeps the last record of each key alone, so NoLoss and "
+        "NoGap cannot be told. Verify a topic with cleanup.policy delete, or state other checks. "
+        "No driver was started."
+    )
+    return VerificationStatus(
+        phase="Failed",
+        verdict="Inconclusive",
+        conditions=final("Failed", "TopicCompacted", message),
     )
 
 
