@@ -120,6 +120,22 @@ def lines_of(text: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in text.splitlines())
 
 
+async def test_password_of_any_characters_is_in_the_files_as_their_readers_take_it() -> None:
+    """JAAS's quotes within, Java's properties around them; librdkafka takes a line as it is."""
+    scene, password = Users(), 'q"b\\s =é😀'
+    scene.apply()
+    await scene.reconciled()
+    edited = scene.kube.find(SECRETS, KEY[0], "writer-kafka")
+    edited["data"]["password"] = base64.b64encode(password.encode()).decode()
+    scene.kube.put(SECRETS, edited)
+    await scene.reconciled()
+    secret = scene.secret()
+    assert scene.knows(password)
+    assert f"sasl.password={password}\n" in secret["librdkafka.conf"]
+    assert r"""password="q\"b\\s =é😀";""" in secret["sasl.jaas.config"]
+    assert r"""password="q\\"b\\\\s =\u00e9\ud83d\ude00";""" in secret["java.properties"]
+
+
 async def test_user_looked_at_again_changes_nothing() -> None:
     scene = Users()
     scene.apply()
