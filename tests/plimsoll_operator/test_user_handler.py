@@ -228,6 +228,20 @@ async def test_secret_that_is_missing_or_somebody_elses_is_said_and_nothing_is_o
     assert not scene.decided.image.security.credentials
 
 
+async def test_user_made_again_looks_soon_whether_its_namesakes_secret_is_gone() -> None:
+    scene, soon = Users(), []
+    scene.term.add_later = lambda work, ms: soon.append((work.key, ms))
+    scene.apply()
+    await scene.reconciled()
+    scene.kube.drop(USERS, *KEY)
+    scene.apply()
+    soon.clear()
+    assert (await scene.reconciled()).reason == "SecretForeign"
+    assert soon[0] == (KEY, 1_000)
+    scene.kube.drop(SECRETS, KEY[0], "writer-kafka")
+    assert (await scene.reconciled()).reason == "Serving"
+
+
 async def test_rules_that_are_not_stated_any_more_go_and_a_bad_one_changes_nothing() -> None:
     scene = Users()
     scene.apply()

@@ -20,10 +20,12 @@ from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, VERIFICATIONS
 from plimsoll_operator.reconcile.verification import reconcile as verification
 
 
-def shown(scene: Scene, type_: str, reason: str) -> None:
-    """The object shows it, as the API server has it by now."""
+def shown(scene: Scene, type_: str, reason: str, *, made: str = "", at: str = "") -> None:
+    """The object, made then, shows it since `at`, as the API server has it by now."""
     condition = {"type": type_, "status": "True", "reason": reason, "message": "x"}
+    condition["lastTransitionTime"] = at
     meta = {"name": "check", "namespace": "kafka", "uid": "v1", "generation": 1}
+    meta["creationTimestamp"] = made
     spec = {"clusterRef": {"name": "main"}, "topic": "orders", "produce": {"records": 10}}
     status = {"conditions": [condition]}
     scene.objects.verifications.put({"metadata": meta, "spec": spec, "status": status})
@@ -85,6 +87,12 @@ async def test_verification_that_shows_its_end_is_left_alone_whatever_becomes_of
     await verification.reconcile(scene.term, KEY)
     assert scene.term.statuses == {}, "it goes on showing what it shows"
     assert scene.made("jobs") == before
+
+
+async def test_verification_that_shows_the_end_of_its_deleted_namesake_runs():
+    scene = a_scene()
+    shown(scene, "Complete", "Passed", made="2026-11-26T10:00:00Z", at="2026-11-26T09:59:59Z")
+    assert (await step(scene)).conditions[0].reason == "DriverStarted"
 
 
 NO_VERDICT = [

@@ -33,6 +33,8 @@ from plimsoll_operator.reconcile.user.bootstrap import Bootstrap
 PASSWORD_KEY = "password"
 PASSWORD_BYTES = 32
 PASSWORD_CHARACTERS_MAX = 1024
+NAMESAKE_LOOK_MS = 1_000
+"""While the Secret of a deleted User of the same name is still there."""
 
 
 def new_password() -> str:
@@ -64,6 +66,13 @@ def is_of(secret: Object, user: User) -> bool:
     """Whether the Secret is this very object's."""
     owners = secret["metadata"].get("ownerReferences") or []
     return any(owner.get("uid") == user.metadata.uid for owner in owners)
+
+
+def is_of_namesake(secret: Object, user: User) -> bool:
+    """Whether it is of an earlier User of this name: the garbage collector takes it soon."""
+    owners = secret["metadata"].get("ownerReferences") or []
+    mine = ("User", user.metadata.name)
+    return any((owner.get("kind"), owner.get("name")) == mine for owner in owners)
 
 
 def login_secret(user: User, password: str | None, bootstrap: Bootstrap) -> Object:

@@ -230,8 +230,14 @@ def _ended(term: Term, key: Key) -> bool:
 
 
 def _shows_its_end(term: Term, key: Key) -> bool:
-    shown = term.objects.verifications.conditions(key)
-    return any(c.type in ("Complete", "Failed") and c.status == "True" for c in shown)
+    """As the very object: a status is written by name, so the last one of a namesake that was
+    deleted may have come too late, and be older than the object."""
+    found = term.objects.verifications.get(key)
+    made = "" if found is None else found.metadata.creation_timestamp or ""
+    return any(
+        c.type in ("Complete", "Failed") and c.status == "True" and c.last_transition_time >= made
+        for c in term.objects.verifications.conditions(key)
+    )
 
 
 def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
