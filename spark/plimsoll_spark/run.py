@@ -67,7 +67,12 @@ class Run:
             topic_id = client.topic_id(TOPIC_WITHIN_S)  # first: what follows is about this one
             before = client.ranges(partitions, TOPIC_WITHIN_S)
             self._refuse_foreign(before)
-            spark = session.build(name=settings.name, cores=cores, work=self._work)
+            spark = session.build(
+                name=settings.name,
+                cores=cores,
+                work=self._work,
+                data_bytes=settings.produce.data_bytes,
+            )
             try:
                 planned = self._drive(spark, cores)
                 findings = self._verify(spark, planned, client, before)
