@@ -211,6 +211,15 @@ def produced(bootstrap: str, topic: str, count: int) -> None:
     assert producer.flush(TIMEOUT_S) == 0
 
 
+def test_tool_describes_what_a_new_topic_has_on_a_broker(
+    cluster: LocalCluster, tools: KafkaJars
+) -> None:
+    words = ("--describe", "--all", "--entity-type", "brokers", "--entity-name", "0")
+    printed = run(tools, cluster.bootstrap, tools.configs, *words)
+    for told in ("num.partitions=6", "default.replication.factor=1", "min.insync.replicas=1"):
+        assert f"  {told} sensitive=false" in printed
+
+
 CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 

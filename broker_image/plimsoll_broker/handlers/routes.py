@@ -49,6 +49,7 @@ def routes(
         configs=manager.settings.configs,
         aside=aside,
     )
+        topic_defaults=lambda: client.topic_defaults,
     data: dict[ApiKey, Handler] = {
         ApiKey.PRODUCE: ProduceHandler(manager),
         ApiKey.FETCH: FetchHandler(manager, port, aside),
