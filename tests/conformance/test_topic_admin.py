@@ -211,6 +211,36 @@ def produced(bootstrap: str, topic: str, count: int) -> None:
     assert producer.flush(TIMEOUT_S) == 0
 
 
+def test_tool_describes_the_producers_of_a_partition_as_with_kafka(
+    cluster: LocalCluster, apache_kafka: ApacheKafka, tools: KafkaJars
+) -> None:
+    """Their ids and times differ."""
+    tables = []
+    for bootstrap in (cluster.bootstrap, apache_kafka.bootstrap):
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for future in admin.create_topics([NewTopic("written", 1)]).values():
+            future.result(TIMEOUT_S)
+        for count in (3, 5):
+            producer = confluent_kafka.Producer(
+                {"bootstrap.servers": bootstrap, "enable.idempotence": True}
+            )
+            for _ in range(count):
+                producer.produce("written", b"x")
+            assert producer.flush(TIMEOUT_S) == 0
+        words = ("describe-producers", "--topic", "written", "--partition", "0")
+        head, *rows = [line.split() for line in _printed(tools, bootstrap, *words)]
+        told = [dict(zip(head, row, strict=True)) for row in rows]
+        assert len({row.pop("ProducerId") for row in told}) == 2
+        assert all(int(row.pop("LastTimestamp")) > 0 for row in told)
+        tables.append(sorted(tuple(row.items()) for row in told))
+    assert tables[0] == tables[1]
+    assert sorted(dict(row)["LastSequence"] for row in tables[0]) == ["2", "4"]
+
+
+def _printed(jars: KafkaJars, bootstrap: str, *words: str) -> list[str]:
+    return run(jars, bootstrap, jars.transactions, *words).splitlines()
+
+
 def test_tool_describes_what_a_new_topic_has_on_a_broker(
     cluster: LocalCluster, tools: KafkaJars
 ) -> None:
