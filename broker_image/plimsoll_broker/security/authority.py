@@ -74,7 +74,8 @@ class Rights:
         return self._authority.security
 
     def topic(self, operation: AclOperation, name: str) -> bool:
-        return self._may(operation, ResourceType.TOPIC, name)
+        kind = ResourceType.TOPIC
+        return self._decide(operation, kind, name) or self._refused(operation, kind, name)
 
     def group(self, operation: AclOperation, name: str) -> bool:
         return self._may(operation, ResourceType.GROUP, name)
