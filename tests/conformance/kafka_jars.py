@@ -118,6 +118,11 @@ class KafkaJars:
         return "kafka.admin.ConfigCommand"
 
     @property
+    def transactions(self) -> str:
+        """Main class of kafka-transactions.sh."""
+        return "org.apache.kafka.tools.TransactionsCommand"
+
+    @property
     def log_dirs(self) -> str:
         """Main class of kafka-log-dirs.sh."""
         return "org.apache.kafka.tools.LogDirsCommand"

@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 from plimsoll_broker.handler_failures import Answering
 from plimsoll_broker.handlers.batch_checks import BadSent, check_times
@@ -18,11 +17,10 @@ from plimsoll_broker.handlers.long_produces import (
     BYTES_AT_ONCE,
     PARTITIONS_AT_ONCE,
     Checked,
-    Demand,
     InOrder,
     check_here,
 )
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partition import Demand, Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply, RequestContext
@@ -56,13 +54,6 @@ _NOT_HERE = frozenset({Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH})
 Results = list[tuple[str, list[ProducedPartition]]]
 _Sent = tuple[str, int, memoryview | None]
 """Topic, partition and what was sent for it."""
-
-
-class _ResultPlace(NamedTuple):
-    """Where one partition's result stands in `_Answer.results`, by position."""
-
-    topic: int
-    result: int
 
 
 class _Answer:
@@ -105,13 +96,14 @@ class _Answer:
     def waiter(self, topic: int) -> _Ack:
         """For the partition that was added last: its answer is not final yet."""
         self._remaining += 1
-        return _Ack(self, _ResultPlace(topic, len(self.results[topic][1]) - 1))
+        return _Ack(self, topic, len(self.results[topic][1]) - 1)
 
-    def answered(self, at: _ResultPlace, code: int) -> None:
+    def answered(self, topic: int, result: int, code: int) -> None:
+        """Of the partition at these positions in `results`."""
         if code != Code.NONE:
             self._errors["PRODUCE", code] += 1
-            partitions = self.results[at.topic][1]
-            partitions[at.result] = ProducedPartition(partitions[at.result].partition, code)
+            partitions = self.results[topic][1]
+            partitions[result] = ProducedPartition(partitions[result].partition, code)
         self._remaining -= 1
         # The client may have gone: its session cancelled the future then.
         if not self._remaining and self._future is not None and not self._future.done():
@@ -132,14 +124,15 @@ class _Answer:
 class _Ack:
     """What one partition's waiter holds."""
 
-    __slots__ = ("answering", "at")
+    __slots__ = ("_answering", "_result", "_topic")
 
-    def __init__(self, answering: _Answer, at: _ResultPlace) -> None:
-        self.answering = answering
-        self.at = at
+    def __init__(self, answering: _Answer, topic: int, result: int) -> None:
+        self._answering = answering
+        self._topic = topic
+        self._result = result
 
     def answer(self, code: int) -> None:
-        self.answering.answered(self.at, code)
+        self._answering.answered(self._topic, self._result, code)
 
 
 def _places(request: ProduceRequest) -> Iterator[tuple[str, int]]:
@@ -189,19 +182,34 @@ class ProduceHandler:
         for number, topic in enumerate(request.topics):
             for at, (index, records) in enumerate(topic.partitions):
                 result = checked.get((number, at), NOT_HERE)
-                self._partition(context.connection, answer, number, index, records, result)
+                kept, result = await self._in_codec(topic.name, index, records, result)
+                self._partition(context.connection, answer, number, index, kept, result)
                 served, size = served + 1, size + len(records or b"")
                 if served % PARTITIONS_AT_ONCE == 0 or size > BYTES_AT_ONCE:
                     size = 0
                     await asyncio.sleep(0)
         return self._finished(answer, context.connection.listener)
 
-    def _leads(self, topic: str, index: int, size: int) -> Demand:
-        """Whether a batch of so many bytes may be taken here at all."""
+    async def _in_codec(
+        self, topic: str, index: int, records: memoryview | None, checked: Checked
+    ) -> tuple[memoryview | None, Checked]:
+        """A batch in the codec that its topic asks for, if it asks for one."""
+        hosted = self._manager.by_name(topic, index)
+        if hosted is None or records is None or isinstance(checked, BadSent):
+            return records, checked
+        codec = hosted.demand.codec
+        if codec is None or codec == checked.codec:
+            return records, checked
+        size_max = hosted.max_message_bytes
+        made = await self._serving.recompressed(checked, records, codec, size_max)
+        return (records, made) if isinstance(made, BadSent) else made
+
+    def _leads(self, topic: str, index: int, size: int) -> Demand | None:
+        """What is asked of a batch of so many bytes; None: it may not be taken here at all."""
         hosted = self._manager.by_name(topic, index)
         if hosted is None or hosted.replica.leader is None or size > hosted.max_message_bytes:
-            return Demand.NONE
-        return Demand.KEYED_BATCH if hosted.log.config.compact else Demand.BATCH
+            return None
+        return hosted.demand
 
     def _finished(self, answer: _Answer, listener: Listener) -> Reply | ReplyLater | None:
         acks = answer.request.acks
