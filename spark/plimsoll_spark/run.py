@@ -66,7 +66,12 @@ class Run:
             before = client.ranges(partitions, TOPIC_WITHIN_S)
             self._refuse_foreign(before)
             topic_id = client.topic_id(TOPIC_WITHIN_S)
-            spark = session.build(name=settings.name, cores=cores, work=self._work)
+            spark = session.build(
+                name=settings.name,
+                cores=cores,
+                work=self._work,
+                data_bytes=settings.produce.data_bytes,
+            )
             try:
                 planned = self._drive(spark, cores)
                 findings = self._verify(spark, planned, client, before)

@@ -20,6 +20,10 @@ from plimsoll_spark.settings import Refusal, Refused
 JARS_VARIABLE = "PLIMSOLL_SPARK_JARS"
 MEMORY_VARIABLE = "PLIMSOLL_SPARK_DRIVER_MEMORY"
 DEFAULT_MEMORY = "768m"
+OPTIMISED_BYTES = 2**31
+"""A job that reads less is over before the optimising compiler has paid for itself, and while it
+compiles it takes the processor from the very brokers that are being measured.  Without it no JVM
+decrypts more than some 25 MB/s, which a long job over TLS would wait for."""
 CONNECTOR = "spark-sql-kafka-0-10_2.13-*.jar"
 
 
@@ -46,9 +50,11 @@ def class_archive() -> Path:
     return directory.with_name(f"{directory.name}-{key}.jsa")
 
 
-def build(*, name: str, cores: int, work: Path, archives_to: Path | None = None) -> SparkSession:
-    """Starts the JVM.  `work` takes Spark's own temporary files; `archives_to` the classes that it
-    has loaded when it ends."""
+def build(
+    *, name: str, cores: int, work: Path, data_bytes: int = 0, archives_to: Path | None = None
+) -> SparkSession:
+    """Starts the JVM.  `work` takes Spark's own temporary files; `data_bytes`: how much it will
+    read; `archives_to` takes the classes that it has loaded when it ends."""
     # Workers must run the interpreter that has our package, whatever `python3` means in PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -66,7 +72,7 @@ def build(*, name: str, cores: int, work: Path, archives_to: Path | None = None)
         # A producer that is run twice would write its records twice.
         "spark.task.maxFailures": "1",
         "spark.speculation": "false",
-        "spark.driver.extraJavaOptions": " ".join(java_options(archives_to)),
+        "spark.driver.extraJavaOptions": " ".join(java_options(data_bytes, archives_to)),
     }
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
     for key, value in options.items():
@@ -76,11 +82,11 @@ def build(*, name: str, cores: int, work: Path, archives_to: Path | None = None)
     return session
 
 
-def java_options(archives_to: Path | None = None) -> list[str]:
+def java_options(data_bytes: int = 0, archives_to: Path | None = None) -> list[str]:
     """Of the JVM, quoted for Spark."""
-    # A job of a minute or two is over before the optimising compiler has paid for itself, and while
-    # it compiles it takes the processor from the very brokers that are being measured.
-    options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    options = ["-XX:+UseSerialGC"]
+    if data_bytes < OPTIMISED_BYTES:
+        options.append("-XX:TieredStopAtLevel=1")
     if archives_to is not None:
         return [*options, "-Xlog:disable", f'"-XX:ArchiveClassesAtExit={archives_to}"']
     archive = class_archive()

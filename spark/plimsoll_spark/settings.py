@@ -52,6 +52,11 @@ class Produce(_Camel, frozen=True):
     idempotent: bool = True
     compression: Literal["None", "Gzip", "Snappy", "Lz4", "Zstd"] = "None"
 
+    @property
+    def data_bytes(self) -> int:
+        """Of all values, before compression."""
+        return self.records * self.record_bytes
+
 
 class Verify(_Camel, frozen=True):
     """What to prove."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll_spark import session
+from plimsoll_spark.settings import Produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,3 +33,9 @@ def test_archive_that_is_not_there_is_not_named_to_the_jvm(
     archive = session.class_archive()
     archive.touch()
     assert f'"-XX:SharedArchiveFile={archive}"' in session.java_options()
+
+
+def test_optimising_compiler_of_the_jvm_is_left_out_of_short_jobs_alone() -> None:
+    assert "-XX:TieredStopAtLevel=1" in session.java_options(Produce(records=2**20).data_bytes)
+    long = Produce(records=2**22, record_bytes=1024)
+    assert not any("Tiered" in option for option in session.java_options(long.data_bytes))
