@@ -1,8 +1,9 @@
-"""Opening the records of a compressed batch, up to a size, and packing what a cleaner leaves of it.
+"""Opening the records of a compressed batch, up to a size, and packing records.
 
-Called off the event loop.  Clients that read know all of these; what does not open here does not
-open there.  Source: the protocol's RecordBatch v2; snappy comes bare (librdkafka) or in the blocks
-of snappy-java (Kafka's own client).
+Called off the event loop: a cleaner packs what it leaves of a batch, a leader what its topic keeps
+in another codec than the producer's.  Clients that read know all of these; what does not open here
+does not open there.  Source: the protocol's RecordBatch v2; snappy comes bare (librdkafka) or in
+the blocks of snappy-java (Kafka's own client).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from plimsoll_wire.records import BadRecords
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+CODECS = {"uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
+"""By the values of `compression.type`, but for `producer`."""
 
 _GUESS_BYTES = 16 * 1024
 _XERIAL = b"\x82SNAPPY\x00"

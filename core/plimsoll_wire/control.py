@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
-from plimsoll_core.messages.broker_figures import LogOutput
+from plimsoll_core.messages.broker_figures import LogOutput, TopicDefaults
 from plimsoll_core.messages.elections import (
     ElectLeaders,
 )
@@ -84,7 +84,8 @@ class CommandReply(msgspec.Struct, frozen=True, kw_only=True):
     """`unconfirmed`: the controller can not show that it still is the one; it extends nothing.
     `metadata_end`: how many records were committed when it was sent.  `session_timeout_ms`: after
     how much silence a broker is fenced; 0: it does not say.  `log_output`: how the broker is to
-    write its log lines, None: as it does."""
+    write its log lines, None: as it does.  `topic_defaults`: for those who ask a broker, None: it
+    does not say."""
 
     controller_epoch: ControllerEpoch
     unconfirmed: bool = False
@@ -92,6 +93,7 @@ class CommandReply(msgspec.Struct, frozen=True, kw_only=True):
     metadata_end: MetadataOffset = MetadataOffset(0)
     session_timeout_ms: int = 0
     log_output: LogOutput | None = None
+    topic_defaults: TopicDefaults | None = None
 
 
 class MetadataReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,7 +53,6 @@ FAIL_ON_BOTH = {
 FAIL_HERE = {
     "TestFuncAdminIncrementalAlterConfigs": "configs of brokers are the LogCluster's",
     "TestFuncAdminUpdateFeatures": "UpdateFeatures is not served",
-    "TestIntegration/TestAdminConfig": "compression.type has one value here, producer",
 }
 
 

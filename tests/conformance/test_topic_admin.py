@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
 )
+from tests.conformance import scripts
 from tests.conformance.apache_kafka import ApacheKafka
 from tests.conformance.kafka_jars import KafkaJars, kafka_jars
 from tests.integration.local_cluster import LocalCluster, wait_for
@@ -208,6 +209,80 @@ def produced(bootstrap: str, topic: str, count: int) -> None:
     for _ in range(count):
         producer.produce(topic, b"x" * 10)
     assert producer.flush(TIMEOUT_S) == 0
+
+
+def test_tool_describes_the_producers_of_a_partition_as_with_kafka(
+    cluster: LocalCluster, apache_kafka: ApacheKafka, tools: KafkaJars
+) -> None:
+    """Their ids and times differ."""
+    tables = []
+    for bootstrap in (cluster.bootstrap, apache_kafka.bootstrap):
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for future in admin.create_topics([NewTopic("written", 1)]).values():
+            future.result(TIMEOUT_S)
+        for count in (3, 5):
+            producer = confluent_kafka.Producer(
+                {"bootstrap.servers": bootstrap, "enable.idempotence": True}
+            )
+            for _ in range(count):
+                producer.produce("written", b"x")
+            assert producer.flush(TIMEOUT_S) == 0
+        words = ("describe-producers", "--topic", "written", "--partition", "0")
+        head, *rows = [line.split() for line in _printed(tools, bootstrap, *words)]
+        told = [dict(zip(head, row, strict=True)) for row in rows]
+        assert len({row.pop("ProducerId") for row in told}) == 2
+        assert all(int(row.pop("LastTimestamp")) > 0 for row in told)
+        tables.append(sorted(tuple(row.items()) for row in told))
+    assert tables[0] == tables[1]
+    assert sorted(dict(row)["LastSequence"] for row in tables[0]) == ["2", "4"]
+
+
+def _printed(jars: KafkaJars, bootstrap: str, *words: str) -> list[str]:
+    return run(jars, bootstrap, jars.transactions, *words).splitlines()
+
+
+def test_tool_describes_what_a_new_topic_has_on_a_broker(
+    cluster: LocalCluster, tools: KafkaJars
+) -> None:
+    words = ("--describe", "--all", "--entity-type", "brokers", "--entity-name", "0")
+    printed = run(tools, cluster.bootstrap, tools.configs, *words)
+    for told in ("num.partitions=6", "default.replication.factor=1", "min.insync.replicas=1"):
+        assert f"  {told} sensitive=false" in printed
+
+
+CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+
+def test_batches_lie_on_disk_in_their_topics_codec_as_with_kafka(
+    cluster: LocalCluster, apache_kafka: ApacheKafka, tools: KafkaJars
+) -> None:
+    """Of a producer of each codec; Kafka's own reader opens all of them."""
+    found = []
+    directories = (cluster.directory, apache_kafka.data_dir(0))
+    peers = zip((cluster.bootstrap, apache_kafka.bootstrap), directories, strict=True)
+    for bootstrap, directory in peers:
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        topics = [NewTopic(f"in-{each}", 1, config={"compression.type": each}) for each in CODECS]
+        for future in admin.create_topics(topics).values():
+            future.result(TIMEOUT_S)
+        for codec in CODECS:
+            sent_as = "none" if codec == "uncompressed" else codec
+            producer = confluent_kafka.Producer(
+                {"bootstrap.servers": bootstrap, "compression.type": sent_as, "linger.ms": 500}
+            )
+            for topic in topics:
+                for n in range(20):
+                    producer.produce(topic.topic, b"x" * 200, key=b"%d" % n)
+            assert producer.flush(TIMEOUT_S) == 0
+        logs = [file for each in CODECS for file in directory.rglob(f"in-{each}-0/*.log")]
+        printed = scripts.dump_segments(logs, tools)
+        codecs = re.findall(r"baseOffset: (\d+).* compresscodec: (\w+).* isvalid: true", printed)
+        found.append((codecs, len(re.findall(r"^\| offset: ", printed, re.MULTILINE))))
+    assert found[0] == found[1]
+    assert found[0][1] == 20 * len(CODECS) ** 2
+    assert [codec for _, codec in found[0][0]] == [
+        "none" if each == "uncompressed" else each for each in CODECS for _ in CODECS
+    ]
 
 
 # --- librdkafka and kafka-python ------------------------------------------------------------------

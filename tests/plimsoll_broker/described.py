@@ -97,12 +97,14 @@ class Harness:
     def __init__(self, image=None, **configs):
         self.watch = ImageWatch(image or an_image())
         self.commands = []
+        self.topic_defaults = None
         self.answer = None
         view = ClusterView(
             broker_id=BrokerId(1),
             watch=self.watch,
             command=self.command,
             configs={"log.retention.ms": "5000", "num.io.threads": "8", **configs},
+            topic_defaults=lambda: self.topic_defaults,
         )
         self.handlers = admin_handlers(view)
 

@@ -14,6 +14,8 @@ from tests.plimsoll_broker.described import (
 )
 
 from plimsoll_core.cluster.model import TopicObject
+from plimsoll_core.cluster.topic_configs import MIN_ISR
+from plimsoll_core.messages.broker_figures import TopicDefaults
 from plimsoll_wire.api_versions import ApiKey
 
 # --- Metadata -------------------------------------------------------------------------------------
@@ -324,6 +326,16 @@ def test_broker_s_configs_are_what_it_was_given():
         "5000",
         4,
     )
+
+
+def test_broker_tells_what_a_new_topic_has_once_the_controller_told_it():
+    harness, names = Harness(), ["num.partitions", "default.replication.factor", MIN_ISR]
+    assert describe_configs(4, 4, "1", names, harness=harness).configs == ()
+    harness.topic_defaults = TopicDefaults(partitions=6, replication_factor=3, min_isr=2)
+    found = describe_configs(4, 4, "1", names, harness=harness).configs
+    told = {each.name: (each.value, each.config_source, each.config_type) for each in found}
+    assert told == dict(zip(names, [("6", 4, 3), ("3", 4, 3), ("2", 4, 3)], strict=True))
+    assert all(each.read_only and each.documentation for each in found)
 
 
 # --- ListConfigResources --------------------------------------------------------------------------

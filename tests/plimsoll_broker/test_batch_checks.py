@@ -183,9 +183,9 @@ class Pipe:
     async def to(cls, broker: Broker) -> "Pipe":
         return cls(*await asyncio.open_connection("127.0.0.1", broker.server.port))
 
-    def send(self, batch: bytes, acks: int = -1) -> None:
+    def send(self, batch: bytes, acks: int = -1, topic: str = "t") -> None:
         self._sent += 1
-        body = encode_request(ApiKey.PRODUCE, 9, produced(batch, acks))
+        body = encode_request(ApiKey.PRODUCE, 9, produced(batch, acks, topic))
         self._writer.write(request_frame(ApiKey.PRODUCE, 9, self._sent, "test", body))
 
     async def answer(self) -> tuple[int, int, int]:

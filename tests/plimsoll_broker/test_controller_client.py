@@ -20,6 +20,7 @@ from plimsoll_broker.control.controller_connection import ControlConnection
 from plimsoll_broker.control.metadata_store import MetadataCopy
 from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
+from plimsoll_core.messages.broker_figures import TopicDefaults
 from plimsoll_core.messages.requests import (
     AllocateProducerIds,
     Answer,
@@ -47,6 +48,7 @@ class FakeController:
         self.unconfirmed = False
         self.heard: list[control.BrokerRequest] = []
         self.streams = 0
+        self.topic_defaults: TopicDefaults | None = None
         self.connections = 0
         self.deaf_to = 0
         self.port = 0
@@ -85,6 +87,7 @@ class FakeController:
                         controller_epoch=ControllerEpoch(self.epoch),
                         unconfirmed=self.unconfirmed,
                         answer=self.answer,
+                        topic_defaults=self.topic_defaults,
                     )
                     writer.write(control.encode_reply(request.correlation_id, reply))
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -225,6 +228,19 @@ async def test_unconfirmed_controller_without_a_newer_one_is_kept() -> None:
             assert result is not None
             assert not result.confirmed
         assert client.address == ("127.0.0.1", alone.port)
+
+
+async def test_defaults_of_new_topics_are_those_that_a_confirmed_controller_told_last() -> None:
+    fake = FakeController(3, ALIVE)
+    async with a_client(fake) as client:
+        for unconfirmed, partitions, known in ((False, 6, 6), (True, 7, 6), (False, 8, 8)):
+            fake.unconfirmed = unconfirmed
+            fake.topic_defaults = TopicDefaults(
+                partitions=partitions, replication_factor=3, min_isr=2
+            )
+            await client.heartbeat(a_heartbeat(), 5_000)
+            assert client.topic_defaults is not None
+            assert client.topic_defaults.partitions == known
 
 
 async def test_silent_controller_is_compared_with_the_others() -> None:

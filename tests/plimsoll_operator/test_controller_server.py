@@ -15,6 +15,7 @@ from tests.plimsoll_operator.test_group_commit import CLUSTER, MemoryLog, runnin
 
 from plimsoll_core.cluster.model import Broker, Endpoint
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
+from plimsoll_core.messages.broker_figures import TopicDefaults
 from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_core.messages.requests import (
     Heartbeat,
@@ -171,6 +172,7 @@ async def test_broker_registers_and_every_reply_carries_the_epoch() -> None:
         assert not reply.unconfirmed
         assert reply.metadata_end == controller.image.next_offset
         assert reply.session_timeout_ms == controller.settings.session_timeout_ms
+        assert reply.topic_defaults == TopicDefaults(partitions=6, replication_factor=3, min_isr=2)
         await peer.close()
 
 

@@ -23,7 +23,7 @@ from plimsoll_broker.control.rumoured_controller import RumouredController
 from plimsoll_broker.inside import InsidePeers
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
-from plimsoll_core.messages.broker_figures import LogOutput
+from plimsoll_core.messages.broker_figures import LogOutput, TopicDefaults
 from plimsoll_core.messages.requests import AllocateProducerIds, Answer, Heartbeat, Refused
 from plimsoll_wire import control
 
@@ -97,6 +97,8 @@ class ControllerClient:
         # Another connection in place of an outdated one, and when it may be tried again.
         self._renewal: asyncio.Task[None] | None = None
         self._renewed_again_s = 0.0
+        # As the last controller that may decide told them; None: it was of an earlier release.
+        self.topic_defaults: TopicDefaults | None = None
         self.moved: Callable[[], None] | None = None
         """Told when another address is the controller's."""
 
@@ -175,6 +177,8 @@ class ControllerClient:
             return None
         if reply.unconfirmed or self._rumour.is_due(self.highest_epoch):
             await self._look_elsewhere(heartbeat)
+        if not reply.unconfirmed:
+            self.topic_defaults = reply.topic_defaults
         return HeartbeatResult(
             reply.answer,
             not reply.unconfirmed,

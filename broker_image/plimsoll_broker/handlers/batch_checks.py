@@ -80,6 +80,13 @@ def effort(records: memoryview | None) -> tuple[int, int]:
     return max(count, 0), len(records) if attributes & CODEC_MASK else 0
 
 
+def codec_of(records: memoryview | None) -> int | None:
+    """The codec that a batch says, None: it has no header."""
+    if records is None or len(records) < HEADER_SIZE:
+        return None
+    return records[_ATTRIBUTES_AT + 1] & CODEC_MASK
+
+
 def check_batch(
     records: memoryview | None, opened_bytes_max: int = OPENED_BYTES_MAX, *, keyed: bool = False
 ) -> BatchHeader | BadSent:

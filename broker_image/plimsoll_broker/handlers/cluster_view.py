@@ -16,6 +16,7 @@ from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import Broker, ClusterImage, Endpoint, Partition
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.broker_figures import TopicDefaults
 from plimsoll_core.messages.requests import Answer, Forwarded
 from plimsoll_core.security.acl import TOLD_OPERATIONS, operation_bits
 
@@ -55,13 +56,14 @@ class ImageWatch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
     """`configs`: the broker's own, by Kafka's names; `aside`: where long messages are read and
-    written."""
+    written; `topic_defaults`: of the cluster, None before a controller told them."""
 
     broker_id: BrokerId
     watch: ImageWatch
     command: Command
     configs: Mapping[str, str]
     aside: Aside = field(default_factory=Aside)
+    topic_defaults: Callable[[], TopicDefaults | None] = lambda: None
 
     @property
     def image(self) -> ClusterImage:

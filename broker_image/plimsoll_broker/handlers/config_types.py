@@ -15,6 +15,8 @@ _LONG = 5
 _DOUBLE = 6
 _LIST = 7
 
+NUM_PARTITIONS, DEFAULT_FACTOR = "num.partitions", "default.replication.factor"
+
 _OF_NAMES: dict[str, int] = {
     **dict.fromkeys((*LISTS, "log.cleanup.policy"), _LIST),
     **dict.fromkeys(
@@ -46,6 +48,8 @@ _OF_NAMES: dict[str, int] = {
             "message.max.bytes",
             "metric.topic.series.max",
             MIN_ISR,
+            DEFAULT_FACTOR,
+            NUM_PARTITIONS,
             "num.replica.fetchers",
             "offset.metadata.max.bytes",
             "offsets.commit.timeout.ms",

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
-from plimsoll_broker.handlers.config_types import type_of
+from plimsoll_broker.handlers.config_types import DEFAULT_FACTOR, NUM_PARTITIONS, type_of
 from plimsoll_broker.handlers.effective_values import SHOWN_NAMES, TOPICS_ALONE
 from plimsoll_broker.handlers.large_messages import is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
@@ -25,6 +25,7 @@ from plimsoll_core.cluster.topic_configs import (
     UNCLEAN_RECOVERY,
 )
 from plimsoll_core.errors import Code
+from plimsoll_core.messages.broker_figures import TopicDefaults
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response
 
@@ -137,7 +138,7 @@ def _configs(
         own = topic.object is not None
         return Code.NONE, None, topic_configs(topic.configs, topic.min_isr, view.configs, own)
     if kind == _BROKER and name in ("", str(view.broker_id)):
-        return Code.NONE, None, _broker_configs(view.configs) if name else []
+        return Code.NONE, None, _broker_configs(view) if name else []
     if kind == _BROKER and not (name.isascii() and name.isdecimal()):
         message = f"A broker is named by its id, a whole number, not {name[:100]!r}."
         return Code.INVALID_REQUEST, message, []
@@ -197,8 +198,9 @@ def _topic_entry(
     return entry
 
 
-def _broker_configs(configs: Mapping[str, str]) -> list[dict[str, Any]]:
+def _broker_configs(view: ClusterView) -> list[dict[str, Any]]:
     """What the process was given, its own defaults, and those that topics fall back to."""
+    configs = {**view.configs, **_of_new_topics(view.topic_defaults())}
     shown = {SHOWN_NAMES.get(key.name, key.name): key for key in KEYS}
     documented = {**OWN_KEYS, **{n: key for n, key in shown.items() if n not in TOPICS_ALONE}}
     entries = []
@@ -210,10 +212,29 @@ def _broker_configs(configs: Mapping[str, str]) -> list[dict[str, Any]]:
             synonyms.append({"name": name, "value": configs[name], "source": source})
         if key is not None:
             synonyms.append({"name": name, "value": key.default, "source": _SOURCE_DEFAULT})
-        entry = _entry(name, synonyms, None if key is None else key.doc)
+        doc = _DOCS_OF_NEW_TOPICS.get(name) if key is None else key.doc
+        entry = _entry(name, synonyms, doc)
         entry["read_only"] = True  # a broker's configs change with the LogCluster, by a restart
         entries.append(entry)
     return entries
+
+
+_DOCS_OF_NEW_TOPICS = {
+    NUM_PARTITIONS: "Partitions of a topic whose client states none.",
+    DEFAULT_FACTOR: "Replicas of a topic whose client states none.",
+    MIN_ISR: "How many in-sync replicas a commit needs in a topic whose client does not say.",
+}
+
+
+def _of_new_topics(defaults: TopicDefaults | None) -> dict[str, str]:
+    """Stated in the LogCluster, and applied by the controller; brokers hear of them."""
+    if defaults is None:
+        return {}
+    return {
+        NUM_PARTITIONS: str(defaults.partitions),
+        DEFAULT_FACTOR: str(defaults.replication_factor),
+        MIN_ISR: str(defaults.min_isr),
+    }
 
 
 def _entry(name: str, synonyms: list[dict[str, Any]], doc: str | None) -> dict[str, Any]:

@@ -1,20 +1,22 @@
 """Produces that take longer than a moment, one after the other for each connection.
 
-Called by the produce handler.  A large or compressed batch is checked in a thread; whatever the
-same connection sends meanwhile waits behind it (`connection_lines`), because a client's batches
-must not overtake each other and a client sends those of a partition over one connection.
+Called by the produce handler.  A large or compressed batch is checked in a thread, and one whose
+topic asks for another codec is compressed anew in one; whatever the same connection sends meanwhile
+waits behind it (`connection_lines`), because a client's batches must not overtake each other and a
+client sends those of a partition over one connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from enum import Enum
 from functools import partial
 
 from plimsoll_broker.background.threads import in_thread
-from plimsoll_broker.handlers.batch_checks import BadSent, check_batch, effort
+from plimsoll_broker.handlers.batch_checks import BadSent, check_batch, codec_of, effort
 from plimsoll_broker.handlers.connection_lines import ConnectionLines
+from plimsoll_broker.handlers.recompression import Recompressed, recompressed
+from plimsoll_broker.replication.hosted_partition import Demand
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.compression import TooLarge
 from plimsoll_wire.produce import ProduceRequest, ProduceTopic
@@ -40,23 +42,15 @@ _Where = tuple[int, int]
 Answers = dict[_Where, Checked]
 
 
-class Demand(Enum):
-    """Whether a batch may be taken here at all, and whether its records need keys."""
-
-    NONE = 0
-    BATCH = 1
-    KEYED_BATCH = 2
-
-
-Wanted = Callable[[str, int, int], Demand]
-"""Of a topic, a partition and a size."""
+Wanted = Callable[[str, int, int], Demand | None]
+"""Of a topic, a partition and a size; None: it may not be taken here at all."""
 _Sent = tuple[_Where, memoryview | None, bool]
 """`True`: its records need keys."""
 
 
 def check_here(request: ProduceRequest, wanted: Wanted) -> Answers | None:
     """What `check_batch` says of every batch that is wanted, or None: that takes longer than a
-    moment, or writing them does."""
+    moment, or compressing or writing them does."""
     if len(request.topics) == 1 and len(request.topics[0].partitions) == 1:
         return _check_one(request.topics[0], wanted)
     room = _room(request)
@@ -68,9 +62,11 @@ def check_here(request: ProduceRequest, wanted: Wanted) -> Answers | None:
         for number, topic in enumerate(request.topics):
             for at, (index, records) in enumerate(topic.partitions):
                 demand = wanted(topic.name, index, len(records or b""))
-                if demand is Demand.NONE:
+                if demand is None:
                     continue
-                keyed = demand is Demand.KEYED_BATCH
+                if demand.codec is not None and codec_of(records) != demand.codec:
+                    return None
+                keyed = demand.keyed
                 if keyed and (keyed_records := keyed_records + effort(records)[0]) > KEYED_AT_ONCE:
                     return None
                 found[number, at] = check_batch(records, room, keyed=keyed)
@@ -87,9 +83,11 @@ def _check_one(topic: ProduceTopic, wanted: Wanted) -> Answers | None:
     if not _is_short(walked, opening, size):
         return None
     demand = wanted(topic.name, index, size)
-    if demand is Demand.NONE:
+    if demand is None:
         return {}
-    keyed = demand is Demand.KEYED_BATCH
+    if demand.codec is not None and codec_of(records) != demand.codec:
+        return None
+    keyed = demand.keyed
     if keyed and walked > KEYED_AT_ONCE:
         return None
     try:
@@ -135,14 +133,22 @@ class InOrder:
             for at, (index, records) in enumerate(topic.partitions):
                 bytes_ = len(records or b"")
                 demand = wanted(topic.name, index, bytes_)
-                if demand is Demand.NONE:
+                if demand is None:
                     continue
-                some.append(((number, at), records, demand is Demand.KEYED_BATCH))
+                some.append(((number, at), records, demand.keyed))
                 size += bytes_
                 if size > BYTES_AT_ONCE or len(some) >= PARTITIONS_AT_ONCE:
                     found |= await self._check(some)
                     some, size = [], 0
         return found | await self._check(some) if some else found
+
+    async def recompressed(
+        self, header: BatchHeader, records: memoryview, codec: int, size_max: int
+    ) -> Recompressed | BadSent:
+        """In a thread.  One batch at a time, when its append is next: what a whole request opens to
+        is not bounded by its size."""
+        async with self._checking:
+            return await in_thread(partial(recompressed, header, records, codec, size_max))
 
     async def _check(self, some: list[_Sent]) -> Answers:
         async with self._checking:

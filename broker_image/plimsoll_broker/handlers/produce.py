@@ -17,11 +17,10 @@ from plimsoll_broker.handlers.long_produces import (
     BYTES_AT_ONCE,
     PARTITIONS_AT_ONCE,
     Checked,
-    Demand,
     InOrder,
     check_here,
 )
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.hosted_partition import Demand, Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply, RequestContext
@@ -183,19 +182,34 @@ class ProduceHandler:
         for number, topic in enumerate(request.topics):
             for at, (index, records) in enumerate(topic.partitions):
                 result = checked.get((number, at), NOT_HERE)
-                self._partition(context.connection, answer, number, index, records, result)
+                kept, result = await self._in_codec(topic.name, index, records, result)
+                self._partition(context.connection, answer, number, index, kept, result)
                 served, size = served + 1, size + len(records or b"")
                 if served % PARTITIONS_AT_ONCE == 0 or size > BYTES_AT_ONCE:
                     size = 0
                     await asyncio.sleep(0)
         return self._finished(answer, context.connection.listener)
 
-    def _leads(self, topic: str, index: int, size: int) -> Demand:
-        """Whether a batch of so many bytes may be taken here at all."""
+    async def _in_codec(
+        self, topic: str, index: int, records: memoryview | None, checked: Checked
+    ) -> tuple[memoryview | None, Checked]:
+        """A batch in the codec that its topic asks for, if it asks for one."""
+        hosted = self._manager.by_name(topic, index)
+        if hosted is None or records is None or isinstance(checked, BadSent):
+            return records, checked
+        codec = hosted.demand.codec
+        if codec is None or codec == checked.codec:
+            return records, checked
+        size_max = hosted.max_message_bytes
+        made = await self._serving.recompressed(checked, records, codec, size_max)
+        return (records, made) if isinstance(made, BadSent) else made
+
+    def _leads(self, topic: str, index: int, size: int) -> Demand | None:
+        """What is asked of a batch of so many bytes; None: it may not be taken here at all."""
         hosted = self._manager.by_name(topic, index)
         if hosted is None or hosted.replica.leader is None or size > hosted.max_message_bytes:
-            return Demand.NONE
-        return Demand.KEYED_BATCH if hosted.log.config.compact else Demand.BATCH
+            return None
+        return hosted.demand
 
     def _finished(self, answer: _Answer, listener: Listener) -> Reply | ReplyLater | None:
         acks = answer.request.acks

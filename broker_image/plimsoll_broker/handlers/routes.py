@@ -13,6 +13,7 @@ from plimsoll_broker.handlers.admin import admin_handlers
 from plimsoll_broker.handlers.cluster_view import ClusterView, ImageWatch
 from plimsoll_broker.handlers.delete_records import DeleteRecordsHandler
 from plimsoll_broker.handlers.describe_log_dirs import describe_log_dirs
+from plimsoll_broker.handlers.describe_producers import describe_producers
 from plimsoll_broker.handlers.fetch import FetchHandler
 from plimsoll_broker.handlers.groups.table import group_handlers
 from plimsoll_broker.handlers.init_producer_id import InitProducerIdHandler, ProducerIds
@@ -48,6 +49,7 @@ def routes(
         command=forward,
         configs=manager.settings.configs,
         aside=aside,
+        topic_defaults=lambda: client.topic_defaults,
     )
     data: dict[ApiKey, Handler] = {
         ApiKey.PRODUCE: ProduceHandler(manager),
@@ -56,6 +58,7 @@ def routes(
         ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(manager, aside),
         ApiKey.DELETE_RECORDS: DeleteRecordsHandler(manager, aside),
         ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs(manager, aside),
+        ApiKey.DESCRIBE_PRODUCERS: describe_producers(manager, aside),
         ApiKey.INIT_PRODUCER_ID: InitProducerIdHandler(ProducerIds(client, broker)),
     }
     return data | admin_handlers(view) | group_handlers(view, coordinators)

@@ -6,13 +6,15 @@ Made and dropped by `ReplicaManager`; all of the data path passes it around.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig, TimeLimits
 from plimsoll_core.cluster.cluster_configs import BROKER_DEFAULTS, RETENTION_CHECK, own_integer
 from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
-from plimsoll_core.cluster.topic_configs import integer_of
+from plimsoll_core.cluster.topic_configs import COMPRESSION_TYPE, compacts, integer_of
 from plimsoll_core.replica.replica import Replica
+from plimsoll_wire.compression import CODECS
 
 MAX_MESSAGE_BYTES = 1_048_588
 
@@ -38,6 +40,14 @@ def log_config(topic: Topic, broker_configs: Mapping[str, str]) -> LogConfig:
     )
 
 
+class Demand(NamedTuple):
+    """What a partition asks of a batch: that its records have keys, and in which codec they are
+    kept; `codec` None: in their producer's."""
+
+    keyed: bool
+    codec: int | None
+
+
 class Hosted:
     """`applied` is the partition's image that was applied last, by identity; `source` is the leader
     that it is fetched from, in which term, and whose limit its copy is under (None: no limit).
@@ -47,6 +57,7 @@ class Hosted:
         "applied",
         "bytes_in",
         "bytes_out",
+        "demand",
         "key",
         "log",
         "log_append_time",
@@ -72,6 +83,7 @@ class Hosted:
         self.topic: Topic | None = None
         self.max_message_bytes = MAX_MESSAGE_BYTES
         self.log_append_time = False
+        self.demand = Demand(keyed=False, codec=None)
         self.time_limits = TimeLimits()
 
     def configure(self, topic: Topic, broker_configs: Mapping[str, str]) -> bool:
@@ -84,6 +96,9 @@ class Hosted:
         size = configs.get("max.message.bytes", "")
         self.max_message_bytes = int(size) if size.isdecimal() else MAX_MESSAGE_BYTES
         self.log_append_time = configs.get("message.timestamp.type") == "LogAppendTime"
+        self.demand = Demand(
+            keyed=compacts(configs), codec=CODECS.get(configs.get(COMPRESSION_TYPE, ""))
+        )
         self.time_limits = TimeLimits(
             integer_of(configs, "message.timestamp.before.max.ms"),
             integer_of(configs, "message.timestamp.after.max.ms"),

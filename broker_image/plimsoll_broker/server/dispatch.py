@@ -58,9 +58,9 @@ class ConnectionState:
     that follower's fetches build on.  `refused`: batches that none sent later may overtake.
     `account`: what it holds of the memory for replies.  `is_broker`: a registered broker's.
     `line`: the last produce that those sent later wait for.  `listener`: the one that accepted it.
-    `sasl`: its login, None: none is asked for.  `principal`, `host` and
-    `client`: who is at its other end.  `inside_peer`: whom its certificate names, None: it showed
-    none.
+    `sasl`: its login, None: none is asked for.  `login`: the mark of the key by which it has logged
+    in (`OnBehalf`), empty: by none.  `principal`, `host` and `client`: who is at its other end.
+    `inside_peer`: whom its certificate names, None: it showed none.
     `rights`: what is remembered of decisions about it.  `forget`: called when it is lost.
     `ending`: why it is closed once its last reply is sent; empty: it is not.  `limits`: the quotas
     that hold for it, with what was used of them.
@@ -80,6 +80,7 @@ class ConnectionState:
         "limits",
         "line",
         "listener",
+        "login",
         "principal",
         "refused",
         "rights",
@@ -100,6 +101,7 @@ class ConnectionState:
         if listener.authentication:
             self.sasl = SaslSession(mechanisms_of(listener.authentication))
         self.principal = ANONYMOUS
+        self.login = b""
         self.host = self.client = ""
         self.inside_peer: Peer | None = None
         self.rights: object | None = None

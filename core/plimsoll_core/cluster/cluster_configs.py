@@ -21,6 +21,7 @@ from plimsoll_core.cluster.topic_configs import (
     AUTO_CREATE,
     BY_NAME,
     CLEANUP_POLICY,
+    COMPRESSION_TYPE,
     MAX_LAG,
     MIN_LAG,
     UNCLEAN_RECOVERY,
@@ -30,6 +31,7 @@ from plimsoll_core.errors import Refusal
 from plimsoll_core.quotas.connections import per_ip_overrides
 
 BROKER_DEFAULTS = {
+    COMPRESSION_TYPE: COMPRESSION_TYPE,
     "log.segment.bytes": "segment.bytes",
     "log.roll.ms": "segment.ms",
     "log.index.size.max.bytes": "segment.index.bytes",

@@ -30,6 +30,8 @@ from plimsoll_core.cluster.model import UncleanRecovery
 from plimsoll_core.errors import Refusal
 
 CLEANUP_POLICY = "cleanup.policy"
+COMPRESSION_TYPE = "compression.type"
+AS_PRODUCED = "producer"
 MAX_LAG, MIN_LAG = "max.compaction.lag.ms", "min.compaction.lag.ms"
 MIN_ISR = "min.insync.replicas"
 UNCLEAN_RECOVERY = "unclean.recovery.strategy"
@@ -41,7 +43,7 @@ CLIENT_SEGMENT_BYTES_MIN = 2**20
 AUTO_CREATE = "auto.create.topics.enable"
 
 _NO_TIERS = "brokers keep all segments on their own volume"
-_AS_SENT = "brokers compress nothing"
+_ONE_LEVEL = "brokers compress with each codec's own default level"
 _NO_THROTTLED_REPLICAS = (
     "the speed of moves is the LogCluster's spec.movement.bytesPerSecond, or a Reassignment's"
 )
@@ -54,10 +56,14 @@ KEYS: tuple[ConfigKey, ...] = (
         wants="delete, compact or compact,delete",
         doc="What happens to old segments: they go, or only the last record of each key stays.",
     ),
-    fixed("compression.gzip.level", "-1", _AS_SENT),
-    fixed("compression.lz4.level", "9", _AS_SENT),
-    choice("compression.type", ("producer",), "Batches are kept as the producer sent them."),
-    fixed("compression.zstd.level", "3", _AS_SENT),
+    fixed("compression.gzip.level", "-1", _ONE_LEVEL),
+    fixed("compression.lz4.level", "9", _ONE_LEVEL),
+    choice(
+        COMPRESSION_TYPE,
+        (AS_PRODUCED, "uncompressed", "zstd", "lz4", "snappy", "gzip"),
+        "The codec in which batches are kept: their producer's, or one for all.",
+    ),
+    fixed("compression.zstd.level", "3", _ONE_LEVEL),
     integer(
         "delete.retention.ms",
         86_400_000,

@@ -1,4 +1,5 @@
-"""What a broker says of itself with each heartbeat, for the LogBroker that people look at.
+"""What a broker says of itself with each heartbeat, for the LogBroker that people look at; and what
+it hears of the LogCluster's settings with each answer.
 
 Nothing is decided by it but whether the inside may be closed (`inside`); a broker of an earlier
 release says nothing.
@@ -47,3 +48,11 @@ class LogOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 AS_STARTED = LogOutput()
+
+
+class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True):
+    """What a new topic has where its client says nothing, as the controller decides it."""
+
+    partitions: int
+    replication_factor: int
+    min_isr: int

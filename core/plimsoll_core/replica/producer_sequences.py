@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from plimsoll_core.errors import Code
@@ -30,6 +31,15 @@ class ProducerEntry(NamedTuple):
     last_offset: int
     offset_delta: int
     timestamp: int
+
+
+class ActiveProducer(NamedTuple):
+    """What DescribeProducers tells of one: of the last batch that it wrote."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
 
 
 class _Batch(NamedTuple):
@@ -67,6 +77,15 @@ class ProducerStates:
         """Epoch and last sequence of what it wrote last; None: nothing that is known here."""
         producer = self._producers.get(producer_id)
         return None if producer is None else (producer.epoch, producer.batches[-1].last_sequence)
+
+    def active(self, most: int) -> list[ActiveProducer]:
+        """Those that have not expired; of more than `most` the ones that came last."""
+        newest = islice(reversed(self._producers.items()), most)
+        return [
+            ActiveProducer(producer_id, each.epoch, last.last_sequence, last.timestamp)
+            for producer_id, each in newest
+            for last in (each.batches[-1],)
+        ]
 
     def check(self, batch: BatchInfo) -> Duplicate | Code | None:
         """None: append it.  Duplicate: already here.  Otherwise why it is refused."""

@@ -80,6 +80,7 @@ REQUIREMENTS: Mapping[int, tuple[Requirement, ...]] = {
     50: (_cluster(_Op.DESCRIBE),),  # DescribeUserScramCredentials
     51: (_cluster(_Op.ALTER),),  # AlterUserScramCredentials
     60: (),  # DescribeCluster
+    61: (_topic(_Op.READ),),  # DescribeProducers
     74: (_cluster(_Op.DESCRIBE_CONFIGS),),  # ListConfigResources
     75: (_topic(_Op.DESCRIBE),),  # DescribeTopicPartitions: others are left out
 }

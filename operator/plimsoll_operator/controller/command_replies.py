@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
+from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
+from plimsoll_core.messages.broker_figures import TopicDefaults
 from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_core.messages.requests import Answer, Refused, RegisterBroker
 from plimsoll_operator.controller.commit_queue import refused
@@ -29,6 +31,15 @@ def command_reply(controller: Controller | None, answer: Answer) -> CommandReply
         metadata_end=controller.image.next_offset,
         session_timeout_ms=controller.settings.session_timeout_ms,
         log_output=controller.settings.log_output,
+        topic_defaults=_topic_defaults(controller.settings),
+    )
+
+
+def _topic_defaults(settings: Settings) -> TopicDefaults:
+    return TopicDefaults(
+        partitions=settings.default_partitions,
+        replication_factor=settings.default_replication_factor,
+        min_isr=settings.default_min_isr,
     )
 
 

@@ -60,12 +60,7 @@ def _produce(transactional_id: str | None = None) -> Values:
         {"name": name, "partition_data": [{"index": 0, "records": a_batch(1)}]}
         for name in ("orders", "secret", "nothing")
     ]
-    return {
-        "transactional_id": transactional_id,
-        "acks": 1,
-        "timeout": 5000,
-        "topic_data": data,
-    }
+    return {"transactional_id": transactional_id, "acks": 1, "timeout": 5000, "topic_data": data}
 
 
 _add(ApiKey.PRODUCE, _produce(), 3, 10)
@@ -132,6 +127,10 @@ _add(
 _add(
     ApiKey.DELETE_RECORDS,
     {"topics": _each("name", {"partition_index": 0, "offset": 0}), "timeout": 5000},
+)
+_add(
+    ApiKey.DESCRIBE_PRODUCERS,
+    {"topics": [{"name": name, "partition_indexes": [0]} for name in (*TOPICS, "nothing")]},
 )
 for _id, _what in ((None, "without a transaction"), (TRANSACTION, "of a transaction")):
     _add(

@@ -88,6 +88,12 @@ CASES: list[tuple[ApiKey, dict[str, Any], Code, list[dict[str, Any]]]] = [
         [{"operation": Op.DELETE}],
     ),
     (
+        ApiKey.DESCRIBE_PRODUCERS,
+        {"topics": [{"name": "orders", "partition_indexes": [0]}]},
+        TOPIC,
+        [{"operation": Op.READ}],
+    ),
+    (
         ApiKey.CREATE_PARTITIONS,
         {
             "topics": [{"name": "orders", "count": 9, "assignments": None}],

@@ -64,6 +64,7 @@ LONG: dict[ApiKey, dict[str, Any]] = {
         "replica_id": -1,
         "topics": [{"topic": name, "partitions": []} for name in NAMES],
     },
+    ApiKey.DESCRIBE_PRODUCERS: {"topics": _topics(partition_indexes=[])},
     ApiKey.CREATE_PARTITIONS: {
         "topics": _topics(count=3, assignments=None),
         "timeout": 1_000,
@@ -145,6 +146,7 @@ EMPTY: dict[ApiKey, dict[str, Any]] = {
     ApiKey.DELETE_TOPICS: {"responses": []},
     ApiKey.DELETE_RECORDS: {"topics": []},
     ApiKey.OFFSET_FOR_LEADER_EPOCH: {"topics": []},
+    ApiKey.DESCRIBE_PRODUCERS: {"topics": []},
     ApiKey.CREATE_PARTITIONS: {"results": []},
     ApiKey.DESCRIBE_CONFIGS: {"results": []},
     ApiKey.ALTER_CONFIGS: {"responses": []},

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from plimsoll_core.cluster.records import (
+    MetadataVersionFinalized,
     PartitionsChanged,
     PartitionsCreated,
     TopicConfigured,
@@ -67,6 +68,22 @@ class TestConfigs:
         end = len(world.log)
         assert alter(world, set_("retention.ms", "5000"), delete("flush.ms")).code == 0
         assert len(world.log) == end
+
+    def test_codec_of_a_topic_waits_for_the_metadata_version_that_knows_it(
+        self, world: Any
+    ) -> None:
+        world.commit(MetadataVersionFinalized(cause="test", metadata_version=2))
+        asked = set_("compression.type", "zstd")
+        refused = alter(world, asked)
+        assert refused.reason == "InvalidConfig"
+        assert "compression.type=zstd needs metadata version 0.2 (#3)" in refused.message
+        wish = NewTopic(name="new", partitions=1, configs={"compression.type": "lz4"})
+        (made,) = world.ask(CreateTopics(topics=(wish,))).topics
+        assert "needs metadata version" in made.message
+        assert alter(world, set_("compression.type", "producer")).code == 0
+        world.commit(MetadataVersionFinalized(cause="test", metadata_version=3))
+        assert alter(world, asked).code == 0
+        assert configs(world)["compression.type"] == "zstd"
 
     def test_whole_set_is_replaced(self, world: Any) -> None:
         assert alter(world, set_("flush.ms", "7"), replace=True).code == 0

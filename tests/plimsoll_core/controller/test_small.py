@@ -117,7 +117,9 @@ class TestConfigs:
             ("segment.bytes", "0"),
             ("max.message.bytes", str(2**31)),
             ("flush.messages", "0"),
-            ("compression.type", "gzip"),
+            ("compression.type", "none"),
+            ("compression.type", "LZ4"),
+            ("compression.zstd.level", "4"),
             ("message.timestamp.type", "createtime"),
         ],
     )

@@ -110,6 +110,19 @@ def records_deleted(topic: Any, code: int) -> Values:
     return {"name": topic.name, "partitions": partitions}
 
 
+def producers(topic: Any, code: int) -> Values:
+    partitions = [
+        {
+            "partition_index": index,
+            "error_code": code,
+            "error_message": None,
+            "active_producers": [],
+        }
+        for index in topic.partition_indexes
+    ]
+    return {"name": topic.name, "partitions": partitions}
+
+
 def partitions_created(topic: Any, code: int) -> Values:
     return {"name": topic.name, "error_code": code, "error_message": None}
 

@@ -12,7 +12,7 @@ from plimsoll_core.cluster.legal_topic_names import CLUSTER_METADATA
 from plimsoll_core.cluster.records import TopicRemoved
 from plimsoll_core.cluster.topic_configs import client_configs
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.topics.compaction_version import check_version
+from plimsoll_core.controller.topics.config_versions import check_version
 from plimsoll_core.controller.topics.internal_topics import reserved
 from plimsoll_core.controller.topics.topic_changes import not_a_clients
 from plimsoll_core.controller.topics.topic_creation import (

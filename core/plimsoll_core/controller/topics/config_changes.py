@@ -24,6 +24,7 @@ from plimsoll_core.cluster.topic_configs import (
     client_configs,
 )
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.topics.config_versions import check_version
 from plimsoll_core.controller.topics.min_isr_change import spread_min_isr
 from plimsoll_core.controller.topics.topic_changes import found, not_a_clients, told
 from plimsoll_core.errors import Reason, Refusal
@@ -87,7 +88,8 @@ def _alter(turn: DecisionContext, wish: TopicConfigChanges, times: int) -> Refus
     configs = client_configs(wanted, topic.configs)
     if isinstance(configs, Refusal):
         return configs
-    if refusal := not_a_clients(topic, f"edit its {_fields(before, wanted)}"):
+    refusal = not_a_clients(topic, f"edit its {_fields(before, wanted)}")
+    if refusal := refusal or check_version(turn, configs.kept):
         return refusal
     min_isr = configs.min_isr
     if min_isr is None:

@@ -16,7 +16,7 @@ from plimsoll_core.cluster.records import TopicBound, TopicConfigured
 from plimsoll_core.cluster.topic_configs import check_configs
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.moves.declared_moves import CAUSE, declared_moves
-from plimsoll_core.controller.topics.compaction_version import check_version
+from plimsoll_core.controller.topics.config_versions import check_version
 from plimsoll_core.controller.topics.internal_topics import reserved
 from plimsoll_core.controller.topics.min_isr_change import spread_min_isr
 from plimsoll_core.controller.topics.topic_creation import (
