@@ -228,7 +228,10 @@ async def _accepted(system: System, group: str, brokers: tuple[int, ...]) -> Non
 
 
 async def consuming(system: System, arguments: argparse.Namespace) -> Figures:
-    """All of a topic of twelve partitions, by one member of a group: MB a second."""
+    """All of a topic of twelve partitions, by one member of a group: MB a second.
+
+    kcat's rate is also given without what it takes to start, to join, and to leave: a run that ends
+    with the first record takes as long, and is subtracted, for both systems alike."""
     create_topic(system, READ, READ_PARTITIONS)
     with tempfile.TemporaryDirectory() as directory:
         lines = make_load(Path(directory), arguments.megabytes).lines
@@ -236,19 +239,41 @@ async def consuming(system: System, arguments: argparse.Namespace) -> Figures:
             system, "-P", "-t", READ, "-l", str(lines), "-X", "acks=all", "-X", "linger.ms=5"
         )
         records = lines.stat().st_size // 1024
-    rates: dict[str, list[float]] = {"kcat -G": [], "raw fetches": []}
+    found: dict[str, list[float]] = {}
+
+    def note(name: str, value: float) -> None:
+        found.setdefault(f"consuming, {name}", []).append(value)
+
     for number in _times(arguments.times // 5 + 1):
-        began_s = time.monotonic()
-        # With less room librdkafka stops fetching for a second whenever brokers are quicker than
-        # kcat (fetch.queue.backoff.ms), and the rate is that of its pauses.
-        room = {"queued.max.messages.kbytes": QUEUED_KB, "queued.min.messages": records}
-        settings = {**room, "auto.offset.reset": "earliest"}
-        options = [word for key, value in settings.items() for word in ("-X", f"{key}={value}")]
-        options += ["-c", str(records), "-q"]
-        await _kcat(system, *options, "-G", f"reading-{number}", READ)
-        rates["kcat -G"].append(arguments.megabytes / (time.monotonic() - began_s))
-        rates["raw fetches"].append(await _read_raw(system, f"raw-{number}", records))
-    return {f"consuming, {name}, MB/s": statistics.median(each) for name, each in rates.items()}
+        spent_s = _brokers_processor_s(system)
+        whole_s = await _consumed(system, f"reading-{number}", records, records)
+        spent_s = _brokers_processor_s(system) - spent_s
+        first_s = await _consumed(system, f"beginning-{number}", records, 1)
+        note("kcat -G, MB/s", arguments.megabytes / whole_s)
+        note("kcat -G until the first record, s", first_s)
+        note("kcat -G, first to last record, MB/s", arguments.megabytes / (whole_s - first_s))
+        note(
+            "kcat -G, ms of the brokers' processors for each MB",
+            spent_s * 1e3 / arguments.megabytes,
+        )
+        note("raw fetches, MB/s", await _read_raw(system, f"raw-{number}", records))
+    return {name: statistics.median(each) for name, each in found.items()}
+
+
+async def _consumed(system: System, group: str, records: int, end: int) -> float:
+    """Seconds that a kcat of the group takes to read `end` of the topic's records, and to leave."""
+    # With less room librdkafka stops fetching for a second whenever brokers are quicker than kcat
+    # (fetch.queue.backoff.ms), and the rate is that of its pauses.
+    room = {"queued.max.messages.kbytes": QUEUED_KB, "queued.min.messages": records}
+    settings = {**room, "auto.offset.reset": "earliest"}
+    options = [word for key, value in settings.items() for word in ("-X", f"{key}={value}")]
+    began_s = time.monotonic()
+    await _kcat(system, *options, "-c", str(end), "-q", "-G", group, READ)
+    return time.monotonic() - began_s
+
+
+def _brokers_processor_s(system: System) -> float:
+    return sum(processor_s(system.pid(broker)) for broker in range(3))
 
 
 async def _kcat(system: System, *words: str) -> None:

@@ -47,7 +47,7 @@ PY
 build_image() { # IMAGE TAG
   local cache=${XDG_CACHE_HOME:-$HOME/.cache}/pip # of .venv's pip too: nothing is fetched or built twice
   mkdir -p "$cache"
-  buildah bud --layers "${POLICY[@]}" --build-arg "BASE=$(base "$1")" -v "$cache:/pip-cache" \
+  buildah bud --layers "${POLICY[@]}" --build-arg "BASE=$(base "$1")" --build-arg "WHEEL_BASE=$PYTHON_BASE" -v "$cache:/pip-cache" \
     --secret "id=pip,src=$ROOT/secrets/pip" --secret "id=ca,src=$ROOT/secrets/ca" \
     -t "docker.io/plimsoll/$1:$2" -f "$TOP/$(dockerfile "$1")" "$TOP"
 }

@@ -333,8 +333,10 @@ def main(names: list[str]) -> int:
     LOGS.mkdir(parents=True, exist_ok=True)
     run = Run(live=len(names) == 1)
     before = processor_time.read()
+    pods = processor_time.PodsSeen()
     try:
-        beside(run, chosen, everything=not names)
+        with pods:
+            beside(run, chosen, everything=not names)
     finally:
         run.processes.end()
         after = processor_time.read()
@@ -342,7 +344,7 @@ def main(names: list[str]) -> int:
         if on_it and not running_before:
             subprocess.run([str(NODE), "down"], cwd=ROOT, timeout=120, check=False)
     known_s = sum(outcome.processor_s or 0 for outcome in run.outcomes)
-    where = processor_time.told(before, after, known_s)
+    where = processor_time.told(before, after, known_s, pods.by_containers())
     return summary(run.outcomes, time.monotonic() - run.began, where)
 
 

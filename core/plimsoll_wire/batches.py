@@ -190,6 +190,11 @@ def check_crc(data: Buffer, position: int, length: int) -> bool:
     return bool(crc32c(view[position + _CRC_FROM : position + length]) == stored)
 
 
+def is_sealed(data: memoryview, header: BatchHeader) -> bool:
+    """`check_crc` of the batch that `data` begins with, whose header was read."""
+    return bool(crc32c(data[_CRC_FROM : header.length]) == header.crc)
+
+
 def stamp(data: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
     """Give the batch its place in the log; the CRC stays right."""
     _BASE_OFFSET.pack_into(data, position, base_offset)

@@ -9,7 +9,6 @@ its four bytes are there, before anything of that size is kept.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from contextlib import suppress
 
 _LENGTH = struct.Struct(">i")
@@ -35,8 +34,6 @@ class Framer:
     """Small frames are cut out of one chunk; a large one is received into a buffer of its own.
 
     A frame is a bytearray with one owner, which may write into it.
-    `limit_of`: asked about a frame above `frame_bytes_max`, by its length and as many of its first
-    `BEGINNING_BYTES` as are here, for the limit of its kind; None: it cannot be told from those.
     """
 
     __slots__ = (
@@ -47,20 +44,19 @@ class Framer:
         "_frame_bytes_max",
         "_got",
         "_length",
-        "_limit_of",
+        "growth",
     )
 
-    def __init__(
-        self, frame_bytes_max: int, limit_of: Callable[[int, bytes], int | None] | None = None
-    ) -> None:
+    def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._limit_of = limit_of
         self._chunk = bytearray()
         self._begin = 0
         self._end = 0
         self._frame: bytearray | None = None
         self._length = 0
         self._got = 0
+        # By how many bytes the next `get_buffer` makes a large frame's memory grow.
+        self.growth = 0
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
         """Keep what came; for callers that do not read into `get_buffer`."""
@@ -86,8 +82,9 @@ class Framer:
         """Where the next bytes belong; empty when frames have to be taken first."""
         frame = self._frame
         if frame is not None and self._got < self._length:
-            if more := self.growth:
-                self._frame = frame = _grown(frame, more)
+            if self.growth:
+                self._frame = frame = _grown(frame, self.growth)
+                self.growth = 0
             return memoryview(frame)[self._got :]
         if self._begin == self._end:
             self._begin = self._end = 0
@@ -99,17 +96,13 @@ class Framer:
             self._begin = 0
         return memoryview(self._chunk)[self._end :]
 
-    @property
-    def growth(self) -> int:
-        """By how many bytes the next `get_buffer` makes a large frame's memory grow."""
-        frame = self._frame
-        if frame is None or self._got < len(frame) or self._got == self._length:
-            return 0
-        size = len(frame)
+    def _next_growth(self, size: int) -> int:
+        """Of a large frame whose memory, of `size` bytes, is full."""
+        whole = self._length
         if size < STEP_BYTES:
-            return min(self._length, max(GROWTH * size, CHUNK_BYTES), STEP_BYTES) - size
+            return min(whole, max(GROWTH * size, CHUNK_BYTES), STEP_BYTES) - size
         step = max(STEP_BYTES, min(size // STEP_PART, STEP_BYTES_MAX))
-        return min(self._length - size, step)
+        return min(whole - size, step)
 
     @property
     def held(self) -> int:
@@ -127,12 +120,23 @@ class Framer:
             self._begin = self._end = 0
             self._chunk = bytearray()
 
+    def drop(self) -> None:
+        """Nothing more comes, and nothing of what came is kept."""
+        self._frame, self.growth = None, 0
+        self._begin = self._end = 0
+        self._chunk = bytearray()
+
     def received(self, count: int) -> bool:
         """So many bytes were written into the last `get_buffer`.  False: they are in the middle of
         a large frame, and `next_frame` has none."""
-        if self._frame is not None and self._got < self._length:
-            self._got += count
-            return self._got == self._length
+        frame = self._frame
+        if frame is not None and self._got < self._length:
+            self._got = got = self._got + count
+            if got == self._length:
+                return True
+            if got == len(frame):
+                self.growth = self._next_growth(got)
+            return False
         self._end += count
         return True
 
@@ -163,12 +167,17 @@ class Framer:
             self._begin_large(begin, length)
         return None
 
+    def limit_of(self, length: int, beginning: bytes) -> int | None:
+        """Asked about a frame above `frame_bytes_max`, by its length and as many of its first
+        `BEGINNING_BYTES` as are here: the limit of its kind; None: it cannot be told from those."""
+        return self._frame_bytes_max
+
     def _is_allowed(self, length: int, begin: int) -> bool:
         """False: more of it has to come first."""
         limit = self._frame_bytes_max
-        if self._limit_of is not None and length > 0:
+        if length > 0:
             beginning = self._chunk[begin : min(begin + BEGINNING_BYTES, self._end)]
-            found = self._limit_of(length, bytes(beginning))
+            found = self.limit_of(length, bytes(beginning))
             if found is None:
                 return False
             limit = found
@@ -180,6 +189,7 @@ class Framer:
         self._length = length
         self._got = self._end - begin
         self._frame = self._chunk[begin : self._end]
+        self.growth = self._next_growth(self._got)
         self._begin = self._end = 0
         if len(self._chunk) > CHUNK_BYTES:
             self._chunk = bytearray()

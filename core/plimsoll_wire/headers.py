@@ -13,7 +13,8 @@ from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.primitives import EMPTY_TAGS, BytesReader, MalformedMessage
 
 _REQUEST = struct.Struct(">hhi")
-_SIZE = struct.Struct(">h")
+_REQUEST_AND_SIZE = struct.Struct(">hhih")
+"""With the length of the client's id."""
 _RESPONSE = struct.Struct(">ii")
 _CORRELATION_SIZE = 4
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
@@ -34,15 +35,24 @@ def parse_request_header(frame: bytearray) -> RequestHeader:
 
     For an API or a version that we do not know only the fixed part is read.
     """
+    # Not by a reader, but for tagged fields, which hardly any header has: every request has one.
     try:
-        key, version, correlation_id = _REQUEST.unpack_from(frame)
-    except struct.error as error:
-        raise MalformedMessage("the message ends inside its header") from error
+        key, version, correlation_id, size = _REQUEST_AND_SIZE.unpack_from(frame)
+    except struct.error:
+        return _without_client_id(frame)
     versions = _VERSIONS.get(key)
     if versions is None or not 0 <= version <= versions.last:
         return RequestHeader(key, version, correlation_id, None, None)
-    # Not by a reader, but for tagged fields, which hardly any header has: every request has one.
-    client_id, body_at = _client_id(frame)
+    client_id: str | None = None
+    body_at = _REQUEST_AND_SIZE.size
+    if size >= 0:
+        begin, body_at = body_at, body_at + size
+        if body_at > len(frame):
+            raise MalformedMessage("the message ends inside a field")
+        try:
+            client_id = str(frame[begin:body_at], "utf-8")
+        except UnicodeDecodeError as error:
+            raise MalformedMessage("a string that is not UTF-8") from error
     if version >= versions.flexible:
         if frame[body_at : body_at + 1] == EMPTY_TAGS:
             body_at += 1
@@ -53,21 +63,16 @@ def parse_request_header(frame: bytearray) -> RequestHeader:
     return RequestHeader(key, version, correlation_id, client_id, body_at)
 
 
-def _client_id(frame: bytearray) -> tuple[str | None, int]:
-    """It, and where it ends."""
-    begin = _REQUEST.size + _SIZE.size
+def _without_client_id(frame: bytearray) -> RequestHeader:
+    """Of a frame that ends before the length of the client's id is whole."""
     try:
-        (size,) = _SIZE.unpack_from(frame, _REQUEST.size)
-        if size < 0:
-            return None, begin
-        end = begin + size
-        if end > len(frame):
-            raise MalformedMessage("the message ends inside a field")
-        return str(frame[begin:end], "utf-8"), end
+        key, version, correlation_id = _REQUEST.unpack_from(frame)
     except struct.error as error:
-        raise MalformedMessage("the message ends inside a field") from error
-    except UnicodeDecodeError as error:
-        raise MalformedMessage("a string that is not UTF-8") from error
+        raise MalformedMessage("the message ends inside its header") from error
+    versions = _VERSIONS.get(key)
+    if versions is None or not 0 <= version <= versions.last:
+        return RequestHeader(key, version, correlation_id, None, None)
+    raise MalformedMessage("the message ends inside a field")
 
 
 _VERSIONS = {int(key): versions for key, versions in SUPPORTED.items()}

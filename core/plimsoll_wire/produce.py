@@ -7,13 +7,14 @@ stamp in place; nothing is copied.  Which versions exist is `api_versions`' busi
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from plimsoll_wire import primitives
-from plimsoll_wire.api_versions import ApiKey, is_flexible
+from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.primitives import BytesReader, MalformedMessage
 
+_FLEXIBLE = SUPPORTED[ApiKey.PRODUCE].flexible
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _HEAD = struct.Struct(">hhiih")
 _HEAD_FLEXIBLE = struct.Struct(">BhiBB")
@@ -22,6 +23,12 @@ _BATCH = struct.Struct(">iii")
 """How many partitions, which one, bytes."""
 _PARTITION_V2 = struct.Struct(">ihqq")
 _PARTITION_V5 = struct.Struct(">ihqqq")
+_ONE_TOPIC = struct.Struct(">ih")
+"""How many topics, the length of the name."""
+_ONE_V5 = struct.Struct(">iihqqqi")
+_ONE_V8 = struct.Struct(">iihqqqihi")
+_ONE_FLEXIBLE = struct.Struct(">BihqqqBBBBiB")
+"""How many partitions, the partition, what ends it and its topic, the throttle time and the end."""
 _I32 = struct.Struct(">i")
 _LEADER = struct.Struct(">iiB")
 _NODE = struct.Struct(">i")
@@ -83,7 +90,7 @@ class NodeEndpoint(NamedTuple):
 
 def decode_request(body: memoryview, version: int) -> ProduceRequest:
     """Raises MalformedMessage, also for one that names more partitions than any broker has."""
-    flexible = is_flexible(ApiKey.PRODUCE, version)
+    flexible = version >= _FLEXIBLE
     return (_one_batch_flexible if flexible else _one_batch)(body) or _decode(body, flexible)
 
 
@@ -156,16 +163,16 @@ def _decode(body: memoryview, flexible: bool) -> ProduceRequest:
 
 def encode_response(
     version: int,
-    topics: Iterable[tuple[str, Sequence[ProducedPartition]]],
+    topics: Sequence[tuple[str, Sequence[ProducedPartition]]],
     endpoints: Sequence[NodeEndpoint] = (),
     throttle_ms: int = 0,
 ) -> bytes:
     """The reply's body."""
-    flexible = is_flexible(ApiKey.PRODUCE, version)
+    flexible = version >= _FLEXIBLE
+    if version >= 5 and (one := _of_one_partition(version, topics, throttle_ms)) is not None:
+        return one
     parts: list[bytes] = []
-    topic_count = 0
     for name, partitions in topics:
-        topic_count += 1
         parts.append(primitives.string(name, flexible))
         parts.append(primitives.count(len(partitions), flexible))
         parts += [_partition(partition, version, flexible) for partition in partitions]
@@ -177,7 +184,29 @@ def encode_response(
         if version >= 10 and endpoints:
             tags[NODE_ENDPOINTS_TAG] = encode_endpoints(endpoints)
         parts.append(primitives.tagged(tags))
-    return primitives.count(topic_count, flexible) + b"".join(parts)
+    return primitives.count(len(topics), flexible) + b"".join(parts)
+
+
+def _of_one_partition(
+    version: int, topics: Sequence[tuple[str, Sequence[ProducedPartition]]], throttle_ms: int
+) -> bytes | None:
+    """The reply to a request of one partition that has nothing to say beside numbers, as most
+    producers get it, from version 5 on; None: another."""
+    if len(topics) != 1 or len(topics[0][1]) != 1:
+        return None
+    text, ((index, code, base_offset, time_ms, log_start, message, leader, bad_record),) = topics[0]
+    if message is not None or leader is not None or bad_record is not None:
+        return None
+    name = text.encode()
+    if version >= _FLEXIBLE:
+        if len(name) >= 0x7F:  # a length of two bytes
+            return None
+        fields = (index, code, base_offset, time_ms, log_start, 1, 0, 0, 0, throttle_ms, 0)
+        return bytes((2, len(name) + 1)) + name + _ONE_FLEXIBLE.pack(2, *fields)
+    begun = _ONE_TOPIC.pack(1, len(name)) + name
+    if version < 8:
+        return begun + _ONE_V5.pack(1, index, code, base_offset, time_ms, log_start, throttle_ms)
+    return begun + _ONE_V8.pack(1, index, code, base_offset, time_ms, log_start, 0, -1, throttle_ms)
 
 
 def _partition(partition: ProducedPartition, version: int, flexible: bool) -> bytes:

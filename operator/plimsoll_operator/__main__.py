@@ -26,6 +26,7 @@ from plimsoll_operator.history.kube_store import KubeStore
 from plimsoll_operator.history.segments import Budget
 from plimsoll_operator.kube.access import Access, NoCluster, find_access
 from plimsoll_operator.kube.kube_client import Kube
+from plimsoll_operator.kube.nesting import allow_nesting
 from plimsoll_operator.kube.official import OfficialTransport
 from plimsoll_operator.kube.port import Transport
 from plimsoll_operator.kube.seen_objects import Key, Objects
@@ -67,6 +68,7 @@ class Pools:
 
 def main() -> None:
     """Run until SIGTERM or SIGINT."""
+    allow_nesting()
     try:
         options = from_environment()
         access = asyncio.run(find_access())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -46,6 +46,22 @@ def acked_spans(ledger: DataFrame) -> dict[int, tuple[int, int]]:
         .agg(F.min("offset").alias("first"), (F.max("offset") + 1).alias("end"))
     )
     return {row["partition"]: (row["first"], row["end"]) for row in rows.collect()}
+
+
+def with_added(before: Ranges, partitions: Iterable[int]) -> Ranges:
+    """The logs as the run found them; those of partitions that were added since began empty."""
+    empty = OffsetRange(log_start_offset=0, log_end_offset=0)
+    return dict.fromkeys(sorted(set(partitions)), empty) | before
+
+
+def left_by(ranges: Ranges, then: Ranges) -> Ranges:
+    """Of `ranges`, what was not deleted while it was read; `then`: as the logs are afterwards."""
+    found: Ranges = {}
+    for partition, span in ranges.items():
+        start = max(span.log_start_offset, then[partition].log_start_offset)
+        end = span.log_end_offset
+        found[partition] = OffsetRange(log_start_offset=min(start, end), log_end_offset=end)
+    return found
 
 
 def expected(now: Ranges, before: Ranges, acked: Mapping[int, tuple[int, int]]) -> Ranges:

@@ -7,9 +7,11 @@ reported.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-CERTIFICATES = "ssl.truststore.certificates"
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+_MEANT = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 SUITES = ",".join(
     (
         "TLS_CHACHA20_POLY1305_SHA256",
@@ -43,13 +45,21 @@ def java(login: Path | None) -> dict[str, str]:
     """The same for Java's clients, as Spark's source of Kafka takes them."""
     if login is None:
         return {}
-    found = _lines(login / "java.properties")
-    if CERTIFICATES in found:
-        # In a file of properties a line's end is written so.
-        found[CERTIFICATES] = found[CERTIFICATES].replace("\\n", "\n")
+    lines = _lines(login / "java.properties")
+    found = {name: _unescaped(value) for name, value in lines.items()}
     if found.get("security.protocol", "").endswith("SSL"):
         found.setdefault("ssl.cipher.suites", SUITES)
     return {f"kafka.{name}": value for name, value in found.items()}
+
+
+def _unescaped(value: str) -> str:
+    """As `java.util.Properties` reads it: code units, of which two may be one character."""
+    text = _ESCAPE.sub(lambda found: _meant(found[1]), value)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _meant(escaped: str) -> str:
+    return chr(int(escaped[1:], 16)) if len(escaped) > 1 else _MEANT.get(escaped, escaped)
 
 
 def _lines(path: Path) -> dict[str, str]:

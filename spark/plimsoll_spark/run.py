@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from plimsoll_spark import checks, drive, report, session
 from plimsoll_spark.login import librdkafka
 from plimsoll_spark.publish import Publisher, PublishFailed
-from plimsoll_spark.settings import Refusal, Refused, Settings
+from plimsoll_spark.settings import Refusal, Refused, Settings, check
 from plimsoll_spark.topics import Ranges, TopicClient
 from plimsoll_spark.values import Counts, Findings, Outcome, Progress, Timing
 from plimsoll_spark.verdict import Reason, Verdict, judge
@@ -58,14 +58,15 @@ class Run:
     def execute(self) -> Outcome:
         """Runs to a verdict and publishes it; `Refusal` when the run must not start."""
         settings = self._settings
+        check(settings)
         client = TopicClient(settings.bootstrap, settings.topic, librdkafka(settings.login))
         cores = max(2, min(len(os.sched_getaffinity(0)), MAX_CORES))
         self._progress("Producing")
         try:
             partitions = client.partitions(TOPIC_WITHIN_S)
+            topic_id = client.topic_id(TOPIC_WITHIN_S)  # first: what follows is about this one
             before = client.ranges(partitions, TOPIC_WITHIN_S)
             self._refuse_foreign(before)
-            topic_id = client.topic_id(TOPIC_WITHIN_S)
             spark = session.build(
                 name=settings.name,
                 cores=cores,
@@ -128,20 +129,22 @@ class Run:
         def tell() -> None:
             self._progress("Verifying", read=checks.rows_so_far(copy))
 
-        def check() -> Findings:
+        def examined() -> Findings:
             ledger = checks.read_ledger(spark, planned.ledger)
             acked = checks.acked_spans(ledger)
-            ends = {p: max(r.log_end_offset, acked.get(p, (0, 0))[1]) for p, r in before.items()}
+            begun = checks.with_added(before, (*client.partitions(READABLE_WITHIN_S), *acked))
+            ends = {p: max(r.log_end_offset, acked.get(p, (0, 0))[1]) for p, r in begun.items()}
             now = client.readable_ranges(ends, READABLE_WITHIN_S)
-            ranges = checks.expected(now, before, acked)
+            ranges = checks.expected(now, begun, acked)
             reading = checks.readable(ranges, now)
             checks.read_log(spark, settings, reading, self._id).write.parquet(str(copy))
             log_table = spark.read.parquet(str(copy))
-            table = checks.ranges_table(spark, ranges)
+            then = client.ranges(tuple(sorted(ranges)), READABLE_WITHIN_S)
+            table = checks.ranges_table(spark, checks.left_by(ranges, then))
             return checks.examine(settings, ledger, log_table, table)
 
         until_s = min(self._deadline_s, time.time() + settings.verify.timeout_seconds)
-        return self._watch(spark, check, tell, until_s)
+        return self._watch(spark, examined, tell, until_s)
 
     @property
     def _deadline_s(self) -> float:

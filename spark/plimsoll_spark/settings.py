@@ -6,6 +6,7 @@ touches a cluster.  The file's shape is the Verification object's spec plus wher
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Literal
@@ -98,13 +99,14 @@ class Settings(_Camel, frozen=True):
 
 
 def load(path: Path, login: Path | None = None) -> Settings:
-    """The settings in a file; `Refusal` when they cannot be honoured."""
+    """The settings in a file; `Refusal` when they are none, or nobody could be told of a refusal.
+    Whether they can be honoured says `check`."""
     try:
         content = _without_nulls(msgspec.json.decode(path.read_bytes()))
         settings = msgspec.convert(content, Settings)
     except msgspec.DecodeError as error:
         raise Refusal(Refused.INVALID_SPEC, f"verification.json: {error}") from error
-    check(settings)
+    _check_report(settings.report)
     return msgspec.structs.replace(settings, login=login)
 
 
@@ -117,7 +119,7 @@ def _without_nulls(content: object) -> object:
 
 def check(settings: Settings) -> None:
     """Raises the first `Refusal`."""
-    produce, report = settings.produce, settings.report
+    produce = settings.produce
     if settings.runner.executors > 0:
         # Producers write the ledger and every executor reads it: it needs shared storage.
         sentence = "executors > 0 needs storage shared by the pods, which is not offered yet; use 0"
@@ -133,12 +135,26 @@ def check(settings: Settings) -> None:
         ),
         (settings.deadline_seconds < 1, "deadlineSeconds must be at least 1"),
         (settings.verify.timeout_seconds < 1, "verify.timeoutSeconds must be at least 1"),
-        (
-            bool(report.config_map) == bool(report.directory),
-            "report must name either a configMap or a directory",
-        ),
-        (bool(report.config_map) and not report.namespace, "report.configMap needs a namespace"),
     )
+    _raise_first(wrong)
+
+
+def _check_report(report: Report) -> None:
+    _raise_first(
+        (
+            (
+                bool(report.config_map) == bool(report.directory),
+                "report must name either a configMap or a directory",
+            ),
+            (
+                bool(report.config_map) and not report.namespace,
+                "report.configMap needs a namespace",
+            ),
+        )
+    )
+
+
+def _raise_first(wrong: Sequence[tuple[bool, str]]) -> None:
     for is_wrong, sentence in wrong:
         if is_wrong:
             raise Refusal(Refused.INVALID_SPEC, sentence)

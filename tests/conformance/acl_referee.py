@@ -89,10 +89,12 @@ class Referee:
     """One version's, compiled once."""
 
     def __init__(self, jars: KafkaJars, directory: Path) -> None:
-        self._command = [java_command(), "-Xmx256m", "-XX:+UseSerialGC", "-cp"]
+        java = Path(java_command())
+        self._command = [str(java), "-Xmx256m", "-XX:+UseSerialGC", "-cp"]
         self._command += [f"{jars.classpath}:{directory}", "Referee"]
-        compiler = str(Path(java_command()).with_name("javac"))
-        compile_ = [compiler, "-cp", jars.classpath, "-d", str(directory), str(SOURCE)]
+        brief = ("-J-XX:+UseSerialGC", "-J-XX:TieredStopAtLevel=1")
+        compile_ = [str(java.with_name("javac")), *brief, "-cp", jars.classpath]
+        compile_ += ["-d", str(directory), str(SOURCE)]
         subprocess.run(compile_, check=True, capture_output=True, timeout=TIMEOUT_S)
 
     def decide(self, text: str) -> list[bool]:

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import IO
 
 from tests.conformance.kafka_jars import BROKER_VERSION, KafkaJars, kafka_jars
+from tests.integration.local_cluster import UNDER_PYTEST
 
 from plimsoll_operator.local.layout import PortPicker
 
@@ -219,7 +220,10 @@ class ApacheKafka:
     def _spawn(self, jars: KafkaJars, node: int) -> subprocess.Popen[bytes]:
         home = self.directory / f"node-{node}"
         properties = str(home / "server.properties")
-        command = jars.command("kafka.Kafka", properties, heap_mb=self.heap_mb, short_lived=False)
+        # What tests ask of it is over in seconds; what it is measured for is not.
+        command = jars.command(
+            "kafka.Kafka", properties, heap_mb=self.heap_mb, short_lived=UNDER_PYTEST
+        )
         command.insert(1, f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}")
         out: IO[bytes]
         with self.log_file(node).open("wb") as out:

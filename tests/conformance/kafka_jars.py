@@ -49,6 +49,11 @@ _APPLICATIONS = (
     "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
 )
 
+LOADED_BY_TOOLS = (
+    *("kafka", "connect-", "jackson-core", "jackson-databind", "jackson-annotations", "log4j-"),
+    *("slf4j-", "reload4j-", "jopt-simple", "argparse4j", "metrics-core"),
+)
+
 
 class JarsUnavailable(RuntimeError):
     """Maven is missing, or it could not fetch what was asked for."""
@@ -178,7 +183,8 @@ def _found_or_fetched(version: str, folder: str, artifacts: tuple[str, ...]) -> 
 
 
 def _make_archive(jars: KafkaJars) -> None:
-    """Ten seconds, once.  Where the JVM makes none in time, its tools start more slowly."""
+    """Fifteen seconds of a processor, once.  Where the JVM makes none in time, its tools start more
+    slowly."""
     java = Path(java_command()).resolve()
     own = (java.parent.parent / "lib" / "classlist").read_text()
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="archiving-") as work:
@@ -197,9 +203,10 @@ def _make_archive(jars: KafkaJars) -> None:
 
 
 def _classes(directory: Path) -> Iterator[str]:
-    """Of all jars but Scala's own, of which only a broker uses much."""
+    """Of the jars that tools load from: to archive a class takes two milliseconds, and twenty
+    thousand more are there that a broker or nobody loads."""
     for jar in sorted(directory.glob("*.jar")):
-        if jar.name.startswith("scala-"):
+        if not jar.name.startswith(LOADED_BY_TOOLS):
             continue
         for name in zipfile.ZipFile(jar).namelist():
             path, _, suffix = name.rpartition(".")

@@ -1,12 +1,13 @@
 """What a run of the tiers cost the machine, beyond what its own processes know of."""
 
 import os
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 from dev import processor_time
-from dev.processor_time import Reading, read, told
+from dev.processor_time import PodsSeen, Reading, read, told
 
 
 def test_reading_counts_what_a_process_computes() -> None:
@@ -54,3 +55,34 @@ def test_line_tells_everything_apart_and_a_restarted_program_by_itself() -> None
         "processors, in seconds: busy 100 (tiers 40, pods 20, the node 12: etcd 10, kubelet 2;"
         " others 28), idle 10, stolen 2"
     )
+    assert "pods 20: driver 12, broker 7; the node 12: etcd" in told(
+        before, after, 40.4, {"broker": 7.4, "driver": 12.0, "pause": 0.2}
+    )
+
+
+def test_pod_that_has_gone_counts_with_what_was_last_seen_of_it_by_its_containers_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs, groups = tmp_path / "logs", tmp_path / "kubepods"
+    monkeypatch.setattr(processor_time, "POD_LOGS", logs)
+    monkeypatch.setattr(processor_time, "PODS", ((groups / "usage", "", 1.0),))
+
+    def used(pod: str, seconds: int, *containers: str) -> None:
+        (groups / pod).mkdir(parents=True, exist_ok=True)
+        (groups / pod / "usage").write_text(f"{seconds}\n")
+        folder = logs / f"a-namespace_a-name_{pod.rpartition('pod')[2]}"
+        for name in containers:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+
+    used("burstable/podu-1", 100, "broker")
+    seen = PodsSeen()
+    used("burstable/podu-1", 107)
+    used("podu-2", 5)
+    seen.look()
+    used("podu-2", 9, "one", "another")
+    used("besteffort/podu-3", 2, "broker")
+    seen.look()
+    shutil.rmtree(groups / "burstable")
+    used("besteffort/podu-3", 3)
+    seen.look()
+    assert seen.by_containers() == {"broker": 10.0, "another+one": 9.0}

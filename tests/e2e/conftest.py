@@ -7,6 +7,8 @@ end, so that repeating a test is quick; `make test` stops it when `make test` ha
 `operator` (session) is the same with the chart installed from the working tree.
 
 `namespace` (one per test) is a fresh namespace with restricted pod security, removed afterwards.
+To remove one takes two hundred requests, a list and a deletion of each kind there is: who needs
+neither its emptiness nor pods takes `shared_namespace` (one per module).
 """
 
 import json
@@ -14,6 +16,7 @@ import os
 import subprocess
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -59,6 +62,18 @@ def operator(cluster: Cluster) -> Cluster:
 
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
+    with _a_namespace(cluster) as name:
+        yield name
+
+
+@pytest.fixture(scope="module")
+def shared_namespace(cluster: Cluster) -> Iterator[str]:
+    with _a_namespace(cluster) as name:
+        yield name
+
+
+@contextmanager
+def _a_namespace(cluster: Cluster) -> Iterator[str]:
     name = f"test-{uuid.uuid4().hex[:8]}"
     cluster.make_namespace(name, RESTRICTED)
     yield name

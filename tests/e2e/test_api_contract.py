@@ -4,6 +4,7 @@ Topics are of another group, so that no operator that is at work looks after the
 name, so that `kubectl get topic` goes on meaning the operator's.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -17,7 +18,16 @@ from tests.plimsoll_operator.kube.contract import ContractServer
 from plimsoll_operator.api import GROUP
 from plimsoll_operator.kube.access import from_kubeconfig
 from plimsoll_operator.kube.official import OfficialTransport
-from plimsoll_operator.kube.resources import TOPICS, Kind
+from plimsoll_operator.kube.resources import (
+    CONFIG_MAPS,
+    CORE_EVENTS,
+    LEASES,
+    PODS,
+    SERVICES,
+    STATEFUL_SETS,
+    TOPICS,
+    Kind,
+)
 
 CRD = Path(__file__).resolve().parent.parent.parent / "crds" / f"{GROUP}_topics.yaml"
 TEST_GROUP = f"contract-test.{GROUP}"
@@ -41,9 +51,37 @@ def topics(cluster: Cluster) -> Iterator[Kind]:
 
 
 @pytest.fixture
-async def api(cluster: Cluster, namespace: str, topics: Kind) -> AsyncIterator[ContractServer]:
+async def api(
+    cluster: Cluster, shared_namespace: str, topics: Kind
+) -> AsyncIterator[ContractServer]:
+    """In a namespace in which the test before has left nothing."""
+    namespace = shared_namespace
     wait_for("its account", lambda: cluster.get("serviceaccount", "default", namespace), 60)
     access = await from_kubeconfig(cluster.environment["KUBECONFIG"])
     transport = OfficialTransport(access, connections=4)
-    yield ContractServer(transport=transport, namespace=namespace, topics=topics)
+    made = ContractServer(transport=transport, namespace=namespace, topics=topics)
+    yield made
+    await emptied(made)
     await transport.close()
+
+
+async def emptied(api: ContractServer) -> None:
+    """Removes what tests of the contract make, and waits until it is gone."""
+    kinds = (api.topics, STATEFUL_SETS, SERVICES, LEASES, PODS, CORE_EVENTS, CONFIG_MAPS)
+    for kind in kinds:
+        # A controller makes that one anew.
+        others = {"fieldSelector": "metadata.name!=kube-root-ca.crt"} if kind == CONFIG_MAPS else {}
+        options = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
+        await api.send("DELETE", kind.path(api.namespace), options, params=others)
+    async with asyncio.timeout(60):
+        for kind in kinds:
+            names = await left(api, kind)
+            while names:
+                await asyncio.sleep(0.05)
+                names = await left(api, kind)
+
+
+async def left(api: ContractServer, kind: Kind) -> list[str]:
+    found = await api.kube.list(kind, api.namespace)
+    names = [str(item["metadata"]["name"]) for item in found.items]
+    return [name for name in names if name != "kube-root-ca.crt"]

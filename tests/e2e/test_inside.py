@@ -319,12 +319,21 @@ def test_authorities_are_rotated_with_a_broker_down_and_the_operator_killed_in_e
 
         wait_for("another listener authority", replaced, REACHED_S, every_s=1)
         again = ("annotate", "logcluster", "main", "-n", drill.namespace, "--overwrite")
-        drill.cluster.kubectl(*again, f"plimsoll.dev/rotate-client-ca={uuid.uuid4().hex}")
+        drill.cluster.kubectl(
+            *again,
+            f"plimsoll.dev/rotate-client-ca={uuid.uuid4().hex}",
+            f"plimsoll.dev/rotate-listener-ca={uuid.uuid4().hex}",
+        )
 
         def announced() -> bool | None:
             return rotations.clients.known().announced is not None or None
 
         wait_for("the next authority of clients", announced, REACHED_S, every_s=1)
+
+        def trusts_two() -> bool | None:
+            return trusted_by_clients(drill).count("BEGIN CERTIFICATE") == 2 or None
+
+        wait_for("the next authority of listeners", trusts_two, REACHED_S, every_s=1)
         tls.load_verify_locations(cadata=trusted_by_clients(drill))
         wait_for("the listener", lambda: listens(drill, LISTENER["name"]), REACHED_S, every_s=2)
     assert ends(drill, tls) - first >= sum(acked) > 0

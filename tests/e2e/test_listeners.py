@@ -79,6 +79,26 @@ def test_listener_is_closed_and_the_others_serve_on(secured: Secured) -> None:
     assert secured.pods() == pods
 
 
+def test_pods_of_the_named_namespaces_alone_are_let_in_without_a_restart(secured: Secured) -> None:
+    """By the policy: the node's network keeps none."""
+    pods, named = secured.pods(), {"key": "team", "operator": "In", "values": ["shop", "bi"]}
+    selector = {"matchLabels": {"kafka": "main"}, "matchExpressions": [named]}
+    secured.listen({**TLS, "allowedNamespaces": {"from": "Selector", "selector": selector}})
+
+    def peers() -> list[dict[str, object]] | None:
+        rules = secured.object("networkpolicy", "main-broker")["spec"]["ingress"]
+        of_clients = [one for one in rules if TLS["port"] in [p["port"] for p in one["ports"]]]
+        assert len(of_clients) == 1
+        return of_clients[0].get("from")
+
+    found = wait_for("the policy", peers, 60)
+    assert {"podSelector": {}} in found
+    assert {"namespaceSelector": selector} in found
+    assert secured.pods() == pods
+    secured.listen(TLS)
+    wait_for("a policy that lets all in", lambda: peers() is None or None, 60)
+
+
 @pytest.mark.parametrize("verb", ["list", "watch"])
 def test_operator_may_not_list_or_watch_secrets(secured: Secured, verb: str) -> None:
     account = "system:serviceaccount:plimsoll-system:plimsoll"
@@ -122,6 +142,9 @@ NONSENSE = {
     "hostTemplate, bootstrapHost, advertised": {**PLAIN, "bootstrapHost": "kafka.example.com"},
     "loadBalancerClass and": {**NODE_PORT, "service": {"loadBalancerClass": "example.com/x"}},
     "externalTrafficPolicy is of": {**ROUTED, "service": {"externalTrafficPolicy": "Local"}},
+    "allowedNamespaces tells pods apart": {**NODE_PORT, "allowedNamespaces": {"from": "All"}},
+    "with from: Selector has a selector": {**PLAIN, "allowedNamespaces": {"from": "Selector"}},
+    "and no other has one": {**PLAIN, "allowedNamespaces": {"from": "Same", "selector": {}}},
     "not from both": {
         **TLS,
         "tls": {"certificateSecret": "corp", "issuerRef": {"name": "corp"}},

@@ -133,8 +133,11 @@ def metalog_crds(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.fixture
-async def shell(cluster: Cluster, namespace: str, metalog_crds: None) -> AsyncIterator[Shell]:
-    made = NodeShell(cluster, namespace)
+async def shell(
+    cluster: Cluster, shared_namespace: str, metalog_crds: None
+) -> AsyncIterator[Shell]:
+    """Each with a log of its own: all that is asked for is selected by the cluster's id."""
+    made = NodeShell(cluster, shared_namespace)
     await made.start()
     yield made
     await made.stop()

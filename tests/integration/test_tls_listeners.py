@@ -36,7 +36,9 @@ from tests.integration.local_cluster import (
 )
 from tests.kafka_python import left_sockets
 
+from plimsoll_operator.api.labels import ROTATE_LISTENERS
 from plimsoll_operator.pki.authority import issue, new_authority
+from plimsoll_operator.pki.rotation import AGAIN_MS
 
 TOPIC = "t"
 PARTITIONS = 3
@@ -303,32 +305,33 @@ def test_clients_outside_are_told_addresses_outside_which_change_while_they_writ
 
 
 def test_authority_is_replaced_without_a_lost_or_doubled_record(secured: LocalCluster) -> None:
-    """Announced, and after its overlap signing; a client that trusts what the ConfigMap showed
-    meanwhile is cut off at no time."""
+    """Announced, then signing, then alone: each step is asked for.  A client that trusts what the
+    ConfigMap showed meanwhile is cut off at no time."""
     name = asked(secured, "GET", f"{CORE}/configmaps/main-listener-ca")["metadata"]["labels"]
     secret = f"{CORE}/secrets/plimsoll-{name['plimsoll.dev/cluster-id']}-listener-ca"
     old = authorities(secured)
-    now_ms = time.time_ns() // 1_000_000
-    new = new_authority("main listeners", now_ms)
-    announced = {
-        "announced.crt": encoded(new.certificate),
-        "announced.key": encoded(new.key),
-        "since": encoded(str(now_ms).encode()),
-    }
-    asked(secured, "PATCH", secret, {"data": announced})
-    touch(secured, "announced")
-    wait_for("clients see it", lambda: new.certificate.decode() in authorities(secured), 60, 0.1)
+
+    def ask_for_the_next_step(request: str) -> None:
+        """So long after the one before that it is another one."""
+        past_ms = time.time_ns() // 1_000_000 - AGAIN_MS - 1_000
+        asked(secured, "PATCH", secret, {"data": {"since": encoded(str(past_ms).encode())}})
+        patch = {"metadata": {"annotations": {ROTATE_LISTENERS: request}}}
+        asked(secured, "PATCH", CLUSTER, patch)
+
+    ask_for_the_next_step("1")
+    wait_for("clients see another", lambda: authorities(secured) != old, 60, 0.1)
     both = authorities(secured)
+    assert both.startswith(old)
+    new = both.removeprefix(old)
     shown_certificate(first_port(secured), old)
     client = {"security.protocol": "SSL", "ssl.ca.pem": both}
     with Load(bootstrap(secured), **client) as load:
         load.goes_on()
-        asked(secured, "PATCH", secret, {"data": {"since": encoded(b"1")}})
-        touch(secured, "overlap is over")
+        ask_for_the_next_step("2")
 
         def signs() -> bool:
             try:
-                shown_certificate(first_port(secured), new.certificate.decode())
+                shown_certificate(first_port(secured), new)
             except OSError:
                 return False
             return True
@@ -343,6 +346,8 @@ def test_authority_is_replaced_without_a_lost_or_doubled_record(secured: LocalCl
     with pytest.raises(OSError, match="certificate verify failed"):
         shown_certificate(first_port(secured), old)
     shown_certificate(first_port(secured), authorities(secured))
+    ask_for_the_next_step("3")
+    wait_for("the next one alone", lambda: authorities(secured) == new, 60, 0.1)
     found = consume_all(bootstrap(secured, "internal"), TOPIC, PARTITIONS)
     assert_nothing_lost(load.acked, found)
 

@@ -95,7 +95,7 @@ class Harness:
         """The reply's bytes, now or later; what is decided in the call is decided now."""
         on = connection or self.connection
         context = RequestContext(key, version, 7, memoryview(bytearray(body)), on)
-        context.client_id, context.client = "c", "127.0.0.1:9"
+        context.client_id, context.connection.client = "c", "127.0.0.1:9"
         reply: Any = self.handlers[key](context)
         if asyncio.isfuture(reply) or asyncio.iscoroutine(reply):
             return asyncio.ensure_future(reply)

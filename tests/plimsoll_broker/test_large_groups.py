@@ -57,7 +57,7 @@ class Clients:
     ) -> asyncio.Future[Reply]:
         body = encode_request(key, version, values)
         context = RequestContext(key, version, 7, memoryview(bytearray(body)), connection)
-        context.client_id, context.client = "client", "127.0.0.1:9"
+        context.client_id, context.connection.client = "client", "127.0.0.1:9"
         reply: Any = self.handlers[key](context)
         if asyncio.isfuture(reply):
             return reply

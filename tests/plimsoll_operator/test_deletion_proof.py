@@ -11,8 +11,11 @@ from tests.plimsoll_operator.terms import Deciding
 from plimsoll_core.cluster.model import PendingDeletion, TopicObject
 from plimsoll_core.cluster.records import TopicCreated, TopicOrphaned
 from plimsoll_core.messages.requests import Answer, Done, Refused, Request, TopicObjectGone
+from plimsoll_operator.api.acknowledgement import acknowledged_until_ms, users_way_out
 from plimsoll_operator.api.conditions import timestamp
-from plimsoll_operator.api.labels import TOPICS_CRD
+from plimsoll_operator.api.labels import ACKNOWLEDGE, ACKNOWLEDGE_USERS, TOPICS_CRD
+from plimsoll_operator.api.load import from_object
+from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import CRDS, LEASES, LOG_CLUSTERS, NAMESPACES, TOPICS
 from plimsoll_operator.kube.seen_objects import Objects
@@ -227,7 +230,6 @@ async def test_mass_deletion_stands_in_the_clusters_status_with_the_way_out():
 # --- many at once ---------------------------------------------------------------------------------
 
 SINCE_MS = 1_795_000_000_000
-ACKNOWLEDGE = "plimsoll.dev/acknowledge-deletion"
 
 
 class Vanished(Scene):
@@ -333,3 +335,12 @@ def test_pending_deletions_are_all_counted():
     shown = cluster_status(image, found).topics
     assert shown is not None
     assert (shown.pending_deletions, len(shown.pending_deletion)) == (60, 20)
+
+
+@pytest.mark.parametrize("stamp", ["9999-12-31T23:59:59-08:00", "0001-01-01T00:00:00+08:00"])
+def test_acknowledged_time_that_no_calendar_has_is_none_and_the_way_out_is_still_told(stamp: str):
+    body = a_cluster_body()
+    body["metadata"]["annotations"] = {ACKNOWLEDGE_USERS: f"kafka@{stamp}", ACKNOWLEDGE: stamp}
+    cluster = from_object(body, LogCluster)
+    assert acknowledged_until_ms(cluster) == -1
+    assert "other@1970-01-01T00:00:07Z." in users_way_out(cluster, "other", 7_000)

@@ -91,6 +91,16 @@ async def test_log_cluster_of_another_id_under_the_same_name_is_replaced(
     assert directory.uids(resources.LOG_CLUSTERS) == [str(OWN)]
 
 
+async def test_listener_with_allowed_namespaces_is_said_to_keep_nobody_out_here(
+    directory: Directory, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = "listeners: [{name: own, port: 19094, allowedNamespaces: {from: Same}}]"
+    directory.start(CLUSTER)
+    assert "allowedNamespaces" not in caplog.text
+    directory.start(CLUSTER.replace("spec: {", f"spec: {{{listener}, "))
+    assert "Listener own: allowedNamespaces keeps nobody out here" in caplog.text
+
+
 async def test_reassignment_that_is_in_no_file_any_more_goes_and_its_topic_stays(
     directory: Directory,
 ) -> None:

@@ -8,6 +8,7 @@ from tests.plimsoll_operator.rolling import NEW, OLD, Cluster, a_cluster, declar
 
 from plimsoll_core.cluster.records import RestartGranted
 from plimsoll_core.messages.restarts import WithdrawRestart
+from plimsoll_operator.api.labels import BROKER_ID
 from plimsoll_operator.kube.errors import Conflict, Rejected
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, PODS, STATEFUL_SETS
 from plimsoll_operator.reconcile.restarts import reconcile as restarts
@@ -69,6 +70,17 @@ async def test_changed_config_reaches_no_pod_that_merely_restarts(three: Cluster
         await three.tick()
         await three.look()
     assert three.scene.made("configmaps") == [mounts(0)], "the old one is deleted once it is unused"
+
+
+async def test_broker_whose_stateful_set_lost_its_number_is_restarted_as_any_other(three: Cluster):
+    """An edited label ends no term."""
+    found = three.kube.find(STATEFUL_SETS, "kafka", "main-broker-0")
+    found["metadata"]["labels"][BROKER_ID] = "zero"
+    three.kube.put(STATEFUL_SETS, found)
+    await restarts.reconcile(three.scene.term)
+    declare(three, **NEW)
+    await three.look()
+    assert three.start_pods() == [0]
 
 
 async def test_invalid_config_rolls_nothing(three: Cluster):

@@ -120,6 +120,22 @@ def lines_of(text: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in text.splitlines())
 
 
+async def test_password_of_any_characters_is_in_the_files_as_their_readers_take_it() -> None:
+    """JAAS's quotes within, Java's properties around them; librdkafka takes a line as it is."""
+    scene, password = Users(), 'q"b\\s =é😀'
+    scene.apply()
+    await scene.reconciled()
+    edited = scene.kube.find(SECRETS, KEY[0], "writer-kafka")
+    edited["data"]["password"] = base64.b64encode(password.encode()).decode()
+    scene.kube.put(SECRETS, edited)
+    await scene.reconciled()
+    secret = scene.secret()
+    assert scene.knows(password)
+    assert f"sasl.password={password}\n" in secret["librdkafka.conf"]
+    assert r"""password="q\"b\\s =é😀";""" in secret["sasl.jaas.config"]
+    assert r"""password="q\\"b\\\\s =\u00e9\ud83d\ude00";""" in secret["java.properties"]
+
+
 async def test_user_looked_at_again_changes_nothing() -> None:
     scene = Users()
     scene.apply()
@@ -210,6 +226,20 @@ async def test_secret_that_is_missing_or_somebody_elses_is_said_and_nothing_is_o
     assert (await scene.reconciled()).reason == "SecretForeign"
     assert scene.secret() == {"password": "theirs"}
     assert not scene.decided.image.security.credentials
+
+
+async def test_user_made_again_looks_soon_whether_its_namesakes_secret_is_gone() -> None:
+    scene, soon = Users(), []
+    scene.term.add_later = lambda work, ms: soon.append((work.key, ms))
+    scene.apply()
+    await scene.reconciled()
+    scene.kube.drop(USERS, *KEY)
+    scene.apply()
+    soon.clear()
+    assert (await scene.reconciled()).reason == "SecretForeign"
+    assert soon[0] == (KEY, 1_000)
+    scene.kube.drop(SECRETS, KEY[0], "writer-kafka")
+    assert (await scene.reconciled()).reason == "Serving"
 
 
 async def test_rules_that_are_not_stated_any_more_go_and_a_bad_one_changes_nothing() -> None:

@@ -119,6 +119,14 @@ def test_partition_that_lost_everything_is_one_gap(spark: SparkSession) -> None:
     assert [(r["partition"], r["offset"], r["missing"]) for r in rows] == [(0, 0, 10)]
 
 
+def test_what_was_deleted_while_it_was_read_is_neither_lost_nor_a_gap(spark: SparkSession) -> None:
+    """The start was 0 when the reading began, and is 7: offsets 3 to 6 were gone before."""
+    sent, read = agreeing()
+    left = [r for r in read if r.partition == 1 or not 3 <= r.offset < 7]
+    counts = examined(spark, sent, left, ((0, 7, 10), (1, 0, 10))).counts
+    assert (counts.expired, counts.lost, counts.gaps) == (4, 0, 0)
+
+
 def test_records_tell_whose_they_are_and_whether_they_are_whole(spark: SparkSession) -> None:
     mine = Sent(producer=1, sequence=2**33, partition=0, offset=0)
     broken = mine.value[:-1] + bytes([mine.value[-1] ^ 1])

@@ -26,6 +26,13 @@ def test_login_of_both_clients_is_read_without_the_addresses(tmp_path: Path) -> 
     }
 
 
+def test_properties_are_read_as_java_reads_them(tmp_path: Path) -> None:
+    (tmp_path / "java.properties").write_text(
+        r"""sasl.jaas.config=p="a\\b\"=\u00e9\ud83d\ude00";"""
+    )
+    assert login.java(tmp_path) == {"kafka.sasl.jaas.config": r"""p="a\b"=é😀";"""}
+
+
 def test_nobody_has_no_settings() -> None:
     assert (login.librdkafka(None), login.java(None)) == ({}, {})
 

@@ -1,6 +1,6 @@
 """Which offsets of a topic are read back."""
 
-from plimsoll_spark.checks import expected, readable
+from plimsoll_spark.checks import expected, left_by, readable, with_added
 from plimsoll_spark.topics import OffsetRange
 
 
@@ -31,3 +31,16 @@ def test_offsets_that_a_log_had_and_has_no_more_are_missing() -> None:
     assert shrunk == {0: span(30, 100)}
     assert readable(shrunk, now) == {0: span(30, 40)}
     assert readable(wanted, now) == {0: span(40, 40)}
+
+
+def test_partitions_that_were_added_during_the_run_are_read_from_their_beginning() -> None:
+    begun = with_added({0: span(20, 100)}, (0, 1, 1))
+    assert begun == {0: span(20, 100), 1: span(0, 0)}
+    now = {0: span(20, 150), 1: span(0, 7)}
+    assert expected(now, begun, {1: (0, 7)}) == {0: span(100, 150), 1: span(0, 7)}
+
+
+def test_what_retention_deletes_while_the_log_is_read_is_not_asked_for() -> None:
+    ranges = {0: span(100, 150), 1: span(0, 10), 2: span(0, 10)}
+    then = {0: span(20, 170), 1: span(4, 10), 2: span(12, 12)}
+    assert left_by(ranges, then) == {0: span(100, 150), 1: span(4, 10), 2: span(10, 10)}

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from plimsoll_spark import verification
 from plimsoll_spark.drive import Drive, client_config, plan
-from plimsoll_spark.settings import ALL_CHECKS, Produce, Refusal, Refused, load
+from plimsoll_spark.settings import ALL_CHECKS, Produce, Refusal, Refused, check, load
 
 BASE = {
     "name": "soak",
@@ -47,16 +48,27 @@ def test_wrong_request_is_refused_with_a_sentence(
     tmp_path: Path, changes: dict[str, object], sentence: str
 ) -> None:
     with pytest.raises(Refusal) as refused:
-        load(write(tmp_path, **changes))
+        check(load(write(tmp_path, **changes)))
     assert refused.value.reason is Refused.INVALID_SPEC
     assert sentence in refused.value.message
 
 
 def test_executors_are_refused_while_their_ledger_has_no_shared_storage(tmp_path: Path) -> None:
     with pytest.raises(Refusal) as refused:
-        load(write(tmp_path, runner={"executors": 2}))
+        check(load(write(tmp_path, runner={"executors": 2})))
     assert refused.value.reason is Refused.EXECUTORS_NOT_OFFERED
     assert "shared" in refused.value.message
+
+
+def test_refusal_stands_in_the_report_and_not_in_the_log_alone(tmp_path: Path) -> None:
+    """`acks: Leader` is a legal object: an unset `idempotent` is true."""
+    report = tmp_path / "report"
+    produce = {"records": 1, "acks": "Leader"}
+    path = write(tmp_path, produce=produce, report={"directory": str(report)})
+    assert verification.main(["--config", str(path)]) == verification.REFUSED
+    told = json.loads((report / "verdict.json").read_text())
+    assert (told["verdict"], told["reason"]) == ("Inconclusive", "InvalidSpec")
+    assert "idempotent" in told["message"]
 
 
 def test_plans_share_out_every_record_and_the_whole_rate(tmp_path: Path) -> None:

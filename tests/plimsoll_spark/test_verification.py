@@ -1,5 +1,6 @@
 """A whole verification, as the operator's Job runs it, against a local cluster."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.admin import KafkaAdminClient, NewPartitions
 from tests.integration.local_cluster import LocalCluster, produce, wait_for
 
 from plimsoll_spark.session import JARS_VARIABLE
@@ -60,6 +62,11 @@ class Job:
             self.process.wait()
 
 
+def add_partitions(bootstrap: str, topic: str, total: int) -> None:
+    with contextlib.closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
+        admin.create_partitions({topic: NewPartitions(total)})
+
+
 def test_verification_loses_nothing_when_a_broker_is_killed_in_mid_write(
     cluster: LocalCluster, spark_jars: Path, tmp_path: Path
 ) -> None:
@@ -75,6 +82,7 @@ def test_verification_loses_nothing_when_a_broker_is_killed_in_mid_write(
         produce=asked,
     ) as job:
         wait_for("the first acks", lambda: job.acked() > 500, RUN_S, 0.2)
+        add_partitions(cluster.bootstrap, "driven", PARTITIONS + 1)
         cluster.kill_broker(0)
         assert job.end() == 0, job.log.read_text()[-3000:]
     verdict = job.read("verdict.json")
@@ -83,7 +91,7 @@ def test_verification_loses_nothing_when_a_broker_is_killed_in_mid_write(
     assert counts["sent"] == RECORDS
     assert counts["acked"] + counts["unknown"] == RECORDS
     assert counts["acked"] <= counts["read"] <= RECORDS
-    assert set(timing["stallMillisecondsByPartition"]) == {str(p) for p in range(PARTITIONS)}
+    assert set(timing["stallMillisecondsByPartition"]) == {str(p) for p in range(PARTITIONS + 1)}
     assert timing["longestStallMilliseconds"] == max(
         timing["stallMillisecondsByPartition"].values()
     )

@@ -134,11 +134,12 @@ def test_framer_at_rest_keeps_no_memory_and_goes_on():
 def test_framer_asks_for_the_limit_of_a_long_frame_and_takes_it_once_its_kind_is_known():
     asked = []
 
-    def limit_of(length: int, beginning: bytes) -> int | None:
-        asked.append((length, beginning))
-        return 12 if len(beginning) == BEGINNING_BYTES else None
+    class Asking(Framer):
+        def limit_of(self, length: int, beginning: bytes) -> int | None:
+            asked.append((length, beginning))
+            return 12 if len(beginning) == BEGINNING_BYTES else None
 
-    framer = Framer(8, limit_of)
+    framer = Asking(8)
     framer.receive(framed([b"short"]))
     assert framer.next_frame() == b"short"
     assert not asked, "a frame within the lower limit may be of any kind"
@@ -151,7 +152,7 @@ def test_framer_asks_for_the_limit_of_a_long_frame_and_takes_it_once_its_kind_is
 
 @pytest.mark.parametrize("length", [13, -1])
 def test_framer_refuses_a_length_that_no_kind_allows(length):
-    framer = Framer(8, lambda _length, _beginning: 12)
+    framer = Framer(12)
     framer.receive(struct.pack(">i", length))
     with pytest.raises(FrameTooLarge):
         framer.next_frame()

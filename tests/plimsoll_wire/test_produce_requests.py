@@ -1,4 +1,5 @@
-"""A produce request is read the same, whether it is of the usual shape or not."""
+"""A produce request is read, and its reply packed, the same, whether it is of the usual shape or
+not."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll_wire import produce
-from plimsoll_wire.api_versions import ApiKey, is_flexible
+from plimsoll_wire.api_versions import SUPPORTED, ApiKey, is_flexible
 from plimsoll_wire.messages import encode_request
 from plimsoll_wire.primitives import MalformedMessage
 from plimsoll_wire.produce import ProduceRequest, decode_request
@@ -81,3 +82,14 @@ def test_usual_request_of_a_producer_is_read_by_the_way_for_one_batch(version: i
     assert one == whole == decode_request(memoryview(bytearray(body)), version)
     assert one is not None
     assert one.topics[0].partitions[0].records == b"r" * 200
+
+
+@pytest.mark.parametrize("version", range(3, SUPPORTED[ApiKey.PRODUCE].last + 1))
+@pytest.mark.parametrize("name", ["orders", "zahlungen-ä", "n" * 126, "n" * 127, "n" * 249])
+def test_reply_of_one_partition_is_packed_as_any_other(
+    monkeypatch: pytest.MonkeyPatch, version: int, name: str
+) -> None:
+    results = [(name, [produce.ProducedPartition(3, 6, 1234, 99, 7)])]
+    packed = produce.encode_response(version, results, (), 70)
+    monkeypatch.setattr(produce, "_of_one_partition", lambda *_: None)
+    assert packed == produce.encode_response(version, results, (), 70)

@@ -12,7 +12,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from plimsoll_wire.batches import HEADER_SIZE
 from plimsoll_wire.compression import GZIP, LZ4, SNAPPY, ZSTD, TooLarge, opened
-from plimsoll_wire.records import BadRecords, _check_last, _follow, check_records
+from plimsoll_wire.records import BadRecords, _check_last, _follow, _is_last, check_records
 
 XERIAL = b"\x82SNAPPY\x00" + b"\x00\x00\x00\x01" * 2
 
@@ -58,6 +58,29 @@ def test_records_of_one_size_in_a_row_are_checked_like_any_others(runs, count_of
         expected = pytest.raises(BadRecords, match=re.escape(error.sentence))
     with expected:
         check_records(memoryview(records) if viewed else bytes(records), count)
+
+
+@given(
+    size=st.integers(0, 200),
+    offset=st.sampled_from([0, 1, 63, 64, 65, 8_191, 8_192, 8_193]),
+    said=st.sampled_from([0, 1, 63, 64, 65, 8_191, 8_192, 8_193]),
+    changed=st.none() | st.tuples(st.integers(0, 9), st.integers(0, 255)),
+    cut=st.integers(0, 3),
+)
+def test_last_record_that_is_read_in_one_step_is_found_good_field_by_field_too(
+    size, offset, said, changed, cut
+):
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 10_000_000)
+    builder.append(0, 1_000, None, b"", [])
+    builder.append(offset, 1_000, None, b"v" * size, [])
+    record = bytearray(builder.build()[HEADER_SIZE + len(plain_records([0])) :])
+    if changed is not None and changed[0] < len(record):
+        record[changed[0]] = changed[1]
+    record = bytes(record[: len(record) - cut])
+    if _is_last(record, 0, said):
+        _check_last(record, 0, said)
+    elif changed is None and not cut and said == offset < 8_192:
+        pytest.fail("an ordinary record is read in one step")
 
 
 @given(sizes=st.lists(st.integers(0, 300), min_size=1, max_size=30), other=st.integers(1, 40))

@@ -59,7 +59,7 @@ def alter_configs(view: ClusterView) -> Handler:
             command = AlterTopicConfigs(
                 topics=asked.topics,
                 validate_only=request.validate_only,
-                behalf=behalf_of(context),
+                behalf=behalf_of(view, context),
             )
             names = tuple(one.topic for one in asked.topics)
             told = await ask_for_changes(view, command, names, _TIMEOUT_MS)

@@ -1,7 +1,8 @@
 """Topics that are made because a client asks for them: `auto.create.topics.enable`.
 
 Called by Metadata, which answers that such a topic is unknown until it is there; clients ask again.
-The controller decides like for CreateTopics, so a cluster whose clients may create none makes none.
+The controller decides like for CreateTopics, by the rights of the client that asks, so a cluster
+whose clients may create none makes none.
 A name is asked for once at a time, and not again for a while after that.
 Source: Kafka's AutoTopicCreationManager.
 """
@@ -21,6 +22,7 @@ from plimsoll_core.cluster.legal_topic_names import CLUSTER_METADATA, check_form
 from plimsoll_core.cluster.topic_configs import AUTO_CREATE
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import CreateTopics, NewTopic
+from plimsoll_core.messages.security import OnBehalf
 
 logger = logging.getLogger("plimsoll.topics")
 
@@ -45,26 +47,29 @@ class AutoCreation:
         own = is_internal(name) or name == CLUSTER_METADATA
         return self.enabled and not own and check_form(name) is None
 
-    def want(self, names: Iterable[str], charges: Charges | None = None) -> bool:
-        """Make those that may be made, as far as the quota of who asks goes (`charges`); whether
-        there are such."""
+    def want(
+        self, names: Iterable[str], charges: Charges | None = None, behalf: OnBehalf | None = None
+    ) -> bool:
+        """Make those that may be made, as far as the quota and the rights of who asks go
+        (`charges`, `behalf`); whether there are such."""
         possible = [name for name in dict.fromkeys(names) if self.may_make(name)]
         new = [name for name in possible if name not in self._recent]
         new = new[: max(NAMES_MAX - len(self._recent), 0)]
         # The controller says how many partitions each gets, and is charged for then.
         new = reserved(charges, [(name, 1) for name in new], strict=True)
         if new:
-            self._ask_for(new, charges)
+            self._ask_for(new, charges, behalf)
         return bool(possible)
 
-    def _ask_for(self, new: list[str], charges: Charges | None) -> None:
+    def _ask_for(self, new: list[str], charges: Charges | None, behalf: OnBehalf | None) -> None:
         self._recent.update(new)
-        task = asyncio.get_running_loop().create_task(self._make(tuple(new), charges))
+        request = CreateTopics(topics=tuple(NewTopic(name=name) for name in new), behalf=behalf)
+        task = asyncio.get_running_loop().create_task(self._make(request, charges))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    async def _make(self, names: tuple[str, ...], charges: Charges | None) -> None:
-        request = CreateTopics(topics=tuple(NewTopic(name=name) for name in names))
+    async def _make(self, request: CreateTopics, charges: Charges | None) -> None:
+        names = tuple(topic.name for topic in request.topics)
         partitions: int | None = None
         try:
             answers = await ask(self._view, request, names, TIMEOUT_MS)

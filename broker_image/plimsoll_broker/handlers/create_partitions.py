@@ -49,7 +49,9 @@ def create_partitions(view: ClusterView) -> Handler:
         try:
             if topics:
                 command = AddPartitions(
-                    topics=topics, validate_only=request.validate_only, behalf=behalf_of(context)
+                    topics=topics,
+                    validate_only=request.validate_only,
+                    behalf=behalf_of(view, context),
                 )
                 asked = tuple(dict.fromkeys(one.topic for one in topics))
                 told |= await ask_for_changes(view, command, asked, timeout_ms_of(request))

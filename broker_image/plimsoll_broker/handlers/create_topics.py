@@ -124,7 +124,7 @@ async def _create(
     """Put the controller's answers in, once this broker sees what was made: so many partitions;
     None: whether they are is not known."""
     command = CreateTopics(
-        topics=wanted, validate_only=request.validate_only, behalf=behalf_of(context)
+        topics=wanted, validate_only=request.validate_only, behalf=behalf_of(view, context)
     )
     names = tuple(topic.name for topic in wanted)
     timeout_ms = timeout_ms_of(request)

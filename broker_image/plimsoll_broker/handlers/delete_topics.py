@@ -134,7 +134,7 @@ def _answer(version: int, told: _Told) -> bytes:
 
 async def _delete(view: ClusterView, context: RequestContext, told: _Told, timeout_ms: int) -> None:
     """Put the controller's answers in, once this broker sees what they say."""
-    command = DeleteTopics(names=told.names, ids=told.ids, behalf=behalf_of(context))
+    command = DeleteTopics(names=told.names, ids=told.ids, behalf=behalf_of(view, context))
     got = await ask(view, command, told.names, timeout_ms)
     answers = await view.aside.some(len(told.wanted), partial(_matched, got, told))
     told.answers.update(answers)

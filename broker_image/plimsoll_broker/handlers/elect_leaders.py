@@ -76,7 +76,7 @@ async def _elect(
     if names == ():
         return ElectionsAnswer(partitions=())
     timeout_ms = timeout_ms_of(request)
-    command = ElectLeaders(kind=_KINDS[kind], partitions=names, behalf=behalf_of(context))
+    command = ElectLeaders(kind=_KINDS[kind], partitions=names, behalf=behalf_of(view, context))
     answer = await forward(view, command, timeout_ms)
     if isinstance(answer, ElectionsAnswer):
         won = [each for each in answer.partitions if not each.code]

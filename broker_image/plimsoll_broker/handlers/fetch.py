@@ -196,7 +196,9 @@ class FetchHandler:
         index = partition.partition
         hosted = None if topic_id is None else manager.by_key(topic_id, index)
         if hosted is not None:
-            refused = None if follower is None else arrive(manager, hosted, follower, partition)
+            refused = None
+            if follower is not None:
+                refused = arrive(manager, hosted, follower, partition, manager.now_ms())
         elif topic_id is None and topic.name is not None:
             refused = FetchedPartition(index, Code.UNKNOWN_TOPIC_OR_PARTITION)
         else:

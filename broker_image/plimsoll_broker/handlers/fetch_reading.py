@@ -38,7 +38,11 @@ def missing(manager: ReplicaManager, topic_id: UUID | None, index: int) -> Fetch
 
 
 def arrive(
-    manager: ReplicaManager, hosted: Hosted, follower: FollowerIdentity, partition: FetchPartition
+    manager: ReplicaManager,
+    hosted: Hosted,
+    follower: FollowerIdentity,
+    partition: FetchPartition,
+    now_ms: int,
 ) -> FetchedPartition | None:
     """A follower's position counts from now on; else why it does not."""
     checked = hosted.replica.follower_fetch(
@@ -51,7 +55,7 @@ def arrive(
             partition.log_start_offset or 0,
             follower.acknowledged_ms,
         ),
-        manager.now_ms(),
+        now_ms,
     )
     manager.touch(hosted)
     return None if checked is Code.NONE else refusal(partition.partition, checked)

@@ -153,14 +153,15 @@ class FetchSession:
             self._open.pop(followed, None)
 
     def _arrive(self, followed: _Followed, follower: FollowerIdentity) -> None:
-        hosted = self._manager.by_key(*followed.key)
+        hosted = self._manager.hosted(followed.key)
         if followed.hosted is not hosted:
             self._leave(followed)
             followed.hosted = hosted
         if hosted is None:
             followed.refused = missing(self._manager, *followed.key)
         else:
-            followed.refused = arrive(self._manager, hosted, follower, followed.asked)
+            now_ms = self._presence.fetch_ms
+            followed.refused = arrive(self._manager, hosted, follower, followed.asked, now_ms)
 
     # --- looking and answering ------------------------------------------------------------------
 

@@ -120,7 +120,7 @@ async def forward_security(
             f" #{view.image.metadata_version}. Upgrade the operator and all brokers."
         )
         return Refused(reason="", code=Code.UNSUPPORTED_VERSION, message=message)
-    asked = msgspec.structs.replace(request, behalf=behalf_of(context))
+    asked = msgspec.structs.replace(request, behalf=behalf_of(view, context))
     answer = await forward(view, asked, SECURITY_TIMEOUT_MS)
     if isinstance(answer, AclsChanged | ScramAltered | QuotasAltered):
         end_offset = answer.end_offset
@@ -130,9 +130,16 @@ async def forward_security(
     return answer
 
 
-def behalf_of(context: RequestContext) -> OnBehalf | None:
-    """For whom the controller decides again; None: nobody is asked for rights."""
-    return None if context.rights is None else context.rights.behalf
+def behalf_of(view: ClusterView, context: RequestContext) -> OnBehalf | None:
+    """For whom the controller decides again, also where this broker asks nobody for rights: it may
+    not have heard yet that they are enforced.  None: an older controller would not understand."""
+    if context.rights is not None:
+        behalf: OnBehalf = context.rights.behalf
+        return behalf
+    if view.image.metadata_version < SECURITY_SINCE:
+        return None
+    asks = context.connection
+    return OnBehalf(principal=asks.principal, host=asks.host, login=asks.login)
 
 
 def _refused(names: tuple[str, ...], code: int, message: str) -> dict[str, TopicChanged]:

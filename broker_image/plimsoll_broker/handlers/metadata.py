@@ -15,6 +15,7 @@ from uuid import UUID
 from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.auto_creation import AutoCreation
 from plimsoll_broker.handlers.cluster_view import AskedOn, ClusterView
+from plimsoll_broker.handlers.forward import behalf_of
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_broker.storage.checkpoint_formats import uuid_text
@@ -128,9 +129,7 @@ class MetadataHandler:
         if not is_short(context):
             return self._later(asked, self._read_aside(context, answering, asked))
         request = decode_request(ApiKey.METADATA, version, context.body)
-        if self._creation.enabled and self._creation.want(
-            _missing(image, request), context.charges
-        ):
+        if self._creation.enabled and self._want(context, _missing(image, request)):
             return answering.encoded(request)  # not remembered: the next one asks anew
         if _told(image, request.topics, version) > THINGS_AT_ONCE:
             return self._later(asked, self._made_aside(image, asked, answering, request))
@@ -148,11 +147,15 @@ class MetadataHandler:
         else:
             request = await aside.decoded(context)
             missing = await aside.do(partial(_missing, answering.image, request))
-            wanted = self._creation.want(missing, context.charges)
+            wanted = self._want(context, missing)
             answer = await aside.do(partial(answering.encoded, request))
         if asked is not None and not wanted:
             self._remember(answering.image, asked, answer)
         return answer
+
+    def _want(self, context: RequestContext, missing: list[str]) -> bool:
+        """Have the topics made that the client asks for; whether some may soon be there."""
+        return self._creation.want(missing, context.charges, behalf_of(self._view, context))
 
     async def _made_aside(
         self, image: ClusterImage, asked: _MetadataQuestion, answering: _Answering, request: Any

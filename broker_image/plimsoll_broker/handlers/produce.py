@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 from plimsoll_broker.handler_failures import Answering
 from plimsoll_broker.handlers.batch_checks import BadSent, check_times
@@ -57,13 +56,6 @@ _Sent = tuple[str, int, memoryview | None]
 """Topic, partition and what was sent for it."""
 
 
-class _ResultPlace(NamedTuple):
-    """Where one partition's result stands in `_Answer.results`, by position."""
-
-    topic: int
-    result: int
-
-
 class _Answer:
     """One request's answers, complete once `whole` was called and no partition's is pending."""
 
@@ -104,13 +96,14 @@ class _Answer:
     def waiter(self, topic: int) -> _Ack:
         """For the partition that was added last: its answer is not final yet."""
         self._remaining += 1
-        return _Ack(self, _ResultPlace(topic, len(self.results[topic][1]) - 1))
+        return _Ack(self, topic, len(self.results[topic][1]) - 1)
 
-    def answered(self, at: _ResultPlace, code: int) -> None:
+    def answered(self, topic: int, result: int, code: int) -> None:
+        """Of the partition at these positions in `results`."""
         if code != Code.NONE:
             self._errors["PRODUCE", code] += 1
-            partitions = self.results[at.topic][1]
-            partitions[at.result] = ProducedPartition(partitions[at.result].partition, code)
+            partitions = self.results[topic][1]
+            partitions[result] = ProducedPartition(partitions[result].partition, code)
         self._remaining -= 1
         # The client may have gone: its session cancelled the future then.
         if not self._remaining and self._future is not None and not self._future.done():
@@ -131,14 +124,15 @@ class _Answer:
 class _Ack:
     """What one partition's waiter holds."""
 
-    __slots__ = ("answering", "at")
+    __slots__ = ("_answering", "_result", "_topic")
 
-    def __init__(self, answering: _Answer, at: _ResultPlace) -> None:
-        self.answering = answering
-        self.at = at
+    def __init__(self, answering: _Answer, topic: int, result: int) -> None:
+        self._answering = answering
+        self._topic = topic
+        self._result = result
 
     def answer(self, code: int) -> None:
-        self.answering.answered(self.at, code)
+        self._answering.answered(self._topic, self._result, code)
 
 
 def _places(request: ProduceRequest) -> Iterator[tuple[str, int]]:

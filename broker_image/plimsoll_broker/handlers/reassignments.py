@@ -67,7 +67,7 @@ async def _alter(
     command = AlterReassignments(
         targets=targets,
         allow_factor_change=getattr(request, "allow_replication_factor_change", True),
-        behalf=behalf_of(context),
+        behalf=behalf_of(view, context),
     )
     timeout_ms = timeout_ms_of(request)
     answer = await forward(view, command, timeout_ms)

@@ -21,6 +21,7 @@ from plimsoll_broker.inside import InsidePeers
 from plimsoll_broker.replication.copy_buckets import CopyBuckets
 from plimsoll_broker.replication.flush_schedule import Flusher
 from plimsoll_broker.replication.hosted_partition import Hosted, log_config
+from plimsoll_broker.replication.hosted_partitions import HostedPartitions
 from plimsoll_broker.replication.log_writer import LogWriter
 from plimsoll_broker.replication.new_partitions import Opener
 from plimsoll_broker.replication.once_per_turn import Stepping, Woken
@@ -124,7 +125,8 @@ class ReplicaManager:
         # There is news of logs for the controller: set here when one fails; its reporter clears it.
         self.report_due = asyncio.Event()
         self._controllers = controllers
-        self._hosted: dict[PartitionKey, Hosted] = {}
+        self._hosted = HostedPartitions()
+        self.by_name = self._hosted.by_name
         self._stepping = Stepping(self._step)
         self.touch = self._stepping.touch
         self._opens_all = False
@@ -170,10 +172,6 @@ class ReplicaManager:
     def topic_id(self, name: str) -> UUID | None:
         return None if self.image is None else self.image.topic_ids.get(name)
 
-    def by_name(self, name: str, index: int) -> Hosted | None:
-        topic_id = self.topic_id(name)
-        return None if topic_id is None else self._hosted.get(PartitionKey(topic_id, index))
-
     def missing(self, topic_id: UUID | None, index: int) -> Code:
         """Why there is no such partition here: it exists elsewhere, or nowhere."""
         if topic_id is None:
@@ -209,6 +207,7 @@ class ReplicaManager:
         """What follows for partitions may take a while (`Roles`); everything that is asked about
         the cluster is answered by the new image from now on."""
         self.image = new
+        self._hosted.named(new.topic_ids)
         self.shrinks.update(new)
         self.around.brokers = new.brokers
         limits_changed = self.copy_buckets.update(new)
@@ -376,7 +375,7 @@ class ReplicaManager:
             return
         self.broken.pop(key, None)
         self.traffic.room_again += 1
-        old = self._hosted.pop(key, None)
+        old = self._hosted.take(key)
         if old is not None and log is not None:
             self.fetchers.unfollow(old)
             self.store.reopened(old.log, log)

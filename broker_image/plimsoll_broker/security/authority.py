@@ -61,7 +61,7 @@ class Rights:
         self.host = connection.host
         self.listener = connection.listener_name
         # By what its client logged in: a request that outlives that is its client's of then.
-        self._login = authority.login_of(connection)
+        self._login = connection.login
 
     @property
     def behalf(self) -> OnBehalf:
@@ -74,7 +74,8 @@ class Rights:
         return self._authority.security
 
     def topic(self, operation: AclOperation, name: str) -> bool:
-        return self._may(operation, ResourceType.TOPIC, name)
+        kind = ResourceType.TOPIC
+        return self._decide(operation, kind, name) or self._refused(operation, kind, name)
 
     def group(self, operation: AclOperation, name: str) -> bool:
         return self._may(operation, ResourceType.GROUP, name)
@@ -258,25 +259,13 @@ class Authority:
     def logged_in(self, connection: ConnectionState, identity: Identity) -> None:
         """From now on the connection is cut off when the login would not be good any more."""
         self._logged_in.setdefault(identity.user, {})[connection] = identity
-        connection.principal = identity.principal
+        connection.principal, connection.login = identity.principal, _mark_of(identity)
         connection.rights = None
         if self._good_until_ms(identity) is not None:
             asyncio.get_running_loop().call_soon(self._review)
         connection.forget = partial(self._gone, connection, identity.user)
         self._end_later(connection, identity)
         self.stats.logins += 1
-
-    def login_of(self, connection: ConnectionState) -> bytes:
-        """The mark of the key by which it logged in; empty: by none."""
-        user = connection.principal.removeprefix("User:")
-        identity = self._logged_in.get(user, {}).get(connection)
-        if identity is None:
-            return b""
-        if identity.certificate is not None:
-            return mark_of(identity.certificate)
-        if identity.issuer is not None and identity.key is not None:
-            return token_mark(identity.issuer, identity.key)
-        return login_mark(identity.stored_key) if identity.stored_key else b""
 
     def connections_of(self, user: str) -> int:
         """How many are logged in as the user."""
@@ -393,6 +382,15 @@ class Authority:
         self.audit.note(event)
         self._gone(connection, identity.user)
         connection.cut_off(why)
+
+
+def _mark_of(identity: Identity) -> bytes:
+    """Of the key by which it logged in."""
+    if identity.certificate is not None:
+        return mark_of(identity.certificate)
+    if identity.issuer is not None and identity.key is not None:
+        return token_mark(identity.issuer, identity.key)
+    return login_mark(identity.stored_key) if identity.stored_key else b""
 
 
 def _wall_ms() -> int:

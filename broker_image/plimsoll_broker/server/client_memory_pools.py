@@ -228,7 +228,8 @@ class Account:
 
     @property
     def may_serve(self) -> bool:
-        """Whether a request that makes a reply may be begun."""
+        """Whether a request that makes a reply may be begun: a session asks where the pool is used
+        up, since a broker's account is outside of it."""
         pool = self._pool
         return pool is None or pool.used < pool.limit
 

@@ -72,30 +72,29 @@ class Quotas:
         self.usage = ClientUsage()
         self.stats = QuotaStats()
         self._committed = ClientQuotas()
-        # Whether `_committed` does, which each request asks.
-        self._limits_clients = False
+        # Whether `_committed` does: each request asks, and `charges` only where it does.
+        self.limits_clients = False
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
         """The metadata stream's callback."""
         self._committed = self.addresses.quotas = new.quotas
-        self._limits_clients = new.quotas.limits_clients
+        self.limits_clients = new.quotas.limits_clients
 
     def charges(
         self, connection: ConnectionState, api_key: int, client_id: str | None
     ) -> Charges | None:
         """None: nothing holds for the request."""
-        if not self._limits_clients or api_key in EXEMPT:
+        if not self.limits_clients or connection.is_broker or api_key in EXEMPT:
             return None
-        committed = self._committed
-        if connection.is_broker or not connection.let_in:
-            return None
-        name, held = client_id or "", connection.limits
+        committed, name, held = self._committed, client_id or "", connection.limits
         if (
             held is None
             or held.committed is not committed
             or held.client_id != name
             or held.principal != connection.principal
         ):
+            if not connection.let_in:
+                return None
             held = HeldLimits(committed, self.usage, connection.principal, name)
             connection.limits = held
         return None if held.none else Charges(self, held)
@@ -123,9 +122,12 @@ class Charges:
         return None if limit is None else max(int(limit.bound * 10), 1)
 
     def produced(self, size: int) -> None:
-        limit = self._limits.producer
-        if limit is not None and (throttle_ms := limit.produced(size, _now_ms())):
-            self._throttle(limit, throttle_ms)
+        """The request itself, as it came."""
+        limit, from_ns = self._limits.producer, self._from_ns
+        if limit is not None:
+            now_ms = _now_ms() if from_ns is None else from_ns // 1_000_000
+            if throttle_ms := limit.produced(size, now_ms):
+                self._throttle(limit, throttle_ms)
 
     def fetched(self, size: int) -> bool:
         """Whether so many bytes are sent now; else none are."""

@@ -40,7 +40,10 @@ class Session(asyncio.BufferedProtocol):
     def __init__(self, owner: SessionOwner) -> None:
         self._owner = owner
         self._limits = limits = owner.limits
+        self._in_flight_max = limits.in_flight_max
         self._memory = memory = owner.memory
+        self._replies = None if memory is None else memory.replies
+        self._intake = None if memory is None else memory.requests
         self._slots: deque[ReplySlot] = deque()
         self._transport: asyncio.Transport | None = None
         self._reading = True
@@ -48,18 +51,18 @@ class Session(asyncio.BufferedProtocol):
         self._output_full = False
         self._handling = -1
         self._loop = loop = asyncio.get_running_loop()
-        account = Account(None if memory is None else memory.replies, limits.output_bytes_max)
+        account = Account(self._replies, limits.output_bytes_max)
         self._connection = ConnectionState(account, owner.listener())
         self._sender = ReplySender(account, loop)
-        intake = None if memory is None else memory.requests
-        self._receiver = RequestReceiver(limits, partial(owner.serves, self._connection), intake)
+        self._receiver = RequestReceiver(
+            limits, partial(owner.serves, self._connection), self._intake
+        )
         self._opened = self._last_heard = loop.time()
         self._spoken = False
         self._owing: float | None = None
         self._starved: float | None = None
         self._half_closed: float | None = None
-        # Whether what is here waits for a later turn of the loop.
-        self._postponed = False
+        self._postponed = False  # whether what is here waits for a later turn of the loop
         self._muting = Muting(loop)
 
     # --- the transport's calls --------------------------------------------------------------------
@@ -179,14 +182,14 @@ class Session(asyncio.BufferedProtocol):
 
     def _pump(self) -> None:
         """Serve the frames that are there, as long as nothing is full and the turn lasts."""
-        may_serve = True
+        may_serve, receiver = True, self._receiver
         try:
             while may_serve := self._may_serve():
-                if self._receiver.is_empty:
+                if not receiver.unfinished:
                     break
                 if not (may_serve := self._has_turn()):
                     break
-                received = self._receiver.next_frame()
+                received = receiver.next_request()
                 if received is None:
                     break
                 self._serve(*received)
@@ -213,13 +216,14 @@ class Session(asyncio.BufferedProtocol):
             return False
         if self._muting.timer is not None and self._muting.holds:
             return False
-        slots = self._slots
-        if slots and (len(slots) >= self._limits.in_flight_max or not self._receiver.has_room):
+        slots, intake, replies = self._slots, self._intake, self._replies
+        if slots and (
+            len(slots) >= self._in_flight_max or (intake and intake.used >= intake.limit)
+        ):
             return False
-        if self._connection.account.may_serve:
+        if replies is None or replies.used < replies.limit or self._connection.account.may_serve:
             return True
-        assert self._memory is not None, "only a pool refuses"
-        self._memory.replies.wait(self)
+        replies.wait(self)
         return False
 
     def _goes_on(self) -> bool:
@@ -253,19 +257,19 @@ class Session(asyncio.BufferedProtocol):
         self._owing, self._muting.spares = None, False
         began_s = time.monotonic()
         try:
-            owner, header = self._owner, parse_request_header(frame)
+            owner, connection, header = self._owner, self._connection, parse_request_header(frame)
             key = self._handling = header.api_key
             owner.stats.requests[key] += 1
-            self._connection.check(key)
+            connection.check(key)
             route = owner.dispatch.find(key, header.api_version)
             if route is None or header.body_at is None:
                 self._answer(header, owner.dispatch.unsupported_version(key), began_s)
                 return
-            context = owner.context(header, frame, self._connection)
+            context = owner.context(header, frame, connection)
             result = route.handler(context)
             if context.charges is not None:
                 result = self._charge(context.charges, header, result)
-            if self._connection.let_in:
+            if connection.let_in:
                 self._spoken = True
                 owner.heard(self)
             if result is None:
@@ -291,7 +295,8 @@ class Session(asyncio.BufferedProtocol):
     def _charge(self, charges: Charges, header: RequestHeader, result: Result) -> Result:
         """What was used until now; a request that waits is charged for its steps, too."""
         charges.took()
-        self._muting.mute(charges.throttle_ms, self.wake)
+        if charges.throttle_ms:
+            self._muting.mute(charges.throttle_ms, self.wake)
         if result is None or isinstance(result, AT_ONCE):
             return result and told(result, header.api_key, header.api_version, charges)
         if isinstance(result, LATER):
@@ -307,13 +312,12 @@ class Session(asyncio.BufferedProtocol):
 
     def _took(self, api_key: int, began_s: float) -> None:
         seconds = time.monotonic() - began_s
-        self._owner.stats.took(api_key, seconds, by_broker=self.is_broker)
+        self._owner.stats.took(api_key, seconds, by_broker=self._connection.is_broker)
 
     def _answer(self, header: RequestHeader, reply: Reply, began_s: float) -> None:
-        slot = ReplySlot(header, began_s)
-        slot.reply = reply
-        slot.held = self._sender.hold(reply)
+        slot = ReplySlot(header, began_s, reply)
         if self._slots:
+            slot.held = self._sender.hold(reply)
             self._slots.append(slot)
             self._owner.stats.waiting += 1
         else:
@@ -325,21 +329,22 @@ class Session(asyncio.BufferedProtocol):
             self._receiver.give_back(slot.kept)
             slot.kept = 0
             if self._transport is not None:
-                self._take(slot, future)
+                due = not self._output_full and self._slots and self._slots[0] is slot
+                self._take(slot, future, holds=not due)
                 self._send_what_is_due()
             elif not future.cancelled() and (error := future.exception()) is not None:
                 self._report(slot, error)
         except Exception as error:  # noqa: BLE001 - only this client pays
-            self._broke(slot.address[0], error)
+            self._broke(slot.header.api_key, error)
 
-    def _take(self, slot: ReplySlot, future: Later) -> None:
-        """Hold its reply, if it has one, also when its turn comes before it was told so."""
+    def _take(self, slot: ReplySlot, future: Later, *, holds: bool) -> None:
+        """Its reply, if it has one, also when its turn comes before it was told so."""
         if slot.reply is None and not future.cancelled() and future.exception() is None:
             slot.reply = future.result()
             if slot.charges is not None and self._transport is not None:
                 self._muting.mute(slot.charges.throttle_ms, self.wake, self._receiver.came)
-                slot.reply = slot.reply and told(slot.reply, *slot.address[:2], slot.charges)
-            if slot.reply is not None:
+                slot.reply = slot.reply and told(slot.reply, *slot.header[:2], slot.charges)
+            if holds and slot.reply is not None:
                 slot.held = self._sender.hold(slot.reply)
 
     def _send_what_is_due(self) -> None:
@@ -351,14 +356,14 @@ class Session(asyncio.BufferedProtocol):
                 break
             slot = slots.popleft()
             self._owner.stats.waiting -= 1
-            if future is not None:
-                self._take(slot, future)
+            if future is not None and slot.reply is None:
+                self._take(slot, future, holds=False)
                 if not self._went_well(slot, future):
                     return
             if slot.reply is not None:
                 self._send(slot)
             else:
-                self._took(slot.address[0], slot.began_s)
+                self._took(slot.header.api_key, slot.began_s)
         if not self._reading or self._half_closed is not None:
             # What came meanwhile waits; but not in the middle of who made a reply.
             self._loop.call_soon(self.wake)
@@ -379,7 +384,7 @@ class Session(asyncio.BufferedProtocol):
     def _report(self, slot: ReplySlot, error: BaseException) -> None:
         """The client's fault is counted as what it is; anything else is a bug of ours."""
         if not isinstance(error, MalformedMessage | CloseConnection):
-            self._broke(slot.address[0], error)
+            self._broke(slot.header.api_key, error)
 
     def _broke(self, api_key: int, error: BaseException) -> None:
         self._owner.broke(api_key, error)
@@ -388,8 +393,8 @@ class Session(asyncio.BufferedProtocol):
     def _send(self, slot: ReplySlot) -> None:
         assert slot.reply is not None, "there is something to send"
         if self._transport is not None:
-            self._owner.stats.bytes_out += self._sender.send(*slot.address, slot.reply, slot.held)
-            self._took(slot.address[0], slot.began_s)
+            self._owner.stats.bytes_out += self._sender.send(slot.header, slot.reply, slot.held)
+            self._took(slot.header.api_key, slot.began_s)
             if (reason := self._connection.ending) and not self._slots:
                 self._owner.stats.closed_for[reason] += 1
                 self._transport.close()  # what was sent still arrives

@@ -58,9 +58,9 @@ class ConnectionState:
     that follower's fetches build on.  `refused`: batches that none sent later may overtake.
     `account`: what it holds of the memory for replies.  `is_broker`: a registered broker's.
     `line`: the last produce that those sent later wait for.  `listener`: the one that accepted it.
-    `sasl`: its login, None: none is asked for.  `principal`, `host` and
-    `client`: who is at its other end; `local`: the address of this one.  `inside_peer`: whom its
-    certificate names, None: it showed none.
+    `sasl`: its login, None: none is asked for.  `login`: the mark of the key by which it has logged
+    in (`OnBehalf`), empty: by none.  `principal`, `host` and `client`: who is at its other end.
+    `inside_peer`: whom its certificate names, None: it showed none.
     `rights`: what is remembered of decisions about it.  `forget`: called when it is lost.
     `ending`: why it is closed once its last reply is sent; empty: it is not.  `limits`: the quotas
     that hold for it, with what was used of them.
@@ -80,7 +80,7 @@ class ConnectionState:
         "limits",
         "line",
         "listener",
-        "local",
+        "login",
         "principal",
         "refused",
         "rights",
@@ -101,8 +101,8 @@ class ConnectionState:
         if listener.authentication:
             self.sasl = SaslSession(mechanisms_of(listener.authentication))
         self.principal = ANONYMOUS
+        self.login = b""
         self.host = self.client = ""
-        self.local: tuple[str, int] = ("", 0)
         self.inside_peer: Peer | None = None
         self.rights: object | None = None
         self.limits: Any = None
@@ -121,10 +121,9 @@ class ConnectionState:
         return self.sasl is None or self.sasl.identity is not None
 
     def opened(self, transport: asyncio.BaseTransport, cut_off: Callable[[str], None]) -> None:
-        """Both ends' addresses, and how its session closes it."""
+        """Its client's address, and how its session closes it."""
         peer = transport.get_extra_info("peername") or ("", 0)
         self.host, self.client, self.cut_off = peer[0], f"{peer[0]}:{peer[1]}", cut_off
-        self.local = (transport.get_extra_info("sockname") or ("", 0))[:2]
 
     def speaks_for(self, replica_id: int | None) -> bool:
         """Whether it may call itself this broker, as far as its certificate says."""
@@ -159,7 +158,7 @@ class ConnectionState:
 
 
 class RequestContext:
-    """One request.  `body` is writable and belongs to the handler; `client` names the peer.
+    """One request.  `body` is writable and belongs to the handler.
     `rights`: what it may be answered; None: no rights are asked for.  `charges`: what it uses of
     its client's quotas; None: none holds."""
 
@@ -168,12 +167,9 @@ class RequestContext:
         "api_version",
         "body",
         "charges",
-        "client",
         "client_id",
         "connection",
         "correlation_id",
-        "listener_host",
-        "listener_port",
         "rights",
     )
 
@@ -184,16 +180,14 @@ class RequestContext:
         correlation_id: int,
         body: memoryview,
         connection: ConnectionState | None = None,
+        client_id: str | None = None,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.body = body
         self.connection = ConnectionState() if connection is None else connection
-        self.client_id: str | None = None
-        self.client = ""
-        self.listener_host = ""
-        self.listener_port = 0
+        self.client_id = client_id
         self.rights: Any = None
         self.charges: Any = None
 
@@ -224,8 +218,10 @@ class Dispatch:
         """The route for a request, or None: close the connection."""
         # An IntEnum hashes like its int.
         route: Route | None = self._routes.get(key)  # type: ignore[call-overload]
-        if route is not None and route.versions.serves(version):
-            return route
+        if route is not None:
+            versions = route.versions
+            if versions.first <= version <= versions.last:
+                return route
         return None
 
     def _api_versions(self, context: RequestContext) -> bytes:

@@ -19,14 +19,15 @@ PARSED_FACTOR = 16
 """A Fetch as objects, in multiples of its bytes: about 24 bytes a partition become 350."""
 
 
-class RequestReceiver:
+class RequestReceiver(Framer):
     """`serves` says whether an API is handled in a version.
 
     It does not refer to its session: what a lost connection held is freed at once, by its last
-    reference, and not by a collection that may come much later.
+    reference, and not by a collection that may come much later.  It is a framer, and has none: each
+    read of a socket passes here.
     """
 
-    __slots__ = ("_charged", "_framer", "_intake", "_limits", "_serves", "starved", "unfinished")
+    __slots__ = ("_charged", "_intake", "_limits", "_served", "_serves", "starved")
 
     def __init__(
         self,
@@ -34,46 +35,22 @@ class RequestReceiver:
         serves: Callable[[int, int], bool],
         intake: Intake | None,
     ) -> None:
+        super().__init__(limits.unknown_frame_bytes_max)
         self._limits = limits
         self._serves = serves
         self._intake = intake
-        self._framer = Framer(limits.unknown_frame_bytes_max, self._limit_of)
+        # What the last large frame that is served began with, and the limit of such: what is served
+        # once is for as long as the connection lasts.
+        self._served = (b"", 0)
         self._charged = 0  # bytes of the intake that the unfinished frame has
         self.starved = False  # whether it waits for memory
-        self.unfinished = False  # whether the peer owes the rest of it, as of `may_receive`
 
-    def get_buffer(self) -> memoryview:
-        return self._framer.get_buffer()
-
-    def received(self, count: int) -> bool:
-        """False: they are in the middle of a large frame, and there is none to take."""
-        return self._framer.received(count)
-
-    def rest(self) -> None:
-        self._framer.rest()
-
-    @property
-    def came(self) -> int:
-        """Bytes of an unfinished large frame that are here."""
-        return self._framer.came
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether all that came was taken."""
-        return not self._framer.unfinished
-
-    @property
-    def has_room(self) -> bool:
-        """Whether requests may go on piling up."""
-        intake = self._intake
-        return intake is None or intake.used < intake.limit
-
-    def next_frame(self) -> tuple[bytearray, int] | None:
+    def next_request(self) -> tuple[bytearray, int] | None:
         """A frame and how much of the intake it has; `free` or `give_back` that.
 
         Raises FrameTooLarge.
         """
-        frame = self._framer.next_frame()
+        frame = self.next_frame()
         if frame is None:
             return None
         charged, self._charged = self._charged, 0
@@ -81,32 +58,31 @@ class RequestReceiver:
             self._intake.ended(self)
         return frame, charged
 
-    def _limit_of(self, length: int, asked: bytes) -> int | None:
+    def limit_of(self, length: int, beginning: bytes) -> int | None:
         """How long a frame may be that is too long for a request that is not served."""
         limits = self._limits
         if length > limits.frame_bytes_max:
             return limits.frame_bytes_max
-        if len(asked) < BEGINNING_BYTES:
+        if beginning == self._served[0]:
+            return self._served[1]
+        if len(beginning) < BEGINNING_BYTES:
             return None
-        key, version = _ASKED.unpack(asked)
+        key, version = _ASKED.unpack(beginning)
         if self._serves(key, version):
-            return limits.frame_bytes(key)
+            self._served = (beginning, limits.frame_bytes(key))
+            return self._served[1]
         return limits.unknown_frame_bytes_max
 
     def may_receive(self, waiter: Waiter) -> bool:
         """Whether there is memory for what comes next; else `waiter` is woken when there may be."""
-        framer = self._framer
-        self.unfinished = framer.unfinished
-        if self._intake is None or not self.unfinished:
-            self.starved = False
-            return True
-        growth = framer.growth
-        more = framer.held + growth - self._charged if growth else 0
-        if more > 0:
-            if not self._intake.admit(more, waiter, self, self._charged):
-                self.starved = True
-                return False
-            self._charged += more
+        growth, intake = self.growth, self._intake
+        if growth and intake is not None:
+            more = self.held + growth - self._charged
+            if more > 0:
+                if not intake.admit(more, waiter, self, self._charged):
+                    self.starved = True
+                    return False
+                self._charged += more
         self.starved = False
         return True
 
@@ -115,8 +91,10 @@ class RequestReceiver:
         if self._intake is None:
             return 0
         kept = len(frame) * (1 + PARSED_FACTOR * parsed)
-        self._intake.take(kept)
-        self._intake.give_back(charged)
+        if kept >= charged:
+            self._intake.take(kept - charged)
+        else:
+            self._intake.give_back(charged - kept)
         return kept
 
     def freed(self, frame: bytearray) -> int:
@@ -130,11 +108,11 @@ class RequestReceiver:
         return size
 
     def give_back(self, charged: int) -> None:
-        if self._intake is not None:
+        if charged and self._intake is not None:
             self._intake.give_back(charged)
 
     def close(self, waiter: Waiter) -> None:
-        self._framer = Framer(0)
+        self.drop()
         if self._intake is not None:
             self._intake.forget(waiter)
             self._intake.ended(self)

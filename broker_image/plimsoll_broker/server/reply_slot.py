@@ -26,15 +26,16 @@ def later(result: Any) -> Later:
 
 class ReplySlot:
     """A request whose reply cannot be sent yet.  `kept`: bytes that it has of the intake; `held`:
-    bytes of its reply; `began_s`: when it was read; `charges`: what it uses of quotas."""
+    bytes of its reply that its connection's account has, None: it was not asked; `began_s`: when it
+    was read; `charges`: what it uses of quotas."""
 
-    __slots__ = ("address", "began_s", "charges", "future", "held", "kept", "reply")
+    __slots__ = ("began_s", "charges", "future", "header", "held", "kept", "reply")
 
-    def __init__(self, header: RequestHeader, began_s: float) -> None:
-        self.address = (header.api_key, header.api_version, header.correlation_id)
+    def __init__(self, header: RequestHeader, began_s: float, reply: Reply | None = None) -> None:
+        self.header = header
         self.began_s = began_s
         self.charges: Charges | None = None
-        self.reply: Reply | None = None
-        self.held = 0
+        self.reply = reply
+        self.held: int | None = None
         self.kept = 0
         self.future: Later | None = None

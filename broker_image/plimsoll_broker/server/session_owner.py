@@ -63,19 +63,15 @@ class SessionOwner:
         self, header: RequestHeader, frame: bytearray, connection: ConnectionState
     ) -> RequestContext:
         """Of a request that is served."""
-        assert header.body_at is not None, "a version that is served has a body"
+        key, version, correlation_id, client_id, body_at = header
+        assert body_at is not None, "a version that is served has a body"
+        body = memoryview(frame)[body_at:]
         context = RequestContext(
-            _API_KEYS[header.api_key],
-            header.api_version,
-            header.correlation_id,
-            memoryview(frame)[header.body_at :],
-            connection,
+            _API_KEYS[key], version, correlation_id, body, connection, client_id
         )
-        context.client_id = header.client_id
-        context.client = connection.client
-        context.listener_host, context.listener_port = connection.local
-        if self.quotas is not None:
-            context.charges = self.quotas.charges(connection, header.api_key, header.client_id)
+        quotas = self.quotas
+        if quotas is not None and quotas.limits_clients:
+            context.charges = quotas.charges(connection, key, client_id)
         return context
 
     def serves(self, connection: ConnectionState, api_key: int, version: int) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.dispatch import Buffer, Reply
-from plimsoll_wire.headers import response_head
+from plimsoll_wire.headers import RequestHeader, response_head
 
 
 class Granted(list[Buffer]):
@@ -24,12 +24,15 @@ class Granted(list[Buffer]):
 
 
 _SEVERAL = (list, tuple)
+_ONE_PIECE = (bytes, bytearray, memoryview)
+_COPIED_BYTES = 4096
+"""Of a reply in one piece that is copied behind its head."""
 
 
 def size_of(reply: Reply) -> int:
     """Bytes of a reply's body."""
     if isinstance(reply, _SEVERAL):
-        return sum(len(part) for part in reply)
+        return sum(map(len, reply))
     return len(reply)
 
 
@@ -74,21 +77,32 @@ class ReplySender:
         self._account.hold(size - granted)
         return size
 
-    def send(self, key: int, version: int, correlation_id: int, reply: Reply, held: int) -> int:
-        """Hand a reply to the transport; returns how many bytes were sent."""
+    def send(self, header: RequestHeader, reply: Reply, held: int | None) -> int:
+        """Hand a reply to the transport; returns how many bytes were sent.  `held` None: it was
+        made in this very moment, and is held only if the kernel does not take it."""
         transport = self._transport
         assert transport is not None, "the session sends while it is connected"
-        head = response_head(key, version, correlation_id, held)
-        pieces = reply if isinstance(reply, _SEVERAL) else (reply,)
-        size = len(head) + held
-        transport.writelines([head, *pieces])
+        body_size = size_of(reply) if held is None else held
+        head = response_head(header.api_key, header.api_version, header.correlation_id, body_size)
+        size = len(head) + body_size
+        if not isinstance(reply, _ONE_PIECE):
+            transport.writelines([head, *reply])
+        elif body_size < _COPIED_BYTES:
+            transport.write(head + reply)  # a second piece is dearer than the copy
+        else:
+            transport.writelines([head, reply])
         began_at = self._written
         self._written += size
         if not self._parts and not transport.get_write_buffer_size():
             # Mostly the kernel takes it all at once.
             self._flushed = self._written
-            self._account.give_back(held)
+            if held is None and isinstance(reply, Granted):
+                held = reply.granted
+            if held:
+                self._account.give_back(held)
             return size
+        if held is None:
+            held = self.hold(reply)
         if self._flushed == began_at:
             self._began = self._moved = self._loop.time()
             self._began_at = began_at

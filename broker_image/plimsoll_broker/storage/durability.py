@@ -25,7 +25,6 @@ class Unsynced:
     __slots__ = (
         "_directory",
         "_disk",
-        "_due",
         "_flushed",
         "_indexes",
         "_made",
@@ -33,6 +32,7 @@ class Unsynced:
         "_removed",
         "cuts",
         "renames",
+        "unsettled",
     )
 
     def __init__(self, disk: Disk, directory: Path) -> None:
@@ -44,7 +44,8 @@ class Unsynced:
         # Segments whose names may not be on the disk: the number of `renames` when they were made.
         self._made: dict[Segment, int] = {}
         self.cuts = 0
-        self._due: tuple[DiskFile, ...] | None = None
+        # Files that a cut changed and no `settle` has synced since; None: nothing was cut.
+        self.unsettled: tuple[DiskFile, ...] | None = None
         self._flushed: tuple[Segment, int] | None = None
         self._indexes: list[Segment] = []
 
@@ -77,15 +78,15 @@ class Unsynced:
 
     def due(self, *files: DiskFile) -> None:
         """They were cut: before the next append they are synced, and their directory is."""
-        self._due = (*(self._due or ()), *files)
+        self.unsettled = (*(self.unsettled or ()), *files)
         self.renamed()
 
     def begin_settle(self) -> Settling | None:
         """None: nothing is due."""
-        if self._due is None:
+        if self.unsettled is None:
             return None
         return Settling(
-            files=self._due,
+            files=self.unsettled,
             disk=self._disk,
             names=self._directory,
             renames=self.renames,
@@ -96,8 +97,8 @@ class Unsynced:
         """False: something was cut since."""
         self.names_synced(settling.renames)
         if settling.cuts == self.cuts:
-            self._due = None
-        return self._due is None
+            self.unsettled = None
+        return self.unsettled is None
 
     def renamed(self) -> None:
         """A name was made or removed: the next flush syncs the directory, too."""

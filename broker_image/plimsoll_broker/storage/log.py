@@ -285,7 +285,7 @@ class Log:
             self.recovery_point = self.flushed_end = self.log_end_offset
 
     def settle(self) -> None:
-        if (settling := self.begin_settle()) is not None:
+        if self.unsynced.unsettled is not None and (settling := self.begin_settle()) is not None:
             settling.sync()
             self.settled(settling)
 

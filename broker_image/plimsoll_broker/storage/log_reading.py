@@ -91,12 +91,13 @@ class LogReader:
         keep: bool,
     ) -> None:
         """The log's new end, in which segment and where: tails are read over and over.  `keep`: the
-        bytes stay as they are, and may be given out without a look at the file."""
-        self._remember(headers[0].base_offset, segment, position)
+        bytes stay as they are, and may be given out without a look at the file: no place in that is
+        remembered then."""
         if keep:
             self._recent.keep(data, headers[0], segment.base_offset)
         else:
             self._recent.forget()
+            self._remember(headers[0].base_offset, segment, position)
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
         """Where the next reader of `offset` need not search."""

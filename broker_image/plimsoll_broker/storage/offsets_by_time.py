@@ -11,6 +11,7 @@ ListOffsets rules.
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -45,7 +46,7 @@ def first_at_or_after(
 ) -> Iterator[Step]:
     """The first record whose time is at least `timestamp` is what the first step finds that finds
     one; no step does: all are older.  `segments` may lose some between the steps."""
-    for segment in tuple(segments):
+    for segment in _left(segments, log_start_offset):
         if segment.max_timestamp < timestamp or not segment.size or segment not in segments:
             continue
         start = max(segment.offset_before(timestamp), log_start_offset)
@@ -69,7 +70,8 @@ def _first(
 def newest(segments: list[Segment], log_start_offset: int, opened: OpenedBytes) -> Iterator[Step]:
     """The record with the greatest time, the first of several; no step finds one: none has a
     time.  `segments` may lose some between the steps."""
-    with_times = [segment for segment in segments if segment.size and segment.max_timestamp >= 0]
+    left = _left(segments, log_start_offset)
+    with_times = [segment for segment in left if segment.size and segment.max_timestamp >= 0]
     with_times.sort(key=lambda each: (-each.max_timestamp, each.base_offset))
     if with_times and with_times[0].base_offset < log_start_offset:
         # What has its greatest time may be deleted; it is the only one of which a part is.
@@ -82,6 +84,12 @@ def newest(segments: list[Segment], log_start_offset: int, opened: OpenedBytes) 
         offset = segment.max_timestamp_offset
         position = segment.position_for(offset)
         yield partial(_newest, segment, position, offset, log_start_offset, opened)
+
+
+def _left(segments: list[Segment], log_start_offset: int) -> list[Segment]:
+    """Those of which something is left: files of what was deleted may stay for a while."""
+    begun = bisect_right(segments, log_start_offset, key=lambda each: each.base_offset)
+    return segments[max(begun - 1, 0) :]
 
 
 def _newest_left(

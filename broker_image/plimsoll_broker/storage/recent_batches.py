@@ -35,7 +35,7 @@ class Kept:
 
     def __init__(self, header: BatchHeader, data: Buffer, segment: int, charge: int) -> None:
         self.base_offset = header.base_offset
-        self.next_offset = header.next_offset
+        self.next_offset = header.base_offset + header.last_offset_delta + 1
         self.data = data
         self.segment = segment
         self.charge = charge
@@ -91,10 +91,10 @@ class RecentBatches:
                     return
         kept = Kept(header, data, segment, whole + KEPT_BYTES)
         batches.append(kept)
-        self.used += kept.charge
-        while self.used > LOG_BYTES or len(batches) > LOG_BATCHES:
+        self.used = used = self.used + kept.charge
+        while used > LOG_BYTES or len(batches) > LOG_BATCHES:
             oldest = batches.popleft()
-            self.used -= oldest.charge
+            self.used = used = used - oldest.charge
             if oldest is kept:
                 return
             self._memory.give_back(oldest)

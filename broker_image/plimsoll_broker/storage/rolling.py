@@ -13,17 +13,17 @@ from plimsoll_wire.batches import BatchHeader
 
 def is_full(segment: Segment, config: LogConfig, size: int, last: BatchHeader) -> bool:
     """Whether batches of `size` bytes, of which `last` is the last, belong into another one."""
-    if not segment.size:
+    end = segment.size
+    if not end:
         return False
-    entries_max = config.segment_index_bytes // 12
-    return (
-        segment.size + size > min(config.segment_bytes, POSITION_MAX)
-        or last.last_offset - segment.base_offset > POSITION_MAX
-        or len(segment.time_index) >= entries_max
-        or _too_old(segment, config, last.max_timestamp)
-    )
-
-
-def _too_old(segment: Segment, config: LogConfig, timestamp: int) -> bool:
-    first = segment.first_timestamp
-    return first is not None and first >= 0 and timestamp - first > config.segment_ms
+    end += size
+    if end > config.segment_bytes or end > POSITION_MAX:
+        return True
+    if last.base_offset + last.last_offset_delta - segment.base_offset > POSITION_MAX:
+        return True
+    if len(segment.time_index) >= config.segment_index_bytes // 12:
+        return True
+    first_ms = segment.first_timestamp
+    if first_ms is None or first_ms < 0:
+        return False
+    return last.max_timestamp - first_ms > config.segment_ms

@@ -18,10 +18,10 @@ from plimsoll_core.security.tokens import TokenIssuer
 
 
 class OnBehalf(msgspec.Struct, frozen=True, kw_only=True):
-    """The client for whom a broker asks: the controller decides its rights again, and whether its
-    login is good.  `login`: `scram.login_mark` of the key that it logged in by, or
-    `tokens.token_mark` of its token, or `client_certificates.mark_of` of its certificate; empty: by
-    none, since its listener asks for no login."""
+    """The client for whom a broker asks, also where nobody's rights are asked for: the controller
+    decides these again, and whether its login is good.  `login`: `scram.login_mark` of the key that
+    it logged in by, or `tokens.token_mark` of its token, or `client_certificates.mark_of` of its
+    certificate; empty: by none, since its listener asks for no login."""
 
     principal: str
     host: str

@@ -20,11 +20,13 @@ EXPIRED_MS = SAMPLES * SAMPLE_MS
 class WindowedRate:
     """Amounts of the last seconds, in samples of one second.  `amount` in whatever unit."""
 
-    __slots__ = ("__weakref__", "_samples", "_total")
+    __slots__ = ("__weakref__", "_newest", "_samples", "_total")
 
     def __init__(self) -> None:
         # Each with its start, its last use, and its amount; the oldest first.
         self._samples: deque[list[int]] = deque()
+        # The last of them, also once it has expired.
+        self._newest = [-SAMPLE_MS, 0, 0]
         self._total = 0
 
     def record(self, amount: int, now_ms: int) -> None:
@@ -33,25 +35,23 @@ class WindowedRate:
         if not samples or now_ms - samples[-1][0] >= SAMPLE_MS:
             self._expire(now_ms)
             samples.append([now_ms, now_ms, 0])
-        newest = samples[-1]
+        newest = self._newest = samples[-1]
         newest[1] = now_ms
         newest[2] += amount
         self._total += amount
 
     def use(self, amount: int, bound: float, now_ms: int) -> int:
         """`record`, then `throttle_ms`: on the path of every request."""
-        samples = self._samples
-        if samples and now_ms - samples[-1][0] < SAMPLE_MS:
+        newest = self._newest
+        if now_ms - newest[0] < SAMPLE_MS:
             # As `record` does, without a call.
-            newest = samples[-1]
             newest[1] = now_ms
             newest[2] += amount
             self._total += amount
         else:
             self.record(amount, now_ms)
-        if self._total > bound * _LENT_S or now_ms - samples[0][1] >= EXPIRED_MS:
-            return self.throttle_ms(bound, now_ms)
-        return 0
+        # What has expired and still counts makes the sum larger, never smaller.
+        return self.throttle_ms(bound, now_ms) if self._total > bound * _LENT_S else 0
 
     def window_ms(self, now_ms: int) -> int:
         """What the rate is over: at least ten samples, else a single request would be a rate of

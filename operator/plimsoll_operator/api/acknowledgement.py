@@ -12,8 +12,11 @@ from plimsoll_operator.api.logcluster import LogCluster
 
 
 def _until_ms(stamp: str) -> int:
-    """To the end of the second that it states; ValueError: it states none."""
-    return milliseconds(stamp) + 999
+    """To the end of the second that it states; ValueError: it states none that can be said again,
+    as the last hours of the year 9999 west of Greenwich."""
+    until_ms = milliseconds(stamp) + 999
+    timestamp(until_ms)
+    return until_ms
 
 
 def acknowledged_until_ms(cluster: LogCluster) -> int:

@@ -197,6 +197,13 @@ def broker(cluster: str, broker_id: int) -> str:
     return f"{cluster}-broker-{broker_id}"
 
 
+def broker_of(cluster: str, stateful_set: str) -> int | None:
+    """The inverse of `broker`: unlike a label, a name is never edited.  None: it is no broker's."""
+    number = stateful_set.removeprefix(f"{cluster}-broker-")
+    known = number.isascii() and number.isdecimal() and len(number) < 10
+    return int(number) if known and broker(cluster, int(number)) == stateful_set else None
+
+
 def log_broker(cluster: str, broker_id: int) -> str:
     """A broker's LogBroker."""
     return f"{cluster}-{broker_id}"

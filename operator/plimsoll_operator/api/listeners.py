@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from plimsoll_core.cluster.listeners import Advertised as AdvertisedAddress
 from plimsoll_core.cluster.listeners import Listener
+from plimsoll_operator.api.cluster_topics import AllowedNamespaces
 from plimsoll_operator.api.external_access import (
     Advertised,
     ExternalService,
@@ -139,6 +140,21 @@ class DeclaredListener(Api, frozen=True, kw_only=True):
         | None
     ) = None
     limits: DeclaredLimits | None = None
+    allowed_namespaces: (
+        Annotated[
+            AllowedNamespaces,
+            Meta(
+                description=(
+                    "Whose pods reach the port, by the brokers' NetworkPolicy. Unset, or from: "
+                    "All: whoever there is. from: Same (default where something is stated): pods "
+                    "of the LogCluster's own namespace. Selector: also those of namespaces with "
+                    "these labels. Of ClusterIP listeners, and of TLSRoute ones, whose clients "
+                    "are the Gateway's pods."
+                )
+            ),
+        ]
+        | None
+    ) = None
     type: (
         Annotated[
             ListenerType,
@@ -260,6 +276,19 @@ LISTENERS_RULES = (
         "!has(self.listeners) || self.listeners.all(l, !has(l.authentication) || has(l.tls) || "
         "!l.authentication.exists(a, a == 'Tls'))",
         "A listener with Tls among its authentication needs tls: certificates are shown in it.",
+    ),
+    (
+        "!has(self.listeners) || self.listeners.all(l, !has(l.allowedNamespaces) || "
+        "!has(l.type) || l.type in ['ClusterIP', 'TLSRoute'])",
+        "allowedNamespaces tells pods apart, so it is of ClusterIP and TLSRoute listeners: clients "
+        "outside are in no namespace. service.loadBalancerSourceRanges says which networks a load "
+        "balancer lets in; pods get a listener of their own.",
+    ),
+    (
+        "!has(self.listeners) || self.listeners.all(l, !has(l.allowedNamespaces) || "
+        "has(l.allowedNamespaces.selector) == "
+        "(has(l.allowedNamespaces.from) && l.allowedNamespaces.from == 'Selector'))",
+        "allowedNamespaces with from: Selector has a selector, and no other has one.",
     ),
 )
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 
 from plimsoll_operator.api.cluster_topics import (
     AllowedNamespaces,
     LabelSelector,
     LabelSelectorRequirement,
 )
+
+# Of a label's key: a DNS name and a slash, which may be left out, and a name.  Source:
+# apimachinery's `IsQualifiedName`, `IsValidLabelValue` and `ValidateLabelSelector`.
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_WORD = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def allows(allowed: AllowedNamespaces | None, namespace_labels: Mapping[str, str]) -> bool:
@@ -43,3 +49,26 @@ def _satisfies(expression: LabelSelectorRequirement, labels: Mapping[str, str]) 
             return value is not None
         case "DoesNotExist":
             return value is None
+
+
+def why_refused(selector: LabelSelector) -> str:
+    """Why the API server refuses what it is stated in, as a sentence; empty: it does not."""
+    return next(_mistakes(selector), "")
+
+
+def _mistakes(selector: LabelSelector) -> Iterator[str]:
+    expressions = selector.match_expressions or ()
+    for key in (*(selector.match_labels or {}), *(one.key for one in expressions)):
+        prefix, slash, name = key.rpartition("/")
+        is_prefix = len(prefix) <= 253 and _PREFIX.fullmatch(prefix)
+        if (slash and not is_prefix) or not _WORD.fullmatch(name):
+            yield f"{key!r} is no label's key."
+    values = [*(selector.match_labels or {}).values()]
+    for one in expressions:
+        values += one.values or ()
+        if (one.operator in ("In", "NotIn")) is not bool(one.values):
+            needs = "has no values" if one.values else "needs values"
+            yield f"Operator {one.operator} of {one.key} {needs}."
+    for value in values:
+        if value and not _WORD.fullmatch(value):
+            yield f"{value[:80]!r} is no label's value."

@@ -22,6 +22,7 @@ from plimsoll_operator.api.meta import (
 )
 
 Check = Literal["NoLoss", "NoDuplicate", "Order", "NoGap"]
+ALL_CHECKS: tuple[Check, ...] = ("NoLoss", "NoDuplicate", "Order", "NoGap")
 Phase = Literal["Pending", "Producing", "Verifying", "Completed", "Failed"]
 Verdict = Literal["", "Passed", "Violated", "Inconclusive"]
 

@@ -23,5 +23,5 @@ def decoded(text: bytes, request: HttpRequest) -> Object:
     """Raises Unavailable when it is no JSON object."""
     try:
         return dict(msgspec.json.decode(text))
-    except (msgspec.DecodeError, ValueError, TypeError) as failure:
+    except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as failure:
         raise Unavailable(0, f"{request.method} {request.path}: no JSON object") from failure

@@ -78,6 +78,13 @@ class Start:
     def prepare(self, cluster_id: UUID) -> None:
         """What the operator finds when it begins.  Raises CannotRun."""
         cluster = local_cluster(self._documents.cluster)
+        for listener in cluster.listeners:
+            if listener.allowed_namespaces is not None:
+                logger.warning(
+                    "Listener %s: allowedNamespaces keeps nobody out here; every user of this"
+                    " machine reaches it",
+                    listener.name,
+                )
         cluster = replace(cluster, metadata=replace(cluster.metadata, uid=str(cluster_id)))
         objects = self._objects
         drop_undeclared(objects, self._documents)

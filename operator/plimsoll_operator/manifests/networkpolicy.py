@@ -1,9 +1,9 @@
 """NetworkPolicies of a cluster's pods: brokers, and the driver of a Verification.
 
-Both directions are named.  Clients and the kubelet come from anywhere, replication from the
-cluster's own brokers and the operator's probe; brokers go to each other, to the operator and to
-DNS, and nowhere else.  Ports alone name what has no fixed place in a cluster: DNS and the API
-server.
+Both directions are named.  Clients come from the namespaces that their listener allows, else from
+anywhere, as the kubelet does, and replication from the cluster's own brokers and the operator's
+probe; brokers go to each other, to the operator and to DNS, and nowhere else.  Ports alone name
+what has no fixed place in a cluster: DNS and the API server.
 """
 
 from __future__ import annotations
@@ -11,9 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_operator.api import labels
+from plimsoll_operator.api.cluster_topics import AllowedNamespaces
 from plimsoll_operator.api.labels import Manifest
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.selectors import why_refused
 from plimsoll_operator.manifests.manifest_context import Context
 
 # As DNS listens behind its Service, which is what a policy compares: OpenShift's listens on 5353.
@@ -23,16 +28,14 @@ DNS_PORTS = tuple(
 
 
 def network_policy(context: Context, listeners: tuple[Listener, ...] = ()) -> Manifest:
-    """The brokers'."""
-    ports = [listener.port for listener in listeners] or [labels.KAFKA_PORT]
+    """The brokers'.  `listeners`: as they are committed."""
     own = {"podSelector": {"matchLabels": labels.selector(context.name)}}
     operator = _operator(context.operator_namespace)
     metrics: Manifest = {"ports": [_tcp(labels.METRICS_PORT)]}
     if context.metrics_from:
         metrics["from"] = list(context.metrics_from)
     ingress = [
-        # Clients, and the kubelet.
-        {"ports": [_tcp(port) for port in (*ports, labels.HEALTH_PORT)]},
+        *_of_clients(context, listeners, operator),
         metrics,
         {"from": [own, operator], "ports": [_tcp(labels.REPLICATION_PORT)]},
     ]
@@ -53,6 +56,46 @@ def network_policy(context: Context, listeners: tuple[Listener, ...] = ()) -> Ma
             "egress": egress,
         },
     }
+
+
+def _of_clients(
+    context: Context, listeners: tuple[Listener, ...], operator: Manifest
+) -> list[Manifest]:
+    """One rule for all ports that everybody may reach, the kubelet's among them, and one for each
+    that only pods of some namespaces may: those of the cluster's own always."""
+    allowed = {one.port: _allowed(context.cluster, one) for one in listeners}
+    ports = [port for port, namespaces in allowed.items() if _is_all(namespaces)]
+    if not listeners:
+        ports = [labels.KAFKA_PORT]
+    rules: list[Manifest] = [{"ports": [_tcp(port) for port in (*ports, labels.HEALTH_PORT)]}]
+    for port, namespaces in allowed.items():
+        if namespaces is not None and not _is_all(namespaces):
+            peers = [{"podSelector": {}}, operator, *_selected(namespaces)]
+            rules.append({"from": peers, "ports": [_tcp(port)]})
+    return rules
+
+
+def _allowed(cluster: LogCluster, listener: Listener) -> AllowedNamespaces | None:
+    """None: all.  Brokers may still have one open that the spec has no more, or at another port:
+    what it allowed is not known any more, so that is its own namespace."""
+    declared = cluster.listeners
+    at_port = (one for one in declared if one.port == listener.port)
+    of_name = (one for one in declared if one.name == listener.name)
+    found = next(at_port, None) or next(of_name, None)
+    return AllowedNamespaces() if found is None else found.allowed_namespaces
+
+
+def _is_all(namespaces: AllowedNamespaces | None) -> bool:
+    return namespaces is None or namespaces.from_ == "All"
+
+
+def _selected(namespaces: AllowedNamespaces) -> list[Manifest]:
+    """None where nothing is selected, or by what the API server would refuse the whole policy for
+    (`reconcile.cluster.listeners` says so)."""
+    selector = namespaces.selector
+    if namespaces.from_ != "Selector" or selector is None or why_refused(selector):
+        return []
+    return [{"namespaceSelector": msgspec.json.decode(msgspec.json.encode(selector))}]
 
 
 class DriverPorts(NamedTuple):

@@ -49,6 +49,11 @@ class SparkDriver:
         return self.verification.metadata.name
 
     @property
+    def job(self) -> str:
+        """The Job that runs it."""
+        return f"{self.name}-driver"
+
+    @property
     def report(self) -> str:
         """The ConfigMap that the driver writes."""
         return f"{self.name}-report"

@@ -8,13 +8,18 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Literal
+
+from msgspec.structs import replace
 
 from plimsoll_core.errors import Code
 from plimsoll_core.security.acl import AclOperation, ResourceType
+from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.pki.authority import KeyPair
 from plimsoll_sim.checkers.certified import cut_off
 from plimsoll_sim.checkers.rights import RightAsked, RightsChecker
 from plimsoll_sim.cluster.secured_parts import SecuredParts
+from plimsoll_sim.cluster.specs import ENFORCED
 from plimsoll_sim.desired.users import (
     GREEDY,
     GREEDY_BYTES_PER_SECOND,
@@ -35,6 +40,7 @@ from plimsoll_sim.hosts.certified_users import (
 from plimsoll_sim.hosts.tenants import Tenancy, Tenant, TenantQuestion
 from plimsoll_sim.oracle.partition_ghost import Violation
 
+AskedMode = Literal["Off", "Enforce"]
 ROUNDS = 3
 """An answer may come in two pieces, behind another one."""
 
@@ -70,6 +76,11 @@ class Tenants:
         if self.certified is not None:
             for user in (*CERTIFIED, EXTERNAL):
                 self.certified.declare(user)
+
+    def ask_for_rights(self, mode: AskedMode) -> None:
+        """The LogCluster's owner says whether rights are enforced."""
+        objects = self._parts.objects
+        objects.edit(LOG_CLUSTERS, objects.name, authorization=replace(ENFORCED, mode=mode))
 
     def clients(self, stopped: Callable[[], bool], rng: random.Random) -> list[Tenant]:
         """Two of each tenant, for each has connections to several brokers."""

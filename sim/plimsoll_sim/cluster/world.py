@@ -21,7 +21,6 @@ from plimsoll_broker.node.broker import CannotStart
 from plimsoll_broker.node.heartbeats import LifetimeOver
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.messages.requests import Request
 from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_sim.checkers import compaction, standstill
@@ -31,6 +30,7 @@ from plimsoll_sim.checkers.groups import GroupChecker
 from plimsoll_sim.checkers.liveness import is_finished, unfinished
 from plimsoll_sim.checkers.replica_predicates import ReplicaChecker
 from plimsoll_sim.checkers.stale_serving import LeaseChecker
+from plimsoll_sim.cluster.ordered_requests import Ordered, in_nobodys_name
 from plimsoll_sim.cluster.patience import WAIT_STEPS_MAX as _MOST
 from plimsoll_sim.cluster.patience import Patience
 from plimsoll_sim.cluster.record_text import short
@@ -192,8 +192,9 @@ class World:
         if name in self.objects.names(TOPICS):
             self.objects.delete(TOPICS, name)
 
-    def order(self, request: Request) -> None:
+    def order(self, request: Ordered) -> None:
         """A client's request: the next controller that is there gets it."""
+        request = in_nobodys_name(request, self.options)
         if not any(host.pass_on(request) for host in self.operators):
             self.later(ORDER_US, lambda: self.order(request))
 

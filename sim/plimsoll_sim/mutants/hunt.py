@@ -25,6 +25,8 @@ CHECKED = Patience(us_max=100_000_000, steps_max=20_000)
 is noticed by its liveness takes all of it.  It says so only of a run that is known never to become
 so: others get the rest.  In half of it the same run is healed without the mutation, or nothing is
 noticed by its liveness."""
+UNCOLLECTED_RUNS = 10
+"""Of a mutant; each leaves five megabytes."""
 WARM = ("plimsoll_sim.runs.run", "plimsoll_sim.scenario.runner")
 """What every child would import for itself otherwise: half of what a mutant costs."""
 LIVENESS = "liveness"
@@ -135,10 +137,14 @@ def _search(chase: Chase) -> Chase:
 
 def _chased(chase: Chase) -> Chase:
     become(chase.mutant)
+    # What a few runs leave behind goes with this process: to look for it takes a tenth of a run.
+    gc.disable()
     if not chase.scenarios:
         _play(chase)
     for one in chase.tries[chase.tried :]:
         chase.tried += 1
+        if chase.tried > UNCOLLECTED_RUNS:
+            gc.enable()
         if (kill := _noticed(chase, one)) is not None:
             chase.kills.append(kill)
             if len(chase.kills) == chase.kills_max:

@@ -59,6 +59,26 @@ RIGHTS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        name="what-names-nobody-is-done",
+        rule="where rights are enforced the controller changes nothing in nobody's name",
+        scenarios=("U12",),
+        profile=PROFILE,
+        by_chance=False,  # no random run turns rights on
+        edits=(
+            Edit(
+                CORE + "controller/security/reauthorization.py",
+                "return _NOBODY if enforced else None",
+                "return None",
+            ),
+            # As brokers did that named nobody where they ask for no rights.
+            Edit(
+                BROKER + "handlers/forward.py",
+                "    asks = context.connection\n",
+                "    return None\n    asks = context.connection\n",
+            ),
+        ),
+    ),
+    Mutant(
         name="denied-is-not-seen",
         rule="a Deny denies its own operation, and implies nothing",
         scenarios=("U01",),

@@ -71,6 +71,18 @@ def rules(text: str, *, denied: bool) -> tuple[Rule, ...]:
     return (rule(*operations.split(","), name=bare, denied=denied, prefixed=prefixed),)
 
 
+def authorization(stage: Stage, words: Words) -> None:
+    """authorization Off | Enforce: the LogCluster's owner says so; all brokers know after three
+    seconds (`nowait`: go on at once)."""
+    mode, nowait = words.take("Off, or Enforce"), words.flag("nowait")
+    words.end()
+    if mode not in ("Off", "Enforce"):
+        raise BadScript("Off, or Enforce")
+    tenants(stage).ask_for_rights(mode)  # type: ignore[arg-type]  # one of them
+    if not nowait:
+        stage.run(3_000_000)
+
+
 def tenant(stage: Stage, words: Words) -> list[str]:
     """tenant alice 1 log-in | produce | fetch | list | create | flood | ask-first payments: alice
     asks broker 1, over the connection on which she logged in there (`password=`; else her newest).
@@ -145,6 +157,7 @@ def _result(stage: Stage, task: Any, us: int) -> list[str]:
 
 VERBS: dict[str, Callable[[Stage, Words], list[str] | None]] = {
     "user": user,
+    "authorization": authorization,
     "tenant": tenant,
     "told": told,
 }

@@ -1,7 +1,8 @@
 """Offsets between a log's start and its end that no record has.  Called by `checks`.
 
 Nothing explains them: retention moves the start, and the topic is neither compacted nor
-transactional here.
+transactional here.  Below a start that moved while the log was read, some records may have been
+read and others not.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ def gaps(log: DataFrame, ranges: DataFrame) -> DataFrame:
     edges = ranges.select(
         "partition", F.explode(F.array(F.expr("log_start_offset - 1"), "log_end_offset"))
     ).toDF("partition", "offset")
+    starts = ranges.select("partition", "log_start_offset")
+    read = log.join(starts, "partition").where(F.col("offset") >= F.col("log_start_offset"))
     in_order = Window.partitionBy("partition").orderBy("offset")
     return (
-        log.select("partition", "offset")
+        read.select("partition", "offset")
         .union(edges)
         .withColumn("previous", F.lag("offset").over(in_order))
         .where(F.col("offset") > F.col("previous") + 1)

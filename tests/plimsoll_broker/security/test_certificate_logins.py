@@ -338,7 +338,7 @@ async def test_change_that_is_passed_on_names_the_certificate(tls: Certified) ->
         assert await client.topics() == {"orders": 0}
         authority = tls.secured.authority
         ((connection, _),) = list(authority._logged_in["alice"].items())
-        mark = authority.login_of(connection)
+        mark = connection.login
         assert mark
         assert authority.security.login_is_good("alice", mark)
         tls.commit("alice", tls.unknown())

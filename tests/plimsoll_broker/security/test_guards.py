@@ -131,7 +131,7 @@ async def test_creator_that_may_not_describe_configs_is_told_none_and_has_attemp
 
 
 @pytest.mark.parametrize(("key", "values", "code", "rights"), CASES, ids=IDS)
-async def test_authorization_that_is_off_passes_all_on_in_nobodys_name(
+async def test_authorization_that_is_off_asks_for_no_rights(
     key: ApiKey, values: dict[str, Any], code: Code, rights: list[dict[str, Any]]
 ) -> None:
     with pytest.raises(Reached) as reached:

@@ -146,6 +146,22 @@ def test_greatest_time_is_in_a_later_segment_when_the_greatest_was_deleted(volum
     assert found_at(log, None) == (BASE_MS + 3, 20)
 
 
+@pytest.mark.parametrize("made", [unopened, bytes])
+def test_segments_that_were_deleted_whole_and_are_still_there_have_no_greatest_time(
+    volume: Volume, made: Callable[[bytes], bytes]
+) -> None:
+    """Their files go with the next retention."""
+    log = volume.log()
+    for at, newest in enumerate((BASE_MS + 90, BASE_MS + 80, BASE_MS + 3)):
+        put(log, made(renumbered(a_client_batch(range(newest, newest + 1)), at, 1)))
+        log.roll()
+    log.advance_log_start(2)
+    assert len(log.segments) > 3
+    assert found_at(log, None) == (BASE_MS + 3, 2)
+    assert found_at(log, BASE_MS) == (BASE_MS + 3, 2)
+    assert found_at(log, BASE_MS + 4) is None
+
+
 def renumbered(batch: bytes, base: int, count: int) -> bytes:
     header = parse_header(batch)._replace(
         base_offset=base, last_offset_delta=count - 1, count=count

@@ -12,15 +12,18 @@ from tests.plimsoll_core.controller.test_security import OBJECT, Controller, a_r
 from tests.plimsoll_core.security.scram_client import a_credential
 
 from plimsoll_core.cluster.image import apply
+from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.records import (
     AclsAdded,
     ListenersConfigured,
 )
+from plimsoll_core.controller.decide import Settings, decide
 from plimsoll_core.errors import Code
 from plimsoll_core.messages import security as m
 from plimsoll_core.messages.elections import ElectLeaders
-from plimsoll_core.messages.reassignments import AlterReassignments
+from plimsoll_core.messages.internal_topics import EnsureInternalTopic
+from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget
 from plimsoll_core.messages.requests import CreateTopics, DeleteTopics, NewTopic, Refused
 from plimsoll_core.messages.topic_changes import (
     AddPartitions,
@@ -30,6 +33,7 @@ from plimsoll_core.messages.topic_changes import (
 )
 from plimsoll_core.security.acl import ANONYMOUS, Acl, AclFilter, AclOperation
 from plimsoll_core.security.scram import PreviousKeys, login_mark
+from plimsoll_core.security.state import Authorization, Mode
 
 FORWARDED: list[Callable[[m.OnBehalf | None], Any]] = [
     lambda behalf: CreateTopics(topics=(NewTopic(name="orders"),), behalf=behalf),
@@ -65,7 +69,53 @@ def test_forwarded_request_is_decided_again_by_the_rights_that_are_committed_now
     assert refused_for_rights(controller.ask(forwarded(alice)))
     assert controller.image == before
     assert not refused_for_rights(controller.ask(forwarded(root)))
-    assert not refused_for_rights(controller.ask(forwarded(None)))  # the brokers' own
+
+
+@pytest.mark.parametrize("forwarded", FORWARDED, ids=lambda one: type(one(None)).__name__)
+def test_forwarded_request_in_nobodys_name_is_refused_once_rights_are_enforced(
+    forwarded: Callable[[m.OnBehalf | None], Any],
+) -> None:
+    controller = Controller()
+    for mode in (Mode.OFF, Mode.AUDIT):
+        controller.ask(m.DeclareAuthorization(authorization=Authorization(mode=mode)))
+        assert not refused_for_rights(controller.ask(forwarded(None)))
+    controller.enforce("User:root", ANONYMOUS)
+    before = controller.image
+    assert refused_for_rights(controller.ask(forwarded(None)))
+    assert controller.image == before
+
+
+def test_request_that_is_decided_in_slices_stays_the_clients() -> None:
+    controller = Controller()
+    root = controller.logged_in("root")
+    controller.enforce("User:root")
+    targets = tuple(PartitionTarget(topic="orders", index=index, replicas=()) for index in (0, 1))
+    asked = AlterReassignments(targets=targets, behalf=root)
+    slices = Settings(slice_partitions_max=1)
+    again = decide(controller.image, controller.soft, asked, 1_000, slices).again
+    assert isinstance(again, AlterReassignments)
+    assert (again.targets, again.behalf) == (targets[1:], root)
+    assert not refused_for_rights(controller.ask(again))
+
+
+def test_what_a_broker_asks_for_itself_is_not_refused_for_rights() -> None:
+    controller = Controller()
+    controller.enforce()
+    asked = controller.ask(EnsureInternalTopic(name=GROUP_OFFSETS))
+    assert not refused_for_rights(asked)
+
+
+@pytest.mark.parametrize("forwarded", FORWARDED, ids=lambda one: type(one(None)).__name__)
+def test_login_is_looked_at_where_nobody_asks_for_rights(
+    forwarded: Callable[[m.OnBehalf | None], Any],
+) -> None:
+    controller = Controller()
+    asked = forwarded(controller.logged_in())
+    assert not refused_for_rights(controller.ask(asked))
+    controller.set_password(a_credential(password="other"))
+    before = controller.image
+    assert refused_for_rights(controller.ask(asked))
+    assert controller.image == before
 
 
 @pytest.mark.parametrize("forwarded", FORWARDED, ids=lambda one: type(one(None)).__name__)
@@ -77,9 +127,9 @@ def test_forwarded_request_of_who_was_cut_off_meanwhile_is_refused(
     old, new = a_credential(password="old"), a_credential(password="new")
     behalf = m.OnBehalf(principal="User:alice", host="10.0.0.1", login=login_mark(old.stored_key))
     changed = forwarded(behalf)
-    controller.ask(m.AlterScramCredentials(upsertions=(old,)))
+    controller.set_password(old)
     assert not refused_for_rights(controller.ask(changed))
-    controller.ask(m.AlterScramCredentials(upsertions=(new,)))
+    controller.set_password(new)
     before = controller.image
     assert refused_for_rights(controller.ask(changed))
     again = m.OnBehalf(principal="User:alice", host="10.0.0.1", login=login_mark(new.stored_key))
@@ -87,9 +137,7 @@ def test_forwarded_request_of_who_was_cut_off_meanwhile_is_refused(
     assert refused_for_rights(controller.ask(forwarded(again)))
     by_no_key = m.OnBehalf(principal="User:alice", host="10.0.0.1")
     assert refused_for_rights(controller.ask(forwarded(by_no_key)))
-    gone = m.ScramDeletion(user="alice", mechanism=new.mechanism)
     controller.ask(m.UserObjectGone(object=OBJECT))
-    controller.ask(m.AlterScramCredentials(deletions=(gone,)))
     assert refused_for_rights(controller.ask(forwarded(again)))
     assert before.topics == controller.image.topics
 

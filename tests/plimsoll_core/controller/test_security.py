@@ -20,6 +20,7 @@ from plimsoll_core.cluster.records import (
     AclsAdded,
     AclsRemoved,
     MetadataVersionFinalized,
+    ScramCredentialSet,
 )
 from plimsoll_core.controller.decide import Settings, VolatileState, decide
 from plimsoll_core.controller.security.acl_changes import ACLS_MAX, CHANGES_MAX
@@ -28,7 +29,7 @@ from plimsoll_core.messages import security as m
 from plimsoll_core.messages.requests import Done, Refused
 from plimsoll_core.security.acl import Acl, AclFilter, AclOperation, ResourceType
 from plimsoll_core.security.acl_index import index_of
-from plimsoll_core.security.scram import login_mark
+from plimsoll_core.security.scram import ScramCredential, login_mark
 from plimsoll_core.security.state import Authorization, Mode, UserObject
 
 OBJECT = UserObject(namespace="kafka", name="alice", uid="u-1")
@@ -53,10 +54,14 @@ class Controller:
         assert decode_image(encode_image(self.image)) == self.image
         return decision.answer
 
+    def set_password(self, credential: ScramCredential) -> None:
+        """By whoever may."""
+        self.image = apply(self.image, ScramCredentialSet(cause="t", credential=credential))
+
     def logged_in(self, user: str = "alice") -> m.OnBehalf:
         """Who has just logged in by a password."""
         one = a_credential(user)
-        self.ask(m.AlterScramCredentials(upsertions=(one,)))
+        self.set_password(one)
         return m.OnBehalf(
             principal=f"User:{user}", host="10.0.0.1", login=login_mark(one.stored_key)
         )

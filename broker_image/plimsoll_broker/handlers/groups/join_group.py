@@ -34,7 +34,7 @@ def _asks(request: GroupRequest) -> Iterator[JoinGroup]:
         group_instance_id=instance,
         new_member_id=f"{client_id if instance is None else instance}-{uuid4()}",
         client_id=client_id,
-        client_host=f"/{context.client.rpartition(':')[0]}",
+        client_host=f"/{context.connection.client.rpartition(':')[0]}",
         session_timeout_ms=session_timeout_ms,
         rebalance_timeout_ms=(
             session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms

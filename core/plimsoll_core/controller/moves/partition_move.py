@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
+from msgspec.structs import replace
+
 from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
 from plimsoll_core.cluster.move_owners import Mover, mover_of, running
 from plimsoll_core.cluster.records import TopicConfigured
@@ -163,12 +165,7 @@ def alter_reassignments(turn: DecisionContext, request: AlterReassignments) -> A
     note_factors(turn, (p.topic_id for p, _ in (*begins, *cancels)))
     answers = (*request.answered, *(_answer(turn, one, wish) for one, wish in judged))
     if rest:
-        turn.again = AlterReassignments(
-            targets=rest,
-            allow_factor_change=request.allow_factor_change,
-            forced=request.forced,
-            answered=answers,
-        )
+        turn.again = replace(request, targets=rest, answered=answers)
     return ReassignmentsAnswer(partitions=answers)
 
 

@@ -1,6 +1,7 @@
 """Decides again whether the client for whom a broker asks may have what it asks for, and is still
 logged in: its user may have been disabled, or its password changed, while the request was on its
-way.
+way.  What is asked for in nobody's name is refused where rights are enforced: its broker has not
+heard that they are.
 
 Called by `decide` before a forwarded request is decided, with the image that the change is made
 from: rights that were taken away since the broker looked count here.  A request of which a part is
@@ -38,17 +39,26 @@ _REASONS = {
     _Type.CLUSTER: Reason.ClusterAuthorizationFailed,
 }
 
+_NOBODY = Refusal(
+    reason=Reason.ClusterAuthorizationFailed,
+    message="The broker does not say who asks for it, and rights are enforced; ask again, also"
+    " another broker.",
+)
+
 
 def refused_again(image: ClusterImage, request: Any) -> Refusal | None:
-    """Why the client may not; None: it may, or no client is named."""
+    """Why the client may not; None: it may, or nobody's rights are asked for."""
     needed = _NEEDED.get(type(request))
-    behalf: OnBehalf | None = None if needed is None else request.behalf
-    if needed is None or behalf is None:
+    if needed is None:
         return None
+    enforced = image.security.authorization.mode is Mode.ENFORCE
+    behalf: OnBehalf | None = request.behalf
+    if behalf is None:
+        return _NOBODY if enforced else None
     if not _is_logged_in(image, behalf):
         text = f"The login of {behalf.principal} is not good any more."
         return Refusal(reason=Reason.ClusterAuthorizationFailed, message=text)
-    if image.security.authorization.mode is not Mode.ENFORCE:
+    if not enforced:
         return None
     for each in needed(image, request):
         if not any(_allowed(image, behalf, *one) for one in each):

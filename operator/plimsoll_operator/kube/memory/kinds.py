@@ -181,9 +181,9 @@ def custom(definition: Object) -> Iterator[Resource]:
             has_generation=True,
             needs_version=True,
             selectable=GENERAL_FIELDS | fields,
-            topology=custom_topology(schema),
+            topology=_of_schema(schema)[1],
             schema=schema,
-            check=_checked(schema),
+            check=_of_schema(schema)[2],
             short_names=tuple(names.get("shortNames", ())),
             categories=tuple(names.get("categories", ())),
             columns=tuple(version.get("additionalPrinterColumns", ())),
@@ -191,19 +191,20 @@ def custom(definition: Object) -> Iterator[Resource]:
 
 
 _COMPILED_MAX = 100
-_compiled: OrderedDict[int, tuple[Object, schema_validation.Check]] = OrderedDict()
+_compiled: OrderedDict[int, tuple[Object, Topology, schema_validation.Check]] = OrderedDict()
 """By the schema's identity: many servers in one process serve the same definitions."""
 
 
-def _checked(schema: Object) -> schema_validation.Check:
-    """The object's own part: its type and its metadata are not the schema's concern."""
+def _of_schema(schema: Object) -> tuple[Object, Topology, schema_validation.Check]:
+    """The check is of the object's own part: its type and its metadata are not the schema's
+    concern."""
     known = _compiled.get(id(schema))
     if known is not None:
-        return known[1]
+        return known
     apart = ("apiVersion", "kind", "metadata")
     own = {name: part for name, part in schema["properties"].items() if name not in apart}
     check = schema_validation.compiled({**schema, "properties": own})
-    _compiled[id(schema)] = (schema, check)
+    _compiled[id(schema)] = known = (schema, custom_topology(schema), check)
     if len(_compiled) > _COMPILED_MAX:
         _compiled.popitem(last=False)
-    return check
+    return known

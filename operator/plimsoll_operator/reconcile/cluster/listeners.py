@@ -19,6 +19,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.external_access import IssuerRef
 from plimsoll_operator.api.listeners import DeclaredListener, committed
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.selectors import why_refused
 from plimsoll_operator.kube.errors import NotFound
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import SECRETS
@@ -55,6 +56,7 @@ LOOK_MS = 60_000
 LOOK_SOON_MS = 5_000
 REFUSED = "ListenersRefused"
 NO_CERTIFICATE = "CertificateMissing"
+NO_SELECTOR = "InvalidRequest"
 KIND: AuthorityKind = "authority"
 """In metrics."""
 FOREIGN = "SecretForeign"
@@ -95,6 +97,7 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
     found += [(FOREIGN, one) for one in foreign]
     found += [(NO_CERTIFICATE, one) for one in problems]
     found += [(external_access.REFUSED, one) for one in access.refused]
+    found += [(NO_SELECTOR, one) for one in _no_selectors(cluster)]
     if found:
         text = " ".join(message for _, message in found)
         term.stall(StallSource.LISTENERS, Cause(reason=found[0][0], message=text))
@@ -124,6 +127,23 @@ def _is_own(listener: DeclaredListener) -> bool:
 
 def _issuer(listener: DeclaredListener) -> IssuerRef | None:
     return None if listener.tls is None else listener.tls.issuer_ref
+
+
+def _no_selectors(cluster: LogCluster) -> list[str]:
+    """What is wrong with listeners' allowedNamespaces, in sentences.  `manifests.networkpolicy`
+    leaves such a selector out."""
+    selectors = (
+        (one.name, one.allowed_namespaces.selector)
+        for one in cluster.listeners
+        if one.allowed_namespaces is not None
+    )
+    whys = ((name, "" if one is None else why_refused(one)) for name, one in selectors)
+    return [
+        f"Listener {name}: allowedNamespaces.selector: {why} Until it is mended pods of the"
+        " LogCluster's own namespace alone reach it."
+        for name, why in whys
+        if why
+    ]
 
 
 def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:

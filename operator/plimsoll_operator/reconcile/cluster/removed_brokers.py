@@ -62,7 +62,10 @@ async def _remove_sets(term: Term, cluster: LogCluster) -> set[BrokerId]:
     standing: set[BrokerId] = set()
     for item in found.items:
         meta = item["metadata"]
-        broker_id = BrokerId(int(meta["labels"][labels.BROKER_ID]))
+        number = labels.broker_of(name, meta["name"])
+        if number is None:
+            continue  # whoever labelled it so, it is no broker's
+        broker_id = BrokerId(number)
         standing.add(broker_id)
         if broker_id in term.image.members or term.image.hosted.get(broker_id):
             continue

@@ -99,7 +99,11 @@ def _say_deleted(term: Term, deleted: list[Object]) -> None:
 
 
 def _broker(claim: Object) -> BrokerId:
-    return BrokerId(int(claim["metadata"]["labels"].get(labels.BROKER_ID, -1)))
+    """By its name, `data-<pod>`; -1: it is no broker's."""
+    meta = claim["metadata"]
+    stateful_set = meta["name"].removeprefix("data-").removesuffix("-0")
+    number = labels.broker_of(meta["labels"][labels.CLUSTER], stateful_set)
+    return BrokerId(-1 if number is None else number)
 
 
 def _asked(claim: Object) -> str:

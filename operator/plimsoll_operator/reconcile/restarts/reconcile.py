@@ -126,9 +126,11 @@ class Pass:
         for item in sets.items:
             meta = item["metadata"]
             owners = [o["uid"] for o in meta.get("ownerReferences") or ()]
-            if owners != [self.context.cluster.metadata.uid] or meta.get("deletionTimestamp"):
+            number = labels.broker_of(name, meta["name"])
+            own = owners == [self.context.cluster.metadata.uid]
+            if number is None or not own or meta.get("deletionTimestamp"):
                 continue
-            broker_id = BrokerId(int(meta["labels"][labels.BROKER_ID]))
+            broker_id = BrokerId(number)
             pod = by_name.get(labels.broker_pod(name, broker_id))
             brokers_of(self.term).seen_pod(broker_id, pod)
             if broker_id in self.term.image.members:

@@ -33,6 +33,8 @@ from plimsoll_operator.reconcile.user.bootstrap import Bootstrap
 PASSWORD_KEY = "password"
 PASSWORD_BYTES = 32
 PASSWORD_CHARACTERS_MAX = 1024
+NAMESAKE_LOOK_MS = 1_000
+"""While the Secret of a deleted User of the same name is still there."""
 
 
 def new_password() -> str:
@@ -66,6 +68,13 @@ def is_of(secret: Object, user: User) -> bool:
     return any(owner.get("uid") == user.metadata.uid for owner in owners)
 
 
+def is_of_namesake(secret: Object, user: User) -> bool:
+    """Whether it is of an earlier User of this name: the garbage collector takes it soon."""
+    owners = secret["metadata"].get("ownerReferences") or []
+    mine = ("User", user.metadata.name)
+    return any((owner.get("kind"), owner.get("name")) == mine for owner in owners)
+
+
 def login_secret(user: User, password: str | None, bootstrap: Bootstrap) -> Object:
     """`password` None: the user brought its own, in another Secret, and it is not copied."""
     mechanisms, files = mechanisms_of(user), {}
@@ -83,14 +92,14 @@ def certificate_secret(
     java = {
         **common,
         "ssl.keystore.type": "PEM",
-        "ssl.keystore.certificate.chain": _in_a_line(chain),
-        "ssl.keystore.key": _in_a_line(key),
+        "ssl.keystore.certificate.chain": chain.strip(),
+        "ssl.keystore.key": key.strip(),
         **_truststore(bootstrap),
     }
     files = {
         "tls.crt": chain,
         "tls.key": key,
-        "java.properties": _lines(java),
+        "java.properties": _properties(java),
         "librdkafka.conf": _lines(common),
         **_binding(user.user_name, common, bootstrap),
     }
@@ -135,14 +144,14 @@ def _files(
     }
     jaas = (
         "org.apache.kafka.common.security.scram.ScramLoginModule required"
-        f' username="{user_name}" password="{password}";'
+        f' username="{user_name}" password="{_quoted(password)}";'
     )
     java = {**common, "sasl.jaas.config": jaas, **_truststore(bootstrap)}
     librdkafka = {**common, "sasl.username": user_name, "sasl.password": password}
     return {
         PASSWORD_KEY: password,
         "sasl.jaas.config": jaas,
-        "java.properties": _lines(java),
+        "java.properties": _properties(java),
         "librdkafka.conf": _lines(librdkafka),
         **_binding(user_name, common, bootstrap),
     }
@@ -151,13 +160,13 @@ def _files(
 def _truststore(bootstrap: Bootstrap) -> dict[str, str]:
     if not bootstrap.authority:
         return {}
-    pem = _in_a_line(bootstrap.authority)
+    pem = bootstrap.authority.strip()
     return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": pem}
 
 
-def _in_a_line(pem: str) -> str:
-    """As a file of properties has it."""
-    return pem.strip().replace("\n", "\\n")
+def _quoted(text: str) -> str:
+    """As it stands between the quotes of a JAAS line: people choose passwords, too."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _binding(user_name: str, common: dict[str, str], bootstrap: Bootstrap) -> dict[str, str]:
@@ -186,6 +195,20 @@ def _mechanism(name: str | None) -> dict[str, str]:
 
 def _lines(values: dict[str, str]) -> str:
     return "".join(f"{name}={value}\n" for name, value in values.items() if value)
+
+
+def _properties(values: dict[str, str]) -> str:
+    """As `java.util.Properties` reads it, from bytes of ISO 8859-1."""
+    return _lines({name: _escaped(value) for name, value in values.items()})
+
+
+def _escaped(value: str) -> str:
+    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    if text.startswith((" ", "\t", "\f")):
+        text = "\\" + text
+    units = memoryview(text.encode("utf-16-be")).cast("B")
+    codes = (units[at] << 8 | units[at + 1] for at in range(0, len(units), 2))
+    return "".join(chr(code) if code < 0x7F else f"\\u{code:04x}" for code in codes)
 
 
 def kept(

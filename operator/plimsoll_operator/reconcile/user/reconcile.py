@@ -216,8 +216,7 @@ def _ready(term: Term, user: User) -> Condition:
 
 
 def _object(user: User) -> UserObject:
-    namespace, name = user.key
-    return UserObject(namespace=namespace, name=name, uid=user.metadata.uid)
+    return UserObject(namespace=user.key[0], name=user.key[1], uid=user.metadata.uid)
 
 
 # --- the password --------------------------------------------------------------------------------
@@ -263,6 +262,8 @@ async def _wanted_certificates(
 async def _own_secret(term: Term, user: User) -> Object | None:
     found = await _read(term, user.metadata.namespace, user.secret_name)
     if found is not None and not logins.is_of(found, user):
+        if logins.is_of_namesake(found, user):
+            term.add_later(Work(Task.USER, user.key), logins.NAMESAKE_LOOK_MS)
         text = f"Secret {user.secret_name} is not of this User; delete it, or set spec.secretName."
         raise _NotNow("SecretForeign", text)
     return found
@@ -325,9 +326,8 @@ async def _put(term: Term, user: User, found: Object | None, wanted: Object) -> 
 
 async def _authority(term: Term) -> str:
     """What signs the listeners' certificates; empty: all of them are a user's own."""
-    namespace, cluster = term.key
     try:
-        found = await term.kube.get(CONFIG_MAPS, namespace, listener_authority_map(cluster))
+        found = await term.kube.get(CONFIG_MAPS, term.key[0], listener_authority_map(term.key[1]))
     except NotFound:
         return ""
     return str((found.get("data") or {}).get("ca.crt", ""))

@@ -1,31 +1,24 @@
 """A Verification: start its driver when the topic serves, then show what it reports.
 
 The report ConfigMap is the truth about a run: it goes with the Verification, and a driver that has
-reported its verdict is never started again.
+reported anything is never started again.  A Verification that shows its end is not looked at any
+more: what becomes of its Job and its report afterwards changes nothing.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
 
 from plimsoll_core.cluster.listener_peers import open_to_all
+from plimsoll_core.cluster.topic_configs import compacts
 from plimsoll_core.security.scram import SPEC_NAMES
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.user import User
-from plimsoll_operator.api.verification import (
-    Counts,
-    Evidence,
-    Example,
-    Phase,
-    Timing,
-    Verification,
-    VerificationStatus,
-)
+from plimsoll_operator.api.verification import ALL_CHECKS, Verification, VerificationStatus
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, SECRETS, VERIFICATIONS, kind_of
@@ -35,6 +28,11 @@ from plimsoll_operator.manifests.verification import SparkDriver, children
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.user.bootstrap import Bootstrap, bootstrap_of
 from plimsoll_operator.reconcile.user.login_secret import mechanisms_of
+from plimsoll_operator.reconcile.verification.driver_report import (
+    TIMEOUT_SECONDS_DEFAULT,
+    final,
+    reported,
+)
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.occurrence import LENGTH_MAX, Occurrence, about_seen
 from plimsoll_operator.status.partition_health import partitions_of
@@ -43,8 +41,6 @@ from plimsoll_operator.status.status_writer import Target
 LOOK_MS = 2_000
 FINAL = ("Completed", "Failed")
 LOGIN_FILES = {"java.properties", "librdkafka.conf"}
-TIMEOUT_SECONDS_DEFAULT = 600
-"""The driver's own, for reading back."""
 
 
 async def reconcile(term: Term, key: Key) -> None:
@@ -52,7 +48,7 @@ async def reconcile(term: Term, key: Key) -> None:
     if verification is None or verification.metadata.deletion_timestamp:
         term.statuses.pop(target, None)
         return
-    if verification.cluster_key != term.key:
+    if verification.cluster_key != term.key or _shows_its_end(term, key):
         return
     user, bootstrap = _user(term, verification), Bootstrap()
     if user is not None:
@@ -109,16 +105,10 @@ def _tell_verdict(term: Term, verification: Verification, status: VerificationSt
 
 
 async def _step(term: Term, verification: Verification, driver: SparkDriver) -> VerificationStatus:
-    job = await _find(term, JOBS, verification, f"{driver.name}-driver")
-    report = await _find(term, CONFIG_MAPS, verification, driver.report)
-    status = None if report is None else reported(report, driver)
-    if status is not None:
-        final = status.phase in ("Completed", "Failed")
-        if final or job is None or not _failed(job):
-            return status
-    if job is not None:
-        return _running(job, driver)
-    if (never := cannot_end(driver)) is not None:
+    begun = await _of_the_driver(term, verification, driver)
+    if begun is not None:
+        return begun
+    if (never := cannot_end(driver) or cannot_tell(term, verification)) is not None:
         return never
     waits = _waits_for(term, verification, driver) or await _waits_for_login(term, driver)
     if waits is not None:
@@ -132,6 +122,27 @@ async def _step(term: Term, verification: Verification, driver: SparkDriver) -> 
         except Conflict as error:
             raise Retry(str(error)) from error
     return _pending("DriverStarted", "The driver's pod is starting.")
+
+
+async def _of_the_driver(
+    term: Term, verification: Verification, driver: SparkDriver
+) -> VerificationStatus | None:
+    """What became of it; None: there was none yet."""
+    job = await _find(term, JOBS, verification, driver.job)
+    report = await _find(term, CONFIG_MAPS, verification, driver.report)
+    status = None if report is None else reported(report, driver)
+    if status is not None and status.phase in FINAL:
+        return status
+    if job is None and status is not None:
+        job = await _find(term, JOBS, verification, driver.job)  # it may have been made just now
+        if job is None:
+            return _ended_without_a_verdict(status, f"Job {driver.job} was deleted before its end.")
+    if job is not None and _is_over(job):
+        text = f"The driver's pod ended without a verdict; see {driver.where_it_says}"
+        return _ended_without_a_verdict(status, text)
+    if job is not None and status is None:
+        return _pending("DriverStarted", "The driver's pod is starting.")
+    return status
 
 
 def _waits_for(term: Term, verification: Verification, driver: SparkDriver) -> Condition | None:
@@ -215,10 +226,18 @@ def _age(verification: Verification) -> tuple[str, str]:
 def _ended(term: Term, key: Key) -> bool:
     """As this term last saw it; else as the object shows it."""
     known = term.status_of(Target(VERIFICATIONS, *key), VerificationStatus)
-    if known is not None:
-        return known.phase in FINAL
-    shown = term.objects.verifications.conditions(key)
-    return any(c.type in ("Complete", "Failed") and c.status == "True" for c in shown)
+    return known.phase in FINAL if known is not None else _shows_its_end(term, key)
+
+
+def _shows_its_end(term: Term, key: Key) -> bool:
+    """As the very object: a status is written by name, so the last one of a namesake that was
+    deleted may have come too late, and be older than the object."""
+    found = term.objects.verifications.get(key)
+    made = "" if found is None else found.metadata.creation_timestamp or ""
+    return any(
+        c.type in ("Complete", "Failed") and c.status == "True" and c.last_transition_time >= made
+        for c in term.objects.verifications.conditions(key)
+    )
 
 
 def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
@@ -240,7 +259,28 @@ def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
     return VerificationStatus(
         phase="Failed",
         verdict="Inconclusive",
-        conditions=_final("Failed", "CannotEnd", message),
+        conditions=final("Failed", "CannotEnd", message),
+    )
+
+
+def cannot_tell(term: Term, verification: Verification) -> VerificationStatus | None:
+    """What a cleaner takes, as it may, would be called lost, and its offset a gap."""
+    name, verify = verification.spec.topic, verification.spec.verify
+    asked = set((verify and verify.checks) or ALL_CHECKS)
+    topic_id = term.image.topic_ids.get(name)
+    if topic_id is None or not compacts(term.image.topics[topic_id].configs):
+        return None
+    if not asked & {"NoLoss", "NoGap"}:
+        return None
+    message = (
+        f"Topic {name} is compacted: it keeps the last record of each key alone, so NoLoss and "
+        "NoGap cannot be told. Verify a topic with cleanup.policy delete, or state other checks. "
+        "No driver was started."
+    )
+    return VerificationStatus(
+        phase="Failed",
+        verdict="Inconclusive",
+        conditions=final("Failed", "TopicCompacted", message),
     )
 
 
@@ -254,86 +294,22 @@ def _pending(reason: str, message: str) -> VerificationStatus:
     )
 
 
-def _failed(job: Object) -> bool:
+def _is_over(job: Object) -> bool:
+    """Well or not: whoever has a verdict has reported it before."""
     return any(
-        c["type"] == "Failed" and c["status"] == "True"
+        c["type"] in ("Complete", "Failed") and c["status"] == "True"
         for c in (job.get("status") or {}).get("conditions") or ()
     )
 
 
-def _running(job: Object, driver: SparkDriver) -> VerificationStatus:
-    """A driver that has said nothing: not yet, or never."""
-    if not _failed(job):
-        return _pending("DriverStarted", "The driver's pod is starting.")
-    message = f"The driver's pod ended without a verdict; see {driver.where_it_says}"
-    return VerificationStatus(
+def _ended_without_a_verdict(known: VerificationStatus | None, why: str) -> VerificationStatus:
+    """`known`: what the driver told before; its counts stay."""
+    return msgspec.structs.replace(
+        known or VerificationStatus(),
         phase="Failed",
         verdict="Inconclusive",
-        conditions=_final("Failed", "DriverFailed", message),
+        conditions=final("Failed", "DriverFailed", why),
     )
-
-
-def _final(type_: str, reason: str, message: str) -> tuple[Condition, ...]:
-    return (
-        condition(type_, True, reason, message),
-        condition("Ready", type_ == "Complete", reason, message),
-    )
-
-
-def reported(report: Object, driver: SparkDriver) -> VerificationStatus | None:
-    """What the driver has written so far."""
-    data = report.get("data") or {}
-    if "verdict.json" in data:
-        return _verdict(json.loads(data["verdict.json"]), driver.report)
-    if "progress.json" in data:
-        return _progress(json.loads(data["progress.json"]), driver)
-    return None
-
-
-def _progress(content: dict[str, Any], driver: SparkDriver) -> VerificationStatus:
-    phase: Phase = "Verifying" if content.get("phase") == "Verifying" else "Producing"
-    verify = driver.verification.spec.verify
-    timeout_s = (verify and verify.timeout_seconds) or TIMEOUT_SECONDS_DEFAULT
-    text = "The run is producing."
-    if phase == "Verifying":
-        text = (
-            "The topic is read back and compared with what was acknowledged. A verdict comes "
-            f"within verify.timeoutSeconds ({timeout_s}), and by deadlineSeconds "
-            f"({driver.deadline_seconds}) after the start in any case; records that others write "
-            f"to the topic make it longer. How far it is: {driver.where_it_says}"
-        )
-    return VerificationStatus(
-        phase=phase,
-        verdict="",
-        counts=_convert(content.get("counts"), Counts),
-        timing=_convert(content.get("timing"), Timing),
-        evidence=Evidence(report_config_map=driver.report),
-        conditions=(_condition(phase, text),),
-    )
-
-
-def _verdict(content: dict[str, Any], name: str) -> VerificationStatus:
-    passed = content.get("verdict") == "Passed"
-    reason = str(content.get("reason") or content.get("verdict"))
-    examples = tuple(_convert(e, Example) for e in (content.get("examples") or ())[:20])
-    return VerificationStatus(
-        phase="Completed" if content.get("verdict") in ("Passed", "Violated") else "Failed",
-        verdict=content.get("verdict", "Inconclusive"),
-        counts=_convert(content.get("counts"), Counts),
-        timing=_convert(content.get("timing"), Timing),
-        evidence=Evidence(report_config_map=name, examples=examples),
-        conditions=_final(
-            "Complete" if passed else "Failed", reason, str(content.get("message") or "")
-        ),
-    )
-
-
-def _convert(content: Any, model: Any) -> Any:
-    """The driver's own image may be newer or older: what does not fit is left out."""
-    try:
-        return msgspec.convert(content or {}, model, strict=False)
-    except msgspec.ValidationError:
-        return model()
 
 
 async def _find(term: Term, kind: Any, verification: Verification, name: str) -> Object | None:

@@ -1,0 +1,150 @@
+"""A Verification's status, as far as its driver's report tells it.  Pure.
+
+The report is a ConfigMap that the driver writes, whose image its owner may choose, and that others
+in the namespace may write: what does not fit is left out, and what is no verdict is Inconclusive.
+Whatever is in it, the status that follows is one that the API server stores.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from plimsoll_operator.api.conditions import condition, milliseconds
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.verification import (
+    Counts,
+    Evidence,
+    Example,
+    Phase,
+    Timing,
+    VerificationStatus,
+)
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.manifests.verification import SparkDriver
+
+VERDICT, PROGRESS = "verdict.json", "progress.json"
+UNREADABLE = "ReportUnreadable"
+VERDICTS = ("Passed", "Violated", "Inconclusive")
+EXAMPLES_MAX = 20
+TIMEOUT_SECONDS_DEFAULT = 600
+"""The driver's own, for reading back."""
+_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,252}[A-Za-z0-9_])?")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_STORED = range(-(2**63), 2**63)
+
+M = TypeVar("M", bound=msgspec.Struct)
+
+
+def reported(report: Object, driver: SparkDriver) -> VerificationStatus | None:
+    """What the driver has written so far; None: nothing."""
+    data = report.get("data") or {}
+    if VERDICT in data:
+        return _verdict(_content(data[VERDICT]), driver.report)
+    if PROGRESS in data:
+        return _progress(_content(data[PROGRESS]), driver)
+    return None
+
+
+def final(type_: str, reason: str, message: str) -> tuple[Condition, ...]:
+    """The conditions of a run that has ended; `type_`: Complete or Failed."""
+    return (
+        condition(type_, True, reason, message),
+        condition("Ready", type_ == "Complete", reason, message),
+    )
+
+
+def _content(text: str) -> dict[str, Any]:
+    """Empty where there is none that can be read."""
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _progress(content: dict[str, Any], driver: SparkDriver) -> VerificationStatus:
+    phase: Phase = "Verifying" if content.get("phase") == "Verifying" else "Producing"
+    verify = driver.verification.spec.verify
+    timeout_s = (verify and verify.timeout_seconds) or TIMEOUT_SECONDS_DEFAULT
+    text = "The run is producing."
+    if phase == "Verifying":
+        text = (
+            "The topic is read back and compared with what was acknowledged. A verdict comes "
+            f"within verify.timeoutSeconds ({timeout_s}), and by deadlineSeconds "
+            f"({driver.deadline_seconds}) after the start in any case; records that others write "
+            f"to the topic make it longer. How far it is: {driver.where_it_says}"
+        )
+    return VerificationStatus(
+        phase=phase,
+        verdict="",
+        counts=_convert(content.get("counts"), Counts),
+        timing=_timing(content.get("timing")),
+        evidence=Evidence(report_config_map=driver.report),
+        conditions=(condition("Ready", False, phase, text),),
+    )
+
+
+def _verdict(content: dict[str, Any], name: str) -> VerificationStatus:
+    verdict = content.get("verdict")
+    if verdict not in VERDICTS:
+        text = f"ConfigMap {name} holds no verdict under {VERDICT} that can be read."
+        return VerificationStatus(
+            phase="Failed",
+            verdict="Inconclusive",
+            evidence=Evidence(report_config_map=name),
+            conditions=final("Failed", UNREADABLE, text),
+        )
+    message = content.get("message")
+    return VerificationStatus(
+        phase="Failed" if verdict == "Inconclusive" else "Completed",
+        verdict=verdict,
+        counts=_convert(content.get("counts"), Counts),
+        timing=_timing(content.get("timing")),
+        evidence=Evidence(report_config_map=name, examples=_examples(content.get("examples"))),
+        conditions=final(
+            "Complete" if verdict == "Passed" else "Failed",
+            _reason(content.get("reason"), verdict),
+            message if isinstance(message, str) else "",
+        ),
+    )
+
+
+def _reason(stated: object, verdict: str) -> str:
+    """As Kubernetes wants one."""
+    return stated if isinstance(stated, str) and _REASON.fullmatch(stated) else verdict
+
+
+def _examples(stated: object) -> tuple[Example, ...]:
+    rows = stated[:EXAMPLES_MAX] if isinstance(stated, list) else []
+    return tuple(_convert(one, Example) for one in rows)
+
+
+def _timing(stated: object) -> Timing:
+    timing = _convert(stated, Timing)
+    return msgspec.structs.replace(
+        timing,
+        start_time=_time(timing.start_time),
+        completion_time=_time(timing.completion_time),
+    )
+
+
+def _time(stated: str | None) -> str | None:
+    """None also for what is no time."""
+    try:
+        known = stated is not None and _TIME.fullmatch(stated) and milliseconds(stated) >= 0
+    except ValueError:
+        return None
+    return stated if known else None
+
+
+def _convert(content: object, model: type[M]) -> M:
+    """The driver's own image may be newer or older: what does not fit is left out."""
+    try:
+        found = msgspec.convert(content or {}, model, strict=False)
+    except msgspec.ValidationError:
+        return model()
+    numbers = (one for one in msgspec.structs.astuple(found) if isinstance(one, int))
+    return found if all(one in _STORED for one in numbers) else model()

@@ -1,0 +1,69 @@
+"""Replies on a connection's account: only while the kernel has not taken them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from plimsoll_broker.server.client_memory_pools import Account, Pool
+from plimsoll_broker.server.unsent_replies import Granted, ReplySender
+from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.headers import RequestHeader
+
+HEADER = RequestHeader(ApiKey.HEARTBEAT, 0, 7, None, None)
+
+
+class Transport:
+    """It takes what there is `room` for."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.written = 0
+
+    def write(self, data: bytes) -> None:
+        self.written += len(data)
+
+    def writelines(self, pieces: Iterable[bytes]) -> None:
+        for piece in pieces:
+            self.write(piece)
+
+    def get_write_buffer_size(self) -> int:
+        return max(self.written - self.room, 0)
+
+
+def sender(transport: Any) -> tuple[ReplySender, Pool, Account]:
+    pool = Pool(10_000, lambda: None)
+    account = Account(pool, 5_000)
+    made = ReplySender(account, asyncio.get_running_loop())
+    made.connected(transport)
+    return made, pool, account
+
+
+@pytest.mark.parametrize("reply", [b"x" * 100, b"x" * 9_000, [b"x" * 60, b"y" * 40]])
+async def test_reply_that_the_kernel_takes_is_never_held(reply: Any) -> None:
+    sending, pool, _ = sender(transport := Transport(room=10_000))
+    size = sending.send(HEADER, reply, None)
+    assert size == transport.written == 8 + (100 if isinstance(reply, list) else len(reply))
+    assert pool.used == 0
+
+
+async def test_reply_that_the_kernel_does_not_take_is_held_until_it_does() -> None:
+    sending, pool, _ = sender(transport := Transport(room=50))
+    sending.send(HEADER, b"x" * 100, None)
+    assert pool.used == 100
+    transport.room = 108
+    sending.settle()
+    assert pool.used == 0
+
+
+async def test_reply_of_granted_bytes_is_given_back_whether_or_not_it_waited_for_its_turn() -> None:
+    sending, pool, account = sender(Transport(room=1_000))
+    for waits in (False, True):
+        granted = account.grant(300)
+        reply = Granted([b"h" * 20, b"r" * granted], granted)
+        held = sending.hold(reply) if waits else None
+        sending.send(HEADER, reply, held)
+        assert pool.used == 0
