@@ -96,9 +96,9 @@ def write(cluster: LocalCluster, lines: Path, megabytes: int, codec: str) -> Fig
 def measured(arguments: argparse.Namespace, lines: Path, pair: int) -> Iterator[tuple[str, Figure]]:
     """A cluster of each checkout, in turns; now the one is first, now the other."""
     checkouts = [("before", arguments.before), ("after", HERE)]
-    with ExitStack() as stack:
+    with TemporaryDirectory() as directory, ExitStack() as stack:
         clusters = {
-            name: stack.enter_context(cluster_of(checkout, lines.parent / f"{name}-{pair}"))
+            name: stack.enter_context(cluster_of(checkout, Path(directory) / name))
             for name, checkout in (checkouts if pair % 2 else checkouts[::-1])
         }
         probes = {name: Probe(cluster.bootstrap) for name, cluster in clusters.items()}
@@ -124,7 +124,7 @@ def main() -> int:
     parser.add_argument("--codec", default="none")
     arguments = parser.parse_args()
     figures: dict[str, list[Figure]] = {"before": [], "after": []}
-    with TemporaryDirectory() as temporary:
+    with TemporaryDirectory() as temporary:  # what a pair wrote goes with the pair
         lines = Path(temporary) / "lines"
         make_lines(lines, arguments.megabytes, arguments.record_bytes)
         for pair in range(arguments.pairs):
