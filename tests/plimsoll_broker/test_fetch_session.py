@@ -30,6 +30,8 @@ from plimsoll_wire.replication import (
 Three = tuple[Broker, Broker, Broker]
 Make = Callable[[int], Broker]
 MANY = 30
+LAG_MS = 2_000
+"""Several times what an idle fetch waits: a busy machine makes nobody lag."""
 
 
 class Watched:
@@ -114,16 +116,16 @@ async def test_fetch_session_of_many_partitions_names_only_the_busy_one(
 async def test_followers_silence_counts_for_what_it_does_not_name(
     controller: Controller, broker: Make, watched: Watched
 ) -> None:
-    """Idle for many times the lag limit, and then written to: no follower lags."""
-    lag = {"replica.lag.time.max.ms": "700"}
+    """Idle for longer than the lag limit, and then written to: no follower lags."""
+    lag = {"replica.lag.time.max.ms": str(LAG_MS)}
     brokers = [await broker(b).start(**lag) for b in range(3)]
     led_by_0(controller, 5)
     await until(lambda: watched.settled(brokers[0]))
     progress = brokers[0].hosted("t", 3).replica.leader.followers
     began_ms = brokers[0].manager.now_ms()
-    await until(lambda: brokers[0].manager.now_ms() - began_ms > 2_000)
+    await until(lambda: brokers[0].manager.now_ms() - began_ms > LAG_MS + 500)
     for follower in (1, 2):
-        assert brokers[0].manager.now_ms() - progress[follower].caught_up_ms < 700
+        assert progress[follower].caught_up_ms > began_ms
     client = await brokers[0].client()
     for index in range(5):
         assert await client.produce("t", a_batch(1), index=index) == (Code.NONE, 0)
@@ -137,14 +139,14 @@ async def test_silent_follower_of_an_idle_partition_leaves_once_something_is_wri
     controller: Controller, broker: Make, watched: Watched
 ) -> None:
     """Its session is still there, and says nothing."""
-    lag = {"replica.lag.time.max.ms": "700"}
+    lag = {"replica.lag.time.max.ms": str(LAG_MS)}
     brokers = [await broker(b).start(**lag) for b in range(3)]
     led_by_0(controller, 3)
     await until(lambda: watched.settled(brokers[0]))
     await brokers[2].path.fetchers.close()
     client = await brokers[0].client()
     began_ms = brokers[0].manager.now_ms()
-    await until(lambda: brokers[0].manager.now_ms() - began_ms > 1_000)
+    await until(lambda: brokers[0].manager.now_ms() - began_ms > LAG_MS + 500)
     assert await client.produce("t", a_batch(1), index=1) == (Code.NONE, 0)
     assert controller.partition("t", 1).isr == (0, 1)
     assert controller.partition("t", 2).isr == (0, 1, 2), "nothing was written there"
