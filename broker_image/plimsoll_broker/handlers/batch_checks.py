@@ -113,24 +113,17 @@ def check_batch(
 
 
 def _bad_header(header: BatchHeader, size: int) -> BadSent | None:
-    if (
-        header.length == size
-        and header.base_offset == 0
-        and 0 < header.count == header.last_offset_delta + 1
-        and header.producer_id < 0
-        and 0 <= header.attributes <= CODEC_MAX
-    ):
-        return None  # as of nearly all that are sent
     if header.length != size:
         return BadSent(Code.INVALID_RECORD, "more than one record batch")
     if header.base_offset != 0:
         return BadSent(Code.INVALID_RECORD, "the base offset is not 0")
     if header.count <= 0 or header.count != header.last_offset_delta + 1:
         return BadSent(Code.INVALID_RECORD, "the offsets do not count the records")
-    if header.producer_id >= 0 and header.base_sequence < 0:
-        return BadSent(Code.INVALID_RECORD, "a producer id without a sequence")
-    if header.producer_id >= 0 and header.producer_epoch < 0:
-        return BadSent(Code.INVALID_PRODUCER_EPOCH, "a producer id without an epoch")
+    if header.producer_id >= 0:
+        if header.base_sequence < 0:
+            return BadSent(Code.INVALID_RECORD, "a producer id without a sequence")
+        if header.producer_epoch < 0:
+            return BadSent(Code.INVALID_PRODUCER_EPOCH, "a producer id without an epoch")
     plain = 0 <= header.attributes <= CODEC_MAX
     return None if plain else _bad_attributes(header)
 

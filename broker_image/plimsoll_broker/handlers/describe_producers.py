@@ -6,6 +6,7 @@ transactions, so none has begun.  Source: KIP-664.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -57,13 +58,15 @@ def _told(manager: ReplicaManager, topic: str, index: int, most: int) -> _Told:
 
 def _reply(version: int, topics: list[tuple[str, list[_Told]]]) -> bytes:
     told = [
-        {"name": name, "partitions": [_partition(*each) for each in partitions]}
+        {"name": name, "partitions": [partition_told(*each) for each in partitions]}
         for name, partitions in topics
     ]
     return encode_response(ApiKey.DESCRIBE_PRODUCERS, version, {"topics": told})
 
 
-def _partition(index: int, code: Code, producers: list[ActiveProducer]) -> dict[str, Any]:
+def partition_told(
+    index: int, code: int, producers: Iterable[ActiveProducer] = ()
+) -> dict[str, Any]:
     return {
         "partition_index": index,
         "error_code": code,

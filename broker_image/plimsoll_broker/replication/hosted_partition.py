@@ -12,7 +12,7 @@ from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig, TimeLimits
 from plimsoll_core.cluster.cluster_configs import BROKER_DEFAULTS, RETENTION_CHECK, own_integer
 from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
-from plimsoll_core.cluster.topic_configs import COMPRESSION_TYPE, compacts, integer_of
+from plimsoll_core.cluster.topic_configs import COMPRESSION_TYPE, integer_of
 from plimsoll_core.replica.replica import Replica
 from plimsoll_wire.compression import CODECS
 
@@ -92,12 +92,13 @@ class Hosted:
             return False
         self.topic = topic
         configs = effective_configs(topic, broker_configs)
-        self.log.configure(log_config(topic, broker_configs))
+        kept = log_config(topic, broker_configs)
+        self.log.configure(kept)
         size = configs.get("max.message.bytes", "")
         self.max_message_bytes = int(size) if size.isdecimal() else MAX_MESSAGE_BYTES
         self.log_append_time = configs.get("message.timestamp.type") == "LogAppendTime"
         self.demand = Demand(
-            keyed=compacts(configs), codec=CODECS.get(configs.get(COMPRESSION_TYPE, ""))
+            keyed=kept.compact, codec=CODECS.get(configs.get(COMPRESSION_TYPE, ""))
         )
         self.time_limits = TimeLimits(
             integer_of(configs, "message.timestamp.before.max.ms"),

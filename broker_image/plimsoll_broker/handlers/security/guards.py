@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from plimsoll_broker.handlers.describe_producers import partition_told
 from plimsoll_broker.handlers.metadata import name_asked_for
 from plimsoll_broker.handlers.security.asking import Asking, Guarded, Values, added, plain
 from plimsoll_broker.security.authority import Rights
@@ -111,15 +112,7 @@ def records_deleted(topic: Any, code: int) -> Values:
 
 
 def producers(topic: Any, code: int) -> Values:
-    partitions = [
-        {
-            "partition_index": index,
-            "error_code": code,
-            "error_message": None,
-            "active_producers": [],
-        }
-        for index in topic.partition_indexes
-    ]
+    partitions = [partition_told(index, code) for index in topic.partition_indexes]
     return {"name": topic.name, "partitions": partitions}
 
 

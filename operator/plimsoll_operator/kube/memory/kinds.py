@@ -169,6 +169,7 @@ def custom(definition: Object) -> Iterator[Resource]:
         if not version.get("served"):
             continue
         schema = version["schema"]["openAPIV3Schema"]
+        _, topology, check = _of_schema(schema)
         fields = {one["jsonPath"].lstrip(".") for one in version.get("selectableFields", ())}
         yield Resource(
             kind=Kind(
@@ -181,9 +182,9 @@ def custom(definition: Object) -> Iterator[Resource]:
             has_generation=True,
             needs_version=True,
             selectable=GENERAL_FIELDS | fields,
-            topology=_of_schema(schema)[1],
+            topology=topology,
             schema=schema,
-            check=_of_schema(schema)[2],
+            check=check,
             short_names=tuple(names.get("shortNames", ())),
             categories=tuple(names.get("categories", ())),
             columns=tuple(version.get("additionalPrinterColumns", ())),
