@@ -48,6 +48,8 @@ Status = (
 REFRESHES_PER_SECOND = 20
 WRITES_AT_ONCE = 8
 RETRY_MS = 2_000
+FAILED_MS = 60_000
+"""After a bug in the making of a status, until it is made again; a mark may come earlier."""
 _UNDECLARED = re.compile(r"\.status\.(\w+): field not declared in schema")
 THROTTLED = 429
 THROTTLED_SECONDS = 1.0
@@ -101,11 +103,38 @@ Render = Callable[[Target], StatusDraft | None]
 """None when there is nothing to say, or no object any more."""
 
 
+class StatusFailures(Protocol):
+    """Where bugs are told that are met in making and writing one status."""
+
+    def met(self, target: Target, error: Exception) -> StatusDraft | None:
+        """What to write instead.  Raises the bug where it is not that object's matter alone."""
+
+    def over(self, target: Target) -> None:
+        """It was made and written."""
+
+
+class Unconfined:
+    """Every bug ends the writer."""
+
+    def met(self, target: Target, error: Exception) -> StatusDraft | None:
+        raise error
+
+    def over(self, target: Target) -> None:
+        pass
+
+
 class StatusWriter:
     """`run` writes until it is cancelled; `mark` may be called from the same loop at any time."""
 
-    def __init__(self, api: StatusApi, render: Render, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        api: StatusApi,
+        render: Render,
+        now_ms: Callable[[], int],
+        failures: StatusFailures | None = None,
+    ) -> None:
         self._api = api
+        self._failures = failures or Unconfined()
         self._now_ms = now_ms
         self._render = render
         self._urgent: dict[Target, None] = {}
@@ -179,9 +208,22 @@ class StatusWriter:
     async def write(self, target: Target, *, refresh: bool = True) -> bool:
         """Render and write if it differs from what was written last; whether a call was made.
         Without `refresh`, a status whose conditions are as they were is left to the refreshes."""
-        draft = self._render(target)
-        if draft is None:
-            return False
+        try:
+            draft = self._render(target)
+            called = draft is not None and await self._write(target, draft, refresh=refresh)
+        except Exception as error:  # noqa: BLE001  # `met` decides, and raises it
+            instead = self._failures.met(target, error)
+        else:
+            self._failures.over(target)
+            return called
+        self._again_in(FAILED_MS, target, urgent=False)
+        try:
+            return instead is not None and await self._write(target, instead, refresh=True)
+        except Exception as error:  # noqa: BLE001
+            self._failures.met(target, error)
+            return True
+
+    async def _write(self, target: Target, draft: StatusDraft, *, refresh: bool) -> bool:
         if (known := self._written.get(target)) and known.uid != draft.uid:
             self.forget(target)
             known = None
@@ -203,8 +245,7 @@ class StatusWriter:
             return True
         except ApiError as error:
             logger.warning("status of %s %s: %s", target.kind.kind, target.name, error)
-            again = partial(self.mark, target, urgent=not refresh)
-            asyncio.get_running_loop().call_later(RETRY_MS / 1000, again)
+            self._again_in(RETRY_MS, target, urgent=not refresh)
             if error.status == THROTTLED:
                 await asyncio.sleep(THROTTLED_SECONDS)
             return True
@@ -215,6 +256,10 @@ class StatusWriter:
             versions=(draft.version, answer["metadata"]["resourceVersion"]),
         )
         return True
+
+    def _again_in(self, ms: int, target: Target, *, urgent: bool) -> None:
+        again = partial(self.mark, target, urgent=urgent)
+        asyncio.get_running_loop().call_later(ms / 1000, again)
 
     async def _apply(self, target: Target, body: dict[str, Any]) -> dict[str, Any]:
         """Without what the CRD does not know: for one such field the API server refuses all."""
