@@ -311,3 +311,26 @@ async def test_custom_resource_says_what_it_is(api: ContractServer):
     with pytest.raises(Rejected) as refused:
         await api.kube.create(api.topics, body)
     assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(
+    "value", ["", "7d", 1, -1, 2**63 - 1, 0.5, True, False], ids=lambda value: repr(value)
+)
+async def test_config_takes_a_scalar_as_it_is_written(api: ContractServer, value: object):
+    made = await api.kube.create(api.topics, api.topic(config={"some.key": value}))
+    found = made["spec"]["config"]["some.key"]
+    assert (type(found), found) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    "value", [{}, {"a": 1}, [], [1], ["delete", "compact"], [{}]], ids=lambda value: repr(value)
+)
+async def test_config_takes_nothing_nested(api: ContractServer, value: object):
+    with pytest.raises(Rejected, match=r"spec\.config.*some\.key") as refused:
+        await api.kube.create(api.topics, api.topic(config={"some.key": value}))
+    assert refused.value.status == 422
+
+
+async def test_config_loses_a_null(api: ContractServer):
+    made = await api.kube.create(api.topics, api.topic(config={"some.key": None, "other": "1"}))
+    assert made["spec"]["config"] == {"other": "1"}
