@@ -4,6 +4,8 @@ import json
 
 import pytest
 from tests.plimsoll_operator.kube.contract_server import (
+    APPLY,
+    ELSEWHERE,
     MODIFIED,
     ContractServer,
     changed,
@@ -229,6 +231,36 @@ async def test_status_applied_again_changes_nothing(api: ContractServer):
     one = await api.kube.apply_status(api.topics, api.namespace, "orders", status)
     two = await api.kube.apply_status(api.topics, api.namespace, "orders", status)
     assert version(one) == version(two)
+
+
+async def test_status_for_a_state_that_its_object_is_not_in_is_refused(api: ContractServer):
+    made = await api.kube.create(api.topics, api.topic())
+    place = (api.topics, api.namespace, "orders")
+    one = await api.kube.apply_status(*place, {"partitions": 3}, version=version(made))
+    with pytest.raises(Conflict, match=MODIFIED):
+        await api.kube.apply_status(*place, {"partitions": 4}, version=version(made))
+    two = await api.kube.apply_status(*place, {"partitions": 5}, version=version(one))
+    assert two["status"] == {"partitions": 5}
+
+
+async def test_status_for_an_object_before_the_one_of_its_name_is_refused(api: ContractServer):
+    made = await api.kube.create(api.topics, api.topic())
+    place = (api.topics, api.namespace, "orders")
+    await api.kube.delete(*place, uid=made["metadata"]["uid"])
+    await api.kube.create(api.topics, api.topic())
+    with pytest.raises(Conflict, match=MODIFIED):
+        await api.kube.apply_status(*place, {"partitions": 4}, version=version(made))
+
+
+async def test_uid_in_a_patch_of_a_status_is_not_looked_at(api: ContractServer):
+    """Why a status is written for a resourceVersion."""
+    await api.kube.create(api.topics, api.topic())
+    body = {**api.topic(), "status": {"partitions": 3}}
+    body["metadata"] = {**body["metadata"], "uid": "00000000-0000-0000-0000-000000000000"}
+    path = api.topics.path(api.namespace, "orders") + "/status"
+    params = {"fieldManager": ELSEWHERE, "force": "true"}
+    answer = await api.send("PATCH", path, body, content_type=APPLY, params=params)
+    assert answer.status == 200
 
 
 async def test_status_of_an_absent_object_is_refused(api: ContractServer):
