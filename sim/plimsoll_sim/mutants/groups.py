@@ -17,6 +17,7 @@ EXPIRE = "core/plimsoll_core/groups/offsets/expire.py"
 DEADLINES = "core/plimsoll_core/groups/classic/deadlines.py"
 MEMBERS = "core/plimsoll_core/groups/members.py"
 ROLES = "broker_image/plimsoll_broker/coordinator/roles.py"
+RECORDS = "core/plimsoll_wire/coordinator_records.py"
 RECORD_SETS = "core/plimsoll_wire/record_sets.py"
 INTERNAL = "core/plimsoll_core/controller/topics/internal_replication.py"
 PROFILE, EXPIRY = "groups", "expiry"
@@ -61,6 +62,20 @@ GROUPS: tuple[Mutant, ...] = (
                 INTERNAL,
                 "lower = bool(turn.image.leaving) and",
                 "lower = False and",
+            ),
+        ),
+    ),
+    Mutant(
+        name="forgets-whose-offset-it-is",
+        rule="an offset with a retention of its own is still its topic's after a load (5.8)",
+        scenarios=("C17",),
+        profile=PROFILE,
+        by_chance=False,  # committers of random runs leave it to the cluster how long offsets stay
+        edits=(
+            Edit(
+                RECORDS,
+                "    if version == _OFFSET_WITH_EXPIRY:\n",
+                "    if False:\n",
             ),
         ),
     ),
