@@ -80,6 +80,19 @@ GROUPS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        name="stamps-by-any-clock",
+        rule="what is written while the clock is set back does not look old (5.8, 4.9)",
+        scenarios=("C18", "S37l"),
+        profile="expiry by wrong clocks",
+        edits=(
+            Edit(
+                "broker_image/plimsoll_broker/replication/wall_clock.py",
+                "        return wall_ms if reckoned_ms - wall_ms <= STEP_MS_MAX else reckoned_ms\n",
+                "        return wall_ms\n",
+            ),
+        ),
+    ),
+    Mutant(
         name="tell-without-lease",
         rule="what a coordinator only remembers it tells under the lease (5.8)",
         scenarios=("C02",),
