@@ -391,10 +391,7 @@ TABLE: tuple[Fault, ...] = (
     ),
     Fault("read_slowly", links.read_slowly, 0, "Writers whose buffers fill, and have room again."),
     Fault(
-        "set_wall_clock_back",
-        processes.set_wall_clock_back,
-        0,
-        "Offsets that are committed with a time of long ago.",
+        "set_wall_clock_back", processes.set_wall_clock_back, 0, "Commits with times of long ago."
     ),
     Fault("linger", inside.linger, 0, "Connections that outlive what they were let in by."),
     Fault("start_verification", objects.start_verification, 0, "A driver, and what it reports."),
