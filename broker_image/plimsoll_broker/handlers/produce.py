@@ -156,8 +156,7 @@ class ProduceHandler:
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply | None] | None:
         request = decode_request(context.body, context.api_version)
         connection = context.connection
-        if context.charges is not None:
-            context.charges.produced(len(context.body))
+        charges = context.charges
         if self._serving.lines.idle(connection) and not self._manager.store.new_of(
             _places(request)
         ):
@@ -169,9 +168,11 @@ class ProduceHandler:
                     for at, sent in enumerate(topic.partitions):
                         result = checked.get((number, at), NOT_HERE)
                         self._partition(connection, answer, number, *sent, result)
-                if context.charges is not None:
-                    context.charges.took()
+                if charges is not None:
+                    charges.took(len(context.body))
                 return self._finished(answer, context.connection.listener)
+        if charges is not None:
+            charges.produced(len(context.body))
         return self._serving.lines.add(connection, partial(self._serve, context, request))
 
     async def _serve(
