@@ -146,7 +146,7 @@ class DeleteRecordsHandler:
         hosted = manager.by_name(asked.topic, asked.partition)
         if hosted is None:
             return _Deletion(manager.missing(manager.topic_id(asked.topic), asked.partition))
-        # Where nothing is cleaned, clients delete: so does Kafka from 4.2 on (KIP-1161).
+        # Where nothing is cleaned, clients delete: nothing else would ever make room.
         if hosted.log.config.compact and not hosted.log.config.delete:
             return _Deletion(Code.POLICY_VIOLATION)
         required = hosted.replica.delete_records(asked.offset)
