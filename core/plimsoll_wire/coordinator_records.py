@@ -55,7 +55,10 @@ _GROUP_VALUES: tuple[type, ...] = (
 )
 _OFFSET_WRITTEN = 4
 _OFFSET_WITH_EXPIRY = 1
-"""The only version that has the field: for a commit with a retention of its own."""
+"""The only version that has the field: for a commit with a retention of its own.  It lacks the
+leader epoch and the topic's id, which stand behind its fields: whoever does not know of them, Kafka
+too, does not look there."""
+_BEHIND_EXPIRY = struct.Struct(">i16s")
 _GROUP_WRITTEN = 3
 
 
@@ -119,7 +122,11 @@ def _offset_value(record: OffsetCommitted) -> bytes:
         "expire_timestamp": -1 if record.expire_ms is None else record.expire_ms,
         "topic_id": record.topic_id,
     }
-    return _written(version, _OFFSET_VALUES[version], values)
+    value = _written(version, _OFFSET_VALUES[version], values)
+    if version == _OFFSET_WITH_EXPIRY:
+        topic_id = bytes(16) if record.topic_id is None else record.topic_id.bytes
+        value += _BEHIND_EXPIRY.pack(record.leader_epoch, topic_id)
+    return value
 
 
 def _group_key(group_id: str) -> bytes:
@@ -261,8 +268,14 @@ def _number(data: bytes) -> int:
 
 def _read(entity: type, data: bytes) -> Any:
     """The structure behind the first number.  What stands behind it is stepped over."""
+    return _read_to(entity, data)[0]
+
+
+def _read_to(entity: type, data: bytes) -> tuple[Any, int]:
+    """The same, and where it ends."""
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
-    return decoder(entity).read(BytesReader(data, flexible, _NUMBER.size))
+    reader = BytesReader(data, flexible, _NUMBER.size)
+    return decoder(entity).read(reader), reader.position
 
 
 def _offset_record(key: Any, value: bytes | None) -> GroupRecord | UnknownGroupRecord:
@@ -271,18 +284,22 @@ def _offset_record(key: Any, value: bytes | None) -> GroupRecord | UnknownGroupR
     version = _number(value)
     if not 0 <= version < len(_OFFSET_VALUES):
         return UnknownGroupRecord(OFFSET_COMMIT, version)
-    found = _read(_OFFSET_VALUES[version], value)
+    found, end = _read_to(_OFFSET_VALUES[version], value)
     expire_ms = getattr(found, "expire_timestamp", -1)
+    leader_epoch, topic_id = getattr(found, "leader_epoch", -1), getattr(found, "topic_id", None)
+    if version == _OFFSET_WITH_EXPIRY and len(value) - end == _BEHIND_EXPIRY.size:
+        leader_epoch, raw = _BEHIND_EXPIRY.unpack_from(value, end)
+        topic_id = _topic_id(raw)
     return OffsetCommitted(
         group_id=key.group,
         topic=key.topic,
         partition=key.partition,
         offset=found.offset,
-        leader_epoch=getattr(found, "leader_epoch", -1),
+        leader_epoch=leader_epoch,
         metadata=found.metadata,
         commit_ms=found.commit_timestamp,
         expire_ms=None if expire_ms < 0 else expire_ms,
-        topic_id=getattr(found, "topic_id", None),
+        topic_id=topic_id,
     )
 
 

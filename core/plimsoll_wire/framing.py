@@ -12,8 +12,11 @@ import struct
 from contextlib import suppress
 
 _LENGTH = struct.Struct(">i")
+_BEGINNING = struct.Struct(">i4s")
+"""A length and a frame's first `BEGINNING_BYTES`."""
 
 CHUNK_BYTES = 16 * 1024
+_CUT_OUT_MAX = CHUNK_BYTES - _LENGTH.size
 GROWTH = 16
 STEP_BYTES = 1024 * 1024
 STEP_PART = 4
@@ -37,6 +40,8 @@ class Framer:
     """
 
     __slots__ = (
+        "_alike",
+        "_alike_bytes_max",
         "_begin",
         "_chunk",
         "_end",
@@ -55,6 +60,10 @@ class Framer:
         self._frame: bytearray | None = None
         self._length = 0
         self._got = 0
+        # What the last long frame began with whose kind has a limit of its own, and that limit: the
+        # next one that begins so is received without asking.  0: there was none.
+        self._alike = b""
+        self._alike_bytes_max = 0
         # By how many bytes the next `get_buffer` makes a large frame's memory grow.
         self.growth = 0
 
@@ -127,8 +136,8 @@ class Framer:
         self._chunk = bytearray()
 
     def received(self, count: int) -> bool:
-        """So many bytes were written into the last `get_buffer`.  False: they are in the middle of
-        a large frame, and `next_frame` has none."""
+        """So many bytes were written into the last `get_buffer`.  False: they are the beginning or
+        the middle of a large frame, and `next_frame` has none."""
         frame = self._frame
         if frame is not None and self._got < self._length:
             self._got = got = self._got + count
@@ -138,6 +147,21 @@ class Framer:
                 self.growth = self._next_growth(got)
             return False
         self._end += count
+        # Else a producer's every large frame would be looked at twice as if it were whole.
+        return frame is not None or not (self._alike_bytes_max and self._begins_alike())
+
+    def _begins_alike(self) -> bool:
+        """Whether what is here is the beginning of a large frame like the last: it has begun."""
+        begin = self._begin
+        came = self._end - begin - _LENGTH.size
+        if came < BEGINNING_BYTES:
+            return False
+        length, beginning = _BEGINNING.unpack_from(self._chunk, begin)
+        if beginning != self._alike or not _CUT_OUT_MAX < length <= self._alike_bytes_max:
+            return False
+        if came >= length:
+            return False
+        self._begin_large(begin + _LENGTH.size, length)
         return True
 
     @property
@@ -163,14 +187,19 @@ class Framer:
         if end <= self._end:
             self._begin = end
             return self._chunk[begin:end]
-        if length > CHUNK_BYTES - _LENGTH.size:
+        if length > _CUT_OUT_MAX:
             self._begin_large(begin, length)
         return None
 
     def limit_of(self, length: int, beginning: bytes) -> int | None:
         """Asked about a frame above `frame_bytes_max`, by its length and as many of its first
-        `BEGINNING_BYTES` as are here: the limit of its kind; None: it cannot be told from those."""
+        `BEGINNING_BYTES` as are here: the limit of its kind; None: it cannot be told from those.
+        `is_alike` may be called with what holds for as long as the connection lasts."""
         return self._frame_bytes_max
+
+    def is_alike(self, beginning: bytes, frame_bytes_max: int) -> None:
+        """Frames that begin so have this limit from now on."""
+        self._alike, self._alike_bytes_max = beginning, frame_bytes_max
 
     def _is_allowed(self, length: int, begin: int) -> bool:
         """False: more of it has to come first."""

@@ -209,7 +209,7 @@ def answered(drill: Drill, shown: InsideIdentity, broker: int) -> bool:
         address = PeerAddress(pod["status"]["podIP"], REPLICATION_PORT)
         body = {"replica_id": 1, "isolation_level": 0, "topics": []}
         asked = encode_request(ApiKey.LIST_OFFSETS, 5, body)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             connection, _ = await dialler.dial(PeerConnection, address, "", lambda peer: "")
             try:
                 reply = await connection.request(

@@ -26,7 +26,7 @@ from tests.integration.log_ends import log_end
 
 START_S = 60.0
 STOP_S = 60.0
-WAIT_S = 30.0
+WAIT_S = 60.0
 POLL_S = 0.1
 UNDER_PYTEST = "PYTEST_VERSION" in os.environ
 

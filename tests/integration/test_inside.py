@@ -111,7 +111,7 @@ async def fetch_of(cluster: LocalCluster, shown: InsideIdentity | None, replica_
     PeerLost."""
     address = PeerAddress("127.0.0.1", cluster.config(0)["replication"]["port"])
     dialler = Dialler(lambda: shown, lambda: shown is not None, Refusals())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         connection, _ = await dialler.dial(PeerConnection, address, "", lambda peer: "")
         body = {
             "replica_id": replica_id,
@@ -142,7 +142,7 @@ async def metadata_of(cluster: LocalCluster, shown: InsideIdentity | None, broke
     fetch = FetchMetadata(
         cluster_id=identity, broker_id=BrokerId(broker), offset=NOTHING, nonce=None, wait_ms_max=0
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         connection, _ = await dialler.dial(
             partial(ControlConnection, "x"),
             PeerAddress(*cluster.controller),

@@ -82,6 +82,7 @@ class Harness:
         view = SimpleNamespace(image=image or an_image(), aside=Aside())
         self.handlers = group_handlers(view, self.coordinators)  # type: ignore[arg-type]
         self.connection = ConnectionState()
+        self.client_id = "c"
 
     async def ask(self, key: ApiKey, version: int, values: dict[str, Any]) -> Any:
         return await self.raw(key, version, encode_request(key, version, values))
@@ -95,7 +96,7 @@ class Harness:
         """The reply's bytes, now or later; what is decided in the call is decided now."""
         on = connection or self.connection
         context = RequestContext(key, version, 7, memoryview(bytearray(body)), on)
-        context.client_id, context.connection.client = "c", "127.0.0.1:9"
+        context.client_id, context.connection.client = self.client_id, "127.0.0.1:9"
         reply: Any = self.handlers[key](context)
         if asyncio.isfuture(reply) or asyncio.iscoroutine(reply):
             return asyncio.ensure_future(reply)

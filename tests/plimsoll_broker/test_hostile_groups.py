@@ -19,7 +19,7 @@ from tests.plimsoll_broker.group_harness import (
 from plimsoll_broker.handlers.groups import asking
 from plimsoll_core.groups.apply import apply
 from plimsoll_core.groups.records import OffsetCommitted
-from plimsoll_core.groups.settings import MEMBER_BYTES_MAX, GroupSettings
+from plimsoll_core.groups.settings import MEMBER_BYTES_MAX, NAME_BYTES_MAX, GroupSettings
 from plimsoll_wire.api_versions import ApiKey, is_flexible
 from plimsoll_wire.messages import encode_request
 from plimsoll_wire.primitives import MalformedMessage
@@ -147,12 +147,63 @@ async def test_metadata_of_64_kib_less_its_names_fits_and_one_byte_more_does_not
     version: int,
 ) -> None:
     harness = Harness(looks_on=True)
-    most = MEMBER_BYTES_MAX - 64 - len("range") - len("c") - len("/127.0.0.1")
+    texts = ("range", "consumer", "c", "/127.0.0.1")
+    most = MEMBER_BYTES_MAX - 64 - sum(map(len, texts))
     for size, code in ((most + 1, 42), (most, 0)):
         protocols = [{"name": "range", "metadata": b"x" * size}]
         reply = await harness.joined(version, protocols=protocols)
         assert int(reply.error_code) == code
     assert [len(one.metadata) for one in reply.members] == [most]
+
+
+LONG = "ö" * (NAME_BYTES_MAX // 2)
+
+
+@pytest.mark.parametrize("version", [v for v in versions(ApiKey.JOIN_GROUP) if v >= 6])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"protocol_type": LONG},
+        {"protocols": [{"name": LONG, "metadata": b""}]},
+        {"group_instance_id": LONG},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+async def test_name_that_no_record_can_hold_is_refused_before_anything_begins(
+    version: int, more: dict[str, Any]
+) -> None:
+    """Flexible requests hold longer strings than the record of a group.  The protocol type went
+    into the group's last record, which a deadline writes: its broker ended."""
+    harness = Harness(looks_on=True)
+    (name,) = more
+    longer: Any = LONG + "xx"
+    if name == "protocols":
+        longer = [{"name": longer, "metadata": b""}]
+    reply = await harness.join(version, **{name: longer})
+    turn = harness.coordinators.model.turn
+    assert int(reply.error_code) == 42
+    assert (turn.state.groups, turn.soft.classic, len(turn.soft.deadlines)) == ({}, {}, 0)
+    joined = await harness.joined(version, **more)
+    names = {
+        "protocol_type": more.get("protocol_type", "consumer"),
+        "protocol_name": str(joined.protocol_name),
+        "group_instance_id": more.get("group_instance_id"),
+    }
+    values = {**sync_of(joined), **names}
+    assert int((await harness.ask(ApiKey.SYNC_GROUP, 5, values)).error_code) == 0
+    harness.coordinators.advance(60_000)  # its session ends, and the group's emptiness is stored
+    stored = turn.state.groups["g"].stored
+    assert stored is not None
+    assert (stored.members, stored.generation) == ((), 2)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.JOIN_GROUP))
+async def test_client_whose_id_leaves_no_room_for_a_members_is_refused(version: int) -> None:
+    harness = Harness(looks_on=True)
+    harness.client_id = "c" * (NAME_BYTES_MAX + 1)
+    assert int((await harness.join(version)).error_code) == 42
+    harness.client_id = "c" * NAME_BYTES_MAX
+    assert int((await harness.join(version)).error_code) == (79 if version >= 4 else 0)
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))

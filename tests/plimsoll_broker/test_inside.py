@@ -44,7 +44,7 @@ CLUSTER, OTHER = UUID(int=7), UUID(int=8)
 NOW_MS = time.time_ns() // 1_000_000
 AUTHORITY = new_authority("inside", NOW_MS)
 YEARS_AGO_MS = NOW_MS - 5 * 365 * 24 * 3_600_000
-WAIT_S = 20.0
+WAIT_S = 30.0
 
 
 def pair_of(broker_id: int, authority: KeyPair = AUTHORITY, now_ms: int = NOW_MS) -> KeyPair:

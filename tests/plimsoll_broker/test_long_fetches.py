@@ -144,7 +144,7 @@ async def test_long_poll_notices_records_produced_while_other_partitions_are_rea
         return result
 
     monkeypatch.setattr(fetch_poll, "read", read)
-    found = await asyncio.wait_for(asked(consumer, count=HERE, wait_ms=30_000), 10)
+    found = await asyncio.wait_for(asked(consumer, count=HERE, wait_ms=60_000), 30)
     assert len(found[0].records or b"") > 0
     await produced[0]
 

@@ -89,7 +89,7 @@ async def ended(stream: Streams) -> bool:
 
 
 async def until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not reached():  # noqa: ASYNC110 - what is waited for sets no event
             await asyncio.sleep(0.01)
 

@@ -9,7 +9,7 @@ from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller, a_batch
 
 from plimsoll_broker.control.controller_client import NoController
 from plimsoll_broker.replication.peer_connection import PeerConnection
-from plimsoll_broker.server.connection_session import Session
+from plimsoll_broker.server.receiving import RequestReceiver
 from plimsoll_core.cluster.isr_shrinks import Left, ShrinkCause
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId, ControllerEpoch
@@ -58,12 +58,12 @@ async def test_batch_whose_writer_waits_for_commit_is_not_kept_in_memory(
 ) -> None:
     large: list[bytearray] = []
 
-    def free(self: Session, slot: object, frame: bytearray) -> None:
+    def free(self: RequestReceiver, slot: object, frame: bytearray) -> None:
         if len(frame) > 200_000:
             large.append(frame)
             frame.clear()  # raises BufferError while anybody has a view of it
 
-    monkeypatch.setattr(Session, "_free", free)
+    monkeypatch.setattr(RequestReceiver, "free", free)
     three[0].store.recent.limit = 0  # but for what the log keeps for its readers, which is bounded
     controller.create("t", (0, 1, 2))
     client = await three[0].client()

@@ -306,7 +306,7 @@ async def test_client_that_sends_more_behind_its_goodbye_is_answered_and_closed(
     reader, writer = await asyncio.open_connection(HOST, harness.server.port)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             try:
                 tls.do_handshake()

@@ -50,6 +50,32 @@ def test_clock_that_stepped_is_not_believed_until_it_is_set_back(
     assert wall.now_ms() == clocks.wall_ms
 
 
+@pytest.mark.parametrize("step_ms", [-7 * DAY_MS, -STEP_MS_MAX - 1])
+def test_what_is_written_while_the_clock_is_set_back_does_not_look_old(
+    clocks: Clocks, step_ms: int
+) -> None:
+    wall = WallClock(lambda: clocks.monotonic_ms)
+    clocks.go_on(DAY_MS, slewed=-STEP_MS_MAX)
+    assert wall.stamp_ms() == clocks.wall_ms
+    clocks.go_on(1, slewed=STEP_MS_MAX)
+    true_ms = clocks.wall_ms
+    clocks.wall_ms += step_ms
+    assert wall.stamp_ms() == true_ms
+    clocks.go_on(DAY_MS)
+    assert wall.stamp_ms() == true_ms + DAY_MS
+    clocks.wall_ms -= step_ms
+    assert wall.stamp_ms() == clocks.wall_ms
+
+
+def test_what_is_written_by_a_clock_that_was_wrong_at_the_start_has_the_right_time_once_it_is_set(
+    clocks: Clocks,
+) -> None:
+    """It may as well have been set ahead: then what is written stays for longer."""
+    wall = WallClock(lambda: clocks.monotonic_ms)
+    clocks.go_on(DAY_MS, slewed=7 * DAY_MS)
+    assert wall.stamp_ms() == clocks.wall_ms
+
+
 def test_machine_that_was_suspended_is_believed(clocks: Clocks) -> None:
     """The clock that never steps goes on meanwhile."""
     wall = WallClock(lambda: clocks.monotonic_ms)
@@ -73,3 +99,20 @@ async def test_broker_whose_clock_is_a_week_ahead_keeps_what_it_holds(
     monkeypatch.undo()
     log = one.hosted("t").log
     assert (log.log_start_offset, log.log_end_offset) == (0, 3)
+
+
+@pytest.mark.parametrize("kind", ["LogAppendTime", "CreateTime"])
+async def test_record_that_a_broker_takes_while_its_clock_is_set_back_is_as_young_as_it_is(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """With the broker's time it was a week old at once, by any other clock: a follower's, or its
+    own that was set right.  With its producer's time it was refused as one of the future."""
+    one = await broker(0).start()
+    controller.create("t", (0,), **{"message.timestamp.type": kind})
+    client = await one.client()
+    now_ms = time.time_ns() // 1_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: (now_ms - 7 * DAY_MS) * 1_000_000)
+    assert (await client.produce("t", a_batch(1, timestamp=now_ms)))[0] == Code.NONE
+    monkeypatch.undo()
+    (segment,) = one.hosted("t").log.segments
+    assert 0 <= segment.max_timestamp - now_ms < STEP_MS_MAX

@@ -57,7 +57,7 @@ async def test_candidate_alone_leads_again_at_once_after_a_hand_over(
     lease = Lease(kube, namespace="default", name="l", identity="me", wall_ms=wall_ms)
     leader = HandsOver()
     running = asyncio.ensure_future(Candidate(lease, leader, _no_objection, alone=alone).forever())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await leader.twice.wait()
     running.cancel()
     await asyncio.wait([running])

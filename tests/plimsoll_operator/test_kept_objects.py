@@ -160,7 +160,7 @@ async def test_change_of_a_spec_is_written_without_being_asked(
     saving = asyncio.ensure_future(objects.save_forever())
     (wanted,) = documents(TOPIC).others
     objects.apply(wanted)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await written.wait()
     saving.cancel()
     assert topic(LocalObjects(objects.layout))["spec"]["partitions"] == 3

@@ -12,7 +12,7 @@ import pytest
 from plimsoll_operator.process import log_level
 from plimsoll_process.log_lines import LineOutput
 
-WAIT_S = 10
+WAIT_S = 30
 
 
 @pytest.fixture

@@ -189,7 +189,7 @@ class SlowApi:
         await self.until(lambda: name not in self.waiting)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()

@@ -28,6 +28,22 @@ frames = st.lists(
 )
 
 
+class Remembering(Framer):
+    """What begins like the last long frame is received without being asked about."""
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        super().__init__(64)
+        self._most = frame_bytes_max
+        self.asked: list[int] = []
+
+    def limit_of(self, length: int, beginning: bytes) -> int | None:
+        self.asked.append(length)
+        if len(beginning) < BEGINNING_BYTES:
+            return None
+        self.is_alike(beginning, self._most)
+        return self._most
+
+
 def framed(payloads):
     return b"".join(struct.pack(">i", len(payload)) + payload for payload in payloads)
 
@@ -39,11 +55,14 @@ def taken(framer):
     return found
 
 
-@given(payloads=frames, size=st.integers(1, 3 * CHUNK_BYTES))
+kinds = st.sampled_from([Framer, Remembering])
+
+
+@given(payloads=frames, size=st.integers(1, 3 * CHUNK_BYTES), kind=kinds)
 @settings(max_examples=60)
-def test_frames_do_not_depend_on_how_the_bytes_are_cut(payloads, size):
+def test_frames_do_not_depend_on_how_the_bytes_are_cut(payloads, size, kind):
     data = framed(payloads)
-    framer = Framer(LIMIT)
+    framer = kind(LIMIT)
     found = []
     for start in range(0, len(data), size):
         framer.receive(data[start : start + size])
@@ -62,11 +81,11 @@ def test_byte_by_byte(payloads):
     assert found == payloads
 
 
-@given(payloads=frames)
+@given(payloads=frames, kind=kinds)
 @settings(max_examples=40)
-def test_reading_into_the_buffer_gives_the_same(payloads):
+def test_reading_into_the_buffer_gives_the_same(payloads, kind):
     data = memoryview(framed(payloads))
-    framer = Framer(LIMIT)
+    framer = kind(LIMIT)
     found = []
     while data:
         room = framer.get_buffer()
@@ -148,6 +167,32 @@ def test_framer_asks_for_the_limit_of_a_long_frame_and_takes_it_once_its_kind_is
     framer.receive(b"cdefghi")
     assert framer.next_frame() == b"abcdefghi"
     assert asked == [(9, b"ab"), (9, b"abcd")]
+
+
+def test_frame_that_begins_like_the_last_long_one_has_begun_with_its_first_bytes():
+    framer = Remembering(LIMIT)
+    large = b"like" + b"x" * CHUNK_BYTES
+    found = []
+    for payload, begun in ((large, False), (large, True), (b"else" + large, False), (large, False)):
+        beginning, rest = framed([payload])[:100], framed([payload])[100:]
+        room = framer.get_buffer()
+        room[: len(beginning)] = beginning
+        assert framer.received(len(beginning)) is not begun
+        assert (framer.held > 0) is begun
+        framer.receive(rest)
+        found += taken(framer)
+    assert found == [large, large, b"else" + large, large]
+    assert framer.asked == [len(large), len(large) + 4, len(large)]
+
+
+def test_frame_that_begins_like_the_last_long_one_keeps_to_its_limit():
+    framer = Remembering(2 * CHUNK_BYTES)
+    framer.receive(framed([b"like" + b"x" * CHUNK_BYTES]))
+    assert len(taken(framer)) == 1
+    framer.receive(struct.pack(">i", 2 * CHUNK_BYTES + 1) + b"like")
+    assert framer.held == 0
+    with pytest.raises(FrameTooLarge):
+        framer.next_frame()
 
 
 @pytest.mark.parametrize("length", [13, -1])

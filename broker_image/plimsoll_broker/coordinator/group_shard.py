@@ -8,7 +8,6 @@ what is durable.  Source: docs/protocol.md §5.8.
 
 from __future__ import annotations
 
-import time
 from enum import Enum
 
 from plimsoll_broker.coordinator.answers import Asker, WaitingReplies
@@ -158,7 +157,7 @@ class GroupShard:
             image=image,
             image_is_fresh=self.metadata_fresh,
             now_ms=self._manager.now_ms(),
-            wall_ms=time.time_ns() // 1_000_000,
+            wall_ms=self._clock.stamp_ms(),
             believed_ms=self._clock.now_ms(),
         )
 

@@ -7,7 +7,6 @@ from there.  Whether it may be written, and when its writer hears of it, is the 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Iterator
 from functools import partial
 
@@ -23,6 +22,7 @@ from plimsoll_broker.handlers.long_produces import (
 from plimsoll_broker.replication.hosted_partition import Demand, Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.traffic import Traffic
+from plimsoll_broker.replication.wall_clock import WallClock
 from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply, RequestContext
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_broker.server.reply_later import ReplyLater
@@ -150,12 +150,12 @@ class ProduceHandler:
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
         self._serving = InOrder()
+        self._clock = WallClock(manager.now_ms)
 
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply | None] | None:
         request = decode_request(context.body, context.api_version)
         connection = context.connection
-        if context.charges is not None:
-            context.charges.produced(len(context.body))
+        charges = context.charges
         if self._serving.lines.idle(connection) and not self._manager.store.new_of(
             _places(request)
         ):
@@ -166,9 +166,11 @@ class ProduceHandler:
                     for at, sent in enumerate(topic.partitions):
                         result = checked.get((number, at), NOT_HERE)
                         self._partition(connection, answer, number, *sent, result)
-                if context.charges is not None:
-                    context.charges.took()
+                if charges is not None:
+                    charges.took(len(context.body))
                 return self._finished(answer, context.connection.listener)
+        if charges is not None:
+            charges.produced(len(context.body))
         return self._serving.lines.add(connection, partial(self._serve, context, request))
 
     async def _serve(
@@ -288,7 +290,7 @@ class ProduceHandler:
             return ProducedPartition(index, manager.missing(manager.topic_id(topic), index)), None
         if request.acks != -1 and not self._manager.may_serve(hosted):
             return ProducedPartition(index, Code.NOT_LEADER_OR_FOLLOWER), None
-        header = _judged(hosted, records, checked)
+        header = _judged(hosted, records, checked, self._clock)
         if not isinstance(header, BatchHeader):
             message, record = header.message or None, header.record
             return ProducedPartition(index, header.code, message=message, bad_record=record), None
@@ -306,7 +308,7 @@ class ProduceHandler:
     def _append(
         self, hosted: Hosted, records: memoryview, header: BatchHeader, place: Append, acks: int
     ) -> tuple[ProducedPartition, int | None]:
-        stamp_ms = time.time_ns() // 1_000_000 if hosted.log_append_time else None
+        stamp_ms = self._clock.stamp_ms() if hosted.log_append_time else None
         manager = self._manager
         written = manager.driver.append_produced(hosted, records, header, place, stamp_ms)
         manager.touch(hosted)
@@ -374,7 +376,9 @@ def _nothing(producer_id: int) -> None:
     """What is known of a producer where there is no log."""
 
 
-def _judged(hosted: Hosted, records: memoryview | None, checked: Checked) -> Checked:
+def _judged(
+    hosted: Hosted, records: memoryview | None, checked: Checked, clock: WallClock
+) -> Checked:
     """What was found of the bytes, by what the partition asks for."""
     if records is not None and len(records) > hosted.max_message_bytes:
         message = f"{len(records)} bytes; max.message.bytes is {hosted.max_message_bytes}"
@@ -382,8 +386,7 @@ def _judged(hosted: Hosted, records: memoryview | None, checked: Checked) -> Che
     if checked is NOT_HERE and hosted.replica.failed:
         return BadSent(Code.KAFKA_STORAGE_ERROR, "")
     if isinstance(checked, BatchHeader) and not hosted.log_append_time:
-        now_ms = time.time_ns() // 1_000_000
-        return check_times(checked, hosted.time_limits, now_ms) or checked
+        return check_times(checked, hosted.time_limits, clock.stamp_ms()) or checked
     return checked
 
 

@@ -1,10 +1,14 @@
 """The wall clock as retention may believe it: not after it has stepped.
 
-Upkeep asks before it looks for what is too old.  A clock that was set a week ahead would make every
-record old at once, here and, as followers begin where their leader does, on every replica.  The
-clock that never steps says how far the wall clock should have come since the start; when the two
-are further apart than clocks are ever slewed, neither can be trusted, and nothing is deleted for
-its age until they agree again or the broker is started again.  Size-based retention goes on.
+Upkeep and coordinators ask before they look for what is too old.  A clock that was set a week ahead
+would make every record old at once, here and, as followers begin where their leader does, on every
+replica.  The clock that never steps says how far the wall clock should have come since the start;
+when the two are further apart than clocks are ever slewed, neither can be trusted, and nothing is
+deleted for its age until they agree again or the broker is started again.  Size-based retention
+goes on.
+
+What is stamped meanwhile is looked at later, by a clock that is right again, or another broker's.
+So it gets the later one of both times: what is young must not look old.
 """
 
 from __future__ import annotations
@@ -42,6 +46,11 @@ class WallClock:
                     stepped_ms,
                 )
         return wall_ms if believed else None
+
+    def stamp_ms(self) -> int:
+        """The time of what is written now: the wall clock's, unless it was set back."""
+        wall_ms, reckoned_ms = _wall_ms(), self._began_ms + self._monotonic_ms()
+        return wall_ms if reckoned_ms - wall_ms <= STEP_MS_MAX else reckoned_ms
 
 
 def _wall_ms() -> int:

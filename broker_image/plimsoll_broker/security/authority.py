@@ -214,10 +214,9 @@ class Authority:
         """None: nobody asks for rights here."""
         if self.security.authorization.mode is Mode.OFF:
             return None
-        rights = connection.rights
+        rights: Rights | None = connection.rights
         if rights is None:
             rights = connection.rights = Rights(self, connection)
-        assert isinstance(rights, Rights)
         return rights
 
     def visible_topics(self, rights: Rights) -> VisibleTopics:

@@ -84,7 +84,7 @@ class Quotas:
         self, connection: ConnectionState, api_key: int, client_id: str | None
     ) -> Charges | None:
         """None: nothing holds for the request."""
-        if not self.limits_clients or connection.is_broker or api_key in EXEMPT:
+        if connection.is_broker or api_key in EXEMPT:
             return None
         committed, name, held = self._committed, client_id or "", connection.limits
         if (
@@ -123,11 +123,9 @@ class Charges:
 
     def produced(self, size: int) -> None:
         """The request itself, as it came."""
-        limit, from_ns = self._limits.producer, self._from_ns
+        limit = self._limits.producer
         if limit is not None:
-            now_ms = _now_ms() if from_ns is None else from_ns // 1_000_000
-            if throttle_ms := limit.produced(size, now_ms):
-                self._throttle(limit, throttle_ms)
+            self._throttle(limit, limit.produced(size, _now_ms()))
 
     def fetched(self, size: int) -> bool:
         """Whether so many bytes are sent now; else none are."""
@@ -162,14 +160,20 @@ class Charges:
         """From now on the request holds the event loop again."""
         self._from_ns = time.monotonic_ns()
 
-    def took(self) -> None:
-        """It held the event loop from when it came, or from `resumes`, until now."""
-        limit, from_ns = self._limits.time, self._from_ns
-        if limit is None or from_ns is None:
+    def took(self, produced: int = 0) -> None:
+        """It held the event loop from when it came, or from `resumes`, until now.  With the bytes
+        of `produced`, which for nearly every request are known at the same time."""
+        from_ns = self._from_ns
+        if from_ns is None:
             return
         self._from_ns = None
-        now_ns = time.monotonic_ns()
-        if throttle_ms := limit.took(now_ns - from_ns, now_ns // 1_000_000):
+        limits, now_ns = self._limits, time.monotonic_ns()
+        now_ms = now_ns // 1_000_000
+        limit = limits.producer
+        if produced and limit is not None and (throttle_ms := limit.produced(produced, now_ms)):
+            self._throttle(limit, throttle_ms)
+        limit = limits.time
+        if limit is not None and (throttle_ms := limit.took(now_ns - from_ns, now_ms)):
             self._throttle(limit, throttle_ms)
 
     def _throttle(self, limit: HeldRate | HeldBucket, throttle_ms: int) -> None:

@@ -86,8 +86,7 @@ class Session(asyncio.BufferedProtocol):
         self._transport = None
         self._owner.stats.waiting -= len(self._slots)
         for slot in self._slots:
-            self._receiver.give_back(slot.kept)
-            slot.kept = 0
+            self._receiver.let_go(slot)
             if slot.future is not None:
                 slot.future.cancel()
         self._slots.clear()
@@ -227,12 +226,19 @@ class Session(asyncio.BufferedProtocol):
         return False
 
     def _goes_on(self) -> bool:
-        """In the middle of a frame: it is read on, with memory of the intake.  What became full
-        meanwhile stops the next one."""
-        reading = self._owing is not None and not self._muting.holds
-        return reading and self._receiver.may_receive(self)
+        """At the beginning of a large frame, or in the middle: it is read on, with memory of the
+        intake.  What becomes full from now on stops the next one."""
+        if not self._may_serve() if self._owing is None else self._muting.holds:
+            return False
+        if self._owing is None:
+            self._owing = self._last_heard
+        return self._receiver.may_receive(self)
 
     def _adjust_reading(self, *, may_serve: bool) -> None:
+        quiet = self._half_closed is None and self._starved is None
+        if may_serve and self._reading and quiet and not self._receiver.unfinished:
+            self._owing = None
+            return  # as after nearly every request: it is read on, and owes nothing
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -290,7 +296,7 @@ class Session(asyncio.BufferedProtocol):
         slot.future.add_done_callback(partial(self._completed, slot))
         if len(frame) > SMALL_BYTES:
             # The transport itself still has a view of it.
-            self._loop.call_soon(self._free, slot, frame)
+            self._loop.call_soon(self._receiver.free, slot, frame)
 
     def _charge(self, charges: Charges, header: RequestHeader, result: Result) -> Result:
         """What was used until now; a request that waits is charged for its steps, too."""
@@ -302,11 +308,6 @@ class Session(asyncio.BufferedProtocol):
         if isinstance(result, LATER):
             return result
         return measured(charges, result)  # type: ignore[arg-type]  # all but Sequence
-
-    def _free(self, slot: ReplySlot, frame: bytearray) -> None:
-        """What was read of a request that waits is kept; its bytes need not be."""
-        if slot.kept:
-            slot.kept -= self._receiver.freed(frame)
 
     # --- replies ----------------------------------------------------------------------------------
 
@@ -326,8 +327,7 @@ class Session(asyncio.BufferedProtocol):
     def _completed(self, slot: ReplySlot, future: Later) -> None:
         """Its reply is held from now on; whatever is due is sent.  Whoever made it goes on."""
         try:
-            self._receiver.give_back(slot.kept)
-            slot.kept = 0
+            self._receiver.let_go(slot)
             if self._transport is not None:
                 due = not self._output_full and self._slots and self._slots[0] is slot
                 self._take(slot, future, holds=not due)

@@ -104,7 +104,7 @@ class ConnectionState:
         self.login = b""
         self.host = self.client = ""
         self.inside_peer: Peer | None = None
-        self.rights: object | None = None
+        self.rights: Any = None
         self.limits: Any = None
         self.ending = ""
         # The session's own way to close it.

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 
 from plimsoll_broker.server.client_memory_pools import Intake, Waiter
 from plimsoll_broker.server.connection_limits import ListenerLimits
+from plimsoll_broker.server.reply_slot import ReplySlot
 from plimsoll_wire.framing import BEGINNING_BYTES, Framer
 
 _ASKED = struct.Struct(">hh")
@@ -27,7 +29,7 @@ class RequestReceiver(Framer):
     read of a socket passes here.
     """
 
-    __slots__ = ("_charged", "_intake", "_limits", "_served", "_serves", "starved")
+    __slots__ = ("_charged", "_intake", "_limits", "_serves", "starved")
 
     def __init__(
         self,
@@ -39,9 +41,6 @@ class RequestReceiver(Framer):
         self._limits = limits
         self._serves = serves
         self._intake = intake
-        # What the last large frame that is served began with, and the limit of such: what is served
-        # once is for as long as the connection lasts.
-        self._served = (b"", 0)
         self._charged = 0  # bytes of the intake that the unfinished frame has
         self.starved = False  # whether it waits for memory
 
@@ -63,15 +62,15 @@ class RequestReceiver(Framer):
         limits = self._limits
         if length > limits.frame_bytes_max:
             return limits.frame_bytes_max
-        if beginning == self._served[0]:
-            return self._served[1]
         if len(beginning) < BEGINNING_BYTES:
             return None
         key, version = _ASKED.unpack(beginning)
-        if self._serves(key, version):
-            self._served = (beginning, limits.frame_bytes(key))
-            return self._served[1]
-        return limits.unknown_frame_bytes_max
+        if not self._serves(key, version):
+            return limits.unknown_frame_bytes_max
+        # What is served once is for as long as the connection lasts.
+        limit = limits.frame_bytes(key)
+        self.is_alike(beginning, limit)
+        return limit
 
     def may_receive(self, waiter: Waiter) -> bool:
         """Whether there is memory for what comes next; else `waiter` is woken when there may be."""
@@ -97,15 +96,20 @@ class RequestReceiver(Framer):
             self._intake.give_back(charged - kept)
         return kept
 
-    def freed(self, frame: bytearray) -> int:
-        """Free it now, unless its handler kept a view of it; how much less is kept then."""
+    def free(self, slot: ReplySlot, frame: bytearray) -> None:
+        """What was read of a request that waits is kept; its bytes need not be, unless its handler
+        kept a view of them."""
         size = len(frame)
-        try:
-            frame.clear()
-        except BufferError:
-            return 0
-        self.give_back(size)
-        return size
+        if slot.kept:
+            with suppress(BufferError):
+                frame.clear()
+                slot.kept -= size
+                self.give_back(size)
+
+    def let_go(self, slot: ReplySlot) -> None:
+        """It is answered, or its connection is lost."""
+        kept, slot.kept = slot.kept, 0
+        self.give_back(kept)
 
     def give_back(self, charged: int) -> None:
         if charged and self._intake is not None:

@@ -140,7 +140,7 @@ class Log:
                 self.discard_to(base)
                 self.log_start_offset = start
             self.settle()
-            if is_full(self.segments[-1], self.config, len(data), headers[-1]):
+            if is_full(self.segments, self.config, len(data), headers[-1]):
                 self.roll()
             segment = self.segments[-1]
             position = segment.size

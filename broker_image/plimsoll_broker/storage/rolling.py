@@ -1,18 +1,28 @@
 """The rule for rolling a log to its next segment.
 
-Called by `Log` before each append.  Source: Kafka's segment.bytes, segment.ms and
-segment.index.bytes.
+Called by `Log` before each append.  A segment has files and a descriptor of its own, and whoever
+may write to a topic says how far its times are apart: a log that has many segments begins no small
+ones.  Source: Kafka's segment.bytes, segment.ms and segment.index.bytes.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.segment import POSITION_MAX, Segment
 from plimsoll_wire.batches import BatchHeader
 
+SEGMENTS_MANY = 1_000
+SMALL_BYTES = 2**19
+"""In a log that has so many segments the last one is not full for its age or its index before it
+has so many bytes."""
 
-def is_full(segment: Segment, config: LogConfig, size: int, last: BatchHeader) -> bool:
-    """Whether batches of `size` bytes, of which `last` is the last, belong into another one."""
+
+def is_full(segments: Sequence[Segment], config: LogConfig, size: int, last: BatchHeader) -> bool:
+    """Whether batches of `size` bytes, of which `last` is the last, belong into another segment
+    than the last one."""
+    segment = segments[-1]
     end = segment.size
     if not end:
         return False
@@ -21,6 +31,13 @@ def is_full(segment: Segment, config: LogConfig, size: int, last: BatchHeader) -
         return True
     if last.base_offset + last.last_offset_delta - segment.base_offset > POSITION_MAX:
         return True
+    if len(segments) >= SEGMENTS_MANY and segment.size < SMALL_BYTES:
+        return False
+    return _is_due(segment, config, last)
+
+
+def _is_due(segment: Segment, config: LogConfig, last: BatchHeader) -> bool:
+    """By its index or its age."""
     if len(segment.time_index) >= config.segment_index_bytes // 12:
         return True
     first_ms = segment.first_timestamp

@@ -17,6 +17,9 @@ GROUPS_MAX = 10_000
 GROUP_ID_BYTES_MAX = 255
 MEMBER_BYTES_MAX = 64 * 2**10
 """What one member may say of itself."""
+NAME_BYTES_MAX = 32_767 - 37
+"""Of each name that a member gives.  A stored string has 32,767 bytes at most, and a member's id is
+made of a name, a dash and 36 characters; requests of flexible versions hold longer ones."""
 GROUP_BYTES_MAX = 4 * 2**20
 """A group whose members say as much takes no other."""
 SEATS_MAX = 20_000

@@ -47,11 +47,12 @@ class WindowedRate:
             # As `record` does, without a call.
             newest[1] = now_ms
             newest[2] += amount
-            self._total += amount
+            self._total = total = self._total + amount
         else:
             self.record(amount, now_ms)
+            total = self._total
         # What has expired and still counts makes the sum larger, never smaller.
-        return self.throttle_ms(bound, now_ms) if self._total > bound * _LENT_S else 0
+        return self.throttle_ms(bound, now_ms) if total > bound * _LENT_S else 0
 
     def window_ms(self, now_ms: int) -> int:
         """What the rate is over: at least ten samples, else a single request would be a rate of

@@ -17,6 +17,10 @@ from plimsoll_core.replica.replica_values import BatchInfo, Duplicate
 
 BATCHES_REMEMBERED = 5
 EXPIRATION_MS = 24 * 3600 * 1000
+PRODUCERS_MAX = 10_000
+"""Of one log: each takes a kilobyte, and all of them are written down when the log rolls."""
+_LEFT = PRODUCERS_MAX * 3 // 4
+"""When there are more, the others are forgotten: those that wrote longest ago, by offset."""
 _SEQUENCES = 2**31
 
 
@@ -110,6 +114,8 @@ class ProducerStates:
             return
         producer = self._producers.get(producer_id)
         if producer is None or producer.epoch != batch.producer_epoch:
+            if producer is None and len(self._producers) >= PRODUCERS_MAX:
+                self._forget_oldest()
             producer = self._producers[producer_id] = _Producer(batch.producer_epoch)
         delta = batch.last_offset_delta
         first = batch.base_sequence
@@ -123,6 +129,15 @@ class ProducerStates:
             )
         )
         producer.idle_since_ms = None
+
+    def _forget_oldest(self) -> None:
+        """Any number of ids may be made up, and none of those that write now may be refused."""
+
+        def written_to(producer_id: int) -> int:
+            return self._producers[producer_id].batches[-1].last_offset
+
+        for producer_id in sorted(self._producers, key=written_to)[:-_LEFT]:
+            del self._producers[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
         """Forget producers that have been idle that long.

@@ -1,8 +1,9 @@
 """Expiry of committed offsets: none goes before its time, nor while its group has members.
 
-Fed by `GroupChecker` with every tombstone that it replays in a log that is led.  It compares the
-times in the records, which are those of the brokers' wall clocks: in runs that draw a retention of
-offsets no clock steps.
+Fed by `GroupChecker` with every record that it replays in a log that is led.  It goes by when it
+saw a record first, and not by the times in the records, which are those of the brokers' wall
+clocks.  A step that is too small for brokers to notice (`WallClock`) would let offsets go too
+early: in runs that draw a retention of offsets no clock makes one.
 """
 
 from __future__ import annotations
@@ -11,12 +12,22 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from plimsoll_core.cluster.model import PartitionKey
-from plimsoll_core.groups.records import OffsetForgotten
+from plimsoll_core.groups.records import (
+    GroupRecord,
+    GroupStored,
+    OffsetCommitted,
+    OffsetForgotten,
+)
 from plimsoll_core.groups.state import GroupsState
 from plimsoll_sim.checkers.cleaned_groups import LogPlaceOfRecord
-from plimsoll_sim.engine.determinism import EPOCH_NS
 from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import Violation
+
+STEP_MS = 100
+"""Between a decision and the step after which its record is seen, at most."""
+
+_Said = tuple[str, tuple[str, int] | None, int]
+"""Of a group: that a partition has this offset, or that the group has this generation."""
 
 
 class OffsetsKept(NamedTuple):
@@ -34,9 +45,25 @@ class ExpiryChecker:
         self._ghost = ghost
         self._now_us = now_us
         self._kept = kept
-        # Tombstones that were looked at, where they stand.
+        # Records that were looked at, where they stand.
         self._seen: dict[tuple[PartitionKey, LogPlaceOfRecord], None] = {}
+        # When the last record was seen first that says this: in milliseconds since the run began.
+        self._said_ms: dict[tuple[PartitionKey, _Said], int] = {}
         self.expired = 0
+
+    def saw(self, key: PartitionKey, place: LogPlaceOfRecord, record: GroupRecord) -> None:
+        """Any record but a tombstone that no client asked for."""
+        if not self._kept.drawn or (key, place) in self._seen:
+            return
+        self._seen[key, place] = None
+        match record:
+            case OffsetCommitted():
+                at = record.topic, record.partition
+                self._said_ms[key, (record.group_id, at, record.offset)] = self._now_us() // 1_000
+            case GroupStored():
+                self._said_ms[key, (record.group_id, None, record.generation)] = (
+                    self._now_us() // 1_000
+                )
 
     def forgotten(
         self,
@@ -53,15 +80,19 @@ class ExpiryChecker:
         committed = group.offsets.get(record.topic, {}).get(record.partition)
         if committed is None or committed.topic_id not in self._ghost.image.topics:
             return
-        now_ms = (EPOCH_NS // 1_000 + self._now_us()) // 1_000
         told = f"{record.group_id}: {committed.offset} of {record.topic}-{record.partition}"
         stored = group.stored
         if stored is not None and stored.members:
             raise Violation("KeptLongEnough", f"{told} expires, and the group has members")
-        since_ms = max(committed.commit_ms, -1 if stored is None else stored.state_ms)
-        if now_ms - since_ms < self._kept.ms:
+        at = record.topic, record.partition
+        since_ms = self._said_ms.get((key, (record.group_id, at, committed.offset)), 0)
+        if stored is not None:
+            emptied = key, (record.group_id, None, stored.generation)
+            since_ms = max(since_ms, self._said_ms.get(emptied, 0))
+        kept_ms = self._now_us() // 1_000 - since_ms
+        # It is seen, or may be, a moment after it was stamped.
+        if kept_ms + STEP_MS < self._kept.ms:
             raise Violation(
-                "KeptLongEnough",
-                f"{told} expires after {now_ms - since_ms} ms, not {self._kept.ms}",
+                "KeptLongEnough", f"{told} expires after {kept_ms} ms, not {self._kept.ms}"
             )
         self.expired += 1

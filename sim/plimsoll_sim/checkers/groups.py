@@ -139,6 +139,7 @@ class GroupChecker:
         for place, record in group_records(hosted.log, start, end):
             if isinstance(record, OffsetForgotten) and not self._may_delete(record.group_id):
                 self.expiries.forgotten(hosted.key, place, replay, record)
+            self.expiries.saw(hosted.key, place, record)
             apply(replay, record, place.offset)
             check_record(watched.history, record)
             self.generations.saw(record, place.offset)

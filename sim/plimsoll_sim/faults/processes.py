@@ -12,6 +12,7 @@ from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.hosts.operators import OperatorHost
 
 CRASH_WRITES_MAX = 30
+CLOCK_SET_BACK_MS = (-86_400_000, -3_600_000)
 CLOCK_STEPS_MS = (-86_400_000, -3_600_000, -5_000, 5_000, 3_600_000, 86_400_000)
 ACTIVE_OPERATOR_SHARE = 0.7
 """How often a fault of an operator is one of the active controller, where there is one."""
@@ -83,6 +84,21 @@ def step_wall_clock(context: FaultContext, rng: random.Random) -> str | None:
         return None
     host.process.wall_offset_ms = rng.choice(CLOCK_STEPS_MS)
     return f"{host.name} by {host.process.wall_offset_ms} ms"
+
+
+def set_wall_clock_back(context: FaultContext, rng: random.Random) -> str | None:
+    """As `step_wall_clock`, by so much that the broker notices, and set right again later."""
+    host = observed_partitions.running_broker(context.world, rng)
+    if host is None or host.process is None or host.manager is None:
+        return None
+    process = host.process
+    process.wall_offset_ms = rng.choice(CLOCK_SET_BACK_MS)
+
+    def set_right() -> None:
+        process.wall_offset_ms = 0
+
+    context.heal_later(set_right)
+    return f"{host.name} by {process.wall_offset_ms} ms"
 
 
 # --- operators ------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ EXPIRE = "core/plimsoll_core/groups/offsets/expire.py"
 DEADLINES = "core/plimsoll_core/groups/classic/deadlines.py"
 MEMBERS = "core/plimsoll_core/groups/members.py"
 ROLES = "broker_image/plimsoll_broker/coordinator/roles.py"
+RECORDS = "core/plimsoll_wire/coordinator_records.py"
 RECORD_SETS = "core/plimsoll_wire/record_sets.py"
 INTERNAL = "core/plimsoll_core/controller/topics/internal_replication.py"
 PROFILE, EXPIRY = "groups", "expiry"
@@ -61,6 +62,33 @@ GROUPS: tuple[Mutant, ...] = (
                 INTERNAL,
                 "lower = bool(turn.image.leaving) and",
                 "lower = False and",
+            ),
+        ),
+    ),
+    Mutant(
+        name="forgets-whose-offset-it-is",
+        rule="an offset with a retention of its own is still its topic's after a load (5.8)",
+        scenarios=("C17",),
+        profile=PROFILE,
+        by_chance=False,  # committers of random runs leave it to the cluster how long offsets stay
+        edits=(
+            Edit(
+                RECORDS,
+                "    if version == _OFFSET_WITH_EXPIRY:\n",
+                "    if False:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="stamps-by-any-clock",
+        rule="what is written while the clock is set back does not look old (5.8, 4.9)",
+        scenarios=("C18", "S37l"),
+        profile="expiry by wrong clocks",
+        edits=(
+            Edit(
+                "broker_image/plimsoll_broker/replication/wall_clock.py",
+                "        return wall_ms if reckoned_ms - wall_ms <= STEP_MS_MAX else reckoned_ms\n",
+                "        return wall_ms\n",
             ),
         ),
     ),

@@ -149,11 +149,14 @@ def crash(stage: Stage, words: Words) -> None:
 
 
 def clock(stage: Stage, words: Words) -> None:
-    """clock 2 3600s: the wall clock of this process is wrong by so much from now on."""
+    """clock 2 3600s: the wall clock of this process is wrong by so much from now on; -3600s: it is
+    set back."""
     host = stage.broker(words.take("a broker"))
-    ahead_us = microseconds(words.take("how much"))
+    text = words.take("how much")
+    ahead_us = microseconds(text.removeprefix("-"))
     words.end()
-    _process(host).wall_offset_ms = ahead_us // 1_000
+    ahead_ms = ahead_us // 1_000
+    _process(host).wall_offset_ms = -ahead_ms if text.startswith("-") else ahead_ms
 
 
 # --- links and messages ---------------------------------------------------------------------------

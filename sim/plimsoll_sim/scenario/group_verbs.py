@@ -53,7 +53,9 @@ async def _commit(actor: Actor, host: str, values: dict[str, Any], offset: int) 
     groups.committing(group, offset)
     try:
         connection = await actor.connected(host)
-        reply = await actor.ask(connection, ApiKey.OFFSET_COMMIT, 8, values)
+        # Only older requests say for how long an offset is to be kept.
+        version = 4 if "retention_time" in values else 8
+        reply = await actor.ask(connection, ApiKey.OFFSET_COMMIT, version, values)
     except Lost as error:
         return [f"{group}: {error}, it may or may not be committed"]
     code = int(reply.topics[0].partitions[0].error_code)
@@ -65,8 +67,9 @@ async def _commit(actor: Actor, host: str, values: dict[str, Any], offset: int) 
 
 def commit(stage: Stage, words: Words) -> list[str]:
     """commit g 5: a client commits that group g has come to 5 in orders-0 (or `of=`; in
-    `partitions=2`, from 0 on), at the group's coordinator or `to=2`.  Tells what was answered
-    within `wait=8s`."""
+    `partitions=2`, from 0 on), at the group's coordinator or `to=2`, to be kept for as long as the
+    cluster keeps offsets or `kept=60s`.  Tells what was answered within `wait=8s`."""
+    kept = words.option("kept", "")
     at, patience = stage.at(words.option("of", "")), words.option("wait", PATIENCE)
     count = words.number("partitions", 0)
     group, offset = words.take("a group"), whole(words.take("an offset"))
@@ -75,6 +78,8 @@ def commit(stage: Stage, words: Words) -> list[str]:
     words.end()
     partitions = range(count) if count else [at.partition]
     values = commit_values(group, at.topic, partitions, offset)
+    if kept:
+        values["retention_time"] = microseconds(kept) // 1_000
     return stage.ask(actor, _commit(actor, host, values, offset), microseconds(patience))
 
 

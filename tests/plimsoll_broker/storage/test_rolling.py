@@ -1,5 +1,8 @@
-"""A log rolls for the age of its segment's first record."""
+"""A log rolls for the age of its segment's first record, and not for ever."""
 
+import pytest
+
+from plimsoll_broker.storage import rolling
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_wire.batches import iter_headers
 
@@ -17,3 +20,31 @@ def test_segment_that_was_cut_empty_is_as_old_as_what_is_appended_next(volume, a
     data = a_batch(10, base_timestamp=51_100, max_timestamp=51_100)
     log.append(data, list(iter_headers(data)))
     assert [segment.base_offset for segment in log.segments] == [0, 10]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LogConfig(segment_ms=1),
+        LogConfig(segment_index_bytes=4),
+        LogConfig(segment_index_bytes=24, index_interval_bytes=0),
+    ],
+    ids=["segment.ms", "segment.index.bytes", "index.interval.bytes"],
+)
+def test_log_has_no_segment_for_each_batch_whatever_its_configs_and_times_are(
+    volume, a_batch, monkeypatch, config
+):
+    """A client may set these, or write times that are a week apart: every descriptor of its broker
+    was a segment of one batch, and no other log could be opened."""
+    monkeypatch.setattr(rolling, "SEGMENTS_MANY", 20)
+    volume.config = config
+    log = volume.log()
+    for number in range(100):
+        batch = a_batch(number, count=1, max_timestamp=10 * number)
+        log.append(batch, list(iter_headers(batch)))
+    assert (len(log.segments), log.log_end_offset) == (20, 100)
+    large = a_batch(100, count=1, size=rolling.SMALL_BYTES)
+    log.append(large, list(iter_headers(large)))
+    late = a_batch(101, count=1, max_timestamp=10_000)
+    log.append(late, list(iter_headers(late)))
+    assert len(log.segments) == 21, "the last one is not small any more"

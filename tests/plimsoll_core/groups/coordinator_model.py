@@ -1,7 +1,8 @@
 """One shard of groups without a broker: steps are appended, applied and committed at once.
 
 For the tests of the rules.  `ask` answers one operation as a client would hear it; every step is
-checked to have changed nothing durable, and the state to equal a replay of the log.
+checked to have changed nothing durable, every record to be read back as it was written, and the
+state to equal a replay of the log.
 """
 
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from plimsoll_core.groups.state import GroupsState
 from plimsoll_core.groups.step import GroupOutcome, due, loaded, step
 from plimsoll_core.groups.turn import GroupTurn
 from plimsoll_core.ids import LeaderEpoch, PartitionEpoch
+from plimsoll_wire.coordinator_records import decode_group_record, encode_group_record
 
 WALL_MS = 1_700_000_000_000
 FOREVER_MS = 2**31 - 1
@@ -123,6 +125,7 @@ class CoordinatorModel:
         code = self.refuses if outcome.records else Code.NONE
         if code is Code.NONE:
             for record in outcome.records:
+                assert decode_group_record(*encode_group_record(record)) == record
                 self.wrong += self.history.add(record)
                 apply(self.turn.state, record, len(self.log))
                 self.log.append(record)

@@ -1,10 +1,12 @@
 """Idempotent producers: what is new, what is a retry, what is out of order."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.plimsoll_core.replica.copies import Batch
 
 from plimsoll_core.errors import Code
+from plimsoll_core.replica import producer_sequences
 from plimsoll_core.replica.producer_sequences import EXPIRATION_MS, ProducerStates
 from plimsoll_core.replica.replica_values import Duplicate
 
@@ -71,6 +73,24 @@ def test_followers_take_whatever_was_replicated() -> None:
     states.update(batch(9))
     states.update(batch(3))
     assert states.check(batch(4)) is None
+
+
+def test_of_too_many_producers_those_that_wrote_last_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client may make up an id for each batch: they took the broker's memory, and the log's rolls
+    its event loop."""
+    monkeypatch.setattr(producer_sequences, "PRODUCERS_MAX", 8)
+    monkeypatch.setattr(producer_sequences, "_LEFT", 6)
+    states = ProducerStates()
+    states.update(batch(0, pid=1_000))
+    for at in range(1, 100):
+        states.update(batch(0, at=2 * at, pid=at))
+        states.update(batch(at, at=2 * at + 1, pid=1_000))
+        assert len(states) <= 8
+    assert states.newest(1_000) == (0, 99), "it wrote all the time"
+    assert states.check(batch(0, pid=99)) == Duplicate(198, 198)
+    assert states.newest(90) is None
 
 
 def test_idle_producer_is_forgotten_on_the_brokers_clock() -> None:

@@ -49,7 +49,7 @@ from plimsoll_operator.metalog.interface import OpenedLog
 CLUSTER_ID = an_image(()).cluster_id
 MS = 1_700_000_000_000
 ROW = (BrokerId(0), BrokerId(1), BrokerId(2))
-WAIT_S = 10
+WAIT_S = 30
 
 
 class Process:

@@ -36,7 +36,7 @@ async def test_full_log_gets_its_snapshot_before_the_next_term(ring: RingShell) 
         cluster_id=CLUSTER_ID, name="demo", log=ring.log(), settings=Settings(), identity="next"
     )
     running = asyncio.create_task(controller.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await controller.wait_active()
     assert controller.epoch == terms + 1
     assert len(await ring.snapshot_names()) == 1

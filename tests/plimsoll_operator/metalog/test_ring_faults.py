@@ -265,7 +265,7 @@ async def test_standby_outlives_an_api_server_that_is_away(ring: RingShell) -> N
     assert image == writer.image
     ring.faults.add("GET", *[ring.faults.lose_request] * 70)
     await writer.put("a")
-    batch = await asyncio.wait_for(anext(stream), 10)
+    batch = await asyncio.wait_for(anext(stream), 30)
     assert batch.nonce == writer.tip.nonce
     await stream.aclose()
 

@@ -6,6 +6,7 @@ Called by `groups.step`.  Source: Kafka's `classicGroupJoin`, KIP-345 (static me
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, RefusedAsWhole, Reply
@@ -49,7 +50,12 @@ from plimsoll_core.groups.membership import (
 )
 from plimsoll_core.groups.operations import Operation
 from plimsoll_core.groups.records import GroupRecord, GroupStored
-from plimsoll_core.groups.settings import GROUP_BYTES_MAX, MEMBER_BYTES_MAX, SEATS_MAX
+from plimsoll_core.groups.settings import (
+    GROUP_BYTES_MAX,
+    MEMBER_BYTES_MAX,
+    NAME_BYTES_MAX,
+    SEATS_MAX,
+)
 from plimsoll_core.groups.soft import ExpiryDue
 from plimsoll_core.groups.turn import GroupTurn
 
@@ -90,14 +96,25 @@ def _check_request(turn: GroupTurn, op: JoinGroup) -> RefusedAsWhole | None:
     if not least <= op.session_timeout_ms <= most:
         message = f"session.timeout.ms must be from {least} to {most} here."
         return RefusedAsWhole(Code.INVALID_SESSION_TIMEOUT, message)
-    texts = len(op.client_id) + len(op.client_host) + len(op.group_instance_id or "")
-    if protocol_bytes(op.protocols) + texts > MEMBER_BYTES_MAX:
+    names = (op.client_id, op.group_instance_id or "", op.protocol_type, *_names(op))
+    if any(len(name.encode()) > NAME_BYTES_MAX for name in names):
+        message = (
+            f"group.instance.id, client.id, the protocol type and each protocol's name may have "
+            f"{NAME_BYTES_MAX} bytes."
+        )
+        return RefusedAsWhole(Code.INVALID_REQUEST, message)
+    texts = sum(map(len, (op.client_id, op.client_host, op.group_instance_id or "")))
+    if protocol_bytes(op.protocols) + len(op.protocol_type) + texts > MEMBER_BYTES_MAX:
         message = f"A member's subscriptions may take {MEMBER_BYTES_MAX} bytes."
         return RefusedAsWhole(Code.INVALID_REQUEST, message)
     if op.rebalance_timeout_ms < 0 or op.group_instance_id == "":
         message = "The rebalance timeout must not be negative, nor group.instance.id empty."
         return RefusedAsWhole(Code.INVALID_REQUEST, message)
     return None
+
+
+def _names(op: JoinGroup) -> Iterator[str]:
+    return (name for name, _ in op.protocols)
 
 
 def _check(turn: GroupTurn, group: ClassicGroup | None, op: JoinGroup) -> RefusedAsWhole | None:

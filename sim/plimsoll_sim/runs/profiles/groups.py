@@ -48,16 +48,21 @@ _ABOUT = Profile(
     },
 )
 
+_EXPIRY = Profile(
+    faults=_ABOUT.faults,
+    choices={
+        **_ABOUT.choices,
+        "heal_ms": (500, 2_000),
+        "committers": (2, 3),
+        "members": ((), (("eager", "static"),), (("cooperative",),)),
+        "offsets_kept_ms": (500, 1_000, 3_000),
+    },
+)
+
 GROUPS: dict[str, Profile] = {
     "groups": _ABOUT,
-    "expiry": Profile(
-        faults=_ABOUT.faults,
-        choices={
-            **_ABOUT.choices,
-            "heal_ms": (500, 2_000),
-            "committers": (2, 3),
-            "members": ((), (("eager", "static"),), (("cooperative",),)),
-            "offsets_kept_ms": (500, 1_000, 3_000),
-        },
+    "expiry": _EXPIRY,
+    "expiry by wrong clocks": Profile(
+        faults={**_EXPIRY.faults, "set_wall_clock_back": 12}, choices=_EXPIRY.choices
     ),
 }
