@@ -41,18 +41,12 @@ ARROW_LEDGER = pa.schema(
     ]
 )
 
-# Refusals that no attempt can have survived: the record is not in the log.  Anything else may
-# follow an earlier attempt that was appended, so it stays unknown.
-NEVER_APPENDED = frozenset(
-    {
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.INVALID_RECORD,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.INVALID_REQUIRED_ACKS,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError._UNKNOWN_TOPIC,
-    }
-)
+# Refusals that every attempt of a producer meets, the first too: the record is not in the log.
+# Others may follow an attempt that was appended and whose answer was lost: meanwhile a right was
+# withdrawn (TOPIC_AUTHORIZATION_FAILED), a config changed (MSG_SIZE_TOO_LARGE, INVALID_RECORD), the
+# topic was deleted (UNKNOWN_TOPIC).  librdkafka knows which (`rd_kafka_message_status`), and its
+# Python client does not say it; so those stay unknown.
+NEVER_APPENDED = frozenset({KafkaError.INVALID_REQUIRED_ACKS})
 
 
 class Settlement(NamedTuple):

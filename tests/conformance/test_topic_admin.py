@@ -1,6 +1,7 @@
 """Topics are administered by unmodified clients: what they print is what they print of Apache
 Kafka, on which the same commands are run."""
 
+import itertools
 import json
 import re
 import subprocess
@@ -18,11 +19,13 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
 )
-from tests.conformance import scripts
+from tests.conformance import raw_requests, scripts
 from tests.conformance.apache_kafka import ApacheKafka
 from tests.conformance.kafka_jars import KafkaJars, kafka_jars
 from tests.integration.local_cluster import LocalCluster, wait_for
 from tests.kafka_python import left_sockets
+
+from plimsoll_wire.compression import GZIP, ZSTD
 
 TIMEOUT_S = 60
 DECLARED = """\
@@ -313,6 +316,59 @@ def test_librdkafka_alters_configs_and_adds_partitions(cluster: LocalCluster) ->
     for future in admin.create_partitions([NewPartitions("by-librdkafka", 4)]).values():
         future.result(TIMEOUT_S)
     assert len(admin.list_topics(timeout=TIMEOUT_S).topics["by-librdkafka"].partitions) == 4
+
+
+def test_list_of_policies_is_emptied_and_filled_as_with_kafka(
+    cluster: LocalCluster, apache_kafka: ApacheKafka
+) -> None:
+    found = []
+    for bootstrap in (cluster.bootstrap, apache_kafka.bootstrap):
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for future in admin.create_topics([NewTopic("kept", 1)]).values():
+            future.result(TIMEOUT_S)
+        for operation, policy in (("SUBTRACT", "delete"), ("APPEND", "compact"), ("SET", "")):
+            change = ConfigEntry(
+                "cleanup.policy", policy, incremental_operation=AlterConfigOpType[operation]
+            )
+            kind = ConfigResource.Type.TOPIC
+            resource = ConfigResource(kind, "kept", incremental_configs=[change])
+            for future in admin.incremental_alter_configs([resource]).values():
+                future.result(TIMEOUT_S)
+            wanted = policy if operation == "APPEND" else ""
+            wait_for(
+                f"{operation} is described",
+                lambda admin=admin, wanted=wanted: (
+                    configs_of(admin, "kept")["cleanup.policy"] == wanted
+                ),
+            )
+        torn = NewTopic("unmade", 1, config={"cleanup.policy": "compact,"})
+        (future,) = admin.create_topics([torn]).values()
+        with pytest.raises(confluent_kafka.KafkaException) as error:
+            future.result(TIMEOUT_S)
+        found.append(error.value.args[0].code())
+    assert found[0] == found[1]
+
+
+def test_zstd_is_refused_in_old_produces_and_told_in_old_fetches_as_by_kafka(
+    cluster: LocalCluster, apache_kafka: ApacheKafka
+) -> None:
+    """Of a topic of each codec; by raw frames, as no client sends such."""
+    found = []
+    for bootstrap in (cluster.bootstrap, apache_kafka.bootstrap):
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        codecs = ("producer", "gzip", "zstd")
+        topics = [NewTopic(f"old-{each}", 1, config={"compression.type": each}) for each in codecs]
+        for future in admin.create_topics(topics).values():
+            future.result(TIMEOUT_S)
+        codes = []
+        for topic in topics:
+            leader = raw_requests.leader_of(admin, topic.topic)
+            for codec, version in itertools.product((ZSTD, GZIP), (3, 6, 7)):
+                codes.append(raw_requests.produce(leader, topic.topic, codec, version))
+            codes += [raw_requests.fetch(leader, topic.topic, version) for version in (4, 9, 10)]
+        found.append(codes)
+    assert found[0] == found[1]
+    assert found[0][:6] == [76, 76, 0, 0, 0, 0]
 
 
 @pytest.mark.client("kafka-python", "topics and configs")

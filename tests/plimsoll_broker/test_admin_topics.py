@@ -90,7 +90,7 @@ async def test_checked_topic_is_told_with_the_min_isr_that_it_would_get():
     harness.answer = TopicsAnswer(topics=(checked,))
     (topic,) = (await create(harness, 7, a_new_topic("new"), validate_only=True)).topics
     (told,) = [each for each in topic.configs if each.name == "min.insync.replicas"]
-    assert (told.value, told.config_source) == ("2", 5)
+    assert (told.value, told.config_source) == ("2", 3)
 
 
 async def test_topic_that_does_not_show_in_time_is_made_nevertheless():

@@ -10,6 +10,9 @@ from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 from plimsoll_broker.storage.checkpoint_formats import LOG_STARTS
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.offset_file import OffsetFile
+from plimsoll_core.cluster.image import apply
+from plimsoll_core.cluster.record_versions import NEWEST
+from plimsoll_core.cluster.records import MetadataVersionFinalized
 from plimsoll_core.errors import Code
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.batches import parse_header
@@ -18,6 +21,12 @@ from plimsoll_wire.messages import decode_response, encode_request
 
 KEPT = {"retention.ms": "-1"}
 """What only a client deletes: these records are old."""
+NOTHING_GOES = {
+    "cleanup.policy": "",
+    "retention.ms": "1",
+    "retention.bytes": "1",
+    "segment.bytes": "100",
+}
 
 
 async def delete(
@@ -38,8 +47,35 @@ async def written(broker: Broker, batches: int = 5) -> Client:
     return client
 
 
+def at_newest_version(controller: Controller) -> None:
+    finalized = MetadataVersionFinalized(cause="test", metadata_version=NEWEST)
+    controller.image = apply(controller.image, finalized)
+
+
 def starts(*brokers: Broker) -> list[int]:
     return [broker.hosted("t").log.log_start_offset for broker in brokers]
+
+
+async def test_topic_without_a_policy_keeps_what_no_client_deletes(
+    controller: Controller, three: Three
+) -> None:
+    at_newest_version(controller)
+    controller.create("t", (0, 1, 2), **NOTHING_GOES)
+    client = await written(three[0])
+    log = three[0].hosted("t").log
+    assert len(log.segments) > 1
+    assert log.apply_retention(2**62, log.log_end_offset) == 0
+    assert await delete(client, (0, 5)) == [(Code.NONE, 5)]
+    assert starts(*three) == [5, 5, 5]
+
+
+async def test_records_of_a_compacted_topic_are_no_clients_to_delete(
+    controller: Controller, three: Three
+) -> None:
+    at_newest_version(controller)
+    controller.create("t", (0, 1, 2), **{"cleanup.policy": "compact"})
+    client = await three[0].client()
+    assert await delete(client, (0, 0)) == [(Code.POLICY_VIOLATION, -1)]
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

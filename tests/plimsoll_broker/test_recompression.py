@@ -96,6 +96,22 @@ async def test_batch_of_every_codec_is_kept_in_the_topics_codec_with_all_else_as
     assert read(one.bytes_of(kind)) == expected
 
 
+@pytest.mark.parametrize("kind", ["producer", "gzip", "zstd"])
+@pytest.mark.parametrize("version", [3, 6, 7])
+async def test_zstd_is_refused_below_version_7_whatever_the_topics_codec(
+    one: Broker, client: Client, kind: str, version: int
+) -> None:
+    """As Apache Kafka 4.1 answers; other codecs are taken at each version."""
+    codes = []
+    for codec in (CODECS["gzip"], CODECS["zstd"]):
+        sent = batch_in(codec, len(RECORDS) * len(codes))
+        reply = await client.ask(ApiKey.PRODUCE, version, produced(sent, topic=kind))
+        codes.append(reply.responses[0].partition_responses[0].error_code)
+    refused = Code.UNSUPPORTED_COMPRESSION_TYPE if version < 7 else Code.NONE
+    assert codes == [Code.NONE, refused]
+    assert len(headers_of(one, kind)) == 1 + (version == 7)
+
+
 async def test_topic_that_keeps_its_producers_codecs_keeps_the_bytes(
     one: Broker, client: Client
 ) -> None:

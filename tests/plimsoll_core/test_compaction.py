@@ -153,7 +153,8 @@ def test_copy_that_a_new_term_finds_half_done_begins_again() -> None:
         ({"cleanup.policy": "compact"}, None),
         ({"cleanup.policy": "compact,delete"}, None),
         ({"cleanup.policy": "delete, compact"}, None),
-        ({"cleanup.policy": ""}, "must be delete, compact or"),
+        ({"cleanup.policy": ""}, None),
+        ({"cleanup.policy": "expire"}, "must be delete, compact, compact,delete or empty"),
         ({"cleanup.policy": "compact,"}, "must be"),
         ({"min.cleanable.dirty.ratio": "0"}, None),
         ({"min.cleanable.dirty.ratio": "1.5"}, "from 0 to 1"),
@@ -178,6 +179,7 @@ def test_configs_of_compaction_are_checked(configs: dict[str, str], words: str |
         ("delete,compact", "delete,compact"),
         ("compact,delete", "compact,delete"),
         (" delete , compact,delete", "delete,compact"),
+        (" ", ""),
     ],
 )
 def test_policies_stay_in_the_order_that_a_client_gave(text: str, policies: str) -> None:
@@ -186,8 +188,9 @@ def test_policies_stay_in_the_order_that_a_client_gave(text: str, policies: str)
     assert kept.kept == {"cleanup.policy": policies}
 
 
-def test_brokers_default_is_never_compact() -> None:
-    refused = broker_configs({"log.cleanup.policy": "compact"})
+@pytest.mark.parametrize("policy", ["compact", "compact,delete", ""])
+def test_brokers_default_is_delete_alone(policy: str) -> None:
+    refused = broker_configs({"log.cleanup.policy": policy})
     assert isinstance(refused, Refusal)
-    assert "each topic says for itself" in refused.message
+    assert "each topic says such a thing for itself" in refused.message
     assert broker_configs({"log.cleaner.backoff.ms": "5"}) == {"log.cleaner.backoff.ms": "5"}

@@ -28,6 +28,7 @@ class Shows:
         self.waits: list[Any] = []
         self.passes: list[Any] = []
         self.bugs: dict[str, int] = {}
+        self.errors: list[Exception] = []
         self.kept: list[Any] = []
         self.ends: list[Any] = []
 
@@ -48,6 +49,10 @@ class Shows:
 
     def failures(self) -> dict[str, int]:
         return self.bugs
+
+    def met(self, error: Exception) -> None:
+        self.bugs["Metrics"] = self.bugs.get("Metrics", 0) + 1
+        self.errors.append(error)
 
     def histories(self) -> list[Any]:
         return self.kept

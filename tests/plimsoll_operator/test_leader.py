@@ -9,6 +9,7 @@ from tests.plimsoll_operator.builders import CLUSTER_UID, a_cluster_body
 from tests.plimsoll_operator.scripted_kube import ScriptedKube
 from tests.plimsoll_operator.test_group_commit import MemoryLog
 
+from plimsoll_operator.control_failures import ControlFailures
 from plimsoll_operator.controller.outcome import Outcome
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import Objects
@@ -39,6 +40,7 @@ class NoServer:
     """The controllers' server, to which no broker connects."""
 
     inside: Any = None
+    failures = ControlFailures()
 
     def add(self, *_: Any) -> None: ...
 

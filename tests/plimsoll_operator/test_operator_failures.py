@@ -10,7 +10,7 @@ from tests.plimsoll_operator.shown import Shows, metrics_of
 from tests.plimsoll_operator.test_controller_server import Peer, a_listener, a_registration, serving
 
 from plimsoll_core.messages.requests import RegisterBroker, Registered
-from plimsoll_operator.control_failures import surface
+from plimsoll_operator.control_failures import ControlFailures, surface
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.status.operator_metrics import FAILING, Metrics
 
@@ -88,3 +88,29 @@ def test_failure_counter_of_each_request_exists_before_its_first_failure() -> No
     for kind in FAILING:
         count = 2.0 if kind == "Heartbeat" else 0.0
         assert f'plimsoll_operator_handler_failures_total{{request="{kind}"}} {count}' in text
+
+
+def test_bug_in_one_part_of_the_metrics_leaves_the_other_parts() -> None:
+    class Broken(Shows):
+        def blocked(self) -> list[Any]:
+            return a_bug()
+
+    shows = Broken(main={0, 1, 2})
+    text = metrics_of(shows).render().decode()
+    assert 'plimsoll_cluster_known{cluster="main",namespace="kafka"} 1.0' in text
+    assert 'plimsoll_operator_handler_failures_total{request="Metrics"} 1.0' in text
+    assert "plimsoll_reconcile_waiting" in text
+    assert "plimsoll_blocked_actions" not in text
+    assert [str(error) for error in shows.errors] == ["a bug"]
+
+
+async def test_bug_that_is_met_again_and_again_is_counted_each_time_and_logged_once_a_second(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failures = ControlFailures()
+    for _ in range(5):
+        failures.met("ReconcileTopic", AssertionError("a bug"), "one pass")
+        failures.met("ReconcileUser", AssertionError("another"), "one pass")
+    assert failures.counts == {"ReconcileTopic": 5, "ReconcileUser": 5}
+    assert caplog.text.count("AssertionError: a bug") == 1
+    assert caplog.text.count("AssertionError: another") == 1

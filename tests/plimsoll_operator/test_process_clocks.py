@@ -51,7 +51,7 @@ async def test_status_and_event_carry_the_time_of_the_clock_that_they_were_hande
     meta = {"name": "orders", "namespace": "kafka", "uid": "u1"}
     api.put(TOPICS, {"metadata": meta, "spec": {"clusterRef": {"name": "main"}}})
     status = TopicStatus(conditions=(condition("Ready", True, "Serving", "x"),))
-    draft = StatusDraft(uid="u1", status=status, generation=1, shown=(), version="1")
+    draft = StatusDraft(uid="u1", status=status, generation=1, shown=(), version="")
     await StatusWriter(api, lambda _: draft, clock).write(Target(TOPICS, "kafka", "orders"))
     (ready,) = api.find(TOPICS, "kafka", "orders")["status"]["conditions"]
     assert ready["lastTransitionTime"] == LONG_AGO

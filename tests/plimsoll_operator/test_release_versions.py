@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from tests.plimsoll_operator.builders import a_cluster, an_image
@@ -221,6 +222,13 @@ class TestTheMetadataVersion:
         assert (found.operator, found.pinned) == (RELEASE, RELEASE)
         assert found.brokers == {RELEASE: 1}, "broker 1 has said nothing in this term"
         assert (found.metadata, found.metadata_finalizable) == ("0.2", "0.2")
+
+    async def test_no_broker_heard_of_in_this_term_leaves_their_map_out_of_the_status(self) -> None:
+        """An API server makes null of a map that had entries and is applied again as {}."""
+        made = a_scene(append(an_image((0, 1)), FINALIZED), brokers={"count": 2})
+        found = msgspec.to_builtins(release_versions.versions(made.scene.term))
+        assert "brokers" not in found
+        assert found["pinned"] == RELEASE
 
     def _heard(self, made: Cluster, understood: tuple[int, int], release: str) -> None:
         made.deciding.soft.contacts[0] = Contact(

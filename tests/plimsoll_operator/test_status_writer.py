@@ -31,7 +31,7 @@ class Scene:
         self.api.put(TOPICS, {"metadata": {"name": "orders", "namespace": "kafka"}, "spec": spec})
         self.partitions = 15
         self.uid = "u1"
-        self.version = "1"
+        self.version = ""
         self.status = "True"
         self.writer = StatusWriter(self.api, self.render, wall_ms)
 
@@ -78,7 +78,7 @@ async def test_status_writer_omits_unset_fields():
     assert msgspec.to_builtins(progress)["etaSeconds"] is None
     status = RebalanceStatus(phase="Running", progress=progress)
     scene.render = lambda target: StatusDraft(
-        uid="u1", status=status, generation=1, shown=(), version="1"
+        uid="u1", status=status, generation=1, shown=(), version=""
     )
     scene.writer = StatusWriter(scene.api, scene.render, wall_ms)
     spec = {"clusterRef": {"name": "main"}, "mode": "Full"}
@@ -120,7 +120,13 @@ class OlderCrd(ScriptedKube):
     """An API server whose CRD lacks a field of the status: it says so as the real one does."""
 
     async def apply_status(
-        self, kind: Kind, namespace: str, name: str, status: dict[str, Any]
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        status: dict[str, Any],
+        *,
+        version: str = "",
     ) -> dict[str, Any]:
         if "partitions" in status:
             self.calls.append(("status", kind.plural, name))
@@ -129,7 +135,7 @@ class OlderCrd(ScriptedKube):
                 f"Kind={kind.kind}): .status.partitions: field not declared in schema"
             )
             raise ApiError(500, sentence)
-        return await super().apply_status(kind, namespace, name, status)
+        return await super().apply_status(kind, namespace, name, status, version=version)
 
 
 async def test_field_that_the_crd_does_not_know_is_left_out_and_the_rest_is_written():
@@ -169,7 +175,13 @@ class SlowApi:
         self.fail: list[ApiError] = []
 
     async def apply_status(
-        self, kind: Kind, namespace: str, name: str, status: dict[str, Any]
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        status: dict[str, Any],
+        *,
+        version: str = "",
     ) -> dict[str, Any]:
         assert name not in self.waiting, "two writes of one object at a time"
         self.begun.append(name)
@@ -206,7 +218,7 @@ class Crowd:
 
     def render(self, target: Target) -> StatusDraft | None:
         return StatusDraft(
-            uid="u", status=self.statuses[target.name], generation=1, shown=(), version="1"
+            uid="u", status=self.statuses[target.name], generation=1, shown=(), version=""
         )
 
     def show(self, name: str, status: str, partitions: int = 1, *, urgent: bool = False) -> None:
@@ -286,3 +298,80 @@ async def test_write_that_the_api_server_throttles_is_made_again(
     await crowd.api.until(lambda: crowd.api.begun == ["a"])
     await crowd.api.answer("a")
     await crowd.api.until(lambda: crowd.api.begun == ["a", "a"])
+
+
+def seen(scene: Scene) -> dict[str, Any]:
+    """A watch tells of the object as it is now."""
+    found = scene.api.find(TOPICS, "kafka", "orders")
+    scene.uid, scene.version = found["metadata"]["uid"], found["metadata"]["resourceVersion"]
+    return found
+
+
+def made_again(scene: Scene) -> None:
+    scene.api.drop(TOPICS, "kafka", "orders")
+    spec = {"clusterRef": {"name": "main"}}
+    scene.api.put(TOPICS, {"metadata": {"name": "orders", "namespace": "kafka"}, "spec": spec})
+
+
+async def test_late_status_of_a_deleted_object_does_not_reach_the_later_one_of_its_name():
+    scene = Scene()
+    seen(scene)
+    assert await scene.writer.write(TARGET)
+    made_again(scene)
+    scene.status = "False"
+    await scene.writer.write(TARGET)
+    assert "status" not in scene.api.find(TOPICS, "kafka", "orders"), "the watch is late"
+    scene.partitions = 7
+    seen(scene)
+    await scene.writer.write(TARGET)
+    assert shown(scene)["partitions"] == 7
+
+
+async def test_first_status_of_a_writer_does_not_reach_another_object_than_was_seen():
+    scene = Scene()
+    seen(scene)
+    made_again(scene)
+    await scene.writer.write(TARGET)
+    assert "status" not in scene.api.find(TOPICS, "kafka", "orders")
+
+
+async def test_writes_follow_each_other_before_a_watch_tells_of_the_first():
+    scene = Scene()
+    seen(scene)
+    for partitions in (1, 2, 3):
+        scene.partitions = partitions
+        await scene.writer.write(TARGET)
+    assert shown(scene)["partitions"] == 3
+
+
+async def test_status_that_met_another_state_of_its_object_is_written_once_that_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(status_writer, "CONFLICT_MS", 1)
+    scene = Scene()
+    before = seen(scene)
+    scene.api.put(TOPICS, {**before, "spec": {**before["spec"], "partitions": 9}})
+    assert await scene.writer.write(TARGET)
+    assert "status" not in scene.api.find(TOPICS, "kafka", "orders")
+    seen(scene)
+    written = asyncio.Event()
+    scene.api.server.store.observers.append(lambda _: written.set())
+    running = asyncio.ensure_future(scene.writer.run())
+    await asyncio.wait_for(written.wait(), 30)
+    assert shown(scene)["partitions"] == 15
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_writer_that_stood_still_takes_nothing_back_from_the_one_after_it():
+    scene = Scene()
+    seen(scene)
+    await scene.writer.write(TARGET)
+    other = StatusWriter(scene.api, scene.render, wall_ms)
+    found = scene.api.find(TOPICS, "kafka", "orders")
+    late, scene.version = scene.version, found["metadata"]["resourceVersion"]
+    scene.partitions = 7
+    await other.write(TARGET)
+    scene.partitions, scene.version = 3, late
+    await scene.writer.write(TARGET)
+    assert shown(scene)["partitions"] == 7

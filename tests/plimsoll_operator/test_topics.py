@@ -7,7 +7,7 @@ import pytest
 
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import DeclareTopic
-from plimsoll_operator.api.broker_configs import broker_configs_of, settings_of
+from plimsoll_operator.api.broker_configs import broker_configs_of, config_strings, settings_of
 from plimsoll_operator.api.load import Unreadable, from_object, from_yaml
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.topic import Topic
@@ -232,3 +232,24 @@ def test_topic_to_adopt_is_the_id_in_the_annotation(stated: str | None):
     }  # fmt: skip
     expected = UUID(int=7) if stated == "AAAAAAAAAAAAAAAAAAAABw" else None
     assert declared(from_object(body, Topic), a_cluster()).adopt == expected
+
+
+def test_configs_values_are_what_their_owner_wrote_whatever_their_type():
+    written = {"a": "7d", "b": 1, "c": True, "d": False, "e": 0.5, "f": 2.0, "g": 2**63 - 1}
+    assert config_strings(written) == {
+        "a": "7d",
+        "b": "1",
+        "c": "true",
+        "d": "false",
+        "e": "0.5",
+        "f": "2",
+        "g": "9223372036854775807",
+    }
+
+
+def test_topic_takes_a_decimal_unquoted():
+    body = {
+        "metadata": {"name": "orders", "namespace": "kafka", "uid": "u1"},
+        "spec": {"clusterRef": {"name": "main"}, "config": {"min.cleanable.dirty.ratio": 0.5}},
+    }
+    assert from_object(body, Topic).spec.config == {"min.cleanable.dirty.ratio": 0.5}

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from plimsoll_operator.reconcile.work_queue import ReconcileQueue, Retry, backoff_ms
+from plimsoll_operator.reconcile.work_queue import PassFailed, ReconcileQueue, Retry, backoff_ms
 
 
 async def started(queue: ReconcileQueue[str]) -> asyncio.Task[None]:
@@ -92,3 +92,29 @@ async def test_handlers_bug_is_not_swallowed():
 
 def test_backoff_doubles_and_is_bounded():
     assert [backoff_ms(n) for n in (1, 2, 3, 7, 100)] == [1_000, 2_000, 4_000, 60_000, 60_000]
+
+
+async def test_key_whose_pass_met_a_bug_waits_for_its_backoff_however_often_it_is_added():
+    handled: list[str] = []
+    failed, done = asyncio.Event(), asyncio.Event()
+
+    async def handle(key: str) -> None:
+        handled.append(key)
+        if key == "bad":
+            queue.add("bad")  # as the status that tells of it does
+            failed.set()
+            raise PassFailed("a bug")
+        done.set()
+
+    queue = ReconcileQueue(handle, workers=1)
+    task = await started(queue)
+    queue.add("bad")
+    await asyncio.wait_for(failed.wait(), 30)
+    queue.add("good")
+    await asyncio.wait_for(done.wait(), 30)
+    queue.add("bad")
+    done.clear()
+    queue.add("good")
+    await asyncio.wait_for(done.wait(), 30)
+    assert handled == ["bad", "good", "good"]
+    await stopped(task)

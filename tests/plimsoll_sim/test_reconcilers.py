@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from plimsoll_operator.leadership.led_cluster import LedCluster
+from plimsoll_operator.reconcile import registry
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
 from plimsoll_operator.reconcile.work_queue import ReconcileQueue
 from plimsoll_sim.cluster.patience import Patience
@@ -63,3 +64,14 @@ def test_simulator_rolls_no_broker_without_the_shipped_reconciler_of_restarts(
 
     monkeypatch.setattr(LedCluster, "_handle", without_rolls)
     assert play(roll).outcome == "liveness"
+
+
+def test_bug_in_a_pass_is_seen_by_the_simulator_though_it_costs_one_object_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def reconcile(*_: object) -> None:
+        raise AssertionError("a bug of a pass")
+
+    monkeypatch.setitem(registry.RECONCILERS, Task.ROLLS, reconcile)
+    result = play("cluster\nroll 2\nuntil rolled within=60s\n")
+    assert "a bug of a pass" in result.sentence

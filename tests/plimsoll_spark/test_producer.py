@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError
 
 from plimsoll_spark.drive import client_config
 from plimsoll_spark.producer import Plan, Sender
@@ -73,3 +75,53 @@ def test_record_is_never_sent_before_its_time(tmp_path: Path) -> None:
     early = [r["sequence"] for r in rows if r["send_ms"] - before_ms < r["sequence"] * 12.5 - 1]
     assert early == []
     assert len(rows) == 40
+
+
+class Delivered:
+    """A delivery report's message, as `confluent_kafka.Message` shows it."""
+
+    def __init__(self, value: bytes) -> None:
+        self._value = value
+
+    def value(self) -> bytes:
+        return self._value
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return -1001
+
+    def latency(self) -> float:
+        return 0.5
+
+
+MAY_FOLLOW_AN_APPEND = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_RECORD,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._UNKNOWN_TOPIC,
+)
+
+
+def outcome_after(directory: Path, code: int) -> str:
+    """Of a record whose last attempt was refused so."""
+    plan = a_plan(directory, records=1)
+    sender: Any = Sender(plan)
+    sender._pending[0] = 0.0
+    message = Delivered(Encoder(run="r", producer=2, record_bytes=64).value(0))
+    sender._settle(KafkaError(code), message)
+    return str(sender._take_rows().to_pylist()[0]["outcome"])
+
+
+@pytest.mark.parametrize("code", MAY_FOLLOW_AN_APPEND)
+def test_record_refused_by_what_can_change_between_two_attempts_is_unknown(
+    code: int, tmp_path: Path
+) -> None:
+    """The attempt before may have been appended, and its answer lost."""
+    assert outcome_after(tmp_path, code) == "unknown"
+
+
+def test_record_refused_for_what_its_producer_asks_of_every_attempt_failed(tmp_path: Path) -> None:
+    assert outcome_after(tmp_path, KafkaError.INVALID_REQUIRED_ACKS) == "failed"

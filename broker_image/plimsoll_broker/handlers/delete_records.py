@@ -146,7 +146,8 @@ class DeleteRecordsHandler:
         hosted = manager.by_name(asked.topic, asked.partition)
         if hosted is None:
             return _Deletion(manager.missing(manager.topic_id(asked.topic), asked.partition))
-        if not hosted.log.config.delete:
+        # Where nothing is cleaned, clients delete: so does Kafka from 4.2 on (KIP-1161).
+        if hosted.log.config.compact and not hosted.log.config.delete:
             return _Deletion(Code.POLICY_VIOLATION)
         required = hosted.replica.delete_records(asked.offset)
         if isinstance(required, Code):

@@ -34,8 +34,13 @@ _BROKER = 4
 _GROUP = 32
 
 _SOURCE_TOPIC = 1
+_SOURCE_DYNAMIC_DEFAULT = 3
+"""Of all brokers."""
 _SOURCE_STATIC_BROKER = 4
 _SOURCE_DEFAULT = 5
+
+_MIN_ISR_DEFAULT = "1"
+"""Kafka's."""
 
 RESOURCES_AT_ONCE = 20
 CONFIGS_MAX = 50_000
@@ -159,11 +164,15 @@ def topic_configs(
     declared: bool = False,
 ) -> list[dict[str, Any]]:
     """Every key a topic can have: its own value, else the broker's, else the default.  The min ISR
-    is a topic's own when its client gave it, or when an object has `declared` it."""
+    is a topic's own when its client gave it, or when an object has `declared` it; else the
+    cluster's, which is told as Kafka 4.1 tells it, whose controller sets it for all brokers."""
     entries = [_topic_entry(key, configs, broker_configs) for key in KEYS]
-    source = _SOURCE_TOPIC if declared or MIN_ISR in configs else _SOURCE_DEFAULT
-    synonym = {"name": MIN_ISR, "value": str(min_isr), "source": source}
-    entries.append(_entry(MIN_ISR, [synonym], "How many in-sync replicas a commit needs."))
+    source = _SOURCE_TOPIC if declared or MIN_ISR in configs else _SOURCE_DYNAMIC_DEFAULT
+    synonyms = [
+        {"name": MIN_ISR, "value": str(min_isr), "source": source},
+        {"name": MIN_ISR, "value": _MIN_ISR_DEFAULT, "source": _SOURCE_DEFAULT},
+    ]
+    entries.append(_entry(MIN_ISR, synonyms, "How many in-sync replicas a commit needs."))
     entries += [_older_name(entry) for entry in entries if entry["name"] == UNCLEAN_RECOVERY]
     return sorted(entries, key=lambda entry: str(entry["name"]))
 

@@ -17,8 +17,9 @@ from plimsoll_broker.handlers.batch_checks import BadSent, check_batch, codec_of
 from plimsoll_broker.handlers.connection_lines import ConnectionLines
 from plimsoll_broker.handlers.recompression import Recompressed, recompressed
 from plimsoll_broker.replication.hosted_partition import Demand
+from plimsoll_core.errors import Code
 from plimsoll_wire.batches import BatchHeader
-from plimsoll_wire.compression import TooLarge
+from plimsoll_wire.compression import ZSTD, TooLarge
 from plimsoll_wire.produce import ProduceRequest, ProduceTopic
 
 RECORDS_AT_ONCE = 10_000
@@ -41,6 +42,10 @@ _Where = tuple[int, int]
 """Which topic and which of its partitions, as the request counts them."""
 Answers = dict[_Where, Checked]
 
+
+ZSTD_VERSION = 7
+"""Of the first request that may hold batches of this codec (KIP-110)."""
+_NO_ZSTD = BadSent(Code.UNSUPPORTED_COMPRESSION_TYPE, "")
 
 Wanted = Callable[[str, int, int], Demand | None]
 """Of a topic, a partition and a size; None: it may not be taken here at all."""
@@ -115,6 +120,16 @@ def _room(request: ProduceRequest) -> int | None:
 def _is_short(records: int, opening: int, size: int) -> bool:
     """Of all batches of a request together: what is walked over, opened, and written."""
     return records <= RECORDS_AT_ONCE and opening <= OPENING_AT_ONCE and size <= BYTES_AT_ONCE
+
+
+def by_version(found: Answers, version: int) -> Answers:
+    """What was found, by whether a request of `version` may hold zstd."""
+    if version >= ZSTD_VERSION:
+        return found
+    return {
+        place: _NO_ZSTD if isinstance(one, BatchHeader) and one.codec == ZSTD else one
+        for place, one in found.items()
+    }
 
 
 class InOrder:

@@ -17,6 +17,7 @@ from plimsoll_broker.handlers.long_produces import (
     PARTITIONS_AT_ONCE,
     Checked,
     InOrder,
+    by_version,
     check_here,
 )
 from plimsoll_broker.replication.hosted_partition import Demand, Hosted
@@ -162,6 +163,7 @@ class ProduceHandler:
             checked = check_here(request, self._leads)
             if checked is not None:
                 answer = _Answer(context, request, self._manager.traffic)
+                checked = by_version(checked, context.api_version)
                 for number, topic in enumerate(request.topics):
                     for at, sent in enumerate(topic.partitions):
                         result = checked.get((number, at), NOT_HERE)
@@ -178,7 +180,7 @@ class ProduceHandler:
     ) -> Reply | ReplyLater | None:
         """A long one: others are heard in between."""
         answer = _Answer(context, request, self._manager.traffic)
-        checked = await self._serving.check(request, self._leads)
+        checked = by_version(await self._serving.check(request, self._leads), context.api_version)
         await self._manager.flusher.make_durable(self._manager.store, _places(request))
         served = size = 0
         for number, topic in enumerate(request.topics):

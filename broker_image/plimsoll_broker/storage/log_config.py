@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from plimsoll_core.cluster.topic_configs import CLEANUP_POLICY, MAX_LAG, MIN_LAG, compacts
+from plimsoll_core.cluster.topic_configs import MAX_LAG, MIN_LAG, compacts, deletes
 from plimsoll_core.compaction.plan import CompactionLimits
 
 _LIMITS = CompactionLimits()
@@ -28,8 +28,9 @@ class TimeLimits(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
     """None = unlimited, or never.  `active_kept_ms`: for so long after its last write age does not
-    take the newest segment.  `compact`: the last record of each key stays, within `limits`;
-    `holes`: that is so, or once was."""
+    take the newest segment.  `delete`: segments go by age and size; `compact`: the last record of
+    each key stays, within `limits`; neither: all stays but what clients delete.  `holes`: it is or
+    was compacted."""
 
     segment_bytes: int = 2**30
     segment_ms: int = _WEEK_MS
@@ -81,7 +82,7 @@ class LogConfig:
             retention_ms=limit("retention.ms", default.retention_ms),
             retention_bytes=limit("retention.bytes", default.retention_bytes),
             active_kept_ms=active_kept_ms,
-            delete="delete" in configs.get(CLEANUP_POLICY, "delete"),
+            delete=deletes(configs),
             compact=compact,
             holes=holes or compact,
             limits=limits,

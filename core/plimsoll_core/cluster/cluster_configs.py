@@ -25,7 +25,6 @@ from plimsoll_core.cluster.topic_configs import (
     MAX_LAG,
     MIN_LAG,
     UNCLEAN_RECOVERY,
-    compacts,
 )
 from plimsoll_core.errors import Refusal
 from plimsoll_core.quotas.connections import per_ip_overrides
@@ -210,9 +209,10 @@ def broker_configs(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
             return invalid(f"There is no broker config {name}; known are {', '.join(known)}.")
         if key.parse(text) is None:
             return invalid(f"{name} must be {key.wants}, not {text[:100]!r}.")
-        if key.name == CLEANUP_POLICY and compacts({CLEANUP_POLICY: text}):
+        if key.name == CLEANUP_POLICY and text.strip() != "delete":
             return invalid(
-                f"{name} can only be delete: records of a compacted topic need keys, so each topic"
-                f" says for itself that it is compacted, by {CLEANUP_POLICY}."
+                f"{name} can only be delete: records of a compacted topic need keys, and what is"
+                " never deleted fills a volume, so each topic says such a thing for itself, by"
+                f" {CLEANUP_POLICY}."
             )
     return found

@@ -62,8 +62,10 @@ def fixed(name: str, default: str, why: str) -> ConfigKey:
 
 
 def policies(text: str) -> str | None:
-    """Kafka's list of one or both.  Which comes first does not matter, and is kept: tools that
-    compare what they set with what they read would otherwise change it again for ever."""
+    """Kafka's list of one, both or none.  Which comes first does not matter, and is kept: tools
+    that compare what they set with what they read would otherwise change it again for ever."""
+    if not text.strip():
+        return ""
     found = dict.fromkeys(each.strip() for each in text.split(","))
     return ",".join(found) if found.keys() <= {"compact", "delete"} else None
 

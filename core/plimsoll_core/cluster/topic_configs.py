@@ -53,8 +53,9 @@ KEYS: tuple[ConfigKey, ...] = (
         name=CLEANUP_POLICY,
         default="delete",
         parse=policies,
-        wants="delete, compact or compact,delete",
-        doc="What happens to old segments: they go, or only the last record of each key stays.",
+        wants="delete, compact, compact,delete or empty",
+        doc="What happens to old segments: they go, or only the last record of each key stays; "
+        "empty: nothing, until a client deletes records.",
     ),
     fixed("compression.gzip.level", "-1", _ONE_LEVEL),
     fixed("compression.lz4.level", "9", _ONE_LEVEL),
@@ -184,6 +185,16 @@ def _known(name: str) -> str:
 def compacts(configs: Mapping[str, str]) -> bool:
     """Whether only the last record of each key stays."""
     return "compact" in configs.get(CLEANUP_POLICY, "")
+
+
+def deletes(configs: Mapping[str, str]) -> bool:
+    """Whether old segments go, by age and size."""
+    return "delete" in configs.get(CLEANUP_POLICY, "delete")
+
+
+def keeps_everything(configs: Mapping[str, str]) -> bool:
+    """Whether nothing happens to old segments: the list of policies is empty (KIP-1161)."""
+    return not compacts(configs) and not deletes(configs)
 
 
 class ClientConfigs(NamedTuple):

@@ -77,6 +77,10 @@ def _offsets_topic(cluster: LogCluster) -> OffsetsTopic:
     )
 
 
+EXACT_FLOATS = 2.0**53
+"""Up to this, every whole number is a float of its own."""
+
+
 def pinned_metadata_version(cluster: LogCluster) -> int | None:
     """`spec.metadataVersion` as a number; one that is not known here is newer than all that are."""
     stated = cluster.spec.metadata_version
@@ -92,10 +96,14 @@ def default_replication_factor(cluster: LogCluster) -> int:
     return defaults.replication_factor or min(REPLICATION_FACTOR_DEFAULT, cluster.count)
 
 
-def config_strings(config: Mapping[str, int | bool | str]) -> dict[str, str]:
+def config_strings(config: Mapping[str, int | float | bool | str]) -> dict[str, str]:
     """Configs as Kafka carries them, in key order."""
     return {key: _config_string(config[key]) for key in sorted(config)}
 
 
-def _config_string(value: int | bool | str) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _config_string(value: int | float | bool | str) -> str:
+    """JSON knows one kind of number: whether 2 is written as 2.0 means nothing."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < EXACT_FLOATS
+    return str(int(value) if whole else value)

@@ -160,7 +160,11 @@ class Versions(Api, frozen=True, kw_only=True):
 
     operator: Short
     pinned: Short
-    brokers: Annotated[dict[Short, Count], Meta(max_length=16)]
+    # Left out when empty: a map that was applied with entries, and is applied again as {}, becomes
+    # null in the API server, which its own schema then refuses, and the whole status with it.
+    brokers: Annotated[dict[Short, Count], Meta(max_length=16)] = msgspec.field(
+        default_factory=dict
+    )
     metadata: Short
     metadata_finalizable: Short
 

@@ -38,10 +38,13 @@ BrokerNumber = Annotated[int, Meta(ge=0, le=1_000_000)]
 Count = Annotated[int, Meta(ge=0)]
 Labels = Annotated[dict[Short, Annotated[str, Meta(max_length=4096)]], Meta(max_length=64)]
 Config = Annotated[
-    dict[Annotated[str, Meta(max_length=249)], int | bool | Annotated[str, Meta(max_length=4096)]],
+    dict[
+        Annotated[str, Meta(max_length=249)],
+        int | float | bool | Annotated[str, Meta(max_length=4096)],
+    ],
     Meta(
         max_length=200,
-        description="Kafka's own keys; values are integers, booleans or strings.",
+        description="Kafka's own keys; values are numbers, booleans or strings.",
     ),
 ]
 Passed = Annotated[

@@ -65,14 +65,18 @@ def _convert_union(schema: Schema, components: dict[str, Schema]) -> Schema:
             "maxLength": text.get("maxLength", 0),
             **({"pattern": text["pattern"]} if "pattern" in text else {}),
         }
-    assert types == {"integer", "boolean", "string"}, types
-    # No schema type takes all three; without one, what is said of numbers and of strings holds
-    # for those.  No maximum: the API server compares it as a
-    # float, and would refuse the largest int64, which Kafka uses for "never".
+    assert types == {"integer", "number", "boolean", "string"}, types
+    # No schema type takes all four, and a rule (CEL) sees nothing that has no type.  Without one,
+    # what is said of strings, of maps and of lists holds for those: no map and no list has both
+    # the least and the most that is asked for.  No maximum of numbers: the API server compares it
+    # as a float, and would refuse the largest int64, which Kafka uses for "never".
     return {
         "x-kubernetes-preserve-unknown-fields": True,
-        "multipleOf": 1,
         "maxLength": max(m.get("maxLength", 0) for m in members),
+        "minProperties": 1,
+        "maxProperties": 0,
+        "minItems": 1,
+        "maxItems": 0,
     }
 
 

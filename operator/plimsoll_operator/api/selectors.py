@@ -51,6 +51,11 @@ def _satisfies(expression: LabelSelectorRequirement, labels: Mapping[str, str]) 
             return value is None
 
 
+def is_label_value(value: str) -> bool:
+    """Whether a label may have it."""
+    return not value or _WORD.fullmatch(value) is not None
+
+
 def why_refused(selector: LabelSelector) -> str:
     """Why the API server refuses what it is stated in, as a sentence; empty: it does not."""
     return next(_mistakes(selector), "")
@@ -70,5 +75,5 @@ def _mistakes(selector: LabelSelector) -> Iterator[str]:
             needs = "has no values" if one.values else "needs values"
             yield f"Operator {one.operator} of {one.key} {needs}."
     for value in values:
-        if value and not _WORD.fullmatch(value):
+        if not is_label_value(value):
             yield f"{value[:80]!r} is no label's value."

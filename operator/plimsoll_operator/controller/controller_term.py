@@ -17,7 +17,7 @@ from uuid import UUID
 from plimsoll_core.cluster.model import ClusterImage, Partition
 from plimsoll_core.cluster.records import ControllerChanged, Record
 from plimsoll_core.controller.decide import decide
-from plimsoll_core.controller.kernel.decision import Decision, DecisionContext
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.dropped_decisions import unsee
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
@@ -34,6 +34,7 @@ from plimsoll_core.messages.requests import (
     Request,
     Tick,
 )
+from plimsoll_operator.control_failures import DecisionFailed
 from plimsoll_operator.controller.commit_queue import answered, not_controller, refused, too_new
 from plimsoll_operator.controller.committer import Committer, LogUnusable, Subscriber, TermEnded
 from plimsoll_operator.controller.controller_stats import ControllerStats
@@ -181,13 +182,13 @@ class Controller:
         return self._decide(request)
 
     def _decide(self, request: Request) -> asyncio.Future[Answer]:
-        decision = self._decided(request)
-        if decision is None:
+        decided = self._decided(request)
+        if decided is None:
             return answered(not_controller("The controller's term ended."))
-        committed = self._committer.queue.add(decision.records, decision.answer, decision.image)
-        if decision.again is None:
+        committed, again = decided
+        if again is None:
             return committed
-        return asyncio.ensure_future(self._slices(decision.again, committed))
+        return asyncio.ensure_future(self._slices(again, committed))
 
     async def _slices(self, request: Request, committed: asyncio.Future[Answer]) -> Answer:
         """The rest of a decision that was too long for one turn; others are heard in between.
@@ -199,27 +200,26 @@ class Controller:
         while again is not None:
             if isinstance(part := await committed, Refused):
                 return part
-            decision = self._decided(again) if self._active else None
-            if decision is None:
+            decided = self._decided(again) if self._active else None
+            if decided is None:
                 return not_controller("The controller's term ended.")
-            committed = self._committer.queue.add(decision.records, decision.answer, decision.image)
-            again = decision.again
+            committed, again = decided
         return await committed
 
-    def _decided(self, request: Request) -> Decision | None:
-        """None: the term is over."""
-        now_ms = self._clock.now_ms()
+    def _decided(self, request: Request) -> tuple[asyncio.Future[Answer], Request | None] | None:
+        """What is queued to be committed, and what is to be decided after it.  None: the term is
+        over.  Raises `DecisionFailed`."""
+        now_ms, queue = self._clock.now_ms(), self._committer.queue
         try:
-            decision = decide(
-                self._committer.queue.speculative, self.soft, request, now_ms, self.settings
-            )
+            decision = decide(queue.speculative, self.soft, request, now_ms, self.settings)
+            if decision.hand_over:
+                self._end(_HandOver())
+                return None
+            committed = queue.add(decision.records, decision.answer, decision.image)
         except Exception as error:  # a bug in a decision must end the controller, not hide
             self._end(error)
-            raise
-        if decision.hand_over:
-            self._end(_HandOver())
-            return None
-        return decision
+            raise DecisionFailed(f"{type(request).__name__}: {error!r}") from error
+        return committed, decision.again
 
     def _never_happened(self, records: tuple[Record, ...]) -> None:
         unsee(self.soft, self.image, records, self._clock.now_ms())

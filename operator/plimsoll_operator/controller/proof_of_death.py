@@ -2,7 +2,8 @@
 
 The server tells it about connections; it asks the broker's listener.  A lifetime is proven dead
 when its last connection was closed by the peer and its replication listener refuses: that one is
-the process's own, while clients may reach it through something that refuses in its place.
+the process's own, while clients may reach it through something that refuses in its place.  What
+lies between refuses for no listener (`connect_refusal`).
 Anything less proves nothing: the session timeout decides.  A hook lets the operator add what it
 sees of pods.
 Source: ARCHITECTURE.md, "The controller": failure detection.
@@ -20,6 +21,7 @@ from plimsoll_core.cluster.model import Broker
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages.requests import BrokerProvenDead, Refused, RegisterBroker
 from plimsoll_core.unhandled_errors import COSTS
+from plimsoll_operator.controller.connect_refusal import refuses
 from plimsoll_operator.controller.controller_term import Controller
 
 logger = logging.getLogger("plimsoll.sessions")
@@ -117,21 +119,8 @@ class Sessions:
 
     async def _proof(self, broker: Broker) -> str | None:
         endpoint = listener_peers.for_followers(broker)
-        if endpoint is not None and await refuses(endpoint.host, endpoint.port):
+        if endpoint is not None and await refuses(endpoint.host, endpoint.port, CONNECT_MS_MAX):
             return f"connection closed by the peer, {endpoint.host}:{endpoint.port} refuses"
         if self._evidence is not None:
             return await self._evidence(broker)
         return None
-
-
-async def refuses(host: str, port: int) -> bool:
-    """Whether a connect is refused.  A timeout or an unreachable host proves nothing."""
-    try:
-        async with asyncio.timeout(CONNECT_MS_MAX / 1000):
-            _, writer = await asyncio.open_connection(host, port)
-    except ConnectionRefusedError:
-        return True
-    except (OSError, TimeoutError):
-        return False
-    writer.transport.abort()
-    return False

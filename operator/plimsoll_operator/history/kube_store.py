@@ -1,13 +1,16 @@
 """The archive on the API server: a ConfigMap a segment, which users read as any other.
 
 Without the label that children of a LogCluster carry: nobody looks at the cluster because of a
-write here.  Without an owner, like the metadata log: the history outlives a deleted LogCluster.
+write here.  Without an owner, like the metadata log: the history outlives a deleted LogCluster.  So
+a segment is told by its name, which holds its number, as it is told by the labels; another
+ConfigMap with the labels is somebody else's, whatever it says of itself, and stays as it is.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import logging
 from uuid import UUID
 
 import msgspec
@@ -19,9 +22,12 @@ from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import KubeApi, Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS
 
+logger = logging.getLogger("plimsoll.history")
+
 HEADER = "header"
 ROWS = "rows"
 PART = "history"
+TOLD_MAX = 100
 
 
 class KubeStore:
@@ -30,6 +36,9 @@ class KubeStore:
     def __init__(self, kube: KubeApi, namespace: str, cluster: str, cluster_id: UUID) -> None:
         self._kube = kube
         self._namespace = namespace
+        self._cluster_id = str(cluster_id)
+        # Foreign ConfigMaps that were logged; at most `TOLD_MAX`.
+        self._told: set[str] = set()
         self._prefix = f"{cluster}-{labels.short_id(cluster_id)}-history"
         self._labels = {
             labels.NAME: "plimsoll",
@@ -46,11 +55,38 @@ class KubeStore:
             )
         except ApiError as error:
             raise ArchiveUnavailable(error.message) from error
-        read = [one for item in found.items if (one := _read(item)) is not None]
+        read = [one for item in found.items if (one := self._read(item)) is not None]
         return sorted(read, key=lambda one: one[0].header.sequence)
 
+    def _read(self, item: Object) -> tuple[Stored, ArchiveSegment] | None:
+        """None: it is none of ours.  What one of ours says of itself in contradiction to its name,
+        or to its labels, is not believed."""
+        name = item["metadata"]["name"]
+        by_name = unreadable(name)
+        if by_name is None or name != self._name(by_name.sequence):
+            self._tell_foreign(name)
+            return None
+        header, packed = _content(item) or (by_name, b"")
+        if (header.sequence, header.cluster_id) != (by_name.sequence, self._cluster_id):
+            header, packed = by_name, b""
+        stored = Stored(header=header, size=len(packed), version=_version(item))
+        return stored, ArchiveSegment(header=header, packed=packed)
+
+    def _name(self, sequence: int) -> str:
+        return f"{self._prefix}-{sequence:06d}"
+
+    def _tell_foreign(self, name: str) -> None:
+        if name not in self._told and len(self._told) < TOLD_MAX:
+            self._told.add(name)
+            logger.warning(
+                "ConfigMap %s/%s has the labels of this cluster's history and is none of it: it is"
+                " not read",
+                self._namespace,
+                name,
+            )
+
     async def write(self, segment: ArchiveSegment, over: Stored | None) -> Stored:
-        name = f"{self._prefix}-{segment.header.sequence:06d}"
+        name = self._name(segment.header.sequence)
         meta: Object = {"name": name, "namespace": self._namespace, "labels": self._labels}
         if over is not None:
             uid, _, version = over.version.partition(" ")
@@ -73,7 +109,7 @@ class KubeStore:
         return Stored(header=segment.header, size=size, version=_version(body))
 
     async def delete(self, stored: Stored) -> None:
-        name = f"{self._prefix}-{stored.header.sequence:06d}"
+        name = self._name(stored.header.sequence)
         uid = stored.version.partition(" ")[0]
         try:
             await self._kube.delete(CONFIG_MAPS, self._namespace, name, uid=uid)
@@ -88,14 +124,10 @@ def _version(body: Object) -> str:
     return f"{meta['uid']} {meta['resourceVersion']}"
 
 
-def _read(item: Object) -> tuple[Stored, ArchiveSegment] | None:
+def _content(item: Object) -> tuple[Header, bytes] | None:
+    """None: it cannot be read."""
     try:
         header = msgspec.json.decode(item["data"][HEADER], type=Header)
-        packed = base64.b64decode(item["binaryData"][ROWS], validate=True)
+        return header, base64.b64decode(item["binaryData"][ROWS], validate=True)
     except (KeyError, TypeError, msgspec.MsgspecError, binascii.Error):
-        by_name = unreadable(item["metadata"]["name"])
-        if by_name is None:
-            return None
-        header, packed = by_name, b""
-    stored = Stored(header=header, size=len(packed), version=_version(item))
-    return stored, ArchiveSegment(header=header, packed=packed)
+        return None

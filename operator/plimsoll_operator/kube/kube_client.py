@@ -178,11 +178,15 @@ class Kube:
             )
         )
 
-    async def apply_status(self, kind: Kind, namespace: str, name: str, status: Object) -> Object:
+    async def apply_status(
+        self, kind: Kind, namespace: str, name: str, status: Object, *, version: str = ""
+    ) -> Object:
+        # A uid would not do: of a custom resource's status the API server looks at none.
+        stated = {"resourceVersion": version} if version else {}
         manifest = {
             "apiVersion": kind.api_version,
             "kind": kind.kind,
-            "metadata": {"name": name, "namespace": namespace},
+            "metadata": {"name": name, "namespace": namespace, **stated},
             "status": status,
         }
         return await self._write(

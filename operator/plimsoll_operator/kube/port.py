@@ -141,8 +141,11 @@ class KubeApi(Protocol):
     async def merge(self, kind: Kind, namespace: str, name: str, patch: Object) -> Object:
         """A merge patch: compare-and-set if the patch states a resourceVersion."""
 
-    async def apply_status(self, kind: Kind, namespace: str, name: str, status: Object) -> Object:
-        """Apply the status, and only the status, of an object that exists."""
+    async def apply_status(
+        self, kind: Kind, namespace: str, name: str, status: Object, *, version: str = ""
+    ) -> Object:
+        """Apply the status, and only the status, of an object that exists.  `Conflict` unless it is
+        as of the resourceVersion `version`; empty: however it is, and whichever bears the name."""
 
     async def delete(
         self, kind: Kind, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None

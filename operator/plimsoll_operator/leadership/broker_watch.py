@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 
 from plimsoll_core.cluster.records import Record
 from plimsoll_core.ids import BrokerId
@@ -23,15 +24,22 @@ ROUND_SECONDS_MIN = 10.0
 APART_SECONDS = 0.5
 
 
-async def look_at_brokers(term: Term, refresh: Callable[[Target], None]) -> None:
-    """Until cancelled.  `refresh`: a status has other figures; that is not urgent."""
+async def look_at_brokers(
+    term: Term,
+    refresh: Callable[[Target], None],
+    look: Callable[[str, Target], AbstractContextManager[None]],
+) -> None:
+    """Until cancelled.  `refresh`: a status has other figures; that is not urgent.  Each broker is
+    looked at within `look`."""
     await term.controller.wait_active()
     memory = brokers_of(term)
     while True:
         ids = [*wanted(term).values()]
         for broker_id in ids:
-            memory.look(term, broker_id)
-            refresh(target_of(term, broker_id))
+            target = target_of(term, broker_id)
+            with look(f"the figures of broker {broker_id}", target):
+                memory.look(term, broker_id)
+                refresh(target)
             await asyncio.sleep(APART_SECONDS)
         await asyncio.sleep(max(APART_SECONDS, ROUND_SECONDS_MIN - APART_SECONDS * len(ids)))
 

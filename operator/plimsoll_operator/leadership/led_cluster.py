@@ -1,13 +1,16 @@
 """Leading one LogCluster: the controller, and everything that serves it.
 
 `run` is one term: it begins when the Lease is won, ends with the controller, and is cancelled when
-the Lease is lost.  A bug in any part ends the term, and the process hears of it.
+the Lease is lost.  A bug on the commit path, in the queue or in the status writer ends the term,
+and the process hears of it; one that is met in looking after one object costs that object's turn
+(`object_failures`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from functools import partial
 from uuid import UUID
 
@@ -31,6 +34,7 @@ from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.leadership.broker_watch import brokers_changed, look_at_brokers
 from plimsoll_operator.leadership.isr_departures import IsrDepartures
+from plimsoll_operator.leadership.object_failures import MadeStatuses, ObjectFailures
 from plimsoll_operator.leadership.pod_evidence import evidence_of
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.leadership.rack_lookup import RackFinder
@@ -63,6 +67,8 @@ OUTAGE_MS_MIN = 8_000
 """Longer than a standby takes: worth an Event."""
 CLUSTER_STATUS_MS = 1_000
 RESTLESS_SECONDS = 2
+BESIDE_SECONDS = 30
+"""From a bug in a task beside the commits to its next start."""
 SHOW_SECONDS = 0.5
 """Between the first two attempts to read the authority inside."""
 
@@ -118,9 +124,7 @@ class LedCluster:
             monotonic_ms=parts.monotonic_ms,
             seen_uids={},
         )
-        self.term = self._new_term()
-        self._writer = self._new_writer()
-        self._racks = RackFinder(self.term)
+        self._begin()
         if self.history is not None:
             self.controller.subscribe(self.history.committed)
             self.controller.snapshotter.before_release = self.history.settle
@@ -140,12 +144,8 @@ class LedCluster:
                 helpers = [
                     group.create_task(self._queue.run()),
                     group.create_task(self._writer.run()),
-                    group.create_task(self._events.run()),
                     group.create_task(self._resync(vacant_ms)),
-                    group.create_task(self._show_inside_at_once()),
-                    group.create_task(self._look_at_restless()),
-                    group.create_task(look_at_brokers(term, self._mark)),
-                    group.create_task(self._departures.run()),
+                    *(group.create_task(self._beside(*task)) for task in self._tasks_beside()),
                 ]
                 if self.history is not None:
                     helpers.append(group.create_task(self.history.run()))
@@ -166,6 +166,7 @@ class LedCluster:
     def _begin(self) -> None:
         """Nothing is known from the term before: another replica may have led meanwhile."""
         self.term = self._new_term()
+        self._failures = ObjectFailures(self.term, self._parts.server.failures)
         self._writer = self._new_writer()
         if self.history is not None:
             self.history.begin()
@@ -173,7 +174,35 @@ class LedCluster:
 
     def _new_writer(self) -> StatusWriter:
         render = partial(registry.draft_of, self.term)
-        return StatusWriter(self._parts.status_kube, render, self._parts.now_ms)
+        failures = MadeStatuses(self.term, self._failures)
+        return StatusWriter(self._parts.status_kube, render, self._parts.now_ms, failures)
+
+    def _tasks_beside(self) -> tuple[tuple[str, Callable[[], Awaitable[None]]], ...]:
+        """What goes on beside the commits, and what the LogCluster calls it after a bug."""
+        look = self._failures.of_look
+        return (
+            ("the writing of Events", self._events.run),
+            ("the first look at the authority inside", self._show_inside_at_once),
+            ("the look at partitions in less than full health", self._look_at_restless),
+            ("the look at brokers", partial(look_at_brokers, self.term, self._mark, look)),
+            ("the counting of replicas that leave ISRs", self._departures.run),
+        )
+
+    async def _beside(self, what: str, run: Callable[[], Awaitable[None]]) -> None:
+        """A task that no commit waits for: after a bug it begins again."""
+        while True:
+            ended = False
+            with self._failures.of_look(what, self._target):
+                await run()
+                ended = True
+            if ended:
+                return
+            await asyncio.sleep(BESIDE_SECONDS)
+            self._failures.over(what)
+
+    @property
+    def _target(self) -> Target:
+        return Target(LOG_CLUSTERS, *self.term.key)
 
     async def say(self, cause: Cause) -> None:
         """Why the cluster is not led, written at once."""
@@ -184,7 +213,7 @@ class LedCluster:
         await self._write_status()
 
     async def _write_status(self) -> None:
-        await self._writer.write(Target(LOG_CLUSTERS, *self.term.key))
+        await self._writer.write(self._target)
 
     def _tell(self, occurrence: Occurrence) -> None:
         """An Event at the LogCluster."""
@@ -236,7 +265,8 @@ class LedCluster:
         if vacant_ms >= OUTAGE_MS_MIN:
             self._tell_outage(vacant_ms)
         while True:
-            for work in registry.all_work(self.term):
+            look = partial(self._failures.of_look, target=self._target)
+            for work in registry.all_work(self.term, look):
                 self.offer(work)
             await asyncio.sleep(RESYNC_SECONDS)
 
@@ -256,12 +286,13 @@ class LedCluster:
     async def _handle(self, work: Work) -> None:
         if not self.controller.active:
             raise Retry("the controller is not active", after_ms=500)
-        await pinned_choices.read(self.term)
-        if work.task is Task.CLUSTER and (found := self.term.cluster) is not None:
-            self.controller.settings = settings_of(found, self._parts.options.settings)
-        await registry.reconcile(self.term, work)
-        if work.task is Task.CLUSTER:
-            self._racks.review()
+        with self._failures.of_pass(work):
+            await pinned_choices.read(self.term)
+            if work.task is Task.CLUSTER and (found := self.term.cluster) is not None:
+                self.controller.settings = settings_of(found, self._parts.options.settings)
+            await registry.reconcile(self.term, work)
+            if work.task is Task.CLUSTER:
+                self._racks.review()
 
     # --- after each commit ----------------------------------------------------------------------
 
@@ -285,7 +316,7 @@ class LedCluster:
         if any(isinstance(r, MEMBERSHIP) for r in records):
             self._queue.add(Work(Task.CLUSTER, self.term.key))
         brokers_changed(self.term, records, now_ms)
-        self._mark(Target(LOG_CLUSTERS, *self.term.key))
+        self._mark(self._target)
 
     def _count(self, old: ClusterImage, new: ClusterImage, records: tuple[Record, ...]) -> None:
         key, counters = self.term.key, self._parts.metrics.commits
@@ -315,7 +346,7 @@ class LedCluster:
 
     def _mark_cluster(self) -> None:
         self._cluster_due = None
-        self._writer.mark(Target(LOG_CLUSTERS, *self.term.key))
+        self._writer.mark(self._target)
 
     async def _say_last(self, outcome: Outcome) -> None:
         """What the controller cannot go on with stands in the status before the term ends."""

@@ -114,6 +114,10 @@ class Parts:
         """Bugs of ours that were met, by where."""
         return self.server.failures.counts
 
+    def met(self, error: Exception) -> None:
+        """A bug in a part of the metrics."""
+        self.server.failures.met("Metrics", error, "a scrape one part of it")
+
     def peers_refused(self) -> Mapping[str, int]:
         """Connections to the controllers' port that were not let in, by reason."""
         return {} if self.server.inside is None else self.server.inside.refusals.counts

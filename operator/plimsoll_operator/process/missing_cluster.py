@@ -103,7 +103,9 @@ async def _write(
         empty = BY_RESOURCE[kind].status
         status = empty(observed_generation=meta.generation, conditions=conditions)
         body = msgspec.to_builtins(status)
-        await parts.status_kube.apply_status(kind, meta.namespace, meta.name, body)
+        await parts.status_kube.apply_status(
+            kind, meta.namespace, meta.name, body, version=meta.resource_version
+        )
     except ApiError as error:
         logger.info("status of %s %s: %s", kind.kind, meta.name, error)
     await asyncio.sleep(1 / WRITES_PER_SECOND)

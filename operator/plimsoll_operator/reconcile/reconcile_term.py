@@ -75,6 +75,17 @@ class Work:
         return f"{self.task.value} {self.key[0]}/{self.key[1]}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectFailure:
+    """A bug that the last look at an object met."""
+
+    # The object that shows it, and its uid; the LogCluster where the object is no more.
+    target: Target
+    uid: str
+    # The exception's class and its place in our source.
+    where: str
+
+
 async def _nowhere() -> None:
     pass
 
@@ -117,6 +128,8 @@ class Term:
     statuses: dict[Target, tuple[int, Status]] = field(default_factory=dict)
     # What only a person ends; each source writes its own slot, and no other.
     stall_causes: StallCauses = field(default_factory=dict)
+    # Bugs met in looking after objects, by what was being done; `ObjectFailures` alone writes it.
+    failures: dict[str, ObjectFailure] = field(default_factory=dict)
     # The condition `ControllerAvailable`, when this term ended an outage.
     outage: Condition | None = None
     # What voluntary actions wait for: each reconciler writes the rows of its own key.

@@ -8,6 +8,7 @@ row and its folder.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -41,6 +42,7 @@ from plimsoll_operator.reconcile.reassignment import reconcile as reassignment
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.restarts import reconcile as restarts
+from plimsoll_operator.reconcile.stall_causes import Cause
 from plimsoll_operator.reconcile.topic import deletion_proof, topic_status
 from plimsoll_operator.reconcile.topic import reconcile as topic
 from plimsoll_operator.reconcile.user import reconcile as user
@@ -48,6 +50,8 @@ from plimsoll_operator.reconcile.verification import reconcile as verification
 from plimsoll_operator.status.status_writer import StatusDraft, Target
 
 Reconcile = Callable[[Term, Key], Awaitable[None]]
+Look = Callable[[str], AbstractContextManager[None]]
+"""What a step is called, and within what it is made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +192,9 @@ OF_A_CLUSTER = (
     ),
 )
 """Kinds whose objects name the LogCluster that they belong to (`cluster_key`)."""
+BUG = "InternalError"
+"""The reason of a condition that tells of a bug of ours."""
+BUGS_NAMED_MAX = 5
 KINDS = (LOG_CLUSTER, *OF_A_CLUSTER)
 BY_RESOURCE = {kind.resource: kind for kind in KINDS}
 
@@ -203,21 +210,23 @@ async def reconcile(term: Term, work: Work) -> None:
     await RECONCILERS[work.task](term, work.key)
 
 
-def all_work(term: Term) -> Iterator[Work]:
-    """The LogCluster, its objects, and what absent objects left: everything, for a resync."""
+def all_work(term: Term, look: Look = lambda _: nullcontext()) -> Iterator[Work]:
+    """The LogCluster, its objects, and what absent objects left: everything, for a resync.  Each
+    search for absent objects is made within `look`."""
     yield Work(Task.CLUSTER, term.key)
     for kind in OF_A_CLUSTER:
         for found in kind.shelf(term.objects):
             if found.cluster_key == term.key:
                 yield Work(kind.task, found.key)
     for kind in OF_A_CLUSTER:
-        yield from kind.absent(term)
+        with look(f"the search for absent {kind.resource.plural}"):
+            yield from kind.absent(term)
 
 
 def draft_of(term: Term, target: Target) -> StatusDraft | None:
     """An object's status, from the committed image and the last pass of its reconciler."""
     draft = BY_RESOURCE[target.kind].render(term, (target.namespace, target.name))
-    return unread_as_such(term, target, draft)
+    return failing_as_such(term, target, unread_as_such(term, target, draft))
 
 
 def unread_as_such(term: Term, target: Target, draft: StatusDraft | None) -> StatusDraft | None:
@@ -232,4 +241,98 @@ def unread_as_such(term: Term, target: Target, draft: StatusDraft | None) -> Sta
         draft,
         status=msgspec.structs.replace(draft.status, conditions=tuple(shown.values())),
         generation=unread.metadata.generation,
+    )
+
+
+# --- bugs of ours ---------------------------------------------------------------------------------
+
+
+def target_of(term: Term, work: Work) -> Target:
+    """The object that shows what becomes of `work`; the LogCluster for what is no object's."""
+    for kind in OF_A_CLUSTER:
+        if kind.task is work.task and kind.shelf(term.objects).get(work.key) is not None:
+            return Target(kind.resource, *work.key)
+    return Target(LOG_CLUSTERS, *term.key)
+
+
+def uid_of(term: Term, target: Target) -> str:
+    """Of the object as last seen; empty: it is not there."""
+    found = BY_RESOURCE[target.kind].shelf(term.objects).get((target.namespace, target.name))
+    return "" if found is None else str(found.metadata.uid)
+
+
+def bugs_of_cluster(term: Term) -> Cause | None:
+    """Bugs that the LogCluster shows."""
+    cluster = Target(LOG_CLUSTERS, *term.key)
+    found = sorted(
+        f"{what} ({failure.where})"
+        for what, failure in term.failures.items()
+        if failure.target == cluster
+    )
+    if not found:
+        return None
+    rest = f" and {len(found) - BUGS_NAMED_MAX} more" if len(found) > BUGS_NAMED_MAX else ""
+    return Cause(reason=BUG, message=_bug_sentence(", ".join(found[:BUGS_NAMED_MAX]) + rest))
+
+
+def failing_as_such(term: Term, target: Target, draft: StatusDraft | None) -> StatusDraft | None:
+    """An object whose last look met a bug says so.  It is not Ready if that kept a spec from being
+    followed; else `Ready` goes on saying what is so by the spec that was followed last."""
+    if target.kind is LOG_CLUSTERS or not (text := _bugs_of(term, target)):
+        return draft
+    found = BY_RESOURCE[target.kind].shelf(term.objects).get((target.namespace, target.name))
+    if found is None:
+        return draft
+    if draft is None:
+        return bare_draft(term, target, ready=False)
+    shown = {c.type: c for c in draft.status.conditions}
+    shown["Stalled"] = condition("Stalled", True, BUG, text)
+    if draft.generation != found.metadata.generation or "Ready" not in shown:
+        shown["Ready"] = condition("Ready", False, BUG, text)
+    return replace(
+        draft,
+        status=msgspec.structs.replace(draft.status, conditions=tuple(shown.values())),
+        generation=found.metadata.generation,
+    )
+
+
+def bare_draft(term: Term, target: Target, *, ready: bool | None) -> StatusDraft | None:
+    """The status of an object of which no more can be told than the bugs that it met."""
+    kind, key = BY_RESOURCE[target.kind], (target.namespace, target.name)
+    shelf = kind.shelf(term.objects)
+    found = shelf.get(key)
+    if found is None:
+        return None
+    text = _bugs_of(term, target)
+    conditions = (condition("Ready", ready, BUG, text), condition("Stalled", True, BUG, text))
+    status = kind.status(conditions=conditions)
+    if isinstance(status, LogClusterStatus):
+        status = logcluster_status.with_choices(term, key, status)
+    return StatusDraft(
+        uid=found.metadata.uid,
+        status=status,
+        generation=found.metadata.generation,
+        shown=shelf.conditions(key),
+        version=found.metadata.resource_version,
+    )
+
+
+def _bugs_of(term: Term, target: Target) -> str:
+    """Empty when this very object met none."""
+    uid = uid_of(term, target)
+    found = sorted(
+        f"{what} ({failure.where})"
+        for what, failure in term.failures.items()
+        if failure.target == target and failure.uid == uid
+    )
+    return _bug_sentence(", ".join(found)) if found else ""
+
+
+def _bug_sentence(where: str) -> str:
+    return (
+        f"The operator met a bug of its own in {where}. What is declared here may not be followed"
+        " until a try succeeds; there is one within every minute, at once after an operator's"
+        " restart. What was declared before stays as it is, and nothing else waits for this. Report"
+        " the bug with the operator's log lines of plimsoll.failures; to undo the last change of"
+        " this object may help."
     )

@@ -19,8 +19,8 @@ from plimsoll_operator.api.meta import Condition
 class StallSource(Enum):
     """What sets a cause, worst first, with why it stands there: the order of this table is the
     order of the condition.  First what stops every decision, then what endangers committed data,
-    then brokers that are missing or behind, then a spec that is not followed at all, then one that
-    is not followed in part."""
+    then brokers that are missing or behind, then the operator's own bugs, then a spec that is not
+    followed at all, then one that is not followed in part."""
 
     LEADERSHIP = "No operator may lead the cluster: nothing is elected, fenced or committed."
     CONTROLLER = "The controller commits nothing to this metadata log."
@@ -30,6 +30,7 @@ class StallSource(Enum):
     ABSENT_USERS = "Users lose their logins if this was meant; until then nobody is cut off."
     BROKER_METADATA = "A broker applies no metadata: it follows no election any more."
     RACKS = "A broker cannot register."
+    BUG = "What a pass or a task of the operator looks after is not looked after."
     SPEC = "The spec cannot be read: all that follows is about an earlier one."
     CONFIG = "Children are not reconciled, and the brokers' configs are not what was asked for."
     VERSION = "Children are not reconciled, and the brokers run another release."

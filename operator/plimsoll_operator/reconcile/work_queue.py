@@ -2,7 +2,8 @@
 
 kopf's own retries live in annotations of the user's object; these live here.  The number of keys is
 bounded by the number of objects, the number of workers is fixed, and a handler that fails is tried
-again after 1, 2, 4, … seconds, at most a minute.
+again after 1, 2, 4, … seconds, at most a minute.  Of one that met a bug, nothing shortens this
+time: the status that tells of the bug is a change of the object too.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ class Retry(Exception):
         self.after_ms = after_ms
 
 
+class PassFailed(Retry):
+    """The handler met a bug, and who is to hear of it has: the key alone pays, with its backoff."""
+
+
 class ReconcileQueue(Generic[K]):
     """`run` works until it is cancelled; `add` may be called from the same loop at any time."""
 
@@ -51,10 +56,14 @@ class ReconcileQueue(Generic[K]):
         self._running: set[K] = set()
         self._again: set[K] = set()
         self._failures: dict[K, int] = {}
+        # Keys whose last attempt was a `PassFailed`.
+        self._held: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
 
     def add(self, key: K) -> None:
         """Handle `key` soon: once, however often it is added meanwhile."""
+        if key in self._held and key in self._timers:
+            return
         if timer := self._timers.pop(key, None):
             timer.cancel()
         if key in self._running:
@@ -74,6 +83,7 @@ class ReconcileQueue(Generic[K]):
     def forget(self, key: K) -> None:
         """`key` is gone: no retries any more."""
         self._failures.pop(key, None)
+        self._held.discard(key)
         if self._times is not None and key not in self._running:
             self._times.abandoned(key)
         if timer := self._timers.pop(key, None):
@@ -104,8 +114,9 @@ class ReconcileQueue(Generic[K]):
                 delay_ms = await self._timed(key)
             finally:
                 self._running.discard(key)
-            if key in self._again:
-                self._again.discard(key)
+            again = key in self._again
+            self._again.discard(key)
+            if again and key not in self._held:
                 self.add(key)
             elif delay_ms is not None:
                 self.add_later(key, delay_ms)
@@ -132,9 +143,14 @@ class ReconcileQueue(Generic[K]):
             await self._handle(key)
         except Retry as retry:
             logger.info("%s: %s", key, retry)
+            if isinstance(retry, PassFailed):
+                self._held.add(key)
+            else:
+                self._held.discard(key)
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             return retry.after_ms if retry.after_ms is not None else backoff_ms(failures)
         self._failures.pop(key, None)
+        self._held.discard(key)
         return None
 
 

@@ -146,7 +146,7 @@ OBJECT_ROWS = (
               " person has to act",
               ("namespace", "kind", "name", "reason"), "at most 100"),
     MetricRow("plimsoll_not_ready_objects", "gauge", "Objects whose condition Ready is False",
-              ("kind",), "5"),
+              ("kind",), "7"),
     MetricRow("plimsoll_verifications", "gauge",
               "Verifications that are there, by verdict (empty: none yet)",
               ("namespace", "verdict"), "4 per namespace"),
@@ -178,8 +178,9 @@ RECONCILE_ROWS = (
 PROCESS = (
     MetricRow("plimsoll_operator_up", "gauge", "1 while this operator runs"),
     MetricRow("plimsoll_operator_handler_failures", "counter",
-              "Bugs of the operator that were met, by the request (or Leading: a cluster's own"
-              " tasks)", ("request",), "8"),
+              "Bugs of the operator that were met, by the request or the kind of pass (Reconcile…);"
+              " Look, Status, Metrics: what looks at objects, and tells of them; Leading: it cost a"
+              " cluster its leader", ("request",), "20"),
     MetricRow("plimsoll_controller_peers_refused", "counter",
               "Connections to the controllers' port that were refused or ended in their handshake",
               ("reason",), "9"),

@@ -28,6 +28,8 @@ def object_gauges(objects: Objects) -> Iterator[Metric]:
         "Reassignment": objects.reassignments,
         "Rebalance": objects.rebalances,
         "Verification": objects.verifications,
+        "User": objects.users,
+        "LogBroker": objects.log_brokers,
     }
     stalled: dict[tuple[str, ...], float] = {}
     not_ready: Counter[str] = Counter()

@@ -6,7 +6,7 @@ the partitions of a cluster once, and only if anything was committed since the l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from prometheus_client import (
@@ -71,6 +71,9 @@ class Shown(Protocol):
     def reconciling(self) -> Iterable[tuple[Key, ReconcileTimes]]: ...
 
     def failures(self) -> Mapping[str, int]: ...
+
+    def met(self, error: Exception) -> None:
+        """A bug in a part of what is shown."""
 
     def histories(self) -> Iterable[tuple[Key, ShownHistory]]: ...
 
@@ -150,25 +153,39 @@ class _Led(Collector):
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
+        """A bug in one part costs the scrape that part: the others tell of it."""
         shown, led = self._shown, self._shown.controllers()
-        known = {tuple(key): 1.0 for key in shown.known()}
+        parts: tuple[Callable[[], Iterable[Metric]], ...] = (
+            lambda: self._clusters(led),
+            lambda: self._images(led),
+            lambda: object_gauges(shown.objects),
+            lambda: [_refused(shown.peers_refused())],
+            lambda: _blocked(shown.blocked()),
+            lambda: _reconciling(shown.reconciling()),
+            lambda: _histories(shown.histories()),
+            lambda: [_certificates(shown.certificates())],
+            lambda: _controllers(led),
+            lambda: [_failures(shown.failures())],
+        )
+        for part in parts:
+            try:
+                yield from tuple(part())
+            except Exception as error:  # noqa: BLE001  # counted, logged and alerted
+                shown.met(error)
+
+    def _clusters(self, led: Controllers) -> Iterator[Metric]:
+        known = {tuple(key): 1.0 for key in self._shown.known()}
         yield TABLE.gauges("plimsoll_cluster_known", known)
         active = {tuple(key): float(controller.active) for key, controller in led}
         yield TABLE.gauges("plimsoll_controller_active", active)
+
+    def _images(self, led: Controllers) -> Iterator[Metric]:
         gauges = ImageGauges()
         for key, controller in led:
             if controller.active:
                 counts = self._counted.setdefault(key, CountedImage()).read(controller.image)
                 gauges.add(key, controller, counts)
         yield from gauges.families()
-        yield from object_gauges(shown.objects)
-        yield _failures(shown.failures())
-        yield _refused(shown.peers_refused())
-        yield from _blocked(shown.blocked())
-        yield from _reconciling(shown.reconciling())
-        yield from _histories(shown.histories())
-        yield _certificates(shown.certificates())
-        yield from _controllers(led)
 
 
 FAILING = (
@@ -179,7 +196,19 @@ FAILING = (
     "Frame",
     "Heartbeat",
     "Leading",
+    "Look",
+    "Metrics",
+    "ReconcileAbsentTopics",
+    "ReconcileBroker",
+    "ReconcileCluster",
+    "ReconcileReassignment",
+    "ReconcileRebalance",
+    "ReconcileRolls",
+    "ReconcileTopic",
+    "ReconcileUser",
+    "ReconcileVerification",
     "RegisterBroker",
+    "Status",
 )
 """Told from the start: an increase from nothing is no increase."""
 

@@ -5,9 +5,10 @@ each.  What changes a condition (a first answer, bad news, good news after it) i
 several objects at a time, as fast as the API server takes it; what only refreshes figures keeps to
 a fixed rate.  The writer has a client of its own.
 
-In each term one writer writes; but an operator that stood still while its Lease ran out may still
-write once when it goes on.  So an object that is seen as neither this writer made it nor as it was
-before is written again, with the refreshes.
+A write states the resourceVersion that its object was seen with, or that the write before was
+answered: so a late one reaches no later object of the name, and an operator that stood still while
+its Lease ran out takes nothing back.  An object that is seen as neither this writer made it nor as
+it was before is written again, with the refreshes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.api.user import UserStatus
 from plimsoll_operator.api.verification import VerificationStatus
-from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.resources import Kind
 
 logger = logging.getLogger("plimsoll.status")
@@ -48,6 +49,10 @@ Status = (
 REFRESHES_PER_SECOND = 20
 WRITES_AT_ONCE = 8
 RETRY_MS = 2_000
+CONFLICT_MS = 1_000
+"""After which a status is tried again that met another state of its object than was seen."""
+FAILED_MS = 60_000
+"""After a bug in the making of a status, until it is made again; a mark may come earlier."""
 _UNDECLARED = re.compile(r"\.status\.(\w+): field not declared in schema")
 THROTTLED = 429
 THROTTLED_SECONDS = 1.0
@@ -58,7 +63,13 @@ class StatusApi(Protocol):
     """The part of the client that is used here."""
 
     async def apply_status(
-        self, kind: Kind, namespace: str, name: str, status: dict[str, Any]
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        status: dict[str, Any],
+        *,
+        version: str = "",
     ) -> dict[str, Any]: ...
 
 
@@ -101,11 +112,38 @@ Render = Callable[[Target], StatusDraft | None]
 """None when there is nothing to say, or no object any more."""
 
 
+class StatusFailures(Protocol):
+    """Where bugs are told that are met in making and writing one status."""
+
+    def met(self, target: Target, error: Exception) -> StatusDraft | None:
+        """What to write instead.  Raises the bug where it is not that object's matter alone."""
+
+    def over(self, target: Target) -> None:
+        """It was made and written."""
+
+
+class Unconfined:
+    """Every bug ends the writer."""
+
+    def met(self, target: Target, error: Exception) -> StatusDraft | None:
+        raise error
+
+    def over(self, target: Target) -> None:
+        pass
+
+
 class StatusWriter:
     """`run` writes until it is cancelled; `mark` may be called from the same loop at any time."""
 
-    def __init__(self, api: StatusApi, render: Render, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        api: StatusApi,
+        render: Render,
+        now_ms: Callable[[], int],
+        failures: StatusFailures | None = None,
+    ) -> None:
         self._api = api
+        self._failures = failures or Unconfined()
         self._now_ms = now_ms
         self._render = render
         self._urgent: dict[Target, None] = {}
@@ -179,9 +217,22 @@ class StatusWriter:
     async def write(self, target: Target, *, refresh: bool = True) -> bool:
         """Render and write if it differs from what was written last; whether a call was made.
         Without `refresh`, a status whose conditions are as they were is left to the refreshes."""
-        draft = self._render(target)
-        if draft is None:
-            return False
+        try:
+            draft = self._render(target)
+            called = draft is not None and await self._write(target, draft, refresh=refresh)
+        except Exception as error:  # noqa: BLE001  # `met` decides, and raises it
+            instead = self._failures.met(target, error)
+        else:
+            self._failures.over(target)
+            return called
+        self._again_in(FAILED_MS, target, urgent=False)
+        try:
+            return instead is not None and await self._write(target, instead, refresh=True)
+        except Exception as error:  # noqa: BLE001
+            self._failures.met(target, error)
+            return True
+
+    async def _write(self, target: Target, draft: StatusDraft, *, refresh: bool) -> bool:
         if (known := self._written.get(target)) and known.uid != draft.uid:
             self.forget(target)
             known = None
@@ -197,14 +248,17 @@ class StatusWriter:
             self._leave_to_refreshes(target)
             return False
         try:
-            answer = await self._apply(target, body)
+            answer = await self._apply(target, body, _version_of(known, draft))
         except NotFound:
             self.forget(target)
             return True
+        except Conflict:
+            # It has changed, or is another one: once it is seen, a pass or this looks again.
+            self._again_in(CONFLICT_MS, target, urgent=not refresh)
+            return True
         except ApiError as error:
             logger.warning("status of %s %s: %s", target.kind.kind, target.name, error)
-            again = partial(self.mark, target, urgent=not refresh)
-            asyncio.get_running_loop().call_later(RETRY_MS / 1000, again)
+            self._again_in(RETRY_MS, target, urgent=not refresh)
             if error.status == THROTTLED:
                 await asyncio.sleep(THROTTLED_SECONDS)
             return True
@@ -216,13 +270,17 @@ class StatusWriter:
         )
         return True
 
-    async def _apply(self, target: Target, body: dict[str, Any]) -> dict[str, Any]:
+    def _again_in(self, ms: int, target: Target, *, urgent: bool) -> None:
+        again = partial(self.mark, target, urgent=urgent)
+        asyncio.get_running_loop().call_later(ms / 1000, again)
+
+    async def _apply(self, target: Target, body: dict[str, Any], version: str) -> dict[str, Any]:
         """Without what the CRD does not know: for one such field the API server refuses all."""
         left_out = self._undeclared.setdefault(target.kind, set())
         place = (target.kind, target.namespace, target.name)
         known = {name: value for name, value in body.items() if name not in left_out}
         try:
-            return await self._api.apply_status(*place, known)
+            return await self._api.apply_status(*place, known, version=version)
         except ApiError as error:
             unknown = set(_UNDECLARED.findall(str(error))) & known.keys()
             if not unknown:
@@ -234,9 +292,8 @@ class StatusWriter:
                 ", status.".join(sorted(unknown)),
             )
             left_out.update(unknown)
-        return await self._api.apply_status(
-            *place, {name: value for name, value in known.items() if name not in left_out}
-        )
+        rest = {name: value for name, value in known.items() if name not in left_out}
+        return await self._api.apply_status(*place, rest, version=version)
 
     def _body(
         self, draft: StatusDraft, before: tuple[Condition, ...]
@@ -246,6 +303,13 @@ class StatusWriter:
             draft.status, conditions=conditions, observed_generation=draft.generation
         )
         return _stated(msgspec.to_builtins(status)), conditions
+
+
+def _version_of(known: WrittenStatus | None, draft: StatusDraft) -> str:
+    """The newest resourceVersion of the object that is known here."""
+    if known is not None and draft.version in known.versions:
+        return known.versions[-1]
+    return draft.version
 
 
 async def _first(waiting: dict[Target, None], any_waiting: asyncio.Event) -> Target:

@@ -116,7 +116,7 @@ def _listeners(options: RunOptions) -> tuple[DeclaredListener, ...] | None:
     return (*LISTENERS, CERTIFIED) if options.certified else LISTENERS
 
 
-def _config(options: RunOptions) -> dict[str, int | bool | str] | None:
+def _config(options: RunOptions) -> dict[str, int | float | bool | str] | None:
     if options.offsets_partitions is None:
         return None
     return {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -285,6 +286,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         self, factory: Callable[[], Any], host: str, port: int, **_: object
     ) -> Any:
         return await self.network.connect(factory, host, port)
+
+    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+        """Whether it would connect: the socket itself stays as it is, and what was made is cut."""
+        transport, _ = await self.network.connect(asyncio.Protocol, *address)
+        transport.abort()
 
     async def getaddrinfo(  # type: ignore[override]
         self, host: str, port: int, **_: object

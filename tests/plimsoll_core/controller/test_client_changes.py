@@ -85,6 +85,18 @@ class TestConfigs:
         assert alter(world, asked).code == 0
         assert configs(world)["compression.type"] == "zstd"
 
+    def test_empty_list_of_policies_needs_its_metadata_version(self, world: Any) -> None:
+        world.commit(MetadataVersionFinalized(cause="test", metadata_version=2))
+        asked = set_("cleanup.policy", "delete", "Subtract", "delete")
+        refused = alter(world, asked)
+        assert refused.reason == "InvalidConfig"
+        assert "cleanup.policy= needs metadata version 0.2 (#3)" in refused.message
+        world.commit(MetadataVersionFinalized(cause="test", metadata_version=3))
+        assert alter(world, asked).code == 0
+        assert configs(world)["cleanup.policy"] == ""
+        assert alter(world, set_("cleanup.policy", "compact", "Append", "delete")).code == 0
+        assert configs(world)["cleanup.policy"] == "compact"
+
     def test_whole_set_is_replaced(self, world: Any) -> None:
         assert alter(world, set_("flush.ms", "7"), replace=True).code == 0
         assert configs(world) == {"flush.ms": "7"}

@@ -4,6 +4,8 @@ import json
 
 import pytest
 from tests.plimsoll_operator.kube.contract_server import (
+    APPLY,
+    ELSEWHERE,
     MODIFIED,
     ContractServer,
     changed,
@@ -231,6 +233,36 @@ async def test_status_applied_again_changes_nothing(api: ContractServer):
     assert version(one) == version(two)
 
 
+async def test_status_for_a_state_that_its_object_is_not_in_is_refused(api: ContractServer):
+    made = await api.kube.create(api.topics, api.topic())
+    place = (api.topics, api.namespace, "orders")
+    one = await api.kube.apply_status(*place, {"partitions": 3}, version=version(made))
+    with pytest.raises(Conflict, match=MODIFIED):
+        await api.kube.apply_status(*place, {"partitions": 4}, version=version(made))
+    two = await api.kube.apply_status(*place, {"partitions": 5}, version=version(one))
+    assert two["status"] == {"partitions": 5}
+
+
+async def test_status_for_an_object_before_the_one_of_its_name_is_refused(api: ContractServer):
+    made = await api.kube.create(api.topics, api.topic())
+    place = (api.topics, api.namespace, "orders")
+    await api.kube.delete(*place, uid=made["metadata"]["uid"])
+    await api.kube.create(api.topics, api.topic())
+    with pytest.raises(Conflict, match=MODIFIED):
+        await api.kube.apply_status(*place, {"partitions": 4}, version=version(made))
+
+
+async def test_uid_in_a_patch_of_a_status_is_not_looked_at(api: ContractServer):
+    """Why a status is written for a resourceVersion."""
+    await api.kube.create(api.topics, api.topic())
+    body = {**api.topic(), "status": {"partitions": 3}}
+    body["metadata"] = {**body["metadata"], "uid": "00000000-0000-0000-0000-000000000000"}
+    path = api.topics.path(api.namespace, "orders") + "/status"
+    params = {"fieldManager": ELSEWHERE, "force": "true"}
+    answer = await api.send("PATCH", path, body, content_type=APPLY, params=params)
+    assert answer.status == 200
+
+
 async def test_status_of_an_absent_object_is_refused(api: ContractServer):
     with pytest.raises(NotFound):
         await api.kube.apply_status(api.topics, api.namespace, "none", {"partitions": 3})
@@ -311,3 +343,26 @@ async def test_custom_resource_says_what_it_is(api: ContractServer):
     with pytest.raises(Rejected) as refused:
         await api.kube.create(api.topics, body)
     assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(
+    "value", ["", "7d", 1, -1, 2**63 - 1, 0.5, True, False], ids=lambda value: repr(value)
+)
+async def test_config_takes_a_scalar_as_it_is_written(api: ContractServer, value: object):
+    made = await api.kube.create(api.topics, api.topic(config={"some.key": value}))
+    found = made["spec"]["config"]["some.key"]
+    assert (type(found), found) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    "value", [{}, {"a": 1}, [], [1], ["delete", "compact"], [{}]], ids=lambda value: repr(value)
+)
+async def test_config_takes_nothing_nested(api: ContractServer, value: object):
+    with pytest.raises(Rejected, match=r"spec\.config.*some\.key") as refused:
+        await api.kube.create(api.topics, api.topic(config={"some.key": value}))
+    assert refused.value.status == 422
+
+
+async def test_config_loses_a_null(api: ContractServer):
+    made = await api.kube.create(api.topics, api.topic(config={"some.key": None, "other": "1"}))
+    assert made["spec"]["config"] == {"other": "1"}

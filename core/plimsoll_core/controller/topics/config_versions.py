@@ -3,7 +3,8 @@
 Called where configs of topics are checked.  Brokers of a release that knows no compaction would not
 follow a log with holes: no topic becomes compacted before all of them are newer.  Those that know
 no codec of a topic would keep some batches as they were produced, and their controllers refuse
-every other change of its configs.  Source: docs/protocol.md §10; `cluster.record_versions`.
+every other change of its configs; so do controllers that know no empty list of policies.
+Source: docs/protocol.md §10; `cluster.record_versions`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from plimsoll_core.cluster.topic_configs import (
     CLEANUP_POLICY,
     COMPRESSION_TYPE,
     compacts,
+    keeps_everything,
 )
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.errors import Reason, Refusal
@@ -24,6 +26,8 @@ COMPACTED_SINCE = 2
 """The metadata version that introduced compacted topics."""
 COMPRESSED_SINCE = 3
 """The one that introduced a codec for all batches of a topic."""
+NO_POLICY_SINCE = 3
+"""The one that introduced topics of which nothing is cleaned."""
 
 
 def check_version(turn: DecisionContext, configs: Mapping[str, str]) -> Refusal | None:
@@ -32,6 +36,8 @@ def check_version(turn: DecisionContext, configs: Mapping[str, str]) -> Refusal 
         return _too_old(CLEANUP_POLICY, configs, COMPACTED_SINCE)
     if configs.get(COMPRESSION_TYPE, AS_PRODUCED) != AS_PRODUCED and version < COMPRESSED_SINCE:
         return _too_old(COMPRESSION_TYPE, configs, COMPRESSED_SINCE)
+    if keeps_everything(configs) and version < NO_POLICY_SINCE:
+        return _too_old(CLEANUP_POLICY, configs, NO_POLICY_SINCE)
     return None
 
 

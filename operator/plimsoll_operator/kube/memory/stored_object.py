@@ -12,6 +12,7 @@ import functools
 import re
 from datetime import UTC, datetime
 
+from plimsoll_operator.api.selectors import is_label_value
 from plimsoll_operator.kube.memory.defaults import with_defaults
 from plimsoll_operator.kube.memory.kinds import Resource
 from plimsoll_operator.kube.memory.status_errors import (
@@ -25,9 +26,7 @@ from plimsoll_operator.kube.memory.status_errors import (
 from plimsoll_operator.kube.port import Object
 
 NAME_CHARS_MAX = 253
-LABEL_CHARS_MAX = 63
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 _ONLY_THE_SERVER_SETS = (
     "uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds",
 )  # fmt: skip
@@ -195,9 +194,7 @@ def _is_name(name: str) -> bool:
     return len(name) <= NAME_CHARS_MAX and _NAME.fullmatch(name) is not None
 
 
-@functools.lru_cache(maxsize=1_000)
-def _is_label(value: str) -> bool:
-    return len(value) <= LABEL_CHARS_MAX and _LABEL.fullmatch(value) is not None
+_is_label = functools.lru_cache(maxsize=1_000)(is_label_value)
 
 
 def _refuse_fixed(resource: Resource, old: Object, new: Object) -> None:

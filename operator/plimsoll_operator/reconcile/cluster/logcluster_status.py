@@ -114,17 +114,22 @@ def _without_log(term: Term, found: LogCluster) -> StatusDraft | None:
     if not term.notes:
         return None
     led = None if term.controller.stalled is None else kafka_id(term.cluster_id)
+    status = LogClusterStatus(cluster_id=led, conditions=tuple(term.notes.values()))
     return StatusDraft(
         uid=found.metadata.uid,
-        status=LogClusterStatus(
-            cluster_id=led,
-            conditions=tuple(term.notes.values()),
-            versions=_versions_before(term, found.key),
-            certificates=_certificates_before(term, found.key),
-        ),
+        status=with_choices(term, found.key, status),
         generation=found.metadata.generation,
         shown=term.objects.clusters.conditions(found.key),
         version=found.metadata.resource_version,
+    )
+
+
+def with_choices(term: Term, key: Key, status: LogClusterStatus) -> LogClusterStatus:
+    """A status that is made of next to nothing keeps what the operator chose and keeps there."""
+    return msgspec.structs.replace(
+        status,
+        versions=_versions_before(term, key),
+        certificates=_certificates_before(term, key),
     )
 
 

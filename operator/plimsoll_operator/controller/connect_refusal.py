@@ -1,0 +1,72 @@
+"""Whether a host itself refuses a connect, which proves that nothing listens there.
+
+`proof_of_death` asks it about a broker's replication port.  A host answers a connect to a port that
+nobody has open with a TCP reset.  A firewall that rejects, as network plugins do for what no
+NetworkPolicy allows, mostly answers with ICMP "port unreachable", and the caller gets the same
+ECONNREFUSED though the broker lives: only the socket's error queue tells the two apart.  A firewall
+that sends resets cannot be told from the host.
+Source: ip(7) and ipv6(7), IP_RECVERR; linux/errqueue.h.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import sys
+from typing import Any
+
+IP_RECVERR = 11
+IPV6_RECVERR = 25
+ORIGINS_ICMP = {2, 3}
+"""SO_EE_ORIGIN_ICMP and SO_EE_ORIGIN_ICMP6."""
+ERROR_BYTES_MAX = 512
+
+
+async def refuses(host: str, port: int, ms_max: int) -> bool:
+    """Whether every address of the host refuses by itself, within `ms_max`.  A timeout, a host
+    that is not reached, and a refusal that came by ICMP prove nothing."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(ms_max / 1000):
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            for family, _, _, _, address in found:
+                if not await _address_refuses(loop, family, address):
+                    return False
+    except (OSError, TimeoutError):
+        return False
+    return bool(found)
+
+
+async def _address_refuses(loop: asyncio.AbstractEventLoop, family: int, address: Any) -> bool:
+    with socket.socket(family, socket.SOCK_STREAM) as sock:
+        sock.setblocking(False)
+        keep_errors(sock)
+        try:
+            await loop.sock_connect(sock, address)
+        except ConnectionRefusedError:
+            return not told_by_icmp(sock)
+        return False
+
+
+def keep_errors(sock: socket.socket) -> None:
+    """What ICMP says of this socket's packets is kept for `told_by_icmp`; on Linux alone."""
+    if sys.platform == "linux":
+        if sock.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVERR, 1)
+        else:
+            sock.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
+
+
+def told_by_icmp(sock: socket.socket) -> bool:
+    """Whether an ICMP message is why the socket failed."""
+    if sys.platform != "linux":
+        return False
+    try:
+        _, ancillary, _, _ = sock.recvmsg(0, ERROR_BYTES_MAX, socket.MSG_ERRQUEUE)
+    except OSError:
+        return False  # a reset leaves nothing there
+    kinds = {(socket.IPPROTO_IP, IP_RECVERR), (socket.IPPROTO_IPV6, IPV6_RECVERR)}
+    # struct sock_extended_err begins with errno and origin.
+    origins = {struct.unpack_from("=IB", data)[1] for *kind, data in ancillary if (*kind,) in kinds}
+    return bool(origins & ORIGINS_ICMP)
