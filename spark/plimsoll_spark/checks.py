@@ -160,10 +160,10 @@ def examine(settings: Settings, ledger: DataFrame, log: DataFrame, ranges: DataF
     )
     wrong = fated.where(~F.col("fate").isin(fates.KEPT, fates.EXPIRED))
     kinds = (
-        (wrong, F.col("fate")),
-        (extra, F.lit("duplicated")),
-        (behind, F.lit("outOfOrder")),
-        (missing, F.lit("gap")),
+        (wrong, F.col("fate"), counts.lost + counts.misplaced + counts.mismatched),
+        (extra, F.lit("duplicated"), counts.duplicated),
+        (behind, F.lit("outOfOrder"), counts.out_of_order),
+        (missing, F.lit("gap"), counts.gaps),
     )
     examples = _examples(settings.topic, kinds)
     latency, bin_ms = _latency(ledger)
@@ -179,10 +179,13 @@ def examine(settings: Settings, ledger: DataFrame, log: DataFrame, ranges: DataF
     return findings
 
 
-def _examples(topic: str, kinds: tuple[tuple[DataFrame, Column], ...]) -> tuple[Example, ...]:
-    """A few of each kind, so that one kind cannot crowd out the others."""
+def _examples(topic: str, kinds: tuple[tuple[DataFrame, Column, int], ...]) -> tuple[Example, ...]:
+    """A few of each kind, so that one kind cannot crowd out the others.  `kinds`: the rows, what
+    they are called, and how many there are: what is not there costs as much to look for."""
     found: list[Example] = []
-    for rows, kind in kinds:
+    for rows, kind, count in kinds:
+        if not count:
+            continue
         placed = rows.select("partition", "offset", kind.alias("kind"))
         few = placed.orderBy("partition", "offset").limit(MAX_EXAMPLES // len(kinds)).collect()
         found += [
