@@ -84,7 +84,7 @@ async def test_requests_are_timed_by_api_and_followers_fetches_apart(
 async def test_leader_tells_who_left_its_isrs_and_zeros_of_all_its_followers(
     controller: Controller, broker: Make
 ) -> None:
-    lag = {"replica.lag.time.max.ms": "200"}
+    lag = {"replica.lag.time.max.ms": "1500"}
     a, _, c = [await broker(i).start(**lag) for i in range(3)]
     controller.create("t", (0, 1, 2))
     client = await a.client()
@@ -103,7 +103,7 @@ async def test_leader_tells_who_left_its_isrs_and_zeros_of_all_its_followers(
 async def test_partition_with_just_min_isr_of_three_replicas_is_reduced_and_one_of_two_is_not(
     controller: Controller, broker: Make
 ) -> None:
-    lag = {"replica.lag.time.max.ms": "200"}
+    lag = {"replica.lag.time.max.ms": "1500"}
     a, _, c = [await broker(i).start(**lag) for i in range(3)]
     controller.create("two", (0, 1))
     controller.create("three", (0, 1, 2))

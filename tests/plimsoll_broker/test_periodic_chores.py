@@ -297,7 +297,7 @@ async def test_slow_syncs_hold_up_neither_timeouts_nor_lag_checks(
         began.set()
         assert may_end.wait(WAIT_S)
 
-    leader = await broker(0).start(**{"replica.lag.time.max.ms": "300"})
+    leader = await broker(0).start(**{"replica.lag.time.max.ms": "1500"})
     follower = await broker(1).start()
     controller.create("t", (0, 1))
     client = await leader.client()

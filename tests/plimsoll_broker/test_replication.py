@@ -151,7 +151,7 @@ async def test_below_min_isr_acks_all_is_refused_and_waiters_are_told(
 async def test_lagging_follower_is_dropped_and_the_rest_goes_on(
     controller: Controller, broker: Make
 ) -> None:
-    lag = {"replica.lag.time.max.ms": "200"}
+    lag = {"replica.lag.time.max.ms": "1500"}
     a, b, c = [await broker(i).start(**lag) for i in range(3)]
     controller.create("t", (0, 1, 2))
     client = await a.client()

@@ -155,7 +155,7 @@ async def test_spec_that_cannot_be_read_stands_before_what_was_found_in_the_one_
     scene = a_serving_scene()
     scene.declare(config={"log.retention.houres": 1})
     await cluster.reconcile(scene.term)
-    scene.declare(config={"log.retention.hours": 0.5})
+    scene.declare(config={"log.retention.hours": [1]})
     await cluster.reconcile(scene.term)
     assert scene.term.notes["Stalled"].reason == "InvalidSpec"
     assert "houres" in scene.term.notes["Stalled"].message
