@@ -150,13 +150,13 @@ REFUSED_AT_APPLY = {
         a_log_cluster(topics={"defaults": {"replicationFactor": 2, "minInSyncReplicas": 3}}),
         "topics.defaults.minInSyncReplicas is more than",
     ),
-    "a fraction among configs": (
-        a_topic(partitions=15, config={"retention.ms": 1.5}),
-        "should be a multiple of 1",
+    "a list among configs": (
+        a_topic(partitions=15, config={"retention.ms": [1]}),
+        "must have at most 0 items",
     ),
-    "a fraction among the brokers' configs": (
-        a_log_cluster(config={"log.retention.hours": 1.5}),
-        "should be a multiple of 1",
+    "a map among the brokers' configs": (
+        a_log_cluster(config={"log.retention.hours": {"a": 1}}),
+        "must have at most 0 ",
     ),
     "no brokers": (a_log_cluster(brokers={"count": 0}), "greater than or equal to 1"),
     "smaller volumes": (a_log_cluster(storage={"size": "512Mi"}), "never shrinks"),
@@ -172,6 +172,7 @@ REFUSED_IN_STATUS = {
     "taken-name": (a_topic("c", topicName="orders"), "TopicNameTaken"),
     "unknown-config": (a_topic("d", config={"no.such.key": 1}), "InvalidConfig"),
     "ill-typed-config": (a_topic("e", config={"retention.ms": "soon"}), "InvalidConfig"),
+    "fraction-config": (a_topic("i", config={"retention.ms": 1.5}), "InvalidConfig"),
     "min-isr-config": (a_topic("f", config={"min.insync.replicas": 2}), "InvalidConfig"),
     "unknown-broker": (
         a_topic(
