@@ -8,6 +8,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 from tests.integration.local_cluster import wait_for
+from tests.integration.strangers import fetch_frame
 from tests.plimsoll_broker.trio import a_record
 
 from plimsoll_wire.api_versions import ApiKey
@@ -46,38 +47,21 @@ def produce(leader: Address, topic: str, codec: int, version: int) -> int:
         "timeout": 5_000,
         "topic_data": [{"name": topic, "partition_data": [sent]}],
     }
-    reply = _answer(leader, ApiKey.PRODUCE, version, values)
+    body = encode_request(ApiKey.PRODUCE, version, values)
+    frame = request_frame(ApiKey.PRODUCE, version, 1, "test", body)
+    reply = _answer(leader, ApiKey.PRODUCE, version, frame)
     return int(reply.responses[0].partition_responses[0].error_code)
 
 
 def fetch(leader: Address, topic: str, version: int) -> tuple[int, list[int]]:
     """The code, and the codecs of the batches; `version` is below 12."""
-    asked = {
-        "partition": 0,
-        "fetch_offset": 0,
-        "partition_max_bytes": 2**20,
-        "log_start_offset": -1,
-        "current_leader_epoch": -1,
-    }
-    values = {
-        "replica_id": -1,
-        "max_wait": 1_000,
-        "min_bytes": 1,
-        "max_bytes": 2**20,
-        "isolation_level": 0,
-        "session_id": 0,
-        "session_epoch": -1,
-        "rack_id": "",
-        "forgotten_topics_data": [],
-        "topics": [{"topic": topic, "partitions": [asked]}],
-    }
-    told = _answer(leader, ApiKey.FETCH, version, values).responses[0].partitions[0]
+    frame = fetch_frame(topic, 1, 0, wait_ms=1_000, version=version)
+    told = _answer(leader, ApiKey.FETCH, version, frame).responses[0].partitions[0]
     return int(told.error_code), [header.codec for header in iter_headers(told.records)]
 
 
-def _answer(leader: Address, key: ApiKey, version: int, values: dict[str, Any]) -> Any:
+def _answer(leader: Address, key: ApiKey, version: int, frame: bytes) -> Any:
     with socket.create_connection(leader, TIMEOUT_S) as connection:
-        frame = request_frame(key, version, 1, "test", encode_request(key, version, values))
         connection.sendall(frame)
         with connection.makefile("rb") as stream:
             size = int.from_bytes(stream.read(4))

@@ -60,6 +60,18 @@ def tools() -> KafkaJars:
     return kafka_jars()
 
 
+def create(admin: AdminClient, *topics: NewTopic) -> None:
+    for future in admin.create_topics(list(topics)).values():
+        future.result(TIMEOUT_S)
+
+
+def alter(admin: AdminClient, topic: str, changes: list[ConfigEntry]) -> None:
+    kind = ConfigResource.Type.TOPIC
+    resource = ConfigResource(kind, topic, incremental_configs=changes)
+    (future,) = admin.incremental_alter_configs([resource]).values()
+    future.result(TIMEOUT_S)
+
+
 def run(jars: KafkaJars, bootstrap: str, main_class: str, *words: str) -> str:
     """What a tool printed: no stack, no time, no log line."""
     done = subprocess.run(
@@ -193,8 +205,7 @@ def test_kafka_log_dirs_describes_the_volume(
     shapes = []
     for bootstrap in (cluster.bootstrap, apache_kafka.bootstrap):
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        for future in admin.create_topics([NewTopic("sized", 1)]).values():
-            future.result(TIMEOUT_S)
+        create(admin, NewTopic("sized", 1))
         produced(bootstrap, "sized", 100)
         words = ("--describe", "--topic-list", "sized")
         printed = run(tools, bootstrap, tools.log_dirs, *words)
@@ -221,8 +232,7 @@ def test_tool_describes_the_producers_of_a_partition_as_with_kafka(
     tables = []
     for bootstrap in (cluster.bootstrap, apache_kafka.bootstrap):
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        for future in admin.create_topics([NewTopic("written", 1)]).values():
-            future.result(TIMEOUT_S)
+        create(admin, NewTopic("written", 1))
         for count in (3, 5):
             producer = confluent_kafka.Producer(
                 {"bootstrap.servers": bootstrap, "enable.idempotence": True}
@@ -266,8 +276,7 @@ def test_batches_lie_on_disk_in_their_topics_codec_as_with_kafka(
     for bootstrap, directory in peers:
         admin = AdminClient({"bootstrap.servers": bootstrap})
         topics = [NewTopic(f"in-{each}", 1, config={"compression.type": each}) for each in CODECS]
-        for future in admin.create_topics(topics).values():
-            future.result(TIMEOUT_S)
+        create(admin, *topics)
         for codec in CODECS:
             sent_as = "none" if codec == "uncompressed" else codec
             producer = confluent_kafka.Producer(
@@ -300,17 +309,12 @@ def configs_of(admin: AdminClient, topic: str) -> dict[str, str]:
 @pytest.mark.client("librdkafka (confluent-kafka)", "topics and configs")
 def test_librdkafka_alters_configs_and_adds_partitions(cluster: LocalCluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    for future in admin.create_topics([NewTopic("by-librdkafka", 1)]).values():
-        future.result(TIMEOUT_S)
+    create(admin, NewTopic("by-librdkafka", 1))
     changes = [
         ConfigEntry("flush.ms", "7", incremental_operation=AlterConfigOpType.SET),
         ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.APPEND),
     ]
-    resource = ConfigResource(
-        ConfigResource.Type.TOPIC, "by-librdkafka", incremental_configs=changes
-    )
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(TIMEOUT_S)
+    alter(admin, "by-librdkafka", changes)
     found = configs_of(admin, "by-librdkafka")
     assert (found["flush.ms"], found["cleanup.policy"]) == ("7", "delete")
     for future in admin.create_partitions([NewPartitions("by-librdkafka", 4)]).values():
@@ -324,16 +328,12 @@ def test_list_of_policies_is_emptied_and_filled_as_with_kafka(
     found = []
     for bootstrap in (cluster.bootstrap, apache_kafka.bootstrap):
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        for future in admin.create_topics([NewTopic("kept", 1)]).values():
-            future.result(TIMEOUT_S)
+        create(admin, NewTopic("kept", 1))
         for operation, policy in (("SUBTRACT", "delete"), ("APPEND", "compact"), ("SET", "")):
             change = ConfigEntry(
                 "cleanup.policy", policy, incremental_operation=AlterConfigOpType[operation]
             )
-            kind = ConfigResource.Type.TOPIC
-            resource = ConfigResource(kind, "kept", incremental_configs=[change])
-            for future in admin.incremental_alter_configs([resource]).values():
-                future.result(TIMEOUT_S)
+            alter(admin, "kept", [change])
             wanted = policy if operation == "APPEND" else ""
             wait_for(
                 f"{operation} is described",
@@ -358,8 +358,7 @@ def test_zstd_is_refused_in_old_produces_and_told_in_old_fetches_as_by_kafka(
         admin = AdminClient({"bootstrap.servers": bootstrap})
         codecs = ("producer", "gzip", "zstd")
         topics = [NewTopic(f"old-{each}", 1, config={"compression.type": each}) for each in codecs]
-        for future in admin.create_topics(topics).values():
-            future.result(TIMEOUT_S)
+        create(admin, *topics)
         codes = []
         for topic in topics:
             leader = raw_requests.leader_of(admin, topic.topic)

@@ -45,7 +45,9 @@ class Crowd:
     half_bytes: int = MIB
 
 
-def fetch_frame(topic: str, partitions: int, offset: int, *, wait_ms: int = 0) -> bytes:
+def fetch_frame(
+    topic: str, partitions: int, offset: int, *, wait_ms: int = 0, version: int = FETCH_VERSION
+) -> bytes:
     """A consumer's fetch of all of a topic's partitions, as much as may be."""
     values = {
         "replica_id": -1,
@@ -73,8 +75,8 @@ def fetch_frame(topic: str, partitions: int, offset: int, *, wait_ms: int = 0) -
         "forgotten_topics_data": [],
         "rack_id": "",
     }
-    body = encode_request(ApiKey.FETCH, FETCH_VERSION, values)
-    return request_frame(ApiKey.FETCH, FETCH_VERSION, 1, "stranger", body)
+    body = encode_request(ApiKey.FETCH, version, values)
+    return request_frame(ApiKey.FETCH, version, 1, "stranger", body)
 
 
 class _Deaf(asyncio.Protocol):

@@ -228,11 +228,10 @@ class Session(asyncio.BufferedProtocol):
     def _goes_on(self) -> bool:
         """At the beginning of a large frame, or in the middle: it is read on, with memory of the
         intake.  What becomes full from now on stops the next one."""
-        if not self._may_serve() if self._owing is None else self._muting.holds:
-            return False
-        if self._owing is None:
+        if self._owing is None and self._may_serve():
             self._owing = self._last_heard
-        return self._receiver.may_receive(self)
+        reading = self._owing is not None and not self._muting.holds
+        return reading and self._receiver.may_receive(self)
 
     def _adjust_reading(self, *, may_serve: bool) -> None:
         quiet = self._half_closed is None and self._starved is None
