@@ -19,7 +19,14 @@ from plimsoll_broker.handlers.long_produces import (
 )
 from plimsoll_core.errors import Code
 from plimsoll_wire.api_versions import ApiKey
-from plimsoll_wire.batches import HEADER_SIZE, LOG_APPEND_TIME, iter_headers, parse_header, seal
+from plimsoll_wire.batches import (
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    iter_headers,
+    parse_header,
+    seal,
+)
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import decode_response, encode_request
 from plimsoll_wire.produce import ProducePartition, ProduceRequest, ProduceTopic
@@ -44,11 +51,16 @@ def zipped(batch: bytes) -> bytes:
     return holds(batch, gzip.compress(batch[HEADER_SIZE:], 1), 1)
 
 
-def produced(batch: bytes | list[bytes], acks: int = -1, topic: str = "t") -> dict:
+def produced(
+    batch: bytes | list[bytes],
+    acks: int = -1,
+    topic: str = "t",
+    transactional_id: str | None = None,
+) -> dict:
     batches = batch if isinstance(batch, list) else [batch]
     partitions = [{"index": index, "records": each} for index, each in enumerate(batches)]
     return {
-        "transactional_id": None,
+        "transactional_id": transactional_id,
         "acks": acks,
         "timeout": 5_000,
         "topic_data": [{"name": topic, "partition_data": partitions}],
@@ -100,6 +112,19 @@ async def test_batch_that_lies_is_refused_by_name_and_nothing_is_written(
     assert named == ([] if record is None else [(record, refused.error_message)])
     assert one.hosted("t").log.log_end_offset == 0
     assert (await client.produce("t", a_batch(1))) == (Code.NONE, 0), "and the next one is fine"
+
+
+@pytest.mark.parametrize("transactional_id", ["", "mine"])
+async def test_transactional_id_of_a_produce_counts_for_transactional_batches_only(
+    one: Broker, client: Client, transactional_id: str
+) -> None:
+    """kafka_protocol (Erlang) names an empty one in every request; Kafka looks at the batches."""
+    of_one = says(a_batch(1), attributes=TRANSACTIONAL)
+    for batch, code in ((a_batch(1), Code.NONE), (of_one, Code.INVALID_RECORD)):
+        request = produced(batch, transactional_id=transactional_id)
+        reply = await client.ask(ApiKey.PRODUCE, 9, request)
+        assert reply.responses[0].partition_responses[0].error_code == code
+    assert one.hosted("t").log.log_end_offset == 1
 
 
 @pytest.fixture

@@ -283,8 +283,6 @@ class ProduceHandler:
         topic, index, records = sent
         if request.acks not in (-1, 0, 1):
             return _refused(index, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"), None
-        if request.transactional_id is not None:
-            return _refused(index, Code.INVALID_REQUEST, "transactions are not supported"), None
         if is_internal(topic):
             return _refused(index, Code.INVALID_TOPIC_EXCEPTION, "the brokers' own topic"), None
         if hosted is None:

@@ -255,7 +255,6 @@ def differences(ours: Told, kafkas: Told) -> list[str]:
 
 _NO_TRANSACTIONS = re.compile(r'"code":[03]\b')
 _OF_TRANSACTIONS = (
-    "PRODUCE v10 of a transaction",
     "INIT_PRODUCER_ID v5 of a transaction",
     "FIND_COORDINATOR v4 of transactions",
 )
