@@ -12,21 +12,12 @@ from tests.plimsoll_sim.mutants_check import TIMEOUT_S, noticed
 
 from plimsoll_sim.cluster.patience import Patience
 from plimsoll_sim.mutants import hunt, kills_table
-from plimsoll_sim.mutants.beginnings import BEGINNINGS
-from plimsoll_sim.mutants.buffers import BUFFERS
-from plimsoll_sim.mutants.cleaning import CLEANING
-from plimsoll_sim.mutants.groups import GROUPS
-from plimsoll_sim.mutants.guards import GUARDS
 from plimsoll_sim.mutants.hunt import CHECKED, LIVENESS, SCENARIOS, Chase, Kill, Try
-from plimsoll_sim.mutants.inside import INSIDE
 from plimsoll_sim.mutants.kills_table import BEGIN, END, PAGE, known, renew
 from plimsoll_sim.mutants.mutant import Edit, Mutant, Stale, texts
-from plimsoll_sim.mutants.rights import RIGHTS
-from plimsoll_sim.mutants.trust import TRUST
-from plimsoll_sim.mutants.unlisted_guards import OTHERS
+from plimsoll_sim.mutants.mutant_table import MUTANTS
 from plimsoll_sim.runs.profiles.profile_table import PROFILES
 
-MUTANTS = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST, *GROUPS, *CLEANING, *INSIDE, *RIGHTS, *BUFFERS)
 NAMES = [mutant.name for mutant in MUTANTS]
 pytestmark = pytest.mark.timeout(TIMEOUT_S + 60)  # whichever comes first waits for all of them
 
