@@ -175,6 +175,26 @@ async def test_acceptance_of_a_route_that_was_changed_since_counts_no_more() -> 
     assert made.addresses[0] == "c0.kafka.example.com:443"
 
 
+async def test_gateway_that_accepts_a_route_no_more_is_told_and_addresses_stay() -> None:
+    made = with_gateways(ROUTED)
+    put_gateway(made, passing("tls", 443))
+    await made.look()
+    for name in SERVICE_NAMES:
+        accept(made, name)
+    await made.look()
+    assert "not reached" not in made.stalled
+    for name in SERVICE_NAMES:
+        accept(made, name, "False", "No listeners match this parent ref")
+    await made.look()
+    assert made.addresses[0] == "b0.kafka.example.com:443"
+    assert "Listener ext is not reached as its clients are told" in made.stalled
+    assert "No listeners match this parent ref, and 1 more like this" in made.stalled
+    for name in SERVICE_NAMES:
+        accept(made, name)
+    await made.look()
+    assert "not reached" not in made.stalled
+
+
 async def test_route_whose_service_a_gateway_does_not_find_is_not_told() -> None:
     made = with_gateways(ROUTED)
     put_gateway(made, passing("tls", 443))

@@ -47,7 +47,12 @@ NOT_INSTALLED = (
 
 
 class _NoAddress(Exception):
-    """Why an address is not known; part of a sentence."""
+    """Why an address is not known; part of a sentence.  `refused`: a Gateway's controller says
+    so, and only a person ends it."""
+
+    def __init__(self, why: str, *, refused: bool = False) -> None:
+        super().__init__(why)
+        self.refused = refused
 
 
 @dataclass(slots=True)
@@ -221,6 +226,7 @@ async def _find(
     known: dict[int, HostPort] = {}
     objects = found.objects
     whys: list[str] = []
+    left: list[str] = []
     for broker_id in brokers:
         try:
             known[broker_id] = await _address(term, _Sought(context, listener, broker_id), objects)
@@ -228,8 +234,13 @@ async def _find(
             before = None if committed is None else committed.advertised_of(broker_id)
             if before is not None:
                 known[broker_id] = HostPort(before.host, before.port)
+                left += [str(error)] if error.refused else []
             else:
                 whys.append(str(error))
+    if left:
+        more = f", and {len(left) - 1} more like this" if len(left) > 1 else ""
+        text = f"Listener {listener.name} is not reached as its clients are told: {left[0]}{more}."
+        found.refused.append(text)
     begin = await _bootstrap(term, _Sought(context, listener, None), objects) or list(
         known.values()
     )
@@ -334,11 +345,12 @@ async def _behind_gateway(
     route = objects.routes.get(asked.name)
     if route is None:
         raise _NoAddress(f"{TLS_ROUTES.kind} {asked.name} is not there")
-    whys = []
+    whys, refused = [], False
     for parent in asked.listener.parent_refs or ():
         namespace = parent.namespace or asked.context.namespace
-        if why := pure.why_not_accepted(route, parent, namespace):
-            whys.append(f"{TLS_ROUTES.kind} {asked.name}: {why}")
+        if (found := pure.not_passed_on(route, parent, namespace)) is not None:
+            whys.append(f"{TLS_ROUTES.kind} {asked.name}: {found.why}")
+            refused = refused or found.refused
             continue
         if parent.port is not None:
             return HostPort(host, parent.port)
@@ -354,4 +366,4 @@ async def _behind_gateway(
             f"Gateway {namespace}/{parent.name} has no listener that passes TLS on for {host};"
             " state its port in parentRefs"
         )
-    raise _NoAddress("; ".join(whys))
+    raise _NoAddress("; ".join(whys), refused=refused)

@@ -88,12 +88,20 @@ def _covers(entry: Object, name: str) -> bool:
     return own in ("", name.lower())
 
 
-def why_not_accepted(route: Object, parent: ParentRef, namespace: str) -> str:
-    """Why a Gateway, in `namespace`, does not pass on what a TLSRoute is for; empty: it does.
+class NotPassedOn(NamedTuple):
+    """A sentence's part; `refused`: a Gateway's controller says it, of the route as it is."""
+
+    why: str
+    refused: bool
+
+
+def not_passed_on(route: Object, parent: ParentRef, namespace: str) -> NotPassedOn | None:
+    """Why a Gateway, in `namespace`, does not pass on what a TLSRoute is for; None: it does.
 
     Only what is said of the route as it is now counts: a controller that has not seen a change of
     it says of which generation it speaks."""
     generation = (route.get("metadata") or {}).get("generation")
+    gateway = f"Gateway {namespace}/{parent.name}"
     for shown in (route.get("status") or {}).get("parents") or ():
         if not _is_of(shown.get("parentRef") or {}, parent, namespace, route):
             continue
@@ -105,11 +113,12 @@ def why_not_accepted(route: Object, parent: ParentRef, namespace: str) -> str:
         if "Accepted" not in said:
             continue
         if (one := said["Accepted"]).get("status") != "True":
-            return f"Gateway {namespace}/{parent.name} does not accept it: {_told(one)}"
+            return NotPassedOn(f"{gateway} does not accept it: {_told(one)}", refused=True)
         if (one := said.get("ResolvedRefs", {})).get("status") == "False":
-            return f"Gateway {namespace}/{parent.name} cannot pass on what it is for: {_told(one)}"
-        return ""
-    return f"Gateway {namespace}/{parent.name} has not accepted it yet"
+            why = f"{gateway} cannot pass on what it is for: {_told(one)}"
+            return NotPassedOn(why, refused=True)
+        return None
+    return NotPassedOn(f"{gateway} has not accepted it yet", refused=False)
 
 
 def _is_of(shown: Object, parent: ParentRef, namespace: str, route: Object) -> bool:
