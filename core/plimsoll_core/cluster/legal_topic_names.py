@@ -18,13 +18,17 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_form(name: str) -> Refusal | None:
-    """Kafka's alphabet."""
-    if name not in ("", ".", "..") and len(name) <= NAME_LENGTH_MAX and _LEGAL.fullmatch(name):
+    """Kafka's alphabet, and its sentences: clients' users look for words of them."""
+    shown = f"'{name[:NAME_LENGTH_MAX]}'"
+    if not name:
+        why = "the empty string is not allowed"
+    elif name in (".", ".."):
+        why = f"{shown} is not allowed"
+    elif len(name) > NAME_LENGTH_MAX:
+        why = f"the length of {shown}... is longer than the max allowed length {NAME_LENGTH_MAX}"
+    elif not _LEGAL.fullmatch(name):
+        characters = "characters other than ASCII alphanumerics, '.', '_' and '-'"
+        why = f"{shown} contains one or more {characters}"
+    else:
         return None
-    return Refusal(
-        reason=Reason.InvalidTopicName,
-        message=(
-            f"{name[:NAME_LENGTH_MAX]!r} is not a topic name: use 1 to {NAME_LENGTH_MAX} ASCII"
-            " letters, digits, '.', '_' and '-', and not '.' or '..' alone."
-        ),
-    )
+    return Refusal(reason=Reason.InvalidTopicName, message=f"Topic name is invalid: {why}")

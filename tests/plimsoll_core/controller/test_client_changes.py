@@ -255,7 +255,7 @@ class TestPartitions:
             (4, {"assignment": ()}, 39, "not 0"),
             (2, {"name": "orders"}, 44, "edit its spec.partitions"),
             (2, {"name": "gone"}, 3, "no topic gone"),
-            (2, {"name": "bad name"}, 17, "not a topic name"),
+            (2, {"name": "bad name"}, 17, "Topic name is invalid"),
         ],
     )
     def test_refusal_says_what_to_do_and_adds_nothing(

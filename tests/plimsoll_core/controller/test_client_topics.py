@@ -146,13 +146,13 @@ class TestCreate:
             ({"configs": {"no.such": "1"}}, 40, "InvalidConfig", "no topic config no.such"),
             ({"configs": {"retention.ms": "soon"}}, 40, "InvalidConfig", "whole number"),
             ({"configs": {"min.insync.replicas": "0"}}, 40, "InvalidConfig", "from 1"),
-            ({"name": "orders"}, 36, "TopicAlreadyExists", "already"),
+            ({"name": "orders"}, 36, "TopicAlreadyExists", "Topic 'orders' already exists"),
             ({"name": "__cluster_metadata"}, 42, "InvalidRequest", "choose another"),
-            ({"name": ""}, 17, "InvalidTopicName", "not a topic name"),
-            ({"name": ".."}, 17, "InvalidTopicName", "alone"),
+            ({"name": ""}, 17, "InvalidTopicName", "the empty string is not allowed"),
+            ({"name": ".."}, 17, "InvalidTopicName", "'..' is not allowed"),
             ({"name": "a" * 250}, 17, "InvalidTopicName", "249"),
             ({"name": "grün"}, 17, "InvalidTopicName", "ASCII"),
-            ({"name": "a\n"}, 17, "InvalidTopicName", "letters"),
+            ({"name": "a\n"}, 17, "InvalidTopicName", "ASCII alphanumerics"),
         ],
     )
     def test_refusal_says_what_to_do(

@@ -77,7 +77,7 @@ def _may_create(turn: DecisionContext, wish: NewTopic) -> Refusal | None:
         )
     if wish.name in turn.image.topic_ids:
         return Refusal(
-            reason=Reason.TopicAlreadyExists, message=f"There is a topic {wish.name} already."
+            reason=Reason.TopicAlreadyExists, message=f"Topic '{wish.name}' already exists."
         )
     if not turn.settings.client_created_topics:
         return Refusal(
