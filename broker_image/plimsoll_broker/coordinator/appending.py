@@ -40,9 +40,14 @@ class TurnAppends:
         """Where the next record will stand."""
         return self._hosted.log.log_end_offset + len(self._queue)
 
+    @property
+    def record_bytes_max(self) -> int:
+        """What a batch may hold beside its header."""
+        return self._hosted.max_message_bytes - HEADER_SIZE
+
     def fits(self, record: KeyValue) -> bool:
         """Whether a batch may hold it at all."""
-        return HEADER_SIZE + size_of(record) <= self._hosted.max_message_bytes
+        return size_of(record) <= self.record_bytes_max
 
     def add(self, records: list[KeyValue]) -> None:
         self._queue += records

@@ -159,6 +159,7 @@ class GroupShard:
             now_ms=self._manager.now_ms(),
             wall_ms=self._clock.stamp_ms(),
             believed_ms=self._clock.now_ms(),
+            record_bytes_max=self._appends.record_bytes_max,
         )
 
     def _submit(self, op: Operation, asker: Asker | None) -> None:
