@@ -1,15 +1,23 @@
-"""A full disk heals by itself when there is room again; no other fault does."""
+"""A log that met a full disk, or no descriptor, comes back by itself; after no other fault."""
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.plimsoll_broker.test_replication import same_logs, until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
 from plimsoll_broker.replication import periodic_chores
-from plimsoll_broker.replication.full_disks import RESERVE, ROOM_BYTES_MAX, Room, enough
+from plimsoll_broker.replication.full_disks import (
+    DESCRIPTORS_LEFT,
+    RESERVE,
+    ROOM_BYTES_MAX,
+    Room,
+    enough,
+)
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import FailedReplica, ReportFailedReplicas
@@ -32,6 +40,7 @@ def broken_disk(
 
     patched.setattr(file_type, "append", append)
     patched.setattr(Disk, "room", lambda *_: (0, 2**30))
+    patched.setattr(Disk, "descriptors_left", lambda *_: DESCRIPTORS_LEFT)
     return patched
 
 
@@ -63,13 +72,16 @@ async def two(controller: Controller, broker: Make) -> tuple[Broker, Broker, Cli
     return leader, follower, client
 
 
-async def test_full_disk_that_has_room_again_follows_again(
+@pytest.mark.parametrize("fault", [StorageFault.FULL, StorageFault.DESCRIPTORS])
+async def test_log_that_has_what_it_lacked_follows_again(
     controller: Controller,
     two: tuple[Broker, Broker, Client],
     monkeypatch: pytest.MonkeyPatch,
+    fault: StorageFault,
 ) -> None:
+    """Room, or descriptors."""
     leader, follower, client = two
-    full = broken_disk(follower, StorageFault.FULL, monkeypatch)
+    full = broken_disk(follower, fault, monkeypatch)
     room = Room(follower.manager)
     try:
         await client.produce("t", a_batch(1), acks=1)
@@ -136,6 +148,24 @@ async def test_room_is_set_apart_and_given_up_when_the_disk_is_full(
     await room.look()
     assert not (follower.directory / RESERVE).exists()
     full.undo()
+
+
+def test_file_that_finds_no_descriptor_is_told_from_a_disk_that_failed(tmp_path: Path) -> None:
+    disk = Disk()
+    before = disk.descriptors_left()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    file = disk.open(tmp_path / "a")
+    assert disk.descriptors_left() == before - 1
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        for work in (disk.open, disk.read, disk.sync, disk.list):
+            with pytest.raises(StorageError) as met:
+                work(tmp_path / "a")
+            assert met.value.fault is StorageFault.DESCRIPTORS
+        assert disk.descriptors_left() == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    file.close()
 
 
 @pytest.mark.parametrize(

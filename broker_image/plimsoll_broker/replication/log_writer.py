@@ -29,6 +29,13 @@ from plimsoll_wire.batches import BatchHeader, placed, stamp, stamp_append_time
 logger = logging.getLogger("plimsoll.driver")
 
 
+_UNTIL = {
+    StorageFault.FULL: "there is room",
+    StorageFault.DESCRIPTORS: "there are descriptors",
+}
+"""When a log that met this comes back; any other fault lasts."""
+
+
 class AckToken(Protocol):
     """A produce that waits for one partition."""
 
@@ -87,7 +94,7 @@ class LogWriter:
 
     def fail(self, hosted: Hosted, error: StorageError) -> None:
         """The disk broke under it: nothing more is promised from what it holds."""
-        until = "there is room" if error.fault is StorageFault.FULL else "the broker starts again"
+        until = _UNTIL.get(error.fault, "the broker starts again")
         logger.error("%r is out of service until %s: %s", hosted, until, error)
         hosted.log.give_up(error)  # half cut, say: never closed cleanly
         hosted.replica.fail()

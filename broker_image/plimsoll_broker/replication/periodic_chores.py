@@ -169,6 +169,17 @@ class Upkeep:
 
     # --- retention ------------------------------------------------------------------------------
 
+    async def _remove_directories(self) -> None:
+        """Of logs that are gone.  One that cannot be removed keeps neither the others nor retention
+        from giving room back."""
+        store, now_ms = self._manager.store, self._manager.now_ms()
+        for path in store.due_removals(now_ms):
+            try:
+                await in_thread(partial(store.remove, path))
+            except StorageError as error:
+                logger.error("upkeep: %s", error)
+                store.remove_later(path, now_ms)
+
     async def _retain(self) -> None:
         manager = self._manager
         wall_ms = self._wall_clock.now_ms()
@@ -182,7 +193,6 @@ class Upkeep:
                 hosted.replica.start_moved()
                 manager.touch(hosted)
 
-        for path in manager.store.due_removals(manager.now_ms()):
-            await in_thread(partial(manager.store.remove, path))
+        await self._remove_directories()
         await self._slowly(retain)
         await self._segment_removal.run()

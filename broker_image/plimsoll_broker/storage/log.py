@@ -265,8 +265,13 @@ class Log:
         is killed meanwhile holds the beginning.  What is flushed is known again once settled."""
         self._forget_flushed(offset)
         self.unsynced.due()
-        while self.segments:
+        while len(self.segments) > 1:
             self._remove(len(self.segments) - 1)
+        # The last one stands for the log until another is made, which the disk may refuse: whoever
+        # looks at a log that is out of service finds a segment in it, too.
+        last = self.segments[0]
+        last.remove()
+        self.unsynced.removed(last)
         self.epochs.clear()
         self.producers.clear()
         self._snapshots.remove(above=-1)
@@ -290,8 +295,10 @@ class Log:
             self.settled(settling)
 
     def _remove(self, at: int) -> None:
-        segment = self.segments.pop(at)
+        """One that cannot be removed is still there."""
+        segment = self.segments[at]
         segment.remove()
+        del self.segments[at]
         self.unsynced.removed(segment)
 
     def replaced(self, old: Sequence[Segment], cleaned: Segment) -> None:

@@ -278,6 +278,10 @@ class LogStore(CheckpointFiles):
     def remove(self, path: Path) -> None:
         self.disk.remove_tree(path)
 
+    def remove_later(self, path: Path, now_ms: int) -> None:
+        """One of `due_removals` that could not be removed: it comes again."""
+        self._deleted.again(path, now_ms)
+
     # --- a log whose disk was full ----------------------------------------------------------------
 
     def begin_reopen(self, log: Log) -> Callable[[], Log]:
@@ -300,7 +304,8 @@ class LogStore(CheckpointFiles):
         if partition in self._new:
             self._undurable.pop(partition, None)
             log.make_durable = partial(self._make_one_durable, partition)
-        self._high_watermarks.lower(partition, log.log_end_offset)
+        for offsets in (self._high_watermarks, self.cleaned_ends):
+            offsets.lower(partition, log.log_end_offset)
 
     # --- the end ----------------------------------------------------------------------------------
 
