@@ -8,7 +8,6 @@ that fails takes the replica out of service, and with it the shard.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 
 from plimsoll_broker.replication.hosted_partition import Hosted
@@ -60,7 +59,7 @@ class TurnAppends:
         self._due = False
         queue, self._queue = self._queue, []
         hosted, manager = self._hosted, self._manager
-        stamp_ms = time.time_ns() // 1_000_000
+        stamp_ms = manager.wall_clock.stamp_ms()
         for records in self._batches(queue):
             place = next_place(hosted.replica, self._leader)
             if place is None:

@@ -151,7 +151,7 @@ class ProduceHandler:
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
         self._serving = InOrder()
-        self._clock = WallClock(manager.now_ms)
+        self._clock = manager.wall_clock
 
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply | None] | None:
         request = decode_request(context.body, context.api_version)

@@ -221,9 +221,11 @@ class LogWriter:
 
     # --- what is old ----------------------------------------------------------------------------
 
-    def apply_retention(self, hosted: Hosted, wall_ms: int | None) -> None:
-        """Its log begins later, if that is due; `wall_ms` None: nothing goes for its age now."""
+    def apply_retention(self, hosted: Hosted, wall_ms: int | None, since_ms: int) -> None:
+        """Its log begins later, if that is due; `wall_ms` None: nothing goes for its age now.
+        `since_ms`: when that was looked at before."""
         try:
+            hosted.log.note_written(since_ms)
             hosted.log.apply_retention(wall_ms, hosted.replica.high_watermark)
         except StorageError as error:
             self.fail(hosted, error)

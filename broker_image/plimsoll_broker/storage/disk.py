@@ -272,6 +272,11 @@ class Disk:
         with _translated(path):
             return os.stat(path).st_mtime_ns // 1_000_000
 
+    def set_modified(self, path: Path, modified_ms: int) -> None:
+        """As if it had been written to last at that time, until it is written to again."""
+        with _translated(path):
+            os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
     def together(self, works: Iterable[Callable[[], T]]) -> tuple[T, ...]:
         """Do all of it and return the results in order; many syncs at once share one commit."""
         with ThreadPoolExecutor(_THREADS) as threads:

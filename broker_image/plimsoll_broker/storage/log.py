@@ -338,6 +338,13 @@ class Log:
         self.advance_log_start(due.offset)
         return self.log_start_offset
 
+    def note_written(self, since_ms: int) -> None:
+        """What was appended since the last look at its age, at `since_ms`, is no older than that:
+        files whose records have no time are looked at by their own, whatever clock gave it."""
+        for segment in reversed(self.segments):
+            if not segment.note_written(since_ms):
+                break
+
     def remove_first(self, count: int) -> list[Segment]:
         """Remove the oldest `count` segments; one stays.  How many may go,
         `replication.segment_removal` decides.  Returns them: their room is free once the caller, in

@@ -43,6 +43,12 @@ class Volume:
         self._rng = rng
         self._now_us = now_us
 
+    def heal(self) -> None:
+        """Nothing that is asked of it is refused any more."""
+        self.full = self.broken = False
+        self.no_descriptors = 0.0
+        self.crash_in = None
+
     def lose_power(self, cut: PowerCut | None = None) -> None:
         self.root.lose_power(cut or PowerCut(self._rng))
 
@@ -293,6 +299,10 @@ class SimDisk(Disk):
     def modified_ms(self, path: Path) -> int:
         node = self._look(path)
         return node.modified_us // 1_000 if isinstance(node, FileNode) else 0
+
+    def set_modified(self, path: Path, modified_ms: int) -> None:
+        """Files have the time of the run here, and not that of a wall clock."""
+        self._look(path)
 
     def together(self, works: Iterable[Callable[[], T]]) -> tuple[T, ...]:
         return tuple(work() for work in works)
