@@ -79,6 +79,7 @@ class Log:
         self.flushed_end = contents.recovery_point
         self.epochs = contents.epochs
         self.producers = contents.producers
+        self.producers.share(place.producers)
         self.fault: StorageError | None = None
         self.make_durable: Callable[[], None] | None = None
         self._before_cut = before_cut

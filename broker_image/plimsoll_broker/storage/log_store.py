@@ -27,6 +27,7 @@ from plimsoll_broker.storage.log_values import LogPlace
 from plimsoll_broker.storage.recent_batches import RecentMemory
 from plimsoll_broker.storage.recovery import Known, load_log
 from plimsoll_broker.storage.volume_owner import VolumeRefused
+from plimsoll_core.replica.producer_memory import ProducerMemory
 
 logger = logging.getLogger("plimsoll.storage")
 
@@ -55,6 +56,8 @@ class LogStore(CheckpointFiles):
         self.room: tuple[int, int] | None = None
         # What the newest batches of all logs have together.
         self.recent = RecentMemory()
+        # And their producers.
+        self.producers = ProducerMemory()
         self._lock: Lock | None = None
         self._deleted = DeletedDirectories(self.disk, directory)
         self._early: set[Partition] = set()
@@ -345,6 +348,7 @@ def _place(store: LogStore, path: Path, topic: str, topic_id: UUID, index: int) 
         topic_id=topic_id,
         index=index,
         recent=store.recent,
+        producers=store.producers,
     )
 
 

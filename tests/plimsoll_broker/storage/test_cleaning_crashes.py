@@ -222,4 +222,4 @@ def test_cleaned_segment_is_as_old_as_the_newest_that_it_was_made_of(volume) -> 
     assert len(times) == before, "none is so small that it is put to another"
     assert times == [1_000_000 - age for age in reversed(range(before))]
     assert log.apply_retention(1_000_500, log.log_end_offset) == 0
-    assert log.apply_retention(1_002_000, log.log_end_offset) == log.log_end_offset
+    assert log.apply_retention(1_002_000, log.log_end_offset) == log.segments[-1].base_offset > 0
