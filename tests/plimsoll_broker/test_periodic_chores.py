@@ -43,41 +43,6 @@ async def test_retention_by_size_moves_the_start_and_tells_consumers(
     assert await client.latest("t", timestamp=-2) == (Code.NONE, log.log_start_offset)
 
 
-async def test_directory_that_cannot_be_removed_keeps_nothing_from_giving_room_back(
-    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It ended the look at retention, and what was to go after it stayed until the next start."""
-    one = await broker(0).start()
-    controller.create("t", (0,), **SMALL)
-    client = await one.client()
-    for _ in range(10):
-        await client.produce("t", a_batch(1, filler=900))
-    store, now_ms = one.manager.store, one.manager.now_ms()
-    gone = [one.directory / f"gone-{number}" for number in range(3)]
-    for path in gone:
-        path.mkdir()
-        store.set_aside(path, now_ms)
-    moved = sorted(one.directory.glob("gone-*-stray"))
-    due = store.due_removals(now_ms + 2 * 86_400_000)
-    assert sorted(due) == moved
-    monkeypatch.setattr(store, "due_removals", lambda _: due)
-    remove_tree = Disk.remove_tree
-
-    def refuses_one(disk: Disk, path: Path) -> None:
-        if path == due[0]:
-            raise StorageError(StorageFault.IO, path, "input/output error")
-        remove_tree(disk, path)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Disk, "remove_tree", refuses_one)
-        await Upkeep(one.manager)._retain()
-    assert [path for path in moved if path.exists()] == [due[0]]
-    assert one.hosted("t").log.log_start_offset > 0
-    monkeypatch.undo()
-    assert store.due_removals(now_ms + 60_000) == []
-    assert store.due_removals(one.manager.now_ms() + 60_000) == [due[0]]
-
-
 async def test_retention_removes_nothing_before_the_start_is_on_the_disk(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,11 +18,13 @@ from plimsoll_broker.replication.full_disks import (
     Room,
     enough,
 )
+from plimsoll_broker.replication.periodic_chores import Upkeep
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import FailedReplica, ReportFailedReplicas
 
 Make = Callable[[int], Broker]
+SMALL = {"segment.bytes": "2000", "retention.bytes": "3000", "retention.ms": "-1"}
 
 
 def broken_disk(
@@ -148,6 +150,52 @@ async def test_room_is_set_apart_and_given_up_when_the_disk_is_full(
     await room.look()
     assert not (follower.directory / RESERVE).exists()
     full.undo()
+
+
+async def test_directory_that_cannot_be_removed_keeps_nothing_from_giving_room_back(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the look at retention, and what was to go after it stayed until the next start."""
+    one = await broker(0).start()
+    controller.create("t", (0,), **SMALL)
+    client = await one.client()
+    for _ in range(10):
+        await client.produce("t", a_batch(1, filler=900))
+    store, now_ms = one.manager.store, one.manager.now_ms()
+    gone = [one.directory / f"gone-{number}" for number in range(3)]
+    for path in gone:
+        path.mkdir()
+        store.set_aside(path, now_ms)
+    moved = sorted(one.directory.glob("gone-*-stray"))
+    due = store.due_removals(now_ms + 2 * 86_400_000)
+    assert sorted(due) == moved
+    monkeypatch.setattr(store, "due_removals", lambda _: due)
+    remove_tree = Disk.remove_tree
+
+    def refuses_one(disk: Disk, path: Path) -> None:
+        if path == due[0]:
+            raise StorageError(StorageFault.IO, path, "input/output error")
+        remove_tree(disk, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Disk, "remove_tree", refuses_one)
+        await Upkeep(one.manager)._retain()
+    assert [path for path in moved if path.exists()] == [due[0]]
+    assert one.hosted("t").log.log_start_offset > 0
+    monkeypatch.undo()
+    assert store.due_removals(now_ms + 60_000) == []
+    assert store.due_removals(one.manager.now_ms() + 60_000) == [due[0]]
+
+
+@pytest.mark.parametrize(("left", "scarce"), [(124, True), (125, False)])
+async def test_descriptors_are_scarce_when_an_eighth_of_them_is_left(
+    broker: Make, monkeypatch: pytest.MonkeyPatch, left: int, scarce: bool
+) -> None:
+    one = await broker(0).start()
+    monkeypatch.setattr(Disk, "descriptors_max", lambda _: 1_000)
+    monkeypatch.setattr(Disk, "descriptors_left", lambda _: left)
+    await Room(one.manager).look()
+    assert one.manager.store.descriptors.scarce is scarce
 
 
 def test_file_that_finds_no_descriptor_is_told_from_a_disk_that_failed(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from pathlib import Path
 
 from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_core.cluster.model import PartitionKey
 
@@ -60,6 +61,11 @@ def _passes(error: StorageError | None) -> bool:
     return _is(error, StorageFault.FULL, StorageFault.DESCRIPTORS)
 
 
+def _measured(disk: Disk, directory: Path) -> tuple[tuple[int, int], int]:
+    """The room there is, and the descriptors that are left."""
+    return disk.room(directory), disk.descriptors_left()
+
+
 class Room:
     """`look` is the chore."""
 
@@ -82,8 +88,10 @@ class Room:
         if waiting and self._reserved:
             self._reserved = False
             await in_thread(partial(disk.remove, self._path))
-        manager.store.room = await in_thread(partial(disk.room, manager.store.directory))
-        if not enough(*manager.store.room):
+        room, left = await in_thread(partial(_measured, disk, manager.store.directory))
+        manager.store.room = room
+        manager.store.descriptors.scarce = left < disk.descriptors_max() // 8
+        if not enough(*room):
             return
         for key in waiting:
             await self._bring_back(key)

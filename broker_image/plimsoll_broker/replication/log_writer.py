@@ -20,6 +20,7 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.storage.cleaner.swapping import SegmentSwap
 from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.retention import note_written
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.replica.ready import Ready
 from plimsoll_core.replica.replica_values import Append
@@ -225,7 +226,7 @@ class LogWriter:
         """Its log begins later, if that is due; `wall_ms` None: nothing goes for its age now.
         `since_ms`: when that was looked at before."""
         try:
-            hosted.log.note_written(since_ms)
+            note_written(hosted.log.segments, since_ms)
             hosted.log.apply_retention(wall_ms, hosted.replica.high_watermark)
         except StorageError as error:
             self.fail(hosted, error)

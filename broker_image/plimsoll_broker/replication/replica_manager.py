@@ -267,9 +267,7 @@ class ReplicaManager:
         limit = self.copy_buckets.limit(partition)
         name = None if limit is None else limit.name
         paused = limit is not None and limit.bytes_per_second == 0
-        source = None
-        if leader is not None and not paused:
-            source = leader, partition.leader_epoch, name
+        source = None if leader is None or paused else (leader, partition.leader_epoch, name)
         if source == hosted.source:
             return
         hosted.source = source

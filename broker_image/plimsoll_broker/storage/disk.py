@@ -251,11 +251,14 @@ class Disk:
             found = os.statvfs(path)
             return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
 
+    def descriptors_max(self) -> int:
+        """How many this process may have."""
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
     def descriptors_left(self) -> int:
         """How many files this process may still open."""
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         try:
-            return max(limit - len(os.listdir(_OPEN_FILES)), 0)
+            return max(self.descriptors_max() - len(os.listdir(_OPEN_FILES)), 0)
         except OSError:
             return 0  # to look takes one, too
 

@@ -36,6 +36,7 @@ class Log:
 
     __slots__ = (
         "_before_cut",
+        "_descriptors",
         "_disk",
         "_epoch_file",
         "_reader",
@@ -66,6 +67,7 @@ class Log:
         before_cut: Callable[[int], None],
     ) -> None:
         self._disk = place.disk
+        self._descriptors = place.descriptors
         self.directory = place.directory
         self.topic = place.topic
         self.topic_id = place.topic_id
@@ -79,7 +81,6 @@ class Log:
         self.flushed_end = contents.recovery_point
         self.epochs = contents.epochs
         self.producers = contents.producers
-        self.producers.share(place.producers)
         self.fault: StorageError | None = None
         self.make_durable: Callable[[], None] | None = None
         self._before_cut = before_cut
@@ -141,7 +142,7 @@ class Log:
                 self.discard_to(base)
                 self.log_start_offset = start
             self.settle()
-            if is_full(self.segments, self.config, len(data), headers[-1]):
+            if is_full(self.segments, self.config, self._descriptors, len(data), headers[-1]):
                 self.roll()
             segment = self.segments[-1]
             position = segment.size
@@ -251,15 +252,7 @@ class Log:
         self.log_end_offset = end
         # One at the end itself may be a roll's, with indexes that were never synced.
         self._snapshots.remove(above=end - 1)
-        self.rebuild_producers()
-
-    def rebuild_producers(self) -> None:
-        """As of the log's end: the newest readable snapshot below it, and the batches since."""
-        start = self._snapshots.restore(self.producers, self.log_end_offset)
-        for segment, following in zip(self.segments, [*self.segments[1:], None], strict=True):
-            if following is not None and following.base_offset <= start:
-                continue
-            segment.replay(start, self.producers)
+        self._snapshots.rebuild(self.producers, self.segments, end)
 
     def discard_to(self, offset: int) -> None:
         """Forget everything; the log is empty and starts at `offset`.  The newest goes first: who
@@ -268,9 +261,8 @@ class Log:
         self.unsynced.due()
         while len(self.segments) > 1:
             self._remove(len(self.segments) - 1)
-        # The last one stands for the log until another is made, which the disk may refuse: whoever
-        # looks at a log that is out of service finds a segment in it, too.
-        last = self.segments[0]
+        # It stands for the log until another is made, which the disk may refuse.
+        (last,) = self.segments
         last.remove()
         self.unsynced.removed(last)
         self.epochs.clear()
@@ -338,13 +330,6 @@ class Log:
             self.roll()
         self.advance_log_start(due.offset)
         return self.log_start_offset
-
-    def note_written(self, since_ms: int) -> None:
-        """What was appended since the last look at its age, at `since_ms`, is no older than that:
-        files whose records have no time are looked at by their own, whatever clock gave it."""
-        for segment in reversed(self.segments):
-            if not segment.note_written(since_ms):
-                break
 
     def remove_first(self, count: int) -> list[Segment]:
         """Remove the oldest `count` segments; one stays.  How many may go,

@@ -26,6 +26,7 @@ from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.log_values import LogPlace
 from plimsoll_broker.storage.recent_batches import RecentMemory
 from plimsoll_broker.storage.recovery import Known, load_log
+from plimsoll_broker.storage.rolling import Descriptors
 from plimsoll_broker.storage.volume_owner import VolumeRefused
 from plimsoll_core.replica.producer_memory import ProducerMemory
 
@@ -58,6 +59,7 @@ class LogStore(CheckpointFiles):
         self.recent = RecentMemory()
         # And their producers.
         self.producers = ProducerMemory()
+        self.descriptors = Descriptors()
         self._lock: Lock | None = None
         self._deleted = DeletedDirectories(self.disk, directory)
         self._early: set[Partition] = set()
@@ -349,6 +351,7 @@ def _place(store: LogStore, path: Path, topic: str, topic_id: UUID, index: int) 
         index=index,
         recent=store.recent,
         producers=store.producers,
+        descriptors=store.descriptors,
     )
 
 

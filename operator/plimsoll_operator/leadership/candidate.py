@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import Outcome
@@ -108,9 +108,8 @@ class Candidate:
         patience_s, again_s = ASKED_S, ASKED_AGAIN_S
         while True:
             asking = asyncio.ensure_future(self._objection())
-            await asyncio.wait(
-                [holding, asking], timeout=patience_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            watched: set[asyncio.Future[Any]] = {holding, asking}
+            await asyncio.wait(watched, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
                 try:
                     return asking.result()

@@ -288,6 +288,9 @@ class SimDisk(Disk):
         self._look(path)
         return (0 if self._volume.full else ROOM_BYTES), ROOM_BYTES
 
+    def descriptors_max(self) -> int:
+        return 2**20
+
     def descriptors_left(self) -> int:
         return 0 if self._volume.no_descriptors else 2**20
 

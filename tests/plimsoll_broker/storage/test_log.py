@@ -6,7 +6,7 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from tests.plimsoll_broker.storage.conftest import found_at, retain
 
-from plimsoll_broker.storage.disk import Disk, DiskFile, StorageError, StorageFault
+from plimsoll_broker.storage.disk import DiskFile
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.segment import WRITE_BACK_BYTES
@@ -392,25 +392,3 @@ def test_retention_without_a_trusted_clock_goes_by_size_alone(volume, fill):
     fill(log, 40)
     assert retain(log, None, 400) == 120
     assert retain(log, 10_000, 400) == 400
-
-
-@pytest.mark.parametrize(("refused", "batches"), [("open", 40), ("remove", 40), ("remove", 1)])
-def test_log_that_cannot_begin_again_still_has_a_segment(
-    volume, fill, monkeypatch, refused, batches
-):
-    """Its broker looks at the ends of every log, of one out of service too: it ended with it."""
-    log = volume.log()
-    fill(log, batches)
-    with monkeypatch.context() as patched:
-        patched.setattr(Disk, refused, _refuses)
-        with pytest.raises(StorageError) as met:
-            log.discard_to(1_000)
-    log.give_up(met.value)
-    assert log.segments
-    assert (log.start_to_save, log.size >= 0, log.unflushed_bytes >= 0) == (None, True, True)
-    again = volume.store.begin_reopen(log)()
-    assert again.log_start_offset <= again.log_end_offset <= 10 * batches
-
-
-def _refuses(_, path, **__):
-    raise StorageError(StorageFault.DESCRIPTORS, path, "too many open files")

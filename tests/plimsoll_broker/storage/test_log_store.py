@@ -395,13 +395,3 @@ def test_truncation_writes_lowered_high_watermark_that_a_thread_has_not_written(
     text = (volume.store.directory / "replication-offset-checkpoint").read_text()
     assert text.split("\n")[2] == "orders 3 20"
     finish()
-
-
-def test_logs_of_a_store_share_what_they_remember_of_producers(volume, fill):
-    store = volume.start()
-    store.producers.bound(80)
-    logs = [store.open_log("orders", TOPIC_ID, n, volume.config, 0) for n in range(4)]
-    for number in range(60):
-        for log in logs:
-            fill(log, 1, producer_id=number, producer_epoch=0, base_sequence=0)
-        assert sum(len(log.producers) for log in logs) <= 80
