@@ -17,6 +17,7 @@ from plimsoll_broker.handlers.long_produces import (
     PARTITIONS_AT_ONCE,
     Checked,
     InOrder,
+    Remembered,
     by_version,
     check_here,
 )
@@ -180,13 +181,15 @@ class ProduceHandler:
     ) -> Reply | ReplyLater | None:
         """A long one: others are heard in between."""
         answer = _Answer(context, request, self._manager.traffic)
-        checked = by_version(await self._serving.check(request, self._leads), context.api_version)
+        wanted = Remembered(self._leads, self._manager.by_name)
+        checked = by_version(await self._serving.check(request, wanted), context.api_version)
         await self._manager.flusher.make_durable(self._manager.store, _places(request))
         served = size = 0
         for number, topic in enumerate(request.topics):
             for at, (index, records) in enumerate(topic.partitions):
                 result = checked.get((number, at), NOT_HERE)
                 kept, result = await self._in_codec(topic.name, index, records, result)
+                result = result if wanted.still(topic.name, index) else NOT_HERE
                 self._partition(context.connection, answer, number, index, kept, result)
                 served, size = served + 1, size + len(records or b"")
                 if served % PARTITIONS_AT_ONCE == 0 or size > BYTES_AT_ONCE:
