@@ -133,7 +133,7 @@ def by_version(found: Answers, version: int) -> Answers:
     }
 
 
-class Remembered:
+class CheckedFor:
     """What was `wanted` of each batch when its check began.  When it is written, another topic may
     have the name, or the topic ask for keys: it has to be sent again then."""
 

@@ -16,8 +16,8 @@ from plimsoll_broker.handlers.long_produces import (
     BYTES_AT_ONCE,
     PARTITIONS_AT_ONCE,
     Checked,
+    CheckedFor,
     InOrder,
-    Remembered,
     by_version,
     check_at_once,
 )
@@ -181,7 +181,7 @@ class ProduceHandler:
     ) -> Reply | ReplyLater | None:
         """A long one: others are heard in between."""
         answer = _Answer(context, request, self._manager.traffic)
-        wanted = Remembered(self._leads, self._manager.by_name)
+        wanted = CheckedFor(self._leads, self._manager.by_name)
         found = await self._serving.check_in_threads(request, wanted)
         checked = by_version(found, context.api_version)
         await self._manager.flusher.make_durable(self._manager.store, _places(request))

@@ -55,9 +55,8 @@ class LogStore(CheckpointFiles):
         self.cleaning: CleaningWork | None = None
         # Bytes that are free, and of how many, as of the last look (`full_disks`); None: none yet.
         self.room: tuple[int, int] | None = None
-        # What the newest batches of all logs have together.
+        # What all logs have together: their newest batches, their producers, descriptors.
         self.recent = RecentMemory()
-        # And their producers.
         self.producers = ProducerMemory()
         self.descriptors = Descriptors()
         self._lock: Lock | None = None
