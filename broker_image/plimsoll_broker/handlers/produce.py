@@ -16,6 +16,7 @@ from plimsoll_broker.handlers.long_produces import (
     BYTES_AT_ONCE,
     PARTITIONS_AT_ONCE,
     Checked,
+    CheckedFor,
     InOrder,
     by_version,
     check_at_once,
@@ -152,7 +153,7 @@ class ProduceHandler:
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
         self._serving = InOrder()
-        self._clock = WallClock(manager.now_ms)
+        self._clock = manager.wall_clock
 
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply | None] | None:
         request = decode_request(context.body, context.api_version)
@@ -181,7 +182,8 @@ class ProduceHandler:
     ) -> Reply | ReplyLater | None:
         """A long one: others are heard in between."""
         answer = _Answer(context, request, self._manager.traffic)
-        found = await self._serving.check_in_threads(request, self._leads)
+        wanted = CheckedFor(self._leads, self._manager.by_name)
+        found = await self._serving.check_in_threads(request, wanted)
         checked = by_version(found, context.api_version)
         await self._manager.flusher.make_durable(self._manager.store, _places(request))
         served = size = 0
@@ -189,6 +191,7 @@ class ProduceHandler:
             for at, (index, records) in enumerate(topic.partitions):
                 result = checked.get((number, at), NOT_HERE)
                 kept, result = await self._in_codec(topic.name, index, records, result)
+                result = result if wanted.still(topic.name, index) else NOT_HERE
                 self._partition(context.connection, answer, number, index, kept, result)
                 served, size = served + 1, size + len(records or b"")
                 if served % PARTITIONS_AT_ONCE == 0 or size > BYTES_AT_ONCE:
