@@ -117,10 +117,12 @@ def _error_code(value: int) -> ErrorCode:
 
 
 def _duration(value: int) -> timedelta:
+    """One above 8.6e16 ms (2.7 million years), which no timedelta holds, is the longest there is:
+    a client means for ever by it, as by Kafka's Long.MAX_VALUE."""
     try:
         return timedelta(milliseconds=value)
-    except OverflowError as error:
-        raise MalformedMessage(f"a duration of {value} ms") from error
+    except OverflowError:
+        return timedelta.max if value > 0 else timedelta.min
 
 
 def _time(value: int) -> datetime:

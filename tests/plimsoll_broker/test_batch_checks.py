@@ -17,7 +17,11 @@ from plimsoll_broker.handlers.long_produces import (
     PARTITIONS_AT_ONCE,
     RECORDS_AT_ONCE,
 )
+from plimsoll_core.cluster.image import apply
+from plimsoll_core.cluster.model import TopicObject
+from plimsoll_core.cluster.records import MetadataVersionFinalized
 from plimsoll_core.errors import Code
+from plimsoll_core.messages.requests import TopicObjectGone
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.batches import (
     HEADER_SIZE,
@@ -331,3 +335,39 @@ async def test_bug_in_a_line_is_not_swallowed_when_its_client_has_gone(
     go_on.set()
     await until(lambda: told == [broken])
     loop.set_exception_handler(None)
+
+
+@pytest.mark.parametrize("namesake", [True, False])
+async def test_batch_is_written_to_what_it_was_checked_for_and_to_nothing_else(
+    one: Broker,
+    controller: Controller,
+    gate: tuple[threading.Event, threading.Event],
+    namesake: bool,
+) -> None:
+    """While it was checked its topic went, and another one got the name, or its topic was compacted
+    from then on: records without a key were written to a log that keeps the last of each key."""
+    begun, go_on = gate
+    finalized = MetadataVersionFinalized(cause="test", metadata_version=2)
+    controller.image = apply(controller.image, finalized)
+    one.tell()
+    pipe, before = await Pipe.to(one), one.hosted("t")
+    pipe.send(zipped(a_batch(2, producer=(7, 0, 0))))
+    pipe.send(zipped(a_batch(1, producer=(7, 0, 2))))
+    await asyncio.to_thread(begun.wait, 30)
+    if namesake:
+        gone = TopicObject(namespace="test", name="t", uid="t")
+        controller.request(
+            TopicObjectGone(object=gone, server_now_ms=1, grace_ms=0, removals_per_hour_max=1)
+        )
+    controller.create("t", (0,), **({} if namesake else {"cleanup.policy": "compact"}))
+    if namesake:
+        await until(lambda: one.manager.by_name("t", 0) not in (None, before))
+    hosted = one.hosted("t")
+    await until(lambda: hosted.replica.leader is not None and hosted.demand.keyed is not namesake)
+    go_on.set()
+    refused = [(await pipe.answer())[1] for _ in range(2)]
+    # The second was checked for what it is by then: it may not overtake the first.
+    assert refused[0] == Code.NOT_LEADER_OR_FOLLOWER
+    assert refused[1] == Code.NOT_LEADER_OR_FOLLOWER
+    assert hosted.log.log_end_offset == 0
+    await pipe.leave()

@@ -233,6 +233,17 @@ async def test_offsets_are_the_clients_own(version: int, offset: int) -> None:
     assert await harness.fetch(9, [0]) == (0, {0: offset})
 
 
+@pytest.mark.parametrize("version", [v for v in versions(ApiKey.OFFSET_COMMIT) if v <= 4])
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, 86_400_000_000_000_000, -(2**63)])
+async def test_retention_of_any_length_is_taken(version: int, retention_ms: int) -> None:
+    """A client that means for ever sends Long.MAX_VALUE: its connection was closed."""
+    harness = Harness()
+    assert await harness.commit(version, (0, 7), retention_time=retention_ms) == [0]
+    harness.coordinators.advance(30 * 86_400_000)
+    left = {0: -1 if retention_ms < 0 else 7}
+    assert await harness.fetch(9, [0]) == (0, left)
+
+
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
 async def test_metadata_of_a_commit_has_a_limit_in_bytes(version: int) -> None:
     harness = Harness()

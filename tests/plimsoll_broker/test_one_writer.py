@@ -14,7 +14,7 @@ DRIVER = "log_writer.py"
 WRITES = {
     Log: {
         *("advance_log_start", "append", "apply_retention", "begin_flush", "begin_settle"),
-        *("discard_to", "distrust", "flushed", "prune_snapshots", "rebuild_producers"),
+        *("discard_to", "distrust", "flushed", "prune_snapshots"),
         *("remove_first", "roll", "settle", "settled", "truncate_to"),
     },
     Unsynced: {"begin_names", "names_synced", "sync_names"},

@@ -1,20 +1,30 @@
-"""A full disk heals by itself when there is room again; no other fault does."""
+"""A log that met a full disk, or no descriptor, comes back by itself; after no other fault."""
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.plimsoll_broker.test_replication import same_logs, until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
 from plimsoll_broker.replication import periodic_chores
-from plimsoll_broker.replication.full_disks import RESERVE, ROOM_BYTES_MAX, Room, enough
+from plimsoll_broker.replication.full_disks import (
+    DESCRIPTORS_LEFT,
+    RESERVE,
+    ROOM_BYTES_MAX,
+    Room,
+    enough,
+)
+from plimsoll_broker.replication.periodic_chores import Upkeep
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import FailedReplica, ReportFailedReplicas
 
 Make = Callable[[int], Broker]
+SMALL = {"segment.bytes": "2000", "retention.bytes": "3000", "retention.ms": "-1"}
 
 
 def broken_disk(
@@ -32,6 +42,7 @@ def broken_disk(
 
     patched.setattr(file_type, "append", append)
     patched.setattr(Disk, "room", lambda *_: (0, 2**30))
+    patched.setattr(Disk, "descriptors_left", lambda *_: DESCRIPTORS_LEFT)
     return patched
 
 
@@ -63,13 +74,16 @@ async def two(controller: Controller, broker: Make) -> tuple[Broker, Broker, Cli
     return leader, follower, client
 
 
-async def test_full_disk_that_has_room_again_follows_again(
+@pytest.mark.parametrize("fault", [StorageFault.FULL, StorageFault.DESCRIPTORS])
+async def test_log_that_has_what_it_lacked_follows_again(
     controller: Controller,
     two: tuple[Broker, Broker, Client],
     monkeypatch: pytest.MonkeyPatch,
+    fault: StorageFault,
 ) -> None:
+    """Room, or descriptors."""
     leader, follower, client = two
-    full = broken_disk(follower, StorageFault.FULL, monkeypatch)
+    full = broken_disk(follower, fault, monkeypatch)
     room = Room(follower.manager)
     try:
         await client.produce("t", a_batch(1), acks=1)
@@ -136,6 +150,70 @@ async def test_room_is_set_apart_and_given_up_when_the_disk_is_full(
     await room.look()
     assert not (follower.directory / RESERVE).exists()
     full.undo()
+
+
+async def test_directory_that_cannot_be_removed_keeps_nothing_from_giving_room_back(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the look at retention, and what was to go after it stayed until the next start."""
+    one = await broker(0).start()
+    controller.create("t", (0,), **SMALL)
+    client = await one.client()
+    for _ in range(10):
+        await client.produce("t", a_batch(1, filler=900))
+    store, now_ms = one.manager.store, one.manager.now_ms()
+    gone = [one.directory / f"gone-{number}" for number in range(3)]
+    for path in gone:
+        path.mkdir()
+        store.set_aside(path, now_ms)
+    moved = sorted(one.directory.glob("gone-*-stray"))
+    due = store.due_removals(now_ms + 2 * 86_400_000)
+    assert sorted(due) == moved
+    monkeypatch.setattr(store, "due_removals", lambda _: due)
+    remove_tree = Disk.remove_tree
+
+    def refuses_one(disk: Disk, path: Path) -> None:
+        if path == due[0]:
+            raise StorageError(StorageFault.IO, path, "input/output error")
+        remove_tree(disk, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Disk, "remove_tree", refuses_one)
+        await Upkeep(one.manager)._retain()
+    assert [path for path in moved if path.exists()] == [due[0]]
+    assert one.hosted("t").log.log_start_offset > 0
+    monkeypatch.undo()
+    assert store.due_removals(now_ms + 60_000) == []
+    assert store.due_removals(one.manager.now_ms() + 60_000) == [due[0]]
+
+
+@pytest.mark.parametrize(("left", "scarce"), [(124, True), (125, False)])
+async def test_descriptors_are_scarce_when_an_eighth_of_them_is_left(
+    broker: Make, monkeypatch: pytest.MonkeyPatch, left: int, scarce: bool
+) -> None:
+    one = await broker(0).start()
+    monkeypatch.setattr(Disk, "descriptors_max", lambda _: 1_000)
+    monkeypatch.setattr(Disk, "descriptors_left", lambda _: left)
+    await Room(one.manager).look()
+    assert one.manager.store.descriptors.scarce is scarce
+
+
+def test_file_that_finds_no_descriptor_is_told_from_a_disk_that_failed(tmp_path: Path) -> None:
+    disk = Disk()
+    before = disk.descriptors_left()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    file = disk.open(tmp_path / "a")
+    assert disk.descriptors_left() == before - 1
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        for work in (disk.open, disk.read, disk.sync, disk.list):
+            with pytest.raises(StorageError) as met:
+                work(tmp_path / "a")
+            assert met.value.fault is StorageFault.DESCRIPTORS
+        assert disk.descriptors_left() == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    file.close()
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """Nothing is deleted for its age by a clock that has stepped."""
 
+import os
 import time
 
 import pytest
 from tests.plimsoll_broker.test_replication import Make
 from tests.plimsoll_broker.trio import Controller, a_batch
 
+from plimsoll_broker.handlers.produce import ProduceHandler
 from plimsoll_broker.replication.periodic_chores import Upkeep
 from plimsoll_broker.replication.wall_clock import STEP_MS_MAX, WallClock
 from plimsoll_core.errors import Code
@@ -116,3 +118,54 @@ async def test_record_that_a_broker_takes_while_its_clock_is_set_back_is_as_youn
     monkeypatch.undo()
     (segment,) = one.hosted("t").log.segments
     assert 0 <= segment.max_timestamp - now_ms < STEP_MS_MAX
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+async def test_records_without_a_time_that_came_while_the_clock_was_set_back_stay_as_long_as_others(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch, segments: int
+) -> None:
+    """They are as old as their file, which had the time of that clock: once it was set right they
+    were a year old, and went."""
+    one = await broker(0).start()
+    configs = {"retention.ms": str(DAY_MS), "segment.bytes": "1000"}
+    controller.create("t", (0,), **configs)
+    client, upkeep, log = await one.client(), Upkeep(one.manager), one.hosted("t").log
+    now_ms = time.time_ns() // 1_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: (now_ms - 365 * DAY_MS) * 1_000_000)
+    for _ in range(segments):
+        assert (await client.produce("t", a_batch(1, timestamp=-1, filler=900)))[0] == Code.NONE
+    for segment in log.segments:
+        os.utime(segment.path, (now_ms // 1_000 - 365 * 86_400,) * 2)
+    await upkeep._retain()
+    monkeypatch.undo()
+    await upkeep._retain()
+    assert (log.log_start_offset, len(log.segments)) == (0, segments)
+    monkeypatch.setattr(time, "time_ns", lambda: (now_ms + 2 * DAY_MS) * 1_000_000)
+    monkeypatch.setattr(one.manager, "wall_clock", WallClock(one.manager.now_ms))
+    await Upkeep(one.manager)._retain()
+    assert log.log_start_offset == segments
+
+
+async def test_file_of_a_clock_that_was_set_ahead_and_right_again_is_not_of_the_future(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,))
+    client, upkeep = await one.client(), Upkeep(one.manager)
+    now_ms = time.time_ns() // 1_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: (now_ms + 365 * DAY_MS) * 1_000_000)
+    await upkeep._retain()
+    monkeypatch.undo()
+    assert (await client.produce("t", a_batch(1, timestamp=-1)))[0] == Code.NONE
+    await upkeep._retain()
+    (segment,) = one.hosted("t").log.segments
+    assert segment.modified_ms() <= time.time_ns() // 1_000_000
+
+
+async def test_broker_has_one_clock_that_all_its_parts_believe_alike(broker: Make) -> None:
+    """Each had its own, begun when it was made: what one stamped for right another would not
+    believe."""
+    one = await broker(0).start()
+    clock = one.manager.wall_clock
+    assert ProduceHandler(one.manager)._clock is clock
+    assert Upkeep(one.manager)._cleaner._wall_ms.__self__ is clock

@@ -1,4 +1,4 @@
-"""A candidate without competitors: a local cluster's."""
+"""When a candidate leads again: alone, as a local one does, and after answers that were lost."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from plimsoll_operator.controller.outcome import Outcome
+from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.memory.transport import MemoryTransport
 from plimsoll_operator.leadership import candidate
 from plimsoll_operator.leadership.candidate import Candidate
-from plimsoll_operator.leadership.lease import Lease
+from plimsoll_operator.leadership.lease import Acquired, Lease, LeaseLoss
 from plimsoll_operator.process_clocks import wall_ms
 
 
@@ -63,3 +64,82 @@ async def test_candidate_alone_leads_again_at_once_after_a_hand_over(
     await asyncio.wait([running])
     assert (candidate.ALONE_S in slept) is alone
     assert (candidate.HAND_OVER_S in slept) is not alone
+
+
+class Leads(HandsOver):
+    """Leads until it is stopped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leads = asyncio.Event()
+        self.said: list[object] = []
+
+    async def run(self, vacant_ms: int = 0) -> Outcome:
+        self.leads.set()
+        await asyncio.Event().wait()
+        raise AssertionError("it is cancelled")
+
+    async def say(self, cause: object) -> None:
+        self.said.append(cause)
+
+
+@pytest.mark.parametrize("lost", ["refused", "unanswered"])
+async def test_answer_that_was_lost_is_no_objection_to_leading(
+    lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One call that failed right after the Lease was won left it to others for ten seconds, and
+    there may be none: nobody led meanwhile.  One without an answer was waited for as long."""
+    monkeypatch.setattr(candidate, "ASKED_S", 0.01)
+    monkeypatch.setattr(candidate, "ASKED_AGAIN_S", 0.01)
+    asked: list[None] = []
+
+    async def objection() -> tuple[str, str] | None:
+        asked.append(None)
+        if len(asked) > 2:
+            return None
+        if lost == "unanswered":
+            await asyncio.Event().wait()
+        raise Unavailable(0, "no answer")
+
+    server = MemoryApiServer(wall_ms, lambda: "uid")
+    lease = Lease(
+        Kube(MemoryTransport(server)), namespace="default", name="l", identity="me", wall_ms=wall_ms
+    )
+    leader = Leads()
+    running = asyncio.ensure_future(Candidate(lease, leader, objection).forever())
+    async with asyncio.timeout(30):
+        await leader.leads.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    assert (len(asked), leader.said) == (3, [])
+
+
+async def test_lease_that_is_lost_before_anybody_tells_of_objections_is_sought_anew() -> None:
+    class Lost(Lease):
+        acquired = 0
+
+        async def acquire(self) -> Acquired:
+            self.acquired += 1
+            return Acquired(vacant_ms=None, previous=None)
+
+        async def hold(self, renewed: object) -> LeaseLoss:
+            return LeaseLoss.UNRENEWED
+
+        async def release(self) -> None: ...
+
+    again = asyncio.Event()
+
+    async def objection() -> None:
+        if lease.acquired > 1:
+            again.set()
+        await asyncio.Event().wait()
+
+    kube = Kube(MemoryTransport(MemoryApiServer(wall_ms, lambda: "uid")))
+    lease = Lost(kube, namespace="default", name="l", identity="me", wall_ms=wall_ms)
+    leader = Leads()
+    running = asyncio.ensure_future(Candidate(lease, leader, objection).forever())
+    async with asyncio.timeout(30):
+        await again.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    assert not leader.leads.is_set()

@@ -8,7 +8,6 @@ that fails takes the replica out of service, and with it the shard.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 
 from plimsoll_broker.replication.hosted_partition import Hosted
@@ -40,9 +39,14 @@ class TurnAppends:
         """Where the next record will stand."""
         return self._hosted.log.log_end_offset + len(self._queue)
 
+    @property
+    def record_bytes_max(self) -> int:
+        """What a batch may hold beside its header."""
+        return self._hosted.max_message_bytes - HEADER_SIZE
+
     def fits(self, record: KeyValue) -> bool:
         """Whether a batch may hold it at all."""
-        return HEADER_SIZE + size_of(record) <= self._hosted.max_message_bytes
+        return size_of(record) <= self.record_bytes_max
 
     def add(self, records: list[KeyValue]) -> None:
         self._queue += records
@@ -55,7 +59,7 @@ class TurnAppends:
         self._due = False
         queue, self._queue = self._queue, []
         hosted, manager = self._hosted, self._manager
-        stamp_ms = time.time_ns() // 1_000_000
+        stamp_ms = manager.wall_clock.stamp_ms()
         for records in self._batches(queue):
             place = next_place(hosted.replica, self._leader)
             if place is None:

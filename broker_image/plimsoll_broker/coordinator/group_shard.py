@@ -15,7 +15,6 @@ from plimsoll_broker.coordinator.appending import TurnAppends
 from plimsoll_broker.coordinator.timers import DeadlineTimer
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.replication.wall_clock import WallClock
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.apply import apply, skip
@@ -51,7 +50,6 @@ class GroupShard:
         hosted: Hosted,
         leader: Leader,
         settings: GroupSettings,
-        clock: WallClock,
     ) -> None:
         self.hosted = hosted
         self.leader = leader
@@ -68,7 +66,7 @@ class GroupShard:
         self.unknown: set[UnknownGroupRecord] = set()
         self._manager = manager
         self._settings = settings
-        self._clock = clock
+        self._clock = manager.wall_clock
         self._appends = TurnAppends(manager, hosted, leader)
         self._timer = DeadlineTimer(self.soft.deadlines, manager.now_ms, self._due)
         self._fresh = False
@@ -159,6 +157,7 @@ class GroupShard:
             now_ms=self._manager.now_ms(),
             wall_ms=self._clock.stamp_ms(),
             believed_ms=self._clock.now_ms(),
+            record_bytes_max=self._appends.record_bytes_max,
         )
 
     def _submit(self, op: Operation, asker: Asker | None) -> None:

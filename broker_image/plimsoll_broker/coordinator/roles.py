@@ -22,7 +22,6 @@ from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_broker.coordinator.loader import load
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.replication.wall_clock import WallClock
 from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.coordination.hashing import partition_of
@@ -51,7 +50,6 @@ class Coordinators:
         self.measures = GroupMeasures(manager, self.shards, settings.lag_series_max)
         self._manager = manager
         self._settings = settings
-        self._clock = WallClock(manager.now_ms)
         # By partition, for as long as it is led here in one term.
         self._shards: dict[PartitionKey, GroupShard] = {}
         # Those that wait to be loaded, first come first.
@@ -76,7 +74,7 @@ class Coordinators:
             del self._shards[hosted.key]
             self._to_load.pop(shard, None)
         if leader is not None and not self._closed:
-            new = GroupShard(self._manager, hosted, leader, self._settings, self._clock)
+            new = GroupShard(self._manager, hosted, leader, self._settings)
             self._shards[hosted.key] = new
             self._to_load[new] = None
             self._kick.set()

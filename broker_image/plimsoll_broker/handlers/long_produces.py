@@ -16,7 +16,7 @@ from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.handlers.batch_checks import BadSent, check_batch, codec_of, effort
 from plimsoll_broker.handlers.connection_lines import ConnectionLines
 from plimsoll_broker.handlers.recompression import Recompressed, recompressed
-from plimsoll_broker.replication.hosted_partition import Demand
+from plimsoll_broker.replication.hosted_partition import Demand, Hosted
 from plimsoll_core.errors import Code
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.compression import ZSTD, TooLarge
@@ -131,6 +131,31 @@ def by_version(found: Answers, version: int) -> Answers:
         place: _NO_ZSTD if isinstance(one, BatchHeader) and one.codec == ZSTD else one
         for place, one in found.items()
     }
+
+
+class CheckedFor:
+    """What was `wanted` of each batch when its check began.  When it is written, another topic may
+    have the name, or the topic ask for keys: it has to be sent again then."""
+
+    def __init__(self, wanted: Wanted, by_name: Callable[[str, int], Hosted | None]) -> None:
+        self._wanted = wanted
+        self._by_name = by_name
+        # By topic and partition: whose batch it was to be, and whether its records needed keys.
+        self._asked: dict[tuple[str, int], tuple[Hosted | None, bool]] = {}
+
+    def __call__(self, topic: str, index: int, size: int) -> Demand | None:
+        demand = self._wanted(topic, index, size)
+        if demand is not None:
+            self._asked[topic, index] = self._by_name(topic, index), demand.keyed
+        return demand
+
+    def still(self, topic: str, index: int) -> bool:
+        """Whether what was checked is what is to be written; of what was not checked, yes."""
+        asked, hosted = self._asked.get((topic, index)), self._by_name(topic, index)
+        if asked is None or hosted is None:
+            return True
+        before, keyed = asked
+        return hosted is before and (keyed or not hosted.demand.keyed)
 
 
 class InOrder:

@@ -16,6 +16,7 @@ from plimsoll_broker.handlers.long_produces import (
     BYTES_AT_ONCE,
     PARTITIONS_AT_ONCE,
     Checked,
+    CheckedFor,
     InOrder,
     by_version,
     check_at_once,
@@ -50,6 +51,7 @@ LEADER_HINTS_VERSION = 10
 NOT_HERE = BadSent(Code.NOT_LEADER_OR_FOLLOWER, "")
 """It was not checked, because it could not be taken then."""
 OVERTAKES = "a batch that was sent before was refused; send that first"
+_WRITE = AclOperation.WRITE
 _NOT_HERE = frozenset({Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH})
 
 Results = list[tuple[str, list[ProducedPartition]]]
@@ -151,7 +153,7 @@ class ProduceHandler:
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
         self._serving = InOrder()
-        self._clock = WallClock(manager.now_ms)
+        self._clock = manager.wall_clock
 
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply | None] | None:
         request = decode_request(context.body, context.api_version)
@@ -180,7 +182,8 @@ class ProduceHandler:
     ) -> Reply | ReplyLater | None:
         """A long one: others are heard in between."""
         answer = _Answer(context, request, self._manager.traffic)
-        found = await self._serving.check_in_threads(request, self._leads)
+        wanted = CheckedFor(self._leads, self._manager.by_name)
+        found = await self._serving.check_in_threads(request, wanted)
         checked = by_version(found, context.api_version)
         await self._manager.flusher.make_durable(self._manager.store, _places(request))
         served = size = 0
@@ -188,6 +191,7 @@ class ProduceHandler:
             for at, (index, records) in enumerate(topic.partitions):
                 result = checked.get((number, at), NOT_HERE)
                 kept, result = await self._in_codec(topic.name, index, records, result)
+                result = result if wanted.still(topic.name, index) else NOT_HERE
                 self._partition(context.connection, answer, number, index, kept, result)
                 served, size = served + 1, size + len(records or b"")
                 if served % PARTITIONS_AT_ONCE == 0 or size > BYTES_AT_ONCE:
@@ -240,7 +244,7 @@ class ProduceHandler:
         """Take or refuse it, and let its writer wait if that is what it wants."""
         name = answer.request.topics[topic].name
         # In the turn of the append, however long the request has waited.
-        if answer.rights is not None and not answer.rights.topic(AclOperation.WRITE, name):
+        if answer.rights is not None and not answer.rights.topic(_WRITE, name):
             answer.add(topic, ProducedPartition(index, Code.TOPIC_AUTHORIZATION_FAILED))
             return
         hosted = self._manager.by_name(name, index)

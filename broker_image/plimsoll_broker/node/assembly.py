@@ -97,6 +97,7 @@ def assemble(
         config.kafka_configs, config.memory_limit_bytes, config.open_files_max
     )
     store.recent.limit = budgets.recent
+    store.producers.bound(budgets.producers)
     coordinators = Coordinators(
         manager, GroupSettings.of(config.kafka_configs), InternalTopics(client.command)
     )

@@ -71,7 +71,7 @@ TRAFFIC_ROWS = (
     _row("truncated_records", "counter", "Offsets that were cut"),
     _row("load_seconds", "gauge", "How long loading and recovering the logs took at the start"),
     _row("room_again", "counter",
-         "Replicas that went back into service when a full disk had room again"),
+         "Replicas that went back into service when the disk had room, or the process descriptors"),
     _row("moved_bytes", "counter",
          "Bytes of replicas that were being copied to this broker, under a movement limit"),
     _row("movement_limit_bytes_per_second", "gauge",

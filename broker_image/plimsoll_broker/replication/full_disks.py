@@ -1,22 +1,24 @@
-"""A disk that was full and has room again: its logs go back into service by themselves.
+"""A disk that was full has room again, a process has descriptors again: their logs go back into
+service by themselves.
 
-A chore of upkeep.  A write that found no room took one replica out of service; what was half
-written was cut, and the controller took the replica out of its ISR.  When there is room above a
-mark the log is opened anew, as after a crash, and follows like any replica that fell behind; where
-no replica leads, it is reported again and may be elected.  Faults other than a full disk stay
-until the broker starts again.  A small file sets room apart, so that the checkpoints can still be
-written on a full disk.
+A chore of upkeep.  A write that found no room, or a file that could not be opened, took one replica
+out of service; what was half written was cut, and the controller took the replica out of its ISR.
+When there is room above a mark the log is opened anew, as after a crash, and follows like any
+replica that fell behind; where no replica leads, it is reported again and may be elected.  Faults
+other than these two stay until the broker starts again.  A small file sets room apart, so that the
+checkpoints can still be written on a full disk.
 """
 
 from __future__ import annotations
 
 import logging
 from functools import partial
+from pathlib import Path
 
 from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_core.cluster.model import PartitionKey
 
@@ -27,6 +29,8 @@ RESERVE_BYTES = 2**20
 ROOM_BYTES_MAX = 64 * 2**20
 ROOM_SHARE = 0.05
 """There is room again when so much is free: a twentieth of the volume, at most 64 MiB."""
+DESCRIPTORS_LEFT = 64
+"""So many stay when a log is opened anew; each of its segments takes three while that lasts."""
 WATCHED_MS = 10_000
 """So often the room is looked at for those who only watch it."""
 
@@ -38,12 +42,28 @@ def enough(free_bytes: int, all_bytes: int) -> bool:
 
 def out_for_room(manager: ReplicaManager) -> list[PartitionKey]:
     """Partitions whose log is out of service because the disk is full, and for nothing else."""
-    out = [hosted.key for hosted in manager if hosted.replica.failed and _full(hosted.log.fault)]
-    return out + [key for key, error in manager.broken.items() if _full(error)]
+    return _out_for(manager, StorageFault.FULL)
 
 
-def _full(fault: StorageError | None) -> bool:
-    return fault is not None and fault.fault is StorageFault.FULL
+def _out_for(manager: ReplicaManager, fault: StorageFault) -> list[PartitionKey]:
+    out = [
+        hosted.key for hosted in manager if hosted.replica.failed and _is(hosted.log.fault, fault)
+    ]
+    return out + [key for key, error in manager.broken.items() if _is(error, fault)]
+
+
+def _is(error: StorageError | None, *faults: StorageFault) -> bool:
+    return error is not None and error.fault in faults
+
+
+def _passes(error: StorageError | None) -> bool:
+    """Whether what it met may be over without a restart."""
+    return _is(error, StorageFault.FULL, StorageFault.DESCRIPTORS)
+
+
+def _measured(disk: Disk, directory: Path) -> tuple[tuple[int, int], int]:
+    """The room there is, and the descriptors that are left."""
+    return disk.room(directory), disk.descriptors_left()
 
 
 class Room:
@@ -58,6 +78,7 @@ class Room:
 
     async def look(self) -> None:
         """Give the reserve up while the disk is full; bring logs back, and it, when it is not."""
+        await self._look_for_descriptors()
         waiting = out_for_room(self._manager)
         manager = self._manager
         if not waiting and self._reserved and manager.now_ms() < self._due_ms:
@@ -67,8 +88,10 @@ class Room:
         if waiting and self._reserved:
             self._reserved = False
             await in_thread(partial(disk.remove, self._path))
-        manager.store.room = await in_thread(partial(disk.room, manager.store.directory))
-        if not enough(*manager.store.room):
+        room, left = await in_thread(partial(_measured, disk, manager.store.directory))
+        manager.store.room = room
+        manager.store.descriptors.scarce = left < disk.descriptors_max() // 8
+        if not enough(*room):
             return
         for key in waiting:
             await self._bring_back(key)
@@ -76,11 +99,23 @@ class Room:
             await in_thread(partial(disk.set_apart, self._path, RESERVE_BYTES))
             self._reserved = True
 
+    async def _look_for_descriptors(self) -> None:
+        """One log after the other, for as long as there are enough of them."""
+        manager = self._manager
+        waiting = _out_for(manager, StorageFault.DESCRIPTORS)
+        left = await in_thread(manager.store.disk.descriptors_left) if waiting else 0
+        for key in waiting:
+            hosted = manager.hosted(key)
+            takes = 3 * (1 if hosted is None else len(hosted.log.segments))
+            if left - takes >= DESCRIPTORS_LEFT:
+                left -= takes
+                await self._bring_back(key)
+
     async def _bring_back(self, key: PartitionKey) -> None:
         """Whatever waits lets the world go on: what was true before is asked again afterwards."""
         manager, hosted = self._manager, self._manager.hosted(key)
         if hosted is None:
-            if self._may_return(key) and _full(manager.broken.get(key)):
+            if self._may_return(key) and _passes(manager.broken.get(key)):
                 self._return(key, None)
         elif self._is_out(hosted) and hosted.log not in manager.reopening:
             with manager.reopening.claim(hosted.log):
@@ -99,13 +134,14 @@ class Room:
 
     def _is_out(self, hosted: Hosted) -> bool:
         """Whether it is this one that waits for room, and may return."""
-        waits = hosted.replica.failed and _full(hosted.log.fault)
+        waits = hosted.replica.failed and _passes(hosted.log.fault)
         here = self._manager.hosted(hosted.key) is hosted
         return here and waits and self._may_return(hosted.key)
 
     def _return(self, key: PartitionKey, log: Log | None) -> None:
         logger.info(
-            "%s: there is room again, it goes back into service", self._manager.hosted(key) or key
+            "%s: what its log lacked is there again, it goes back into service",
+            self._manager.hosted(key) or key,
         )
         self._manager.open_again(key, log)
 

@@ -20,6 +20,7 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.storage.cleaner.swapping import SegmentSwap
 from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.retention import note_written
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.replica.ready import Ready
 from plimsoll_core.replica.replica_values import Append
@@ -27,6 +28,13 @@ from plimsoll_core.replica.truncation import Reset
 from plimsoll_wire.batches import BatchHeader, placed, stamp, stamp_append_time
 
 logger = logging.getLogger("plimsoll.driver")
+
+
+_UNTIL = {
+    StorageFault.FULL: "there is room",
+    StorageFault.DESCRIPTORS: "there are descriptors",
+}
+"""When a log that met this comes back; any other fault lasts."""
 
 
 class AckToken(Protocol):
@@ -87,7 +95,7 @@ class LogWriter:
 
     def fail(self, hosted: Hosted, error: StorageError) -> None:
         """The disk broke under it: nothing more is promised from what it holds."""
-        until = "there is room" if error.fault is StorageFault.FULL else "the broker starts again"
+        until = _UNTIL.get(error.fault, "the broker starts again")
         logger.error("%r is out of service until %s: %s", hosted, until, error)
         hosted.log.give_up(error)  # half cut, say: never closed cleanly
         hosted.replica.fail()
@@ -214,9 +222,11 @@ class LogWriter:
 
     # --- what is old ----------------------------------------------------------------------------
 
-    def apply_retention(self, hosted: Hosted, wall_ms: int | None) -> None:
-        """Its log begins later, if that is due; `wall_ms` None: nothing goes for its age now."""
+    def apply_retention(self, hosted: Hosted, wall_ms: int | None, since_ms: int) -> None:
+        """Its log begins later, if that is due; `wall_ms` None: nothing goes for its age now.
+        `since_ms`: when that was looked at before."""
         try:
+            note_written(hosted.log.segments, since_ms)
             hosted.log.apply_retention(wall_ms, hosted.replica.high_watermark)
         except StorageError as error:
             self.fail(hosted, error)

@@ -25,7 +25,6 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.log_cleaner import LogCleaner
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.segment_removal import SegmentRemoval
-from plimsoll_broker.replication.wall_clock import WallClock
 from plimsoll_broker.storage.disk import StorageError
 
 logger = logging.getLogger("plimsoll.upkeep")
@@ -58,9 +57,10 @@ class Upkeep:
 
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
-        self._wall_clock = WallClock(manager.now_ms)
+        # When logs were looked at last for what is old.
+        self._looked_ms = manager.wall_clock.stamp_ms()
         self._segment_removal = SegmentRemoval(manager)
-        self._cleaner = LogCleaner(manager, self._wall_clock.now_ms, manager.store.cleaning)
+        self._cleaner = LogCleaner(manager, manager.wall_clock.now_ms, manager.store.cleaning)
         self._flushed_ms: dict[Hosted, int] = {}
         self._timed: list[Hosted] = []
         self._timed_until_ms = 0
@@ -169,20 +169,33 @@ class Upkeep:
 
     # --- retention ------------------------------------------------------------------------------
 
+    async def _remove_directories(self) -> None:
+        """Of logs that are gone.  One that cannot be removed keeps neither the others nor retention
+        from giving room back."""
+        store, now_ms = self._manager.store, self._manager.now_ms()
+        for path in store.due_removals(now_ms):
+            try:
+                await in_thread(partial(store.remove, path))
+            except StorageError as error:
+                logger.error("upkeep: %s", error)
+                store.remove_later(path, now_ms)
+
     async def _retain(self) -> None:
         manager = self._manager
-        wall_ms = self._wall_clock.now_ms()
+        wall_ms, stamp_ms = manager.wall_clock.now_ms(), manager.wall_clock.stamp_ms()
+        # Of the two times one may be that of a clock that was set ahead.
+        since_ms = min(self._looked_ms, stamp_ms)
+        self._looked_ms = stamp_ms
 
         def retain(hosted: Hosted) -> None:
             if hosted.log.config.compact:
                 self._cleaner.wanted.set()
             before = hosted.log.log_start_offset
-            manager.driver.apply_retention(hosted, wall_ms)
+            manager.driver.apply_retention(hosted, wall_ms, since_ms)
             if hosted.log.log_start_offset != before:
                 hosted.replica.start_moved()
                 manager.touch(hosted)
 
-        for path in manager.store.due_removals(manager.now_ms()):
-            await in_thread(partial(manager.store.remove, path))
+        await self._remove_directories()
         await self._slowly(retain)
         await self._segment_removal.run()

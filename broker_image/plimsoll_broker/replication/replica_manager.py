@@ -33,6 +33,7 @@ from plimsoll_broker.replication.seen_shrinks import SeenShrinks
 from plimsoll_broker.replication.serving_lease import ServingLease
 from plimsoll_broker.replication.state_changes import StateChanges
 from plimsoll_broker.replication.traffic import Traffic
+from plimsoll_broker.replication.wall_clock import WallClock
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_store import Found, LogStore
@@ -105,6 +106,8 @@ class ReplicaManager:
         self.settings = settings
         self.store = store
         self.now_ms = now_ms
+        # The only one of this process: what one part writes another part looks at later.
+        self.wall_clock = WallClock(now_ms)
         self.around = ReplicaContext(settings.broker_id, settings.lag_time_max_ms)
         self.traffic = Traffic()
         self.copy_buckets = CopyBuckets(settings.broker_id, now_ms)
@@ -264,9 +267,7 @@ class ReplicaManager:
         limit = self.copy_buckets.limit(partition)
         name = None if limit is None else limit.name
         paused = limit is not None and limit.bytes_per_second == 0
-        source = None
-        if leader is not None and not paused:
-            source = leader, partition.leader_epoch, name
+        source = None if leader is None or paused else (leader, partition.leader_epoch, name)
         if source == hosted.source:
             return
         hosted.source = source

@@ -14,12 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from plimsoll_core.replica.producer_memory import PRODUCER_BYTES, PRODUCERS_ASSUMED
+
 MIB = 1024 * 1024
 MEMORY_ASSUMED = 1024 * MIB
 """Where no limit is stated: the one that the brokers' pods have by default."""
 FRAME_BYTES_MAX = 100 * MIB
 FRAME_BYTES_MIN = 2 * MIB
 _RECENT_PART = 128
+_PRODUCERS_PART = 8
 _GRANT_PART = 8
 _FETCH_PART = 4
 """A quarter of the replies' pool is no fetch's: refusals, metadata, answers to producers."""
@@ -28,12 +31,14 @@ _FETCH_PART = 4
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
     """Bytes.  `replies`: not sent yet; `requests`: being received or looked at; `frame`: one;
-    `recent`: requests whose batches the logs keep for who reads at their ends."""
+    `recent`: requests whose batches the logs keep for who reads at their ends.  `producers` is a
+    number of them: those that the logs remember (`producer_memory`)."""
 
     replies: int
     requests: int
     frame: int
     recent: int = MEMORY_ASSUMED // _RECENT_PART
+    producers: int = PRODUCERS_ASSUMED
 
 
 def budgets_of(
@@ -45,15 +50,18 @@ def budgets_of(
 ) -> Budgets:
     """What a process with `memory` bytes gives its clients; None: not said.
 
-    A quarter to replies, an eighth to requests, a 128th to what was written last, and never a frame
-    that its pool cannot hold.
+    A quarter to replies, an eighth to requests, an eighth to what logs know of producers, a 128th
+    to what was written last, and never a frame that its pool cannot hold.
     """
     memory = memory or MEMORY_ASSUMED
     replies = replies or memory // 4
     requests = requests or memory // 8
     frame = min(frame or FRAME_BYTES_MAX, max(requests, FRAME_BYTES_MIN))
     recent = memory // _RECENT_PART
-    return Budgets(replies=replies, requests=requests, frame=frame, recent=recent)
+    producers = memory // _PRODUCERS_PART // PRODUCER_BYTES
+    return Budgets(
+        replies=replies, requests=requests, frame=frame, recent=recent, producers=producers
+    )
 
 
 class Waiter(Protocol):

@@ -56,6 +56,10 @@ class DeletedDirectories:
         self.unsynced = False
         self._disk.sync_directory(self._directory)
 
+    def again(self, path: Path, now_ms: int) -> None:
+        """It could not be removed: it is tried again."""
+        self._due_ms[path] = now_ms + DELETE_DELAY_MS
+
     def due(self, now_ms: int) -> list[Path]:
         """Those whose time has come; they are the caller's now."""
         due = [path for path, due_ms in self._due_ms.items() if due_ms <= now_ms]

@@ -23,6 +23,8 @@ Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+_OPEN_FILES = Path("/proc/self/fd")
 _THREADS = 8
 _SYNC_FILE_RANGE = getattr(ctypes.CDLL(None), "sync_file_range", None)
 _SYNC_FILE_RANGE_WRITE = 2
@@ -32,6 +34,7 @@ class StorageFault(Enum):
     """What is wrong with the disk; the value is a sentence's end."""
 
     FULL = "the disk is full"
+    DESCRIPTORS = "no descriptor is left to open it with"
     IO = "the disk failed"
     CORRUPT = "the file does not hold what it should"
 
@@ -48,13 +51,18 @@ class StorageError(Exception):
         self.path = path
 
 
+def _fault(error: OSError) -> StorageFault:
+    if error.errno in _FULL:
+        return StorageFault.FULL
+    return StorageFault.DESCRIPTORS if error.errno in _NO_DESCRIPTOR else StorageFault.IO
+
+
 @contextmanager
 def _translated(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fault = StorageFault.FULL if error.errno in _FULL else StorageFault.IO
-        raise StorageError(fault, path, error.strerror or str(error)) from error
+        raise StorageError(_fault(error), path, error.strerror or str(error)) from error
 
 
 class DiskFile:
@@ -79,8 +87,7 @@ class DiskFile:
                 while written < len(view):
                     written += os.write(self._fd, view[written:])
         except OSError as error:
-            fault = StorageFault.FULL if error.errno in _FULL else StorageFault.IO
-            raise StorageError(fault, self.path, error.strerror or str(error)) from error
+            raise StorageError(_fault(error), self.path, error.strerror or str(error)) from error
 
     def pread(self, size: int, position: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
@@ -157,12 +164,11 @@ class Disk:
 
     def read(self, path: Path) -> bytes | None:
         """The whole of a small file; None when it does not exist."""
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StorageError(StorageFault.IO, path, error.strerror or str(error)) from error
+        with _translated(path):
+            try:
+                return path.read_bytes()
+            except FileNotFoundError:
+                return None
 
     def replace(self, path: Path, data: bytes, *, sync: bool) -> None:
         """Put `data` in the file's place: old or new, never a mixture.
@@ -203,12 +209,11 @@ class Disk:
 
     def size(self, path: Path) -> int | None:
         """None when it does not exist."""
-        try:
-            return os.stat(path).st_size
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StorageError(StorageFault.IO, path, error.strerror or str(error)) from error
+        with _translated(path):
+            try:
+                return os.stat(path).st_size
+            except FileNotFoundError:
+                return None
 
     def exists(self, path: Path) -> bool:
         with _translated(path):
@@ -246,6 +251,17 @@ class Disk:
             found = os.statvfs(path)
             return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
 
+    def descriptors_max(self) -> int:
+        """How many this process may have."""
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+    def descriptors_left(self) -> int:
+        """How many files this process may still open."""
+        try:
+            return max(self.descriptors_max() - len(os.listdir(_OPEN_FILES)), 0)
+        except OSError:
+            return 0  # to look takes one, too
+
     def set_apart(self, path: Path, size: int) -> None:
         """A file that takes so much room and holds nothing."""
         with _translated(path):
@@ -258,6 +274,11 @@ class Disk:
     def modified_ms(self, path: Path) -> int:
         with _translated(path):
             return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified(self, path: Path, modified_ms: int) -> None:
+        """As if it had been written to last at that time, until it is written to again."""
+        with _translated(path):
+            os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def together(self, works: Iterable[Callable[[], T]]) -> tuple[T, ...]:
         """Do all of it and return the results in order; many syncs at once share one commit."""

@@ -36,6 +36,7 @@ class Log:
 
     __slots__ = (
         "_before_cut",
+        "_descriptors",
         "_disk",
         "_epoch_file",
         "_reader",
@@ -66,6 +67,7 @@ class Log:
         before_cut: Callable[[int], None],
     ) -> None:
         self._disk = place.disk
+        self._descriptors = place.descriptors
         self.directory = place.directory
         self.topic = place.topic
         self.topic_id = place.topic_id
@@ -140,7 +142,7 @@ class Log:
                 self.discard_to(base)
                 self.log_start_offset = start
             self.settle()
-            if is_full(self.segments, self.config, len(data), headers[-1]):
+            if is_full(self.segments, self.config, self._descriptors, len(data), headers[-1]):
                 self.roll()
             segment = self.segments[-1]
             position = segment.size
@@ -250,23 +252,19 @@ class Log:
         self.log_end_offset = end
         # One at the end itself may be a roll's, with indexes that were never synced.
         self._snapshots.remove(above=end - 1)
-        self.rebuild_producers()
-
-    def rebuild_producers(self) -> None:
-        """As of the log's end: the newest readable snapshot below it, and the batches since."""
-        start = self._snapshots.restore(self.producers, self.log_end_offset)
-        for segment, following in zip(self.segments, [*self.segments[1:], None], strict=True):
-            if following is not None and following.base_offset <= start:
-                continue
-            segment.replay(start, self.producers)
+        self._snapshots.rebuild(self.producers, self.segments, end)
 
     def discard_to(self, offset: int) -> None:
         """Forget everything; the log is empty and starts at `offset`.  The newest goes first: who
         is killed meanwhile holds the beginning.  What is flushed is known again once settled."""
         self._forget_flushed(offset)
         self.unsynced.due()
-        while self.segments:
+        while len(self.segments) > 1:
             self._remove(len(self.segments) - 1)
+        # It stands for the log until another is made, which the disk may refuse.
+        (last,) = self.segments
+        last.remove()
+        self.unsynced.removed(last)
         self.epochs.clear()
         self.producers.clear()
         self._snapshots.remove(above=-1)
@@ -290,8 +288,10 @@ class Log:
             self.settled(settling)
 
     def _remove(self, at: int) -> None:
-        segment = self.segments.pop(at)
+        """One that cannot be removed is still there."""
+        segment = self.segments[at]
         segment.remove()
+        del self.segments[at]
         self.unsynced.removed(segment)
 
     def replaced(self, old: Sequence[Segment], cleaned: Segment) -> None:

@@ -26,7 +26,9 @@ from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.log_values import LogPlace
 from plimsoll_broker.storage.recent_batches import RecentMemory
 from plimsoll_broker.storage.recovery import Known, load_log
+from plimsoll_broker.storage.rolling import Descriptors
 from plimsoll_broker.storage.volume_owner import VolumeRefused
+from plimsoll_core.replica.producer_memory import ProducerMemory
 
 logger = logging.getLogger("plimsoll.storage")
 
@@ -53,8 +55,10 @@ class LogStore(CheckpointFiles):
         self.cleaning: CleaningWork | None = None
         # Bytes that are free, and of how many, as of the last look (`full_disks`); None: none yet.
         self.room: tuple[int, int] | None = None
-        # What the newest batches of all logs have together.
+        # What all logs have together: their newest batches, their producers, descriptors.
         self.recent = RecentMemory()
+        self.producers = ProducerMemory()
+        self.descriptors = Descriptors()
         self._lock: Lock | None = None
         self._deleted = DeletedDirectories(self.disk, directory)
         self._early: set[Partition] = set()
@@ -278,6 +282,10 @@ class LogStore(CheckpointFiles):
     def remove(self, path: Path) -> None:
         self.disk.remove_tree(path)
 
+    def remove_later(self, path: Path, now_ms: int) -> None:
+        """One of `due_removals` that could not be removed: it comes again."""
+        self._deleted.again(path, now_ms)
+
     # --- a log whose disk was full ----------------------------------------------------------------
 
     def begin_reopen(self, log: Log) -> Callable[[], Log]:
@@ -300,7 +308,8 @@ class LogStore(CheckpointFiles):
         if partition in self._new:
             self._undurable.pop(partition, None)
             log.make_durable = partial(self._make_one_durable, partition)
-        self._high_watermarks.lower(partition, log.log_end_offset)
+        for offsets in (self._high_watermarks, self.cleaned_ends):
+            offsets.lower(partition, log.log_end_offset)
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -340,6 +349,8 @@ def _place(store: LogStore, path: Path, topic: str, topic_id: UUID, index: int) 
         topic_id=topic_id,
         index=index,
         recent=store.recent,
+        producers=store.producers,
+        descriptors=store.descriptors,
     )
 
 

@@ -10,15 +10,17 @@ from uuid import UUID
 from plimsoll_broker.storage.disk import Disk, DiskFile
 from plimsoll_broker.storage.producer_snapshots import PendingSnapshot
 from plimsoll_broker.storage.recent_batches import RecentMemory
+from plimsoll_broker.storage.rolling import Descriptors
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.replica.leader_epochs import EpochCache
+from plimsoll_core.replica.producer_memory import ProducerMemory
 from plimsoll_core.replica.producer_sequences import ProducerStates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
-    """Which partition's log, and where it is.  `recent`: what the newest batches of its broker's
-    logs have together."""
+    """Which partition's log, and where it is.  `recent`, `producers`: what the newest batches, and
+    the producers, of its broker's logs have together; `descriptors`: what they know of those."""
 
     disk: Disk
     directory: Path
@@ -26,6 +28,8 @@ class LogPlace:
     topic_id: UUID
     index: int
     recent: RecentMemory = field(default_factory=RecentMemory)
+    producers: ProducerMemory = field(default_factory=ProducerMemory)
+    descriptors: Descriptors = field(default_factory=Descriptors)
 
 
 @dataclass(slots=True, kw_only=True)

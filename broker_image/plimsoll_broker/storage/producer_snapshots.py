@@ -8,11 +8,12 @@ before it, so one that is torn (its CRC shows it) is removed and an older one is
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from plimsoll_broker.storage import checkpoint_formats
 from plimsoll_broker.storage.disk import Disk, StorageError
-from plimsoll_broker.storage.segment import file_name
+from plimsoll_broker.storage.segment import Segment, file_name
 from plimsoll_core.replica.producer_sequences import ProducerStates
 
 _SUFFIX = ".snapshot"
@@ -120,3 +121,11 @@ class ProducerSnapshots:
                 return offset
             self._disk.remove(self._path(offset))
         return 0
+
+    def rebuild(self, producers: ProducerStates, segments: Sequence[Segment], log_end: int) -> None:
+        """As of the log's end: the newest readable snapshot below it, and the batches since."""
+        start = self.restore(producers, log_end)
+        for segment, following in zip(segments, [*segments[1:], None], strict=True):
+            if following is not None and following.base_offset <= start:
+                continue
+            segment.replay(start, producers)

@@ -54,6 +54,14 @@ def due(
     return Due(offset, active=False)
 
 
+def note_written(segments: Sequence[Segment], since_ms: int) -> None:
+    """What was appended since the last look at its age, at `since_ms`, is no older than that: files
+    whose records have no time are looked at by their own, whatever clock gave it."""
+    for segment in reversed(segments):
+        if not segment.note_written(since_ms):
+            break
+
+
 def _written_within(segment: Segment, kept_ms: int, now_ms: int | None) -> bool:
     """A file of the future tells nothing: the clock was set back."""
     return now_ms is not None and 0 <= now_ms - segment.modified_ms() < kept_ms

@@ -45,6 +45,7 @@ class Segment:
         "_disk",
         "_found_bytes",
         "_index_interval_bytes",
+        "_noted_bytes",
         "base_offset",
         "beside",
         "bytes_since_index",
@@ -79,7 +80,7 @@ class Segment:
         self.beside: Path | None = None
         self.path = directory / file_name(base_offset, ".log" + suffix)
         self.file = disk.open(self.path)
-        self.size = self._begun = self._found_bytes = self.file.size()
+        self.size = self._begun = self._found_bytes = self._noted_bytes = self.file.size()
         self.offset_index = OffsetIndex(
             disk, directory / file_name(base_offset, ".index" + suffix), base_offset
         )
@@ -353,6 +354,20 @@ class Segment:
 
     def modified_ms(self) -> int:
         return self._disk.modified_ms(self.path)
+
+    def note_written(self, since_ms: int) -> bool:
+        """Whether it has changed since this was asked before: then its file is no older than
+        `since_ms`, when that was."""
+        if self.size == self._noted_bytes:
+            return False
+        self._noted_bytes = self.size
+        self.is_from(since_ms)
+        return True
+
+    def is_from(self, modified_ms: int) -> None:
+        """Its file is no older than that."""
+        if self.modified_ms() < modified_ms:
+            self._disk.set_modified(self.path, modified_ms)
 
     def remove(self) -> None:
         """Delete the files.  A reader still holds the open file."""

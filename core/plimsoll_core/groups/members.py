@@ -9,7 +9,7 @@ docs/protocol.md §5.8.1.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from plimsoll_core.groups.records import GroupStored
@@ -18,6 +18,10 @@ Protocols = tuple[tuple[str, bytes], ...]
 """Names of assignors with what the member tells each, as the member prefers them."""
 _PROTOCOL_OVERHEAD = 64
 """Bytes that a protocol takes beside its name and metadata, roughly."""
+_RECORD_OVERHEAD = 128
+_MEMBER_OVERHEAD = 32
+"""Bytes that a group's record, and each member in it, takes beside names, subscriptions and
+assignments: at least as many as Kafka's GroupMetadataValue does."""
 
 
 @dataclass(slots=True)
@@ -103,6 +107,13 @@ class Member:
         """What it takes, roughly."""
         return protocol_bytes(self.protocols) + len(self.client_id) + len(self.client_host)
 
+    @property
+    def record_bytes(self) -> int:
+        """What it takes of the record of a generation at most, whatever protocol is voted for."""
+        names = (self.member_id, self.client_id, self.client_host, self.group_instance_id or "")
+        subscription = max((len(metadata) for _, metadata in self.protocols), default=0)
+        return _MEMBER_OVERHEAD + _utf8(names) + subscription + len(self.assignment)
+
     def subscription(self, protocol: str | None) -> bytes:
         """Its metadata for a protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
@@ -113,12 +124,17 @@ def protocol_bytes(protocols: Protocols) -> int:
     return sum(_PROTOCOL_OVERHEAD + len(name) + len(metadata) for name, metadata in protocols)
 
 
+def _utf8(names: Iterable[str]) -> int:
+    return sum(len(name.encode()) for name in names)
+
+
 class ClassicGroup:
     """One group that has members, or ids that it gave out, or an end that is not stored yet."""
 
     __slots__ = (
         "_instances",
         "_members",
+        "_members_bytes",
         "_supported",
         "generation",
         "group_id",
@@ -156,6 +172,8 @@ class ClassicGroup:
         self.syncs: dict[str, object] = {}
         # What all members take, roughly.
         self.size_bytes = 0
+        # What they take of a generation's record (`Member.record_bytes`).
+        self._members_bytes = 0
 
     @staticmethod
     def of_stored(stored: GroupStored) -> ClassicGroup:
@@ -246,6 +264,25 @@ class ClassicGroup:
             self.leader = new_id
         return member
 
+    def record_bytes(self, member: Member) -> int:
+        """How large a generation's record would be at most with this member: a new one, or in the
+        place of the one that has its id or its instance."""
+        instance = member.group_instance_id
+        known = self._members.get(member.member_id)
+        if known is None and instance is not None and instance in self._instances:
+            known = self._members[self._instances[instance]]
+        others = self._members_bytes - (0 if known is None else known.record_bytes)
+        protocol = max((name for name, _ in member.protocols), key=len, default="")
+        leader = max(self.leader or "", member.member_id, key=len)
+        names = _utf8((self.group_id, self.protocol_type, protocol, leader))
+        return _RECORD_OVERHEAD + names + others + member.record_bytes
+
+    def assign(self, member_id: str, assignment: bytes) -> None:
+        """The member has this of the generation that was stored."""
+        member = self._members[member_id]
+        self._members_bytes += len(assignment) - len(member.assignment)
+        member.assignment = assignment
+
     def tell(self, member: Member, protocols: Protocols) -> None:
         """The member has other protocols, or other metadata."""
         self._count(member, -1)
@@ -254,6 +291,7 @@ class ClassicGroup:
 
     def _count(self, member: Member, by: int) -> None:
         self.size_bytes += by * member.size_bytes
+        self._members_bytes += by * member.record_bytes
         for name in {name for name, _ in member.protocols}:
             self._supported[name] += by
             if not self._supported[name]:

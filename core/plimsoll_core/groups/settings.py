@@ -21,7 +21,8 @@ NAME_BYTES_MAX = 32_767 - 37
 """Of each name that a member gives.  A stored string has 32,767 bytes at most, and a member's id is
 made of a name, a dash and 36 characters; requests of flexible versions hold longer ones."""
 GROUP_BYTES_MAX = 4 * 2**20
-"""A group whose members say as much takes no other."""
+"""What all members of a group may say of themselves, in all their protocols; of what goes into one
+record, `GroupTurn.record_bytes_max` bounds it."""
 SEATS_MAX = 20_000
 """Members of all groups of one partition, and ids that were given out."""
 

@@ -33,6 +33,8 @@ class GroupTurn:
     """Since 1970: for what goes into records."""
     believed_ms: int | None
     """`wall_ms`, for what is removed for its age; None while the clock is not to be believed."""
+    record_bytes_max: int = 2**20
+    """How large a record may be, with its key."""
 
     def has_partition(self, topic: str, index: int) -> bool:
         """As far as the newest metadata here say."""

@@ -13,12 +13,14 @@ from itertools import islice
 from typing import NamedTuple
 
 from plimsoll_core.errors import Code
+from plimsoll_core.replica.producer_memory import ProducerMemory
 from plimsoll_core.replica.replica_values import BatchInfo, Duplicate
 
 BATCHES_REMEMBERED = 5
 EXPIRATION_MS = 24 * 3600 * 1000
 PRODUCERS_MAX = 10_000
-"""Of one log: each takes a kilobyte, and all of them are written down when the log rolls."""
+"""Of one log: each takes a kilobyte, and all of them are written down when the log rolls.  Of all
+logs of a broker: `producer_memory`."""
 _LEFT = PRODUCERS_MAX * 3 // 4
 """When there are more, the others are forgotten: those that wrote longest ago, by offset."""
 _SEQUENCES = 2**31
@@ -68,11 +70,18 @@ class _Producer:
 class ProducerStates:
     """Every producer id that has written to one log."""
 
-    __slots__ = ("_producers",)
+    __slots__ = ("__weakref__", "_memory", "_producers")
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self._producers: dict[int, _Producer] = {}
+        # What bounds them together with those of other logs; None: nothing does.
+        self._memory: ProducerMemory | None = None
         self.restore(entries)
+
+    def share(self, memory: ProducerMemory) -> None:
+        """They count from now on."""
+        self._memory = memory
+        memory.join(self)
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -113,9 +122,10 @@ class ProducerStates:
         if producer_id < 0 or batch.base_sequence < 0:
             return
         producer = self._producers.get(producer_id)
+        new = producer is None
         if producer is None or producer.epoch != batch.producer_epoch:
-            if producer is None and len(self._producers) >= PRODUCERS_MAX:
-                self._forget_oldest()
+            if new and len(self._producers) >= PRODUCERS_MAX:
+                self.forget_to(_LEFT)
             producer = self._producers[producer_id] = _Producer(batch.producer_epoch)
         delta = batch.last_offset_delta
         first = batch.base_sequence
@@ -129,14 +139,17 @@ class ProducerStates:
             )
         )
         producer.idle_since_ms = None
+        if new and self._memory is not None:
+            self._memory.added(1)
 
-    def _forget_oldest(self) -> None:
+    def forget_to(self, most: int) -> None:
         """Any number of ids may be made up, and none of those that write now may be refused."""
 
         def written_to(producer_id: int) -> int:
             return self._producers[producer_id].batches[-1].last_offset
 
-        for producer_id in sorted(self._producers, key=written_to)[:-_LEFT]:
+        gone = max(len(self._producers) - most, 0)
+        for producer_id in sorted(self._producers, key=written_to)[:gone]:
             del self._producers[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
@@ -182,6 +195,8 @@ class ProducerStates:
                     entry.timestamp,
                 )
             )
+        if self._memory is not None:
+            self._memory.added(len(self._producers))
 
     def clear(self) -> None:
         self._producers.clear()

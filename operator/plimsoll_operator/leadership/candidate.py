@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import Outcome
+from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.leadership.lease import Acquired, Lease, LeaseLoss
 from plimsoll_operator.reconcile.stall_causes import Cause
 from plimsoll_process.waits import cancelled
@@ -21,6 +22,11 @@ from plimsoll_process.waits import cancelled
 logger = logging.getLogger("plimsoll.candidate")
 
 OBJECTION_BACKOFF_S = 10.0
+ASKED_S = 2.0
+ASKED_S_MAX = 10.0
+ASKED_AGAIN_S = 0.25
+"""For how long one look at what stands against leading is waited for, and how long after it the
+next begins, both twice as long each time: a lost answer must not cost what an objection does."""
 HAND_OVER_S = 12.0
 ALONE_S = 0.05
 STALLED_BACKOFF_S = 30.0
@@ -43,7 +49,8 @@ class LeadsWithLease(Protocol):
 
 
 Objection = Callable[[], Awaitable[tuple[str, str] | None]]
-"""Why the cluster must not be led as it stands: (reason, sentence)."""
+"""Why the cluster must not be led as it stands: (reason, sentence).  Raises Unavailable when the
+API server does not tell."""
 
 
 class Candidate:
@@ -73,7 +80,10 @@ class Candidate:
         logger.info("%s: the Lease is ours", self._leader.controller.name)
         holding = asyncio.ensure_future(self._lease.hold(self._leader.controller.confirm))
         try:
-            against = await self._objection()
+            against = await self._asked(holding)
+            if holding.done():
+                logger.warning("%s: %s", self._leader.controller.name, holding.result().value)
+                return 0.0
             if against is not None:
                 reason, sentence = against
                 await self._leader.say(Cause(reason=reason, message=sentence, serves=False))
@@ -92,6 +102,26 @@ class Candidate:
                 await cancelled(leading)
         finally:
             await cancelled(holding)
+
+    async def _asked(self, holding: asyncio.Future[LeaseLoss]) -> tuple[str, str] | None:
+        """What stands against leading, once the API server has told, or the Lease is lost."""
+        patience_s, again_s = ASKED_S, ASKED_AGAIN_S
+        while True:
+            asking = asyncio.ensure_future(self._objection())
+            watched: set[asyncio.Future[Any]] = {holding, asking}
+            await asyncio.wait(watched, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                try:
+                    return asking.result()
+                except Unavailable as error:
+                    logger.info("%s: %s; asked again", self._leader.controller.name, error)
+            else:
+                await cancelled(asking)
+                patience_s = min(patience_s * 2, ASKED_S_MAX)
+            await asyncio.wait([holding], timeout=again_s)
+            again_s = min(again_s * 2, ASKED_S)
+            if holding.done():
+                return None
 
     async def _after(self, outcome: Outcome, holding: asyncio.Future[LeaseLoss]) -> float:
         logger.warning("%s: the controller ended: %s", self._leader.controller.name, outcome.value)

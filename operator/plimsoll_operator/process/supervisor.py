@@ -131,8 +131,8 @@ class _Run:
         try:
             others, namespace = self._parts.objects.clusters, self._parts.options.namespace
             return await objection(self._parts.kube, self._found, others, namespace)
-        except Unavailable as error:
-            return "ApiUnavailable", f"The API server does not answer: {error}"
+        except Unavailable:
+            raise  # nothing that stands against leading: it is asked again
         except ApiError as error:
             return "ApiRefuses", f"The API server refuses: {error}"
 

@@ -338,8 +338,7 @@ class World:
         for process in self.client_processes:
             process.resume()
         for broker in self.brokers.values():
-            broker.volume.full = broker.volume.broken = False
-            broker.volume.crash_in = None
+            broker.volume.heal()
             if broker.process is not None:
                 broker.process.wall_offset_ms = 0
                 broker.process.resume()

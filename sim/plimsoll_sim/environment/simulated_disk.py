@@ -28,18 +28,26 @@ MOUNT = "data"
 
 
 class Volume:
-    """What outlives processes.  `full` and `broken` make writes fail; `crash_in` counts writes and
-    syncs down to the one in whose midst the process is killed (None: never)."""
+    """What outlives processes.  `full` and `broken` make writes fail; `no_descriptors`: the part of
+    files that cannot be opened; `crash_in` counts writes and syncs down to the one in whose midst
+    the process is killed (None: never)."""
 
     def __init__(self, rng: random.Random, now_us: Callable[[], int]) -> None:
         self.root = _mounted()
         self.full = False
         self.broken = False
+        self.no_descriptors = 0.0
         self.crash_in: int | None = None
         self.holders: dict[str, Process] = {}
         self.writes = 0
         self._rng = rng
         self._now_us = now_us
+
+    def heal(self) -> None:
+        """Nothing that is asked of it is refused any more."""
+        self.full = self.broken = False
+        self.no_descriptors = 0.0
+        self.crash_in = None
 
     def lose_power(self, cut: PowerCut | None = None) -> None:
         self.root.lose_power(cut or PowerCut(self._rng))
@@ -92,6 +100,11 @@ class Volume:
         if self.broken:
             raise StorageError(StorageFault.IO, path, "input/output error")
         return None
+
+    def opening(self, path: Path) -> None:
+        """Before anything that takes a descriptor."""
+        if self.no_descriptors and self._rng.random() < self.no_descriptors:
+            raise StorageError(StorageFault.DESCRIPTORS, path, "too many open files")
 
     def stamp(self, node: FileNode) -> None:
         node.modified_us = self._now_us()
@@ -194,6 +207,7 @@ class SimDisk(Disk):
 
     def open(self, path: Path, *, make: bool = True) -> DiskFile:
         node = self._look(path)
+        self._volume.opening(path)
         if node is None and not make:
             raise StorageError(StorageFault.IO, path, "no such file")
         if node is None:
@@ -207,9 +221,12 @@ class SimDisk(Disk):
         node = self._look(path)
         if isinstance(node, Folder):
             raise StorageError(StorageFault.IO, path, "it is a directory")
+        if node is not None:
+            self._volume.opening(path)
         return None if node is None else bytes(node.data)
 
     def replace(self, path: Path, data: bytes, *, sync: bool) -> None:
+        self._volume.opening(path)
         if self._volume.full:
             raise StorageError(StorageFault.FULL, path, "no space left")
         node = FileNode(data, durable=True)
@@ -222,10 +239,12 @@ class SimDisk(Disk):
         node = self._look(path)
         if not isinstance(node, FileNode):
             raise StorageError(StorageFault.IO, path, "no such file")
+        self._volume.opening(path)
         self._change(path, node.sync)
 
     def sync_directory(self, path: Path) -> None:
         self._look(path)
+        self._volume.opening(path)
         self._change(path, self._volume.folder(path).changes.clear)
 
     def size(self, path: Path) -> int | None:
@@ -237,6 +256,7 @@ class SimDisk(Disk):
 
     def list(self, path: Path) -> list[str]:
         self._look(path)
+        self._volume.opening(path)
         return sorted(self._volume.folder(path).entries)
 
     def is_directory(self, path: Path) -> bool:
@@ -268,6 +288,12 @@ class SimDisk(Disk):
         self._look(path)
         return (0 if self._volume.full else ROOM_BYTES), ROOM_BYTES
 
+    def descriptors_max(self) -> int:
+        return 2**20
+
+    def descriptors_left(self) -> int:
+        return 0 if self._volume.no_descriptors else 2**20
+
     def set_apart(self, path: Path, size: int) -> None:
         if self._volume.full:
             raise StorageError(StorageFault.FULL, path, "no space left")
@@ -276,6 +302,10 @@ class SimDisk(Disk):
     def modified_ms(self, path: Path) -> int:
         node = self._look(path)
         return node.modified_us // 1_000 if isinstance(node, FileNode) else 0
+
+    def set_modified(self, path: Path, modified_ms: int) -> None:
+        """Files have the time of the run here, and not that of a wall clock."""
+        self._look(path)
 
     def together(self, works: Iterable[Callable[[], T]]) -> tuple[T, ...]:
         return tuple(work() for work in works)

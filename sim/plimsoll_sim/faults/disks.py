@@ -41,6 +41,20 @@ def break_disk(context: FaultContext, rng: random.Random) -> str | None:
     return host.name
 
 
+def exhaust_descriptors(context: FaultContext, rng: random.Random) -> str | None:
+    """Of its files every other one cannot be opened; later all can, without a restart."""
+    host = observed_partitions.running_broker(context.world, rng)
+    if host is None:
+        return None
+    host.volume.no_descriptors = 0.5
+
+    def enough() -> None:
+        host.volume.no_descriptors = 0.0
+
+    context.heal_later(enough)
+    return host.name
+
+
 def slow_disk(context: FaultContext, rng: random.Random) -> str | None:
     host = observed_partitions.running_broker(context.world, rng)
     if host is None:

@@ -389,6 +389,7 @@ TABLE: tuple[Fault, ...] = (
         0,
         "A LogCluster without a status, which remembers what its spec leaves open.",
     ),
+    Fault("exhaust_descriptors", disks.exhaust_descriptors, 0, "Files that cannot be opened."),
     Fault("read_slowly", links.read_slowly, 0, "Writers whose buffers fill, and have room again."),
     Fault(
         "set_wall_clock_back", processes.set_wall_clock_back, 0, "Commits with times of long ago."

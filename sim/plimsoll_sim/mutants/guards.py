@@ -230,7 +230,8 @@ GUARDS: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 LOG,
-                "(above=end - 1)\n        self.rebuild_producers()\n",
+                "(above=end - 1)\n"
+                "        self._snapshots.rebuild(self.producers, self.segments, end)\n",
                 "(above=end - 1)\n",
             ),
         ),

@@ -95,6 +95,19 @@ TRUST: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        name="takes-no-descriptor-for-no-disk",
+        rule="a log that found no descriptor comes back by itself (3.2)",
+        scenarios=("S10d",),
+        profile="descriptors",
+        edits=(
+            Edit(
+                BROKER + "replication/full_disks.py",
+                "return _is(error, StorageFault.FULL, StorageFault.DESCRIPTORS)",
+                "return _is(error, StorageFault.FULL)",
+            ),
+        ),
+    ),
+    Mutant(
         name="elects-who-has-no-disk",
         rule="nobody is elected whose log is out of service (3.2)",
         scenarios=("S10b",),

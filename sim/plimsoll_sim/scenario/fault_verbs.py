@@ -114,8 +114,9 @@ def resume(stage: Stage, words: Words) -> None:
 
 
 def disk(stage: Stage, words: Words) -> None:
-    """disk 2 full | slow | ok | backup | empty | restore: its disk has no room, takes 3 s for
-    whatever goes to a thread, is as usual again, is copied; the broker is killed and its next
+    """disk 2 full | exhausted | slow | ok | backup | empty | restore: its disk has no room, its
+    process no descriptor to open a file with; takes 3 s for whatever goes to a thread, is as usual
+    again, is copied; the broker is killed and its next
     process finds an empty disk, or the copy."""
     host = stage.broker(words.take("a broker"))
     what = words.take("what becomes of it")
@@ -123,10 +124,12 @@ def disk(stage: Stage, words: Words) -> None:
     match what:
         case "full":
             host.volume.full = True
+        case "exhausted":
+            host.volume.no_descriptors = 1.0
         case "slow":
             stage.world.loop.slow_io[host.name] = SLOW_IO_US
         case "ok":
-            host.volume.full = False
+            host.volume.full, host.volume.no_descriptors = False, 0.0
             stage.world.loop.slow_io.pop(host.name, None)
         case "backup":
             stage.backups[host.id] = image_of(host)

@@ -204,3 +204,22 @@ def test_log_of_a_topic_that_was_never_compacted_takes_no_hole() -> None:
     assert latest(machine.log()) == told
     machine.config = replace(COMPACT, compact=False, holes=False)
     assert machine.log().log_end_offset < 36, "the log is cut where its first hole is"
+
+
+def test_cleaned_segment_is_as_old_as_the_newest_that_it_was_made_of(volume) -> None:
+    """Of a topic that is compacted and deleted from, records without a time age by their file's:
+    each round made them new, and they stayed for ever."""
+    volume.config = replace(COMPACT, delete=True, retention_ms=1_000, segment_bytes=400)
+    log = volume.log()
+    for number in range(40):
+        put(log, (b"k%d" % (number % 3), b"v" * 20), base_timestamp=-1, max_timestamp=-1)
+    before, size = len(log.segments), log.size
+    for age, segment in enumerate(reversed(log.segments)):
+        segment._disk.set_modified(segment.path, 1_000_000 - age)
+    clean(log, volume.store.disk)
+    assert log.size < size
+    times = [segment.modified_ms() for segment in log.segments]
+    assert len(times) == before, "none is so small that it is put to another"
+    assert times == [1_000_000 - age for age in reversed(range(before))]
+    assert log.apply_retention(1_000_500, log.log_end_offset) == 0
+    assert log.apply_retention(1_002_000, log.log_end_offset) == log.segments[-1].base_offset > 0

@@ -20,7 +20,10 @@ from tests.plimsoll_core.groups.coordinator_model import CoordinatorModel, a_com
 from plimsoll_core.errors import Code
 from plimsoll_core.groups import membership as m
 from plimsoll_core.groups import operations as o
+from plimsoll_core.groups.classic.phases import generation_of
 from plimsoll_core.groups.records import GroupForgotten
+from plimsoll_wire.coordinator_records import encode_group_record
+from plimsoll_wire.record_sets import size_of
 
 # --- staying and leaving ----------------------------------------------------------------------
 
@@ -295,3 +298,60 @@ def test_group_that_is_described_while_it_joins_tells_no_assignments(
     assert (answer.state, answer.protocol) == ("PreparingRebalance", "")
     assert [one.assignment for one in answer.members] == [b"", b""]
     assert model.ask(o.DeleteGroup(group_id="g")) is Code.NON_EMPTY_GROUP
+
+
+# --- what no record can hold ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("instances", [(None,) * 4, ("s", "t", "u", "v")])
+def test_member_with_whom_no_generation_could_be_stored_is_refused(
+    model: CoordinatorModel, instances: tuple[str | None, ...]
+) -> None:
+    """Also one that was given its id while there was room.  Each generation of such a group failed
+    when it was to be stored, and its members began another one, for ever."""
+    model.change(record_bytes_max=2_300)
+    subscription = (("range", b"x" * 600),)
+    ids = [given(model) if instance is None else "" for instance in instances]
+    tokens = [
+        model.asked(a_join(member_id, instance, protocols=subscription))
+        for member_id, instance in zip(ids, instances, strict=True)
+    ]
+    assert [model.answer(token) for token in tokens[-2:]] == [None, Code.GROUP_MAX_SIZE_REACHED]
+    while model.answer(tokens[0]) is None:
+        model.advance(3_000)
+    leader, *_ = (joined_by(model, token) for token in tokens[:-1])
+    assert isinstance(model.ask(a_sync(leader)), m.GroupSynced)
+    assert 1_900 < size_of(encode_group_record(stored(model))) <= 2_300
+
+
+def test_member_may_not_say_more_than_a_record_holds_and_may_always_say_the_same(
+    model: CoordinatorModel,
+) -> None:
+    leader, follower = stable(model, None, None)
+    group = model.turn.soft.classic["g"]
+    size = size_of(encode_group_record(generation_of(model.turn, group)))
+    for room, code in ((size - 1, None), (size + 200, Code.GROUP_MAX_SIZE_REACHED)):
+        model.change(record_bytes_max=room)
+        more = 0 if code is None else 200
+        protocols = (("range", b"topics" + b"x" * more),)
+        token = model.asked(a_join(leader.member_id, protocols=protocols))
+        assert model.answer(token) is code
+    model.change(record_bytes_max=size + 600)
+    token = model.asked(a_join(follower.member_id, protocols=protocols))
+    assert isinstance(model.answer(token), m.GroupJoined)
+
+
+def test_ids_that_were_given_out_bring_no_more_than_a_group_may_hold(
+    model: CoordinatorModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound was asked for where an id is given, when its member has said nothing yet.  The
+    group does not wait for who was refused."""
+    monkeypatch.setattr("plimsoll_core.groups.classic.join.GROUP_BYTES_MAX", 10_000)
+    many = tuple((f"p{n}", b"x" * 1_000) for n in range(4))
+    ids = [given(model) for _ in range(4)]
+    tokens = [model.asked(a_join(one, protocols=many)) for one in ids]
+    assert [model.answer(token) for token in tokens[2:]] == [Code.GROUP_MAX_SIZE_REACHED] * 2
+    model.advance(3_000)
+    model.advance(6_000)
+    assert [joined_by(model, token).generation for token in tokens[:2]] == [1, 1]
+    assert (model.turn.soft.classic["g"].size_bytes <= 10_000, model.turn.soft.seats) == (True, 2)

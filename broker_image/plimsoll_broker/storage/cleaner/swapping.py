@@ -49,6 +49,9 @@ class SegmentSwap:
         for _, first in cleaned.headers():
             cleaned.first_timestamp = first.max_timestamp
             break
+        # Records without a time age by their file's: they are not written anew by being cleaned.
+        newest_ms = max(segment.modified_ms() for segment in self._group)
+        self._disk.set_modified(cleaned.path, newest_ms)
         for segment in self._group:
             segment.beside = log.directory / file_name(base, LOG + SWAP)
         log.unsynced.renamed()

@@ -14,6 +14,7 @@ from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import check_room
 from plimsoll_core.groups.classic.effects import Effects
 from plimsoll_core.groups.classic.phases import (
+    complete_if_all_joined,
     generation_of,
     joined,
     members_of,
@@ -71,7 +72,10 @@ def join_group(
     group = find(turn, op.group_id)
     refusal = check_room(turn, op.group_id) or _check(turn, group, op)
     if refusal is not None:
-        return CoordinatorOutcome(key=op.group_id, replies=(Reply(token, refusal),))
+        if group is not None and refusal.code is Code.GROUP_MAX_SIZE_REACHED:
+            _forget_id(turn, group, op.member_id, effects)
+        effects.reply(token, refusal)
+        return effects.outcome(op.group_id)
     group = find_or_make(turn, op.group_id)
     holder = None if op.group_instance_id is None else group.holder(op.group_instance_id)
     if op.member_id in group.pending:
@@ -88,6 +92,14 @@ def join_group(
         _add(turn, group, op, op.new_member_id, token, effects)
     let_go(turn, group)
     return effects.outcome(op.group_id, parked=token)
+
+
+def _forget_id(turn: GroupTurn, group: ClassicGroup, member_id: str, effects: Effects) -> None:
+    """Who was refused for its size comes with no less: nobody waits for it."""
+    if member_id in group.pending:
+        take_id(turn, group, member_id)
+        complete_if_all_joined(turn, group, effects)
+        let_go(turn, group)
 
 
 def _check_request(turn: GroupTurn, op: JoinGroup) -> RefusedAsWhole | None:
@@ -122,11 +134,10 @@ def _check(turn: GroupTurn, group: ClassicGroup | None, op: JoinGroup) -> Refuse
     if group is None:
         group = ClassicGroup(op.group_id)
     holder = None if op.group_instance_id is None else group.holder(op.group_instance_id)
-    if not op.member_id and holder is None:
-        full = group.size >= turn.settings.group_size_max or turn.soft.seats >= SEATS_MAX
-        if full or group.size_bytes >= GROUP_BYTES_MAX:
-            message = f"Group {op.group_id} or its coordinator has no room for another member."
-            return RefusedAsWhole(Code.GROUP_MAX_SIZE_REACHED, message)
+    full = group.size >= turn.settings.group_size_max or turn.soft.seats >= SEATS_MAX
+    if full and not op.member_id and holder is None:
+        message = f"Group {op.group_id} or its coordinator has no room for another member."
+        return RefusedAsWhole(Code.GROUP_MAX_SIZE_REACHED, message)
     if op.member_id in group.pending:
         if op.group_instance_id is not None:
             return RefusedAsWhole(Code.UNKNOWN_MEMBER_ID)
@@ -137,7 +148,32 @@ def _check(turn: GroupTurn, group: ClassicGroup | None, op: JoinGroup) -> Refuse
     if not may_share(group, op.protocol_type, op.protocols, op.member_id or holder):
         message = f"Group {op.group_id} has members that share no protocol with this one."
         return RefusedAsWhole(Code.INCONSISTENT_GROUP_PROTOCOL, message)
-    return None
+    return _check_bytes(turn, group, op, op.member_id or holder)
+
+
+def _check_bytes(
+    turn: GroupTurn, group: ClassicGroup, op: JoinGroup, known: str | None
+) -> RefusedAsWhole | None:
+    """What its members say of themselves has to fit in one record: a generation that cannot be
+    stored is told to nobody, and a group that has none but such begins another one for ever.  Who
+    says no more than before is not refused, whatever assignments have grown to."""
+    before = group.members.get(known or "")
+    asks = Member(op.member_id or op.new_member_id, op.group_instance_id)
+    asks.client_id, asks.client_host, asks.protocols = op.client_id, op.client_host, op.protocols
+    if before is not None:
+        asks.assignment = before.assignment
+        asks.client_id, asks.client_host = before.client_id, before.client_host
+        if asks.record_bytes <= before.record_bytes and asks.size_bytes <= before.size_bytes:
+            return None
+    size_bytes = group.size_bytes + asks.size_bytes - (before.size_bytes if before else 0)
+    if size_bytes <= GROUP_BYTES_MAX and group.record_bytes(asks) <= turn.record_bytes_max:
+        return None
+    message = (
+        f"What the members of group {op.group_id} say of themselves would not fit in one record "
+        f"of {turn.record_bytes_max} bytes with this one's: subscribe to fewer topics, or raise "
+        f"message.max.bytes."
+    )
+    return RefusedAsWhole(Code.GROUP_MAX_SIZE_REACHED, message)
 
 
 def _add(

@@ -98,7 +98,7 @@ def generation_stored(
     assert stored.generation == op.generation
     for one in stored.members:
         if one.member_id in group.members:
-            group.members[one.member_id].assignment = one.assignment
+            group.assign(one.member_id, one.assignment)
     group.phase = Stable(group.phase.unsynced)
     waiting, group.syncs = group.syncs, {}
     for member_id, asker in waiting.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from plimsoll_sim.runs.profiles.buffers import BUFFERS
 from plimsoll_sim.runs.profiles.cleaning import CLEANING
+from plimsoll_sim.runs.profiles.descriptors import DESCRIPTORS
 from plimsoll_sim.runs.profiles.disks import DISKS
 from plimsoll_sim.runs.profiles.groups import GROUPS
 from plimsoll_sim.runs.profiles.operations import OPERATIONS
@@ -18,4 +19,4 @@ from plimsoll_sim.runs.profiles.security import SECURITY
 
 DRAWN: dict[str, Profile] = {**REPLICATION, **OPERATIONS, **DISKS}
 """Those that a seed may draw."""
-PROFILES: dict[str, Profile] = {**DRAWN, **CLEANING, **GROUPS, **SECURITY, **BUFFERS}
+PROFILES: dict[str, Profile] = {**DRAWN, **CLEANING, **GROUPS, **SECURITY, **BUFFERS, **DESCRIPTORS}

@@ -1,0 +1,32 @@
+"""Runs in which a broker's process cannot open files for a while.  Asked for by name, so that all
+other seeds are what they were."""
+
+from __future__ import annotations
+
+from plimsoll_sim.runs.profiles.profile import ACKED, STORY, THREE, Profile
+
+DESCRIPTORS: dict[str, Profile] = {
+    "descriptors": Profile(
+        faults={
+            "exhaust_descriptors": 10,
+            "fill_disk": 2,
+            "elect_leader_behind_log_start": 6,
+            "delete_records": 3,
+            "change_retention": 2,
+            "kill_broker": 1,
+            "cut_link_between_brokers": 3,
+        },
+        choices={
+            **STORY,
+            **THREE,
+            "at_once": (1, 2),
+            "retention_bytes": (None, 300, 1_000),
+            "segment_bytes": (100, 200, 300),
+            "chores_faster": (20,),
+            "flap_wait_ms_max": (1_000,),
+            "lag_time_max_ms": (1_000,),
+            "think_ms": ((1, 50), (10, 500)),
+            "producers": ACKED,
+        },
+    ),
+}

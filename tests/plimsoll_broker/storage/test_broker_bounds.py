@@ -1,0 +1,38 @@
+"""What all logs of a broker have together: files that may be refused, and what they remember."""
+
+import pytest
+from tests.plimsoll_broker.storage.conftest import TOPIC_ID
+
+from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
+
+
+@pytest.mark.parametrize(("refused", "batches"), [("open", 40), ("remove", 40), ("remove", 1)])
+def test_log_that_cannot_begin_again_still_has_a_segment(
+    volume, fill, monkeypatch, refused, batches
+):
+    """Its broker looks at the ends of every log, of one out of service too: it ended with it."""
+    log = volume.log()
+    fill(log, batches)
+    with monkeypatch.context() as patched:
+        patched.setattr(Disk, refused, _refuses)
+        with pytest.raises(StorageError) as met:
+            log.discard_to(1_000)
+    log.give_up(met.value)
+    assert log.segments
+    assert (log.start_to_save, log.size >= 0, log.unflushed_bytes >= 0) == (None, True, True)
+    again = volume.store.begin_reopen(log)()
+    assert again.log_start_offset <= again.log_end_offset <= 10 * batches
+
+
+def _refuses(_, path, **__):
+    raise StorageError(StorageFault.DESCRIPTORS, path, "too many open files")
+
+
+def test_logs_of_a_store_share_what_they_remember_of_producers(volume, fill):
+    store = volume.start()
+    store.producers.bound(80)
+    logs = [store.open_log("orders", TOPIC_ID, n, volume.config, 0) for n in range(4)]
+    for number in range(60):
+        for log in logs:
+            fill(log, 1, producer_id=number, producer_epoch=0, base_sequence=0)
+        assert sum(len(log.producers) for log in logs) <= 80
