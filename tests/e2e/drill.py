@@ -1,6 +1,5 @@
 """A cluster that is grown, shrunk and restarted: what it is asked to become, and who looks on."""
 
-import json
 import os
 import signal
 import threading
@@ -52,7 +51,7 @@ class Drill:
             "metadata": {"name": name},
             "spec": {"clusterRef": {"name": "main"}, **spec} if kind != "LogCluster" else spec,
         }
-        self.cluster.kubectl("apply", "-n", self.namespace, "-f", "-", stdin=json.dumps(body))
+        self.cluster.apply(body, self.namespace)
 
     def change(self, **brokers: Any) -> None:
         """Edit `spec.brokers`, as a user would in the LogCluster's file."""
