@@ -20,6 +20,7 @@ from typing import Any
 API_KEYS = (*range(17), *range(19, 36), *range(37, 69), 1000, 1001)
 """All of Kafka's but those of a login (17, 18, 36), and those of the controllers' port."""
 PATIENCE_S = 8
+UNREACHABLE = "unreachable"
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
@@ -98,8 +99,13 @@ def by_token(known: dict[str, Any], file: str) -> str:
 
 
 def inside_in_plaintext(known: dict[str, Any]) -> str:
-    """As a follower, at the replication port."""
-    with socket.create_connection((known["broker"], 9091), PATIENCE_S) as peer:
+    """As a follower, at the replication port: the only one tried here that a NetworkPolicy of the
+    cluster closes to this pod."""
+    try:
+        peer = socket.create_connection((known["broker"], 9091), PATIENCE_S)
+    except OSError:  # a network plugin drops, or refuses
+        return UNREACHABLE
+    with peer:
         peer.sendall(framed(2, 1, struct.pack(">ii", 1, 0)))
         return "answered" if received(peer) else "closed"
 

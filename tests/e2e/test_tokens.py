@@ -157,8 +157,9 @@ def test_pod_with_nothing_but_its_service_account_writes_and_reads_what_its_user
 def test_pod_of_the_next_namespace_gets_nothing_of_a_secured_cluster(
     operator: Cluster, served: str, next_door: str
 ) -> None:
-    """Its account has the name of one that may write here.  It reaches every port: the node's
-    network keeps no NetworkPolicy."""
+    """Its account has the name of one that may write here.  Where the network enforces
+    NetworkPolicies it does not even reach the replication port; the node of `dev/node.sh` has no
+    plugin that does."""
     operators = operator.items("pods", SYSTEM, "app.kubernetes.io/component=operator")
     broker = operator.get("pod", "main-broker-0-0", served)
     assert broker is not None
@@ -175,12 +176,13 @@ def test_pod_of_the_next_namespace_gets_nothing_of_a_secured_cluster(
         "-n", next_door, "exec", "-i", "orders", "--", "python3", "-", json.dumps(known),
         stdin=Path(intruder.__file__).read_text(), timeout_s=120,
     )  # fmt: skip
-    assert json.loads(found) == {
+    outcomes = json.loads(found)
+    assert outcomes.pop("the replication port in plaintext") in ("closed", intruder.UNREACHABLE)
+    assert outcomes == {
         "requests before a login": "answered: []",
         "a token for this cluster": "let in; write 29, read 29, sees the topic False",
         "a token for another cluster": "not let in",
         "a token for the view": "not let in",
-        "the replication port in plaintext": "closed",
         "Secrets": "403",
         "a broker's Secret": "403",
         "Users": "403",

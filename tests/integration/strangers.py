@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from multiprocessing.synchronize import Event
 
 import uvloop
+from tests.fetch_values import MIB, fetch_values
 
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import encode_request
 
-MIB = 2**20
 FETCH_VERSION = 11
 RECEIVE_BUFFER = 4096
 BACK_S = 1.0
@@ -49,32 +49,9 @@ def fetch_frame(
     topic: str, partitions: int, offset: int, *, wait_ms: int = 0, version: int = FETCH_VERSION
 ) -> bytes:
     """A consumer's fetch of all of a topic's partitions, as much as may be."""
-    values = {
-        "replica_id": -1,
-        "max_wait": wait_ms,
-        "min_bytes": 1,
-        "max_bytes": 50 * MIB,
-        "isolation_level": 0,
-        "session_id": 0,
-        "session_epoch": -1,
-        "topics": [
-            {
-                "topic": topic,
-                "partitions": [
-                    {
-                        "partition": index,
-                        "current_leader_epoch": -1,
-                        "fetch_offset": offset,
-                        "log_start_offset": -1,
-                        "partition_max_bytes": 50 * MIB,
-                    }
-                    for index in range(partitions)
-                ],
-            }
-        ],
-        "forgotten_topics_data": [],
-        "rack_id": "",
-    }
+    values = fetch_values(
+        topic, range(partitions), offset, partition_bytes_max=50 * MIB, max_wait=wait_ms
+    )
     body = encode_request(ApiKey.FETCH, version, values)
     return request_frame(ApiKey.FETCH, version, 1, "stranger", body)
 

@@ -156,7 +156,7 @@ async def test_produce_of_many_partitions_checks_no_batch_at_once(
     monkeypatch.setattr(long_produces, "effort", looked_at.append)
     sent = [ProducePartition(index, None) for index in range(PARTITIONS_AT_ONCE + 1)]
     request = ProduceRequest(None, 1, 1_000, [ProduceTopic("t", sent)])
-    assert long_produces.check_here(request, lambda *_: True) is None
+    assert long_produces.check_at_once(request, lambda *_: True) is None
     assert not looked_at
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.fetch_values import fetch_values
 from tests.plimsoll_broker.security.secured import OPEN, Secured, connected
 from tests.plimsoll_broker.tls_listening import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
@@ -97,32 +98,9 @@ async def produced(client: Client, size: int = 1_000, acks: int = -1, version: i
 
 async def fetched(client: Client, offset: int = 0, version: int = 12) -> tuple[int, int]:
     """Throttle time, and how many bytes of records."""
-    reply: Any = await client.ask(ApiKey.FETCH, version, fetch_values(offset))
+    reply: Any = await client.ask(ApiKey.FETCH, version, fetch_values(offset=offset))
     records = [one.records or b"" for topic in reply.responses for one in topic.partitions]
     return int(reply.throttle_time / timedelta(milliseconds=1)), sum(map(len, records))
-
-
-def fetch_values(offset: int = 0) -> dict[str, Any]:
-    partition = {
-        "partition": 0,
-        "current_leader_epoch": -1,
-        "fetch_offset": offset,
-        "last_fetched_epoch": -1,
-        "log_start_offset": -1,
-        "partition_max_bytes": 2**20,
-    }
-    return {
-        "replica_id": -1,
-        "max_wait": 0,
-        "min_bytes": 1,
-        "max_bytes": 2**20,
-        "isolation_level": 0,
-        "session_id": 0,
-        "session_epoch": -1,
-        "topics": [{"topic": "t", "partitions": [partition]}],
-        "forgotten_topics_data": [],
-        "rack_id": "",
-    }
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
@@ -230,7 +208,7 @@ async def test_request_of_which_a_part_is_here_is_served_though_its_connection_i
     alone.limit(limiting(consumer_byte_rate=rate))
     other = await alone.broker.client()
     reader, writer = await asyncio.open_connection("127.0.0.1", alone.broker.server.port)
-    body = encode_request(ApiKey.FETCH, 12, {**fetch_values(), "max_wait": 20_000})
+    body = encode_request(ApiKey.FETCH, 12, fetch_values(max_wait=20_000))
     writer.write(request_frame(ApiKey.FETCH, 12, 1, "test", body))
     body = encode_request(ApiKey.PRODUCE, 9, produce_values(500_000, acks=-1))
     large = request_frame(ApiKey.PRODUCE, 9, 2, "test", body)

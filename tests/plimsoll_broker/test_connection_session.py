@@ -264,7 +264,7 @@ async def test_client_waits_for_memory_only_while_nothing_else_holds_it() -> Non
         writer.write(bytes(2 * mib))
         await until(lambda: session._receiver.starved)
         memory.requests.give_back(others)
-        await until(lambda: session._starved is None)
+        await until(lambda: session.activity.starved_s is None)
         assert session.conduct(asyncio.get_running_loop().time() + 60).starved is None
     finally:
         writer.close()

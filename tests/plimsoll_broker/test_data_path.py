@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.fetch_values import fetch_values
 from tests.plimsoll_broker.no_fetchers import NoFetchers
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
@@ -182,18 +183,7 @@ async def test_client_that_leaves_a_parked_fetch_leaves_nothing_behind_its_wait(
 
 
 async def test_unknown_fetch_session_is_refused(client: Client) -> None:
-    values = {
-        "replica_id": -1,
-        "max_wait": 0,
-        "min_bytes": 1,
-        "max_bytes": 1,
-        "isolation_level": 0,
-        "session_id": 5,
-        "session_epoch": 1,
-        "topics": [],
-        "forgotten_topics_data": [],
-        "rack_id": "",
-    }
+    values = fetch_values(session_id=5, session_epoch=1, topics=[])
     reply = await client.ask(ApiKey.FETCH, 12, values)
     assert int(reply.error_code) == 70
 

@@ -45,13 +45,19 @@ async def answers(client: Client, offset: int) -> tuple[int, int, int]:
     return written, (await client.fetch("t", offset)).code, (await client.latest("t"))[0]
 
 
-async def test_leader_without_a_controller_serves_while_everybody_follows(
-    controller: Controller, three: Three
-) -> None:
+async def client_of_leader(controller: Controller, three: Three) -> Client:
+    """Broker 0 leads `t` under a lease, and all three have its first record."""
     controller.create("t", (0, 1, 2), **KEPT)
     client = await three[0].client()
     assert await client.produce("t", a_batch(1)) == (Code.NONE, 0)
     give_lease(three[0])
+    return client
+
+
+async def test_leader_without_a_controller_serves_while_everybody_follows(
+    controller: Controller, three: Three
+) -> None:
+    client = await client_of_leader(controller, three)
     assert await answers(client, 0) == (Code.NONE, Code.NONE, Code.NONE)
     pass_time(three[0])
     hosted = three[0].hosted("t")
@@ -63,10 +69,7 @@ async def test_leader_that_lost_the_controller_and_a_follower_stops(
     controller: Controller, three: Three
 ) -> None:
     """That follower may lead by now.  acks=all is asked for as ever: it gathers no quorum."""
-    controller.create("t", (0, 1, 2), **KEPT)
-    client = await three[0].client()
-    assert await client.produce("t", a_batch(1)) == (Code.NONE, 0)
-    give_lease(three[0])
+    client = await client_of_leader(controller, three)
     await three[2].path.fetchers.close()
     assert await answers(client, 0) == (Code.NONE, Code.NONE, Code.NONE)
     end = three[0].hosted("t").log.log_end_offset
@@ -83,10 +86,7 @@ async def test_answer_is_worth_nothing_before_what_it_knew_is_applied(
     controller: Controller, three: Three
 ) -> None:
     """A metadata stream that is stuck: heartbeats are answered, the election was not heard of."""
-    controller.create("t", (0, 1, 2), **KEPT)
-    client = await three[0].client()
-    assert await client.produce("t", a_batch(1)) == (Code.NONE, 0)
-    give_lease(three[0])
+    client = await client_of_leader(controller, three)
     await three[2].path.fetchers.close()
     three[0].deaf = True
     controller.create("u", (0,))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.fetch_values import fetch_values
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
@@ -26,29 +27,7 @@ MANY = 600
 
 
 def of(count: int, *, offset: int = 0, wait_ms: int = 0, min_bytes: int = 1) -> dict[str, Any]:
-    partitions = [
-        {
-            "partition": index,
-            "current_leader_epoch": -1,
-            "fetch_offset": offset,
-            "last_fetched_epoch": -1,
-            "log_start_offset": -1,
-            "partition_max_bytes": 2**20,
-        }
-        for index in range(count)
-    ]
-    return {
-        "replica_id": -1,
-        "max_wait": wait_ms,
-        "min_bytes": min_bytes,
-        "max_bytes": 2**20,
-        "isolation_level": 0,
-        "session_id": 0,
-        "session_epoch": -1,
-        "topics": [{"topic": "t", "partitions": partitions}],
-        "forgotten_topics_data": [],
-        "rack_id": "",
-    }
+    return fetch_values("t", range(count), offset, max_wait=wait_ms, min_bytes=min_bytes)
 
 
 async def asked(client: Client, **request: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.fetch_values import fetch_values
 from tests.plimsoll_broker.test_replication import Make, Three
 from tests.plimsoll_broker.trio import Client, Controller, a_batch
 
@@ -12,31 +13,9 @@ from plimsoll_wire.api_versions import ApiKey
 
 async def fetched(client: Client, wait_ms: int = 60_000, each: int = 2**20, **limits: int) -> Any:
     """From the beginning of t-0 and t-1."""
-    partitions = [
-        {
-            "partition": index,
-            "current_leader_epoch": -1,
-            "fetch_offset": 0,
-            "last_fetched_epoch": -1,
-            "log_start_offset": -1,
-            "partition_max_bytes": each,
-        }
-        for index in (0, 1)
-    ]
-    values = {
-        "replica_id": -1,
-        "max_wait": wait_ms,
-        "min_bytes": 1,
-        "max_bytes": 2**20,
-        "isolation_level": 0,
-        "session_id": 0,
-        "session_epoch": -1,
-        "topics": [{"topic": "t", "partitions": partitions}],
-        "forgotten_topics_data": [],
-        "rack_id": "",
-        **limits,
-    }
-    return await client.ask(ApiKey.FETCH, 12, values)
+    values = {"max_wait": wait_ms, "max_bytes": 2**20, **limits}
+    request = fetch_values("t", (0, 1), partition_bytes_max=each, **values)
+    return await client.ask(ApiKey.FETCH, 12, request)
 
 
 def sizes(reply: Any) -> list[int]:

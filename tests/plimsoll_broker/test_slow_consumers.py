@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import uvloop
+from tests.fetch_values import fetch_values
 from tests.plimsoll_broker.metric_values import told
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller, a_batch
 
@@ -47,26 +48,7 @@ async def one(controller: Controller, broker: Callable[[int], Broker]) -> Broker
 
 
 def fetch_frame(correlation_id: int, offset: int, *, wait_ms: int = 0) -> bytes:
-    partition = {
-        "partition": 0,
-        "current_leader_epoch": -1,
-        "fetch_offset": offset,
-        "last_fetched_epoch": -1,
-        "log_start_offset": -1,
-        "partition_max_bytes": 50 * MIB,
-    }
-    values = {
-        "replica_id": -1,
-        "max_wait": wait_ms,
-        "min_bytes": 1,
-        "max_bytes": 50 * MIB,
-        "isolation_level": 0,
-        "session_id": 0,
-        "session_epoch": -1,
-        "topics": [{"topic": "t", "partitions": [partition]}],
-        "forgotten_topics_data": [],
-        "rack_id": "",
-    }
+    values = fetch_values(offset=offset, partition_bytes_max=50 * MIB, max_wait=wait_ms)
     body = encode_request(ApiKey.FETCH, 12, values)
     return request_frame(ApiKey.FETCH, 12, correlation_id, "test", body)
 

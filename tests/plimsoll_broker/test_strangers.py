@@ -327,7 +327,7 @@ async def test_client_that_sends_no_more_still_gets_the_answers_that_it_waits_fo
         client.send(ApiKey.METADATA, 2)
         client.writer.write_eof()
         await handlers.until_seen(2)
-        await until(lambda: next(iter(it.server._open.clients))._half_closed is not None)
+        await until(lambda: next(iter(it.server._open.clients)).activity.half_closed_s is not None)
         handlers.parked[0].set_result(b"late")
         assert await client.reply() == (1, b"late")
         assert await client.reply() == (2, b"at once ")

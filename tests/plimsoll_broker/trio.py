@@ -10,6 +10,8 @@ import asyncio
 from pathlib import Path
 from uuid import UUID, uuid4
 
+from tests.fetch_values import fetch_values
+
 from plimsoll_broker.handlers.delete_records import DeleteRecordsHandler
 from plimsoll_broker.handlers.fetch import FetchHandler
 from plimsoll_broker.handlers.init_producer_id import InitProducerIdHandler, ProducerIds
@@ -333,36 +335,8 @@ class Client:
     async def fetch(
         self, topic: str, offset: int, *, index: int = 0, wait_ms: int = 0, epoch: int = -1
     ) -> FetchedPartition:
-        reply = await self.ask(
-            ApiKey.FETCH,
-            12,
-            {
-                "replica_id": -1,
-                "max_wait": wait_ms,
-                "min_bytes": 1,
-                "max_bytes": 2**20,
-                "isolation_level": 0,
-                "session_id": 0,
-                "session_epoch": -1,
-                "topics": [
-                    {
-                        "topic": topic,
-                        "partitions": [
-                            {
-                                "partition": index,
-                                "current_leader_epoch": epoch,
-                                "fetch_offset": offset,
-                                "last_fetched_epoch": -1,
-                                "log_start_offset": -1,
-                                "partition_max_bytes": 2**20,
-                            }
-                        ],
-                    }
-                ],
-                "forgotten_topics_data": [],
-                "rack_id": "",
-            },
-        )
+        values = fetch_values(topic, (index,), offset, epoch=epoch, max_wait=wait_ms)
+        reply = await self.ask(ApiKey.FETCH, 12, values)
         one = reply.responses[0].partitions[0]  # type: ignore[attr-defined]
         return FetchedPartition(
             one.partition_index,

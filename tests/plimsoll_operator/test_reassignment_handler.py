@@ -5,16 +5,15 @@ from typing import Any
 import pytest
 from tests.plimsoll_operator.builders import an_image, with_topic
 from tests.plimsoll_operator.moving import KEY, LOOK, MIB, Moves, an_object
+from tests.plimsoll_operator.resynced import offered_by_resync
 
 from plimsoll_core.messages.reassignments import LimitMovement
 from plimsoll_core.messages.requests import CreateTopics, NewTopic
 from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import REASSIGNMENTS
-from plimsoll_operator.process.resync import _compare
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.reassignment import reconcile as reassignment
-from plimsoll_operator.reconcile.reconcile_term import Work
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.record_events import occurrences
 from plimsoll_operator.status.status_writer import Target
@@ -306,21 +305,8 @@ async def test_events_tell_of_the_beginning_and_the_end():
     ]
 
 
-async def test_resync_drops_rebalance_whose_deletion_the_watch_missed():
-    class Offered:
-        def __init__(self) -> None:
-            self.work: list[tuple[Any, Work]] = []
-
-        def offer(self, key: Any, work: Work) -> None:
-            self.work.append((key, work))
-
-        def seen(self, found: Any) -> None: ...
-
+async def test_resync_drops_reassignment_whose_deletion_the_watch_missed():
     scene = Moves()
-    offered = Offered()
-    parts = type("Parts", (), {"objects": scene.objects, "kube": scene.kube})()
-    parts.options = scene.term.options
     scene.kube.drop(REASSIGNMENTS, *KEY)
-    await _compare(parts, offered)
+    assert await offered_by_resync(scene) == [(("kafka", "main"), LOOK)]
     assert scene.objects.reassignments.get(KEY) is None
-    assert offered.work == [(("kafka", "main"), LOOK)]

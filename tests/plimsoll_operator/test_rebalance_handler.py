@@ -1,18 +1,16 @@
 """A Rebalance is planned and shown, begun when it is approved, carried out once, and goes back."""
 
-from typing import Any
-
 import msgspec
 import pytest
 from tests.plimsoll_operator.builders import isr_changed, replay
 from tests.plimsoll_operator.rebalancing import KEY, LOOK, Rebalancings, an_object
+from tests.plimsoll_operator.resynced import offered_by_resync
 
 from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import CONFIG_MAPS, REBALANCES
-from plimsoll_operator.process.resync import _compare
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
-from plimsoll_operator.reconcile.reconcile_term import Task, Work
+from plimsoll_operator.reconcile.reconcile_term import Task
 from plimsoll_operator.reconcile.registry import all_work, draft_of
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.status_writer import Target
@@ -341,20 +339,7 @@ class TestBack:
 
 
 async def test_resync_drops_rebalance_whose_deletion_the_watch_missed():
-    class Offered:
-        def __init__(self) -> None:
-            self.work: list[tuple[Any, Work]] = []
-
-        def offer(self, key: Any, work: Work) -> None:
-            self.work.append((key, work))
-
-        def seen(self, found: Any) -> None: ...
-
     scene = Rebalancings()
-    offered = Offered()
-    parts = type("Parts", (), {"objects": scene.objects, "kube": scene.kube})()
-    parts.options = scene.term.options
     scene.kube.drop(REBALANCES, *KEY)
-    await _compare(parts, offered)
+    assert await offered_by_resync(scene) == [(("kafka", "main"), LOOK)]
     assert scene.objects.rebalances.get(KEY) is None
-    assert offered.work == [(("kafka", "main"), LOOK)]

@@ -5,47 +5,21 @@ them, `make mutants` looks for others; if there are none, the simulator has beco
 """
 
 import json
-import os
-import subprocess
-import sys
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.plimsoll_sim.mutants_check import TIMEOUT_S, noticed
 
 from plimsoll_sim.cluster.patience import Patience
 from plimsoll_sim.mutants import hunt, kills_table
-from plimsoll_sim.mutants.beginnings import BEGINNINGS
-from plimsoll_sim.mutants.buffers import BUFFERS
-from plimsoll_sim.mutants.cleaning import CLEANING
-from plimsoll_sim.mutants.groups import GROUPS
-from plimsoll_sim.mutants.guards import GUARDS
 from plimsoll_sim.mutants.hunt import CHECKED, LIVENESS, SCENARIOS, Chase, Kill, Try
-from plimsoll_sim.mutants.inside import INSIDE
 from plimsoll_sim.mutants.kills_table import BEGIN, END, PAGE, known, renew
 from plimsoll_sim.mutants.mutant import Edit, Mutant, Stale, texts
-from plimsoll_sim.mutants.rights import RIGHTS
-from plimsoll_sim.mutants.trust import TRUST
-from plimsoll_sim.mutants.unlisted_guards import OTHERS
+from plimsoll_sim.mutants.mutant_table import MUTANTS
 from plimsoll_sim.runs.profiles.profile_table import PROFILES
 
-MUTANTS = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST, *GROUPS, *CLEANING, *INSIDE, *RIGHTS, *BUFFERS)
 NAMES = [mutant.name for mutant in MUTANTS]
-TIMEOUT_S = 3_000
 pytestmark = pytest.mark.timeout(TIMEOUT_S + 60)  # whichever comes first waits for all of them
-
-
-@cache
-def noticed() -> tuple[dict[str, Any], str]:
-    """All in one process, whose children are the mutants; and what it says meanwhile."""
-    command = [sys.executable, "-W", "ignore", "-m", "plimsoll_sim.mutants", "--check", "--json"]
-    jobs = str(os.cpu_count() or 1)
-    done = subprocess.run([*command, "--jobs", jobs], capture_output=True, timeout=TIMEOUT_S)
-    said = done.stderr.decode()
-    assert done.returncode in (0, 1), said
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found, said
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -11,8 +11,9 @@ from typing import Any
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import behalf_of, forward, timeout_ms_of
 from plimsoll_broker.handlers.large_messages import things
+from plimsoll_broker.handlers.partition_results import partition_of, results_by_topic
 from plimsoll_broker.server.dispatch import Handler, RequestContext
-from plimsoll_core.cluster.model import ClusterImage, PartitionKey
+from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.elections import (
     ElectionAnswer,
@@ -88,9 +89,7 @@ async def _elect(
 
 def _visible(image: ClusterImage, won: ElectionAnswer) -> bool:
     """This broker knows of the election, or of a later one, or the topic is gone."""
-    topic_id = image.topic_ids.get(won.topic)
-    key = None if topic_id is None else PartitionKey(topic_id, won.index)
-    found = None if key is None else image.partitions.get(key)
+    found = partition_of(image, won)
     return found is None or found.leader_epoch >= won.leader_epoch
 
 
@@ -108,14 +107,7 @@ def _values(answer: Answer, names: tuple[PartitionName, ...]) -> dict[str, Any]:
         )
     else:
         raise AssertionError(f"the controller answered {answer}")
-    by_topic: dict[str, list[dict[str, Any]]] = {}
-    for each in answers:
-        result = {
-            "partition_id": each.index,
-            "error_code": each.code,
-            "error_message": each.message or None,
-        }
-        by_topic.setdefault(each.topic, []).append(result)
+    by_topic = results_by_topic(answers, "partition_id")
     results = [
         {"topic": topic, "partition_result": partitions} for topic, partitions in by_topic.items()
     ]

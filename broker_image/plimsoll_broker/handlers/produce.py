@@ -18,7 +18,7 @@ from plimsoll_broker.handlers.long_produces import (
     Checked,
     InOrder,
     by_version,
-    check_here,
+    check_at_once,
 )
 from plimsoll_broker.replication.hosted_partition import Demand, Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
@@ -160,7 +160,7 @@ class ProduceHandler:
         if self._serving.lines.idle(connection) and not self._manager.store.new_of(
             _places(request)
         ):
-            checked = check_here(request, self._leads)
+            checked = check_at_once(request, self._leads)
             if checked is not None:
                 answer = _Answer(context, request, self._manager.traffic)
                 checked = by_version(checked, context.api_version)
@@ -180,7 +180,8 @@ class ProduceHandler:
     ) -> Reply | ReplyLater | None:
         """A long one: others are heard in between."""
         answer = _Answer(context, request, self._manager.traffic)
-        checked = by_version(await self._serving.check(request, self._leads), context.api_version)
+        found = await self._serving.check_in_threads(request, self._leads)
+        checked = by_version(found, context.api_version)
         await self._manager.flusher.make_durable(self._manager.store, _places(request))
         served = size = 0
         for number, topic in enumerate(request.topics):

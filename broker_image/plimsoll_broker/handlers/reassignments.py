@@ -13,6 +13,7 @@ from typing import Any
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import behalf_of, forward, timeout_ms_of
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short, things
+from plimsoll_broker.handlers.partition_results import partition_of, results_by_topic
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.messages.reassignments import (
@@ -81,9 +82,7 @@ async def _alter(
 
 def _visible(image: ClusterImage, begun: TargetAnswer) -> bool:
     """This broker knows of the change, or of a later one, or the topic is gone."""
-    topic_id = image.topic_ids.get(begun.topic)
-    key = None if topic_id is None else PartitionKey(topic_id, begun.index)
-    found = None if key is None else image.partitions.get(key)
+    found = partition_of(image, begun)
     return found is None or found.partition_epoch >= begun.partition_epoch
 
 
@@ -100,14 +99,7 @@ def _altered(answer: Answer, targets: tuple[PartitionTarget, ...]) -> dict[str, 
         )
     else:
         raise AssertionError(f"the controller answered {answer}")
-    by_topic: dict[str, list[dict[str, Any]]] = {}
-    for each in answers:
-        result = {
-            "partition_index": each.index,
-            "error_code": each.code,
-            "error_message": each.message or None,
-        }
-        by_topic.setdefault(each.topic, []).append(result)
+    by_topic = results_by_topic(answers, "partition_index")
     responses = [{"name": topic, "partitions": results} for topic, results in by_topic.items()]
     return {"error_code": code, "error_message": message, "responses": responses}
 

@@ -17,6 +17,7 @@ from typing import cast
 
 from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.client_quotas import Charges, measured
+from plimsoll_broker.server.connection_activity import Activity, seconds_since
 from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply, Result
 from plimsoll_broker.server.muting import Muting
 from plimsoll_broker.server.overdue_connections import Conduct
@@ -57,11 +58,7 @@ class Session(asyncio.BufferedProtocol):
         self._receiver = RequestReceiver(
             limits, partial(owner.serves, self._connection), self._intake
         )
-        self._opened = self._last_heard = loop.time()
-        self._spoken = False
-        self._owing: float | None = None
-        self._starved: float | None = None
-        self._half_closed: float | None = None
+        self.activity = Activity(loop.time())
         self._postponed = False  # whether what is here waits for a later turn of the loop
         self._muting = Muting(loop)
 
@@ -104,7 +101,7 @@ class Session(asyncio.BufferedProtocol):
         return self._receiver.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._last_heard = self._loop.time()
+        self.activity.heard_s = self._loop.time()
         self._owner.stats.bytes_in += nbytes
         if self._receiver.received(nbytes) or not self._goes_on():
             self._pump()
@@ -112,7 +109,7 @@ class Session(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """It sends no more; what it waits for is still answered, and then the connection closed.
         A follower does not do that: it is gone, and counts for nothing from now on."""
-        self._half_closed = self._loop.time()
+        self.activity.half_closed_s = self._loop.time()
         return not self.is_broker and bool(self._slots or self._postponed or not self._may_serve())
 
     def pause_writing(self) -> None:
@@ -140,23 +137,22 @@ class Session(asyncio.BufferedProtocol):
     def conduct(self, now: float) -> Conduct:
         """Its activity until now, by which the listener chooses what to close."""
         self._sender.settle()
-        # Who does not log in has not said anything.
-        heard = max(self._last_heard, min(self._muting.until_s, now))
-        silent = now - (heard if self._connection.let_in else self._opened)
+        activity, let_in = self.activity, self._connection.let_in
+        silent = activity.silent_for(now, self._muting.until_s, let_in=let_in)
         if silent > self._limits.sweep_ms / 1000:
             self._receiver.rest()
         draining, taken = self._sender.draining(now)
         return Conduct(
             silent=silent,
-            spoken=self._spoken,
+            spoken=activity.spoken,
             waiting=bool(self._slots),
-            owing=None if self._owing is None else now - self._owing,
+            owing=seconds_since(activity.owing_s, now),
             came=self._receiver.came,
-            starved=None if self._starved is None else now - self._starved,
+            starved=seconds_since(activity.starved_s, now),
             unread=self._sender.unread(now),
             draining=draining,
             taken=taken,
-            half_closed=None if self._half_closed is None else now - self._half_closed,
+            half_closed=seconds_since(activity.half_closed_s, now),
         )
 
     def close(self, reason: str) -> None:
@@ -228,20 +224,22 @@ class Session(asyncio.BufferedProtocol):
     def _goes_on(self) -> bool:
         """At the beginning of a large frame, or in the middle: it is read on, with memory of the
         intake.  What becomes full from now on stops the next one."""
-        if self._owing is None and self._may_serve():
-            self._owing = self._last_heard
-        reading = self._owing is not None and not self._muting.holds
+        activity = self.activity
+        if activity.owing_s is None and self._may_serve():
+            activity.owing_s = activity.heard_s
+        reading = activity.owing_s is not None and not self._muting.holds
         return reading and self._receiver.may_receive(self)
 
     def _adjust_reading(self, *, may_serve: bool) -> None:
-        quiet = self._half_closed is None and self._starved is None
+        activity = self.activity
+        quiet = activity.half_closed_s is None and activity.starved_s is None
         if may_serve and self._reading and quiet and not self._receiver.unfinished:
-            self._owing = None
+            activity.owing_s = None
             return  # as after nearly every request: it is read on, and owes nothing
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self._half_closed is not None:
+        if activity.half_closed_s is not None:
             if may_serve and not self._slots:
                 transport.close()
             return
@@ -249,17 +247,13 @@ class Session(asyncio.BufferedProtocol):
         if wanted != self._reading:
             (transport.resume_reading if wanted else transport.pause_reading)()
             self._reading = wanted
-        if not wanted or not self._receiver.unfinished:
-            self._owing = None
-        elif self._owing is None:
-            self._owing = self._loop.time()
-        if not (may_serve and self._receiver.starved):
-            self._starved = None  # while something else is full memory is not asked for
-        elif self._starved is None:
-            self._starved = self._loop.time()
+        owing = wanted and self._receiver.unfinished
+        # While something else is full memory is not asked for.
+        starved = may_serve and self._receiver.starved
+        activity.waits(self._loop.time(), owing=owing, starved=starved)
 
     def _serve(self, frame: bytearray, charged: int) -> None:
-        self._owing, self._muting.spares = None, False
+        self.activity.owing_s, self._muting.spares = None, False
         began_s = time.monotonic()
         try:
             owner, connection, header = self._owner, self._connection, parse_request_header(frame)
@@ -275,7 +269,7 @@ class Session(asyncio.BufferedProtocol):
             if context.charges is not None:
                 result = self._charge(context.charges, header, result)
             if connection.let_in:
-                self._spoken = True
+                self.activity.spoken = True
                 owner.heard(self)
             if result is None:
                 self._took(key, began_s)
@@ -363,7 +357,7 @@ class Session(asyncio.BufferedProtocol):
                 self._send(slot)
             else:
                 self._took(slot.header.api_key, slot.began_s)
-        if not self._reading or self._half_closed is not None:
+        if not self._reading or self.activity.half_closed_s is not None:
             # What came meanwhile waits; but not in the middle of who made a reply.
             self._loop.call_soon(self.wake)
 

@@ -12,9 +12,10 @@ A broker that is away finds both in its Secret when it returns.  Pure; the opera
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from plimsoll_operator.pki.authority import INSIDE_CA_DAYS, describe, new_authority
-from plimsoll_operator.pki.rotation import Authorities
+from plimsoll_operator.pki.rotation import Authorities, Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,25 +32,23 @@ class Proofs:
 def step(known: Authorities | None, common_name: str, now_ms: int, proofs: Proofs) -> Authorities:
     """What is kept from now on; the same value while nothing is due.  Raises
     `authority.Unreadable`."""
+    make = partial(new_authority, common_name, now_ms, INSIDE_CA_DAYS)
     if known is None:
-        made = new_authority(common_name, now_ms, INSIDE_CA_DAYS)
-        return Authorities(current=made, since_ms=now_ms, served=proofs.asked)
-    if known.announced is not None:
-        if describe(known.announced.certificate).sha256 not in proofs.trusted:
-            return known
-        former = known.current.certificate
-        return replace(
-            known, current=known.announced, announced=None, former=former, since_ms=now_ms
-        )
-    if known.former:
-        return replace(known, former=b"", since_ms=now_ms) if proofs.renewed else known
-    asked = bool(proofs.asked) and proofs.asked != known.served
-    if asked or describe(known.current.certificate).validity.due_ms() <= now_ms:
-        announced = new_authority(common_name, now_ms, INSIDE_CA_DAYS)
-        return replace(known, announced=announced, since_ms=now_ms, served=proofs.asked)
-    return known
+        return Authorities(current=make(), since_ms=now_ms, served=proofs.asked)
+    following = known.steps[-1]
+    if not _may_be_taken(following, known, now_ms, proofs):
+        return known
+    taken = known.after(following, now_ms, make)
+    return replace(taken, served=proofs.asked) if following is Step.ANNOUNCE else taken
 
 
-def is_under_way(known: Authorities) -> bool:
-    """Whether another step follows by itself."""
-    return known.announced is not None or bool(known.former)
+def _may_be_taken(step: Step, known: Authorities, now_ms: int, proofs: Proofs) -> bool:
+    match step:
+        case Step.ANNOUNCE:
+            asked = bool(proofs.asked) and proofs.asked != known.served
+            return asked or describe(known.current.certificate).validity.due_ms() <= now_ms
+        case Step.SIGN:
+            assert known.announced is not None, "what is announced signs next"
+            return describe(known.announced.certificate).sha256 in proofs.trusted
+        case Step.END_FORMER:
+            return proofs.renewed

@@ -16,7 +16,10 @@ keeps what `step` returns.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
 
 from plimsoll_operator.pki.authority import (
     CLIENT_DAYS_MAX,
@@ -30,6 +33,14 @@ OVERLAP_MS = 90 * DAY_MS
 CLIENT_OVERLAP_MS = CLIENT_DAYS_MAX * DAY_MS
 """For so long clients' authority is trusted after the next one signs."""
 AGAIN_MS = 600_000
+
+
+class Step(Enum):
+    """What may change of the authorities; at each the operator's Secrets are written."""
+
+    ANNOUNCE = "a new authority is trusted"
+    SIGN = "the announced authority signs"
+    END_FORMER = "the one that signed before is trusted no more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +62,31 @@ class Authorities:
         announced = b"" if self.announced is None else self.announced.certificate
         return self.current.certificate + announced + self.former
 
+    @property
+    def under_way(self) -> bool:
+        """Whether another step follows by itself."""
+        return self.announced is not None or bool(self.former)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Those that may follow.  The last one leads on from the step before: a request takes it.
+        An authority may become due while the one before it is trusted still."""
+        if self.announced is not None:
+            return (Step.SIGN,)
+        return (Step.ANNOUNCE, Step.END_FORMER) if self.former else (Step.ANNOUNCE,)
+
+    def after(self, step: Step, now_ms: int, make: Callable[[], KeyPair]) -> Authorities:
+        """`make`: the authority that is announced."""
+        match step:
+            case Step.ANNOUNCE:
+                return replace(self, announced=make(), since_ms=now_ms)
+            case Step.SIGN:
+                assert self.announced is not None, "what is announced signs next"
+                signs, former = self.announced, self.current.certificate
+                return replace(self, current=signs, announced=None, former=former, since_ms=now_ms)
+            case Step.END_FORMER:
+                return replace(self, former=b"", since_ms=now_ms)
+
 
 def step(
     known: Authorities | None,
@@ -62,46 +98,25 @@ def step(
     """What is kept from now on; the same value while nothing is due.  `former_ms`: for how long the
     one before is trusted, None: `OVERLAP_MS`; `asked`: what a user asks for the next step by,
     empty: nobody does.  Raises `authority.Unreadable`."""
+    make = partial(new_authority, common_name, now_ms)
     if known is None:
-        made = new_authority(common_name, now_ms)
-        return Authorities(current=made, since_ms=now_ms, served=asked)
-    due = _when_due(known, common_name, now_ms, former_ms)
+        return Authorities(current=make(), since_ms=now_ms, served=asked)
+    # More than one where an authority ended while no operator looked at it.
+    while (due := _due(known, now_ms, OVERLAP_MS if former_ms is None else former_ms)) is not None:
+        known = known.after(due, now_ms, make)
     if not asked or asked == known.served:
-        return due
-    return replace(_next(due, common_name, now_ms), served=asked)
-
-
-def _next(known: Authorities, common_name: str, now_ms: int) -> Authorities:
-    """The next step, unless one was just taken."""
-    under_way = known.announced is not None or bool(known.former)
-    if under_way and 0 <= now_ms - known.since_ms < AGAIN_MS:
         return known
-    if known.announced is not None:
-        return _signs(known, known.announced, now_ms)
-    if known.former:
-        return replace(known, former=b"", since_ms=now_ms)
-    return replace(known, announced=new_authority(common_name, now_ms), since_ms=now_ms)
+    just_taken = known.under_way and 0 <= now_ms - known.since_ms < AGAIN_MS
+    taken = known if just_taken else known.after(known.steps[-1], now_ms, make)
+    return replace(taken, served=asked)
 
 
-def _signs(known: Authorities, announced: KeyPair, now_ms: int) -> Authorities:
-    former = known.current.certificate
-    return replace(known, current=announced, announced=None, former=former, since_ms=now_ms)
-
-
-def _when_due(
-    known: Authorities, common_name: str, now_ms: int, former_ms: int | None
-) -> Authorities:
+def _due(known: Authorities, now_ms: int, former_ms: int) -> Step | None:
     validity = describe(known.current.certificate).validity
-    over = validity.not_after_ms <= now_ms
     waited_ms = now_ms - known.since_ms
-    if known.announced is not None:
-        if waited_ms < OVERLAP_MS and not over:
-            return known
-        signs = _signs(known, known.announced, now_ms)
-        return _when_due(signs, common_name, now_ms, former_ms)  # that one may be over, too
-    if validity.due_ms() <= now_ms:
-        announced = replace(known, announced=new_authority(common_name, now_ms), since_ms=now_ms)
-        return _when_due(announced, common_name, now_ms, former_ms) if over else announced
-    if known.former and waited_ms >= (OVERLAP_MS if former_ms is None else former_ms):
-        return replace(known, former=b"", since_ms=now_ms)
-    return known
+    is_due = {
+        Step.ANNOUNCE: validity.due_ms() <= now_ms,
+        Step.SIGN: waited_ms >= OVERLAP_MS or validity.not_after_ms <= now_ms,
+        Step.END_FORMER: waited_ms >= former_ms,
+    }
+    return next((one for one in known.steps if is_due[one]), None)

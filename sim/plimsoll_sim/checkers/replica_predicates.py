@@ -269,13 +269,7 @@ class ReplicaChecker:
         replica_epoch = self._replica_epoch(host, ghost)
         if copy.suspect and replica_epoch >= ghost.unclean_epoch and copy.end <= known:
             copy.suspect = copy.same < len(copy.batches)
-        must = min(copy.high_watermark, known)
-        if not copy.suspect and host.id not in ghost.lossy_open and matching < must:
-            raise Violation(
-                "LogMatchingUnderHW",
-                f"{ghost.name}: {host.id}'s log differs from the committed one below {must}: "
-                f"{copy.batches[copy.same : copy.same + 1]}",
-            )
+        _check_below_high_watermark(ghost, host.id, copy, matching)
         if p is None or host.epoch is None or self._ghost.restored:
             return
         broker = self._ghost.image.brokers.get(p.replicas[0].__class__(host.id))
@@ -286,13 +280,14 @@ class ReplicaChecker:
                 "LeaderCompleteness",
                 f"{ghost.name}: leader {host.id} has {matching} of {known} committed",
             )
-        if present and host.id in (*p.isr, *p.elr) and matching < known:
+        may_lead = present and host.id in (*p.isr, *p.elr)
+        if may_lead and matching < known:
             raise Violation(
                 "LeaderCandidate",
                 f"{ghost.name}: {host.id} of isr {p.isr}, elr {p.elr} has "
                 f"{matching} of {known} committed",
             )
-        candidate = present and host.id in (*p.isr, *p.elr) and host.id not in ghost.lossy_open
+        candidate = may_lead and host.id not in ghost.lossy_open
         if leads and not copy.suspect:
             compaction.check_keys(ghost, host.id, copy)
         self._check_cleaned(ghost, host, copy, whole=leads or candidate)
@@ -359,3 +354,16 @@ def _lost_it_since(ghost: PartitionGhost, isr: IsrState, member: BrokerId) -> bo
     lost = ghost.lossy_lives.get(int(member), -1)
     epochs = {one.broker_id: one.broker_epoch for one in isr.proposal.new_isr}
     return (epoch := epochs[member]) is not None and lost >= int(epoch)
+
+
+def _check_below_high_watermark(
+    ghost: PartitionGhost, broker_id: int, copy: Copy, matching: int
+) -> None:
+    """I3.  `matching`: up to where the copy is the committed log."""
+    must = min(copy.high_watermark, ghost.true_high_watermark)
+    if not copy.suspect and broker_id not in ghost.lossy_open and matching < must:
+        raise Violation(
+            "LogMatchingUnderHW",
+            f"{ghost.name}: {broker_id}'s log differs from the committed one below {must}: "
+            f"{copy.batches[copy.same : copy.same + 1]}",
+        )

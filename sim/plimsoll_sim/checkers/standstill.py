@@ -50,8 +50,8 @@ def _check(end: BoundedEnd) -> None:
 
 def _is_held_up(session: Session) -> bool:
     """By something else than its peer."""
-    others = session._muting.holds or session._postponed or session._starved is not None
-    ends = session._connection.ending or session._half_closed is not None
+    others = session._muting.holds or session._postponed or session.activity.starved_s is not None
+    ends = session._connection.ending or session.activity.half_closed_s is not None
     return bool(others or ends or not session._connection.account.may_serve)
 
 

@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from plimsoll_broker.node.broker import CannotStart
 from plimsoll_broker.node.heartbeats import LifetimeOver
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_sim.checkers import compaction, standstill
@@ -35,9 +34,10 @@ from plimsoll_sim.cluster.patience import WAIT_STEPS_MAX as _MOST
 from plimsoll_sim.cluster.patience import Patience
 from plimsoll_sim.cluster.record_text import short
 from plimsoll_sim.cluster.run_clients import Witnesses, clients_of
+from plimsoll_sim.cluster.run_hosts import broker_hosts, operator_hosts, settings_of
 from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.cluster.secured import Secured
-from plimsoll_sim.cluster.specs import cleaning_configs, cluster_spec, offsets_kept, topic_spec
+from plimsoll_sim.cluster.specs import cluster_spec, offsets_kept, topic_spec
 from plimsoll_sim.desired import rebalances, revisions
 from plimsoll_sim.desired.approvals import Approvals
 from plimsoll_sim.desired.objects import AppliedObjects
@@ -104,13 +104,16 @@ class World:
         self.witness = ClientChecker(self.ghost)
         self.objects = AppliedObjects(self.api_server, NAMESPACE, CLUSTER_NAME)
         self.etcd.observers.append(self._stored)
-        self.brokers = self._brokers(stream())
+        around = BrokerEnvironment(self.loop, self.network, stream())
+        self.brokers = broker_hosts(options, CLUSTER_ID, around)
         self.secured = self._secured(seed)
         self.nodes = Nodes(self.loop, self.rng, self.api_server, self.weather, self.brokers)
         self.nodes.started, self.nodes.note = self._started, self.note
         self.jobs = Jobs(self.loop, self.rng, self.api_server)
         self.approvals = Approvals(self.loop, self.api_server, self.objects)
-        self.operators = self._operators(stream())
+        self.operators = operator_hosts(options, self._operator_context(stream()))
+        self.ghost.strict_slices = options.slice_partitions_max > 10
+        self.network.names[CONTROLLERS] = [host.name for host in self.operators]
         self.clients: list[Client] = []
         self.client_processes: list[Process] = []
         self.stop_clients = False
@@ -129,56 +132,23 @@ class World:
 
     # --- building ---------------------------------------------------------------------------------
 
-    def _brokers(self, rng: random.Random) -> dict[int, BrokerHost]:
-        options = self.options
-        configs: dict[str, str | int | bool] = {
-            "replica.lag.time.max.ms": options.lag_time_max_ms,
-            "log.segment.bytes": options.segment_bytes,
-            "group.min.session.timeout.ms": 1_000,
-            "group.initial.rebalance.delay.ms": 500,
-            # A clock that is a day behind must not refuse what is written for the rest of a run.
-            "log.message.timestamp.after.max.ms": 2**63 - 1,
-        }
-        drawn = {
-            "log.flush.interval.messages": options.flush_messages,
-            "log.flush.interval.ms": options.flush_ms,
-            "log.retention.bytes": options.retention_bytes,
-            "log.retention.ms": options.retention_ms,
-        }
-        configs |= {name: value for name, value in drawn.items() if value is not None}
-        configs |= cleaning_configs(options)
-        around = BrokerEnvironment(self.loop, self.network, rng)
-        hosts = {n: BrokerHost(n, CLUSTER_ID, dict(configs), around) for n in options.broker_ids}
-        for host in hosts.values():
-            host.on_controller_loss = options.on_controller_loss
-        return hosts
-
     def _secured(self, seed: int) -> Secured | None:
         """With dice of its own: all others fall as they would without it."""
         if not self.options.inside and not self.options.tenants:
             return None
         return Secured(self, random.Random(f"secured {seed}"))
 
-    def _operators(self, rng: random.Random) -> list[OperatorHost]:
-        options = self.options
-        around = OperatorContext(
+    def _operator_context(self, rng: random.Random) -> OperatorContext:
+        return OperatorContext(
             loop=self.loop,
             network=self.network,
             server=self.api_server,
             weather=self.weather,
             rng=rng,
-            settings=Settings(
-                slice_partitions_max=options.slice_partitions_max,
-                flap_wait_ms_max=options.flap_wait_ms_max,
-                target_lost_ms=10_000,
-            ),
-            slots=options.slots,
-            asks_brokers=options.inside,
+            settings=settings_of(self.options),
+            slots=self.options.slots,
+            asks_brokers=self.options.inside,
         )
-        self.ghost.strict_slices = options.slice_partitions_max > 10
-        hosts = [OperatorHost(n, around) for n in range(options.operators)]
-        self.network.names[CONTROLLERS] = [host.name for host in hosts]
-        return hosts
 
     def declare(self, name: str = TOPIC, **changes: object) -> None:
         """Apply a Topic, or change it; `changes` are fields of its spec."""

@@ -75,15 +75,23 @@ def instead(loop: SimLoop, entropy: random.Random) -> Iterator[None]:
     before = [(module, name, getattr(module, name)) for module, name, _ in replacements]
     for module, name, replacement in replacements:
         setattr(module, name, replacement)
-    running = asyncio._get_running_loop()
-    asyncio._set_running_loop(loop)
     try:
-        with _unregistered_tasks():
+        with running(loop), _unregistered_tasks():
             yield
     finally:
-        asyncio._set_running_loop(running)
         for module, name, original in before:
             setattr(module, name, original)
+
+
+@contextmanager
+def running(loop: SimLoop) -> Iterator[None]:
+    """`loop` as the running loop.  Code that finds none has asyncio make one, which stays open."""
+    before = asyncio._get_running_loop()
+    asyncio._set_running_loop(loop)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(before)
 
 
 @contextmanager

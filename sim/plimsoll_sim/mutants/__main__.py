@@ -18,20 +18,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from plimsoll_sim.mutants.beginnings import BEGINNINGS
-from plimsoll_sim.mutants.buffers import BUFFERS
-from plimsoll_sim.mutants.cleaning import CLEANING
-from plimsoll_sim.mutants.groups import GROUPS
-from plimsoll_sim.mutants.guards import GUARDS
 from plimsoll_sim.mutants.hunt import LIVENESS, STEPS, Chase, Try, hunt
-from plimsoll_sim.mutants.inside import INSIDE
 from plimsoll_sim.mutants.kills_table import known, renew, told, write
 from plimsoll_sim.mutants.mutant import Mutant, Stale, texts
-from plimsoll_sim.mutants.rights import RIGHTS
-from plimsoll_sim.mutants.trust import TRUST
-from plimsoll_sim.mutants.unlisted_guards import OTHERS
+from plimsoll_sim.mutants.mutant_table import MUTANTS
 
-ALL = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST, *GROUPS, *CLEANING, *INSIDE, *RIGHTS, *BUFFERS)
 KILLS = 2
 """How many seeds are remembered: they shift whenever the code changes."""
 MORE_SEEDS = 300
@@ -48,12 +39,12 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write down what was found")
     parser.add_argument("--json", action="store_true", help="print what was found")
     arguments = parser.parse_args()
-    unknown = [name for name in arguments.names if name not in {mutant.name for mutant in ALL}]
+    unknown = [name for name in arguments.names if name not in {mutant.name for mutant in MUTANTS}]
     if unknown:
         parser.error(f"no such mutant: {', '.join(unknown)}")
-    mutants = [one for one in ALL if not arguments.names or one.name in arguments.names]
+    mutants = [one for one in MUTANTS if not arguments.names or one.name in arguments.names]
     try:
-        for mutant in ALL:
+        for mutant in MUTANTS:
             texts(mutant)
     except Stale as error:
         print(error, file=sys.stderr)
@@ -63,7 +54,7 @@ def main() -> int:
     else:
         tries = [Try(STEPS, seed) for seed in range(1, arguments.seeds + 1)]
         chases = [Chase(mutant=one, tries=tries, kills_max=arguments.kills) for one in mutants]
-    done = partial(renew if arguments.check else write, ALL) if arguments.write else _nothing
+    done = partial(renew if arguments.check else write, MUTANTS) if arguments.write else _nothing
     hunt(chases, arguments.jobs, lambda line: print(line, file=sys.stderr, flush=True), done)
     if arguments.json:
         print(json.dumps(told(chases)))

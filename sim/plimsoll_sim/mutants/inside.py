@@ -89,14 +89,14 @@ INSIDE: tuple[Mutant, ...] = (
         rule="an authority signs when every broker that takes part trusts it",
         scenarios=("N03",),
         profile="rotation",
-        edits=(Edit(ROTATION, "sha256 not in proofs.trusted:", "sha256 == '':"),),
+        edits=(Edit(ROTATION, "sha256 in proofs.trusted", "sha256 != ''"),),
     ),
     Mutant(
         name="forgets-an-authority-too-soon",
         rule="an authority is trusted until no broker that takes part shows what it signed",
         scenarios=("N03",),
         profile="rotation",
-        edits=(Edit(ROTATION, "if proofs.renewed else known", "if True else known"),),
+        edits=(Edit(ROTATION, "return proofs.renewed", "return True"),),
     ),
     Mutant(
         name="forgets-a-certificate-too-soon",

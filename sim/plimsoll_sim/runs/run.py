@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from plimsoll_sim.cluster.patience import Patience
 from plimsoll_sim.cluster.world import UP_US_MAX, Crash, NotAlive, World
 from plimsoll_sim.desired.users import TENANT_TOPICS
-from plimsoll_sim.engine.determinism import faster, instead, shorter_minutes
+from plimsoll_sim.engine.determinism import faster, instead, running, shorter_minutes
 from plimsoll_sim.engine.loop import Livelock
 from plimsoll_sim.environment.send_buffers import smaller_limits
 from plimsoll_sim.faults.schedule import FaultSchedule
@@ -196,14 +196,17 @@ def _up(world: World) -> bool:
 
 
 def _bury(world: World, *, collect: bool) -> None:
-    """Coroutines that will never go on are collected here; what they say then means nothing."""
+    """Coroutines that will never go on are collected here; what they say then means nothing.  They
+    run their `finally` first, which may wait for something: on the loop of their world."""
+    loop = world.loop
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
-        with warnings.catch_warnings():
+        with running(loop), warnings.catch_warnings():
             # Of a process that ended before its first step.
             warnings.simplefilter("ignore", RuntimeWarning)
             world.end()
             if collect:
                 gc.collect()
+            loop.close()  # what they left with it goes, too
     finally:
         sys.unraisablehook = hook

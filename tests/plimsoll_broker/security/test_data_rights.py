@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.fetch_values import fetch_values
 from tests.plimsoll_broker.security.secured import Secured, a_rule
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
@@ -107,27 +108,7 @@ async def test_client_that_calls_itself_a_follower_is_told_no_record(
 
 async def fetched_as_a_follower(client: Client) -> tuple[int, int]:
     """Of topic `t`: the code and how many bytes of records."""
-    partition = {
-        "partition": 0,
-        "current_leader_epoch": -1,
-        "fetch_offset": 0,
-        "last_fetched_epoch": -1,
-        "log_start_offset": -1,
-        "partition_max_bytes": 2**20,
-    }
-    values = {
-        "replica_id": 0,
-        "max_wait": 0,
-        "min_bytes": 1,
-        "max_bytes": 2**20,
-        "isolation_level": 0,
-        "session_id": 0,
-        "session_epoch": -1,
-        "topics": [{"topic": "t", "partitions": [partition]}],
-        "forgotten_topics_data": [],
-        "rack_id": "",
-    }
-    reply: Any = await client.ask(ApiKey.FETCH, 12, values)
+    reply: Any = await client.ask(ApiKey.FETCH, 12, fetch_values(replica_id=0))
     found = reply.responses[0].partitions[0]
     return int(found.error_code), len(found.records or b"")
 

@@ -190,7 +190,7 @@ async def _certificates(
             return busy
     authorities = await _authorities(term, cluster, context, held)
     _show(term, progress, authorities)
-    busy = busy or inside_rotation.is_under_way(authorities)
+    busy = busy or authorities.under_way
     renewing = False
     for one in held:
         allowed = term.image.inside.of(one.broker_id)
