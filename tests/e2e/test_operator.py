@@ -204,6 +204,8 @@ REFUSED_IN_STATUS = {
 
 
 def test_bad_input_gets_a_sentence_and_disturbs_nothing(operator: Cluster, serving: str):
+    # kubectl takes out of an object what it put there itself.
+    apply_by_kubectl(operator, serving, a_log_cluster(), ORDERS)
     for wrong, sentence in REFUSED_AT_APPLY.values():
         with pytest.raises(CommandFailed, match=sentence):
             apply_by_kubectl(operator, serving, wrong)
