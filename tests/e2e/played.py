@@ -79,14 +79,19 @@ def play_cert_manager(secured: Secured) -> None:
 
 
 def play_gateway(secured: Secured) -> None:
+    passing = {"mode": "Passthrough"}
+    listener = {"name": "tls", "protocol": "TLS", "port": GATEWAY_PORT, "tls": passing}
     body = {
         "apiVersion": "gateway.networking.k8s.io/v1",
         "kind": "Gateway",
         "metadata": {"name": "edge", "namespace": secured.namespace},
-        "spec": {"listeners": [{"name": "tls", "protocol": "TLS", "port": GATEWAY_PORT}]},
+        "spec": {"listeners": [listener]},
     }
     secured.cluster.apply(body, secured.namespace)
-    accepted = {"conditions": [{"type": "Accepted", "status": "True"}]}
+    accepted = {
+        "parentRef": {"name": "edge"},
+        "conditions": [{"type": "Accepted", "status": "True"}],
+    }
     names = ["main-bootstrap-routed", *(f"main-broker-{id_}-routed" for id_ in range(3))]
 
     def made() -> bool | None:

@@ -7,7 +7,7 @@ import pytest
 from tests.plimsoll_operator.outside import BALANCED, PLAIN, SERVICE_NAMES, Outside
 
 from plimsoll_operator.kube.memory.kinds import Resource
-from plimsoll_operator.kube.resources import GATEWAYS, TLS_ROUTES
+from plimsoll_operator.kube.resources import GATEWAYS, TLS_ROUTE_KINDS, TLS_ROUTES, Kind
 from plimsoll_operator.pki.authority import describe
 
 ROUTED = {
@@ -22,24 +22,55 @@ ROUTED = {
 
 
 def with_gateways(
-    *declared: dict[str, Any], installed: bool = True, allowed: bool = True
+    *declared: dict[str, Any],
+    installed: tuple[Kind, ...] = (TLS_ROUTES,),
+    allowed: bool = True,
 ) -> Outside:
     made = Outside(*declared)
-    if installed:
-        made.scene.kube.server.store.serve([Resource(kind=TLS_ROUTES), Resource(kind=GATEWAYS)])
+    served = [Resource(kind=kind, has_generation=True) for kind in installed]
+    made.scene.kube.server.store.serve([*served, Resource(kind=GATEWAYS)])
     options = made.scene.term.options
     made.scene.term.options = replace(options, tls_routes=allowed)
     return made
 
 
-def accept(made: Outside, name: str, status: str = "True", message: str = "") -> None:
-    """As a Gateway's controller does."""
-    said = {"type": "Accepted", "status": status, "reason": "R", "message": message}
-    made.set(TLS_ROUTES, name, status={"parents": [{"conditions": [said]}]})
+def accept(
+    made: Outside,
+    name: str,
+    status: str = "True",
+    message: str = "",
+    *,
+    resolved: str = "True",
+    parent: int = 0,
+    kind: Kind = TLS_ROUTES,
+) -> None:
+    """As a Gateway's controller does of the parentRef of this number: it repeats that, and says of
+    which generation it speaks."""
+    route = made.scene.kube.find(kind, "kafka", name)
+    conditions = [
+        {
+            "type": said,
+            "status": verdict,
+            "reason": "R",
+            "message": message,
+            "observedGeneration": route["metadata"]["generation"],
+        }
+        for said, verdict in (("Accepted", status), ("ResolvedRefs", resolved))
+    ]
+    of = route["spec"]["parentRefs"][parent]
+    shown = {"controllerName": "example.com/gateways", "parentRef": of, "conditions": conditions}
+    others = (route.get("status") or {}).get("parents") or []
+    rest = [one for one in others if one["parentRef"] != of]
+    made.set(kind, name, status={"parents": [*rest, shown]})
 
 
-def put_gateway(made: Outside, *listeners: dict[str, Any]) -> None:
-    meta = {"name": "edge", "namespace": "kafka"}
+def passing(name: str, port: int, mode: str = "Passthrough", **more: Any) -> dict[str, Any]:
+    """A Gateway's listener for TLS."""
+    return {"name": name, "protocol": "TLS", "port": port, "tls": {"mode": mode}, **more}
+
+
+def put_gateway(made: Outside, *listeners: dict[str, Any], name: str = "edge") -> None:
+    meta = {"name": name, "namespace": "kafka"}
     made.scene.kube.put(GATEWAYS, {"metadata": meta, "spec": {"listeners": list(listeners)}})
 
 
@@ -61,9 +92,8 @@ async def test_route_is_told_at_the_gateways_port_once_a_gateway_accepted_it() -
     made = with_gateways(ROUTED)
     await made.look()
     assert made.addresses == {}
-    assert "no Gateway has accepted it yet" in made.why
-    put_gateway(made, {"name": "a", "protocol": "HTTP", "port": 80},
-                {"name": "b", "protocol": "TLS", "port": 443})  # fmt: skip
+    assert "Gateway kafka/edge has not accepted it yet" in made.why
+    put_gateway(made, {"name": "a", "protocol": "HTTP", "port": 80}, passing("b", 443))
     for name in SERVICE_NAMES:
         accept(made, name)
     accept(made, "main-broker-0-ext", "False", "not allowed by listeners")
@@ -79,8 +109,7 @@ async def test_route_is_told_at_the_gateways_port_once_a_gateway_accepted_it() -
 
 async def test_port_of_a_gateway_is_the_named_listeners_or_the_stated_one() -> None:
     made = with_gateways({**ROUTED, "parentRefs": [{"name": "edge", "sectionName": "two"}]})
-    put_gateway(made, {"name": "one", "protocol": "TLS", "port": 443},
-                {"name": "two", "protocol": "TLS", "port": 8443})  # fmt: skip
+    put_gateway(made, passing("one", 443), passing("two", 8443))
     await made.look()
     for name in SERVICE_NAMES:
         accept(made, name)
@@ -88,12 +117,124 @@ async def test_port_of_a_gateway_is_the_named_listeners_or_the_stated_one() -> N
     assert made.addresses[0].endswith(":8443")
     made.redeclare({**ROUTED, "parentRefs": [{"name": "absent", "port": 9443}]})
     await made.look()
+    assert made.addresses[0].endswith(":8443")
+    for name in SERVICE_NAMES:
+        accept(made, name)
+    await made.look()
     assert made.addresses[0].endswith(":9443")
+
+
+async def test_port_of_a_gateway_is_that_of_a_listener_which_passes_the_name_on() -> None:
+    made = with_gateways(ROUTED)
+    put_gateway(made, passing("ends", 442, mode="Terminate"), passing("bare", 444, tls=None),
+                passing("others", 445, hostname="*.example.org"),
+                passing("own", 443, hostname="*.kafka.example.com"))  # fmt: skip
+    await made.look()
+    for name in SERVICE_NAMES:
+        accept(made, name)
+    await made.look()
+    assert made.addresses[0] == "b0.kafka.example.com:443"
+    assert made.committed.bootstrap_servers == "b0.kafka.example.com:443,b1.kafka.example.com:443"
+
+
+async def test_gateway_that_ends_tls_is_named_and_its_port_is_not_told() -> None:
+    made = with_gateways({**ROUTED, "parentRefs": [{"name": "edge", "sectionName": "tls"}]})
+    put_gateway(made, passing("tls", 443, mode="Terminate"))
+    await made.look()
+    for name in SERVICE_NAMES:
+        accept(made, name)
+    await made.look()
+    assert made.addresses == {}
+    assert "Gateway kafka/edge has no listener that passes TLS on for b0.kafka" in made.why
+
+
+async def test_port_is_of_the_gateway_that_accepted_the_route() -> None:
+    parents = [{"name": "edge", "port": 443}, {"name": "other", "port": 8443}]
+    made = with_gateways({**ROUTED, "parentRefs": parents})
+    await made.look()
+    for name in SERVICE_NAMES:
+        accept(made, name, "False", "not allowed by listeners")
+        accept(made, name, parent=1)
+    await made.look()
+    assert made.addresses[0] == "b0.kafka.example.com:8443"
+
+
+async def test_acceptance_of_a_route_that_was_changed_since_counts_no_more() -> None:
+    made = with_gateways(ROUTED)
+    put_gateway(made, passing("tls", 443))
+    await made.look()
+    for name in SERVICE_NAMES:
+        accept(made, name)
+    await made.look()
+    made.redeclare({**ROUTED, "hostTemplate": "c{id}.kafka.example.com"})
+    await made.look()
+    assert made.addresses[0] == "b0.kafka.example.com:443"
+    for name in SERVICE_NAMES:
+        accept(made, name)
+    await made.look()
+    assert made.addresses[0] == "c0.kafka.example.com:443"
+
+
+async def test_gateway_that_accepts_a_route_no_more_is_told_and_addresses_stay() -> None:
+    made = with_gateways(ROUTED)
+    put_gateway(made, passing("tls", 443))
+    await made.look()
+    for name in SERVICE_NAMES:
+        accept(made, name)
+    await made.look()
+    assert "not reached" not in made.stalled
+    for name in SERVICE_NAMES:
+        accept(made, name, "False", "No listeners match this parent ref")
+    await made.look()
+    assert made.addresses[0] == "b0.kafka.example.com:443"
+    assert "Listener ext is not reached as its clients are told" in made.stalled
+    assert "No listeners match this parent ref, and 1 more like this" in made.stalled
+    for name in SERVICE_NAMES:
+        accept(made, name)
+    await made.look()
+    assert "not reached" not in made.stalled
+
+
+async def test_route_whose_service_a_gateway_does_not_find_is_not_told() -> None:
+    made = with_gateways(ROUTED)
+    put_gateway(made, passing("tls", 443))
+    await made.look()
+    for name in SERVICE_NAMES:
+        accept(made, name, message="no such Service", resolved="False")
+    await made.look()
+    assert made.addresses == {}
+    assert "cannot pass on what it is for: no such Service" in made.why
+
+
+async def test_what_a_gateways_controller_says_is_passed_on_up_to_a_length() -> None:
+    made = with_gateways(ROUTED)
+    await made.look()
+    for name in SERVICE_NAMES:
+        accept(made, name, "False", "x" * 32_768)
+    await made.look()
+    assert len(made.why) < 2_000
+
+
+@pytest.mark.parametrize("kind", TLS_ROUTE_KINDS[1:], ids=lambda kind: kind.api_version)
+async def test_routes_are_of_the_newest_version_that_is_served(kind: Kind) -> None:
+    oldest = TLS_ROUTE_KINDS[-1]
+    made = with_gateways(ROUTED, installed=tuple(dict.fromkeys((kind, oldest))))
+    put_gateway(made, passing("tls", 443))
+    await made.look()
+    assert made.scene.kube.find(kind, "kafka", "main-broker-1-ext")["spec"]["hostnames"]
+    for name in SERVICE_NAMES:
+        accept(made, name, kind=kind)
+    await made.look()
+    assert made.addresses[0] == "b0.kafka.example.com:443"
+    made.redeclare({**BALANCED, "tls": {}})
+    await made.look()
+    assert made.scene.made(TLS_ROUTES.plural) == []
 
 
 @pytest.mark.parametrize("lacking", ["kind", "value"])
 async def test_routes_that_cannot_be_made_are_refused_with_a_sentence(lacking: str) -> None:
-    made = with_gateways(PLAIN, ROUTED, installed=lacking != "kind", allowed=lacking != "value")
+    installed = () if lacking == "kind" else (TLS_ROUTES,)
+    made = with_gateways(PLAIN, ROUTED, installed=installed, allowed=lacking != "value")
     await made.look()
     said = "knows no TLSRoute" if lacking == "kind" else "externalAccess.tlsRoutes is false"
     assert said in made.stalled

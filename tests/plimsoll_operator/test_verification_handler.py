@@ -12,7 +12,17 @@ from tests.plimsoll_operator.terms import Scene
 
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import Endpoint
-from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, SECRETS, VERIFICATIONS
+from plimsoll_operator.kube.resources import (
+    CONFIG_MAPS,
+    JOBS,
+    NETWORK_POLICIES,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    VERIFICATIONS,
+    Kind,
+)
 from plimsoll_operator.reconcile.verification import reconcile as verification
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.status_writer import Target
@@ -239,12 +249,58 @@ async def test_driver_that_dies_without_a_word_is_inconclusive():
     assert (status.phase, status.verdict) == ("Failed", "Inconclusive")
 
 
+def bare(kind: Kind, name: str, **more: Any) -> dict[str, Any]:
+    """Somebody's object, which nobody owns."""
+    meta = {"name": name, "namespace": "kafka", "uid": "theirs"}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, **more}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "parts"),
+    [
+        (SERVICE_ACCOUNTS, "check-driver", {"automountServiceAccountToken": True}),
+        (ROLES, "check-driver", {"rules": [{"apiGroups": ["x"], "resources": ["y"]}]}),
+        (ROLE_BINDINGS, "check-driver", {"subjects": [{"kind": "User", "name": "alice"}]}),
+        (CONFIG_MAPS, "check-config", {"data": {"mine": "1"}}),
+        (CONFIG_MAPS, "check-report", {"data": {"verdict.json": json.dumps(VERDICT)}}),
+        (NETWORK_POLICIES, "check-driver", {"spec": {"policyTypes": ["Egress"]}}),
+        (JOBS, "check-driver", {"spec": {"backoffLimit": 3}}),
+    ],
+    ids=lambda one: one.kind if isinstance(one, Kind) else "",
+)
+async def test_objects_of_others_are_not_taken_for_a_driver(
+    kind: Kind, name: str, parts: dict[str, Any]
+) -> None:
+    """Who may write Verifications may have no right to Roles, or to run as that account."""
+    scene = a_scene()
+    scene.kube.put(kind, bare(kind, name, **parts))
+    theirs = scene.kube.find(kind, "kafka", name)
+    status = await step(scene)
+    assert (status.phase, status.conditions[0].reason) == ("Pending", "NameTaken")
+    assert f"{kind.kind} {name} is there and not of this" in status.conditions[0].message
+    assert scene.kube.find(kind, "kafka", name) == theirs
+    assert [one for one in scene.made("jobs") if kind is not JOBS] == []
+    await scene.kube.delete(kind, "kafka", name, uid=theirs["metadata"]["uid"])
+    assert (await step(scene)).conditions[0].reason == "DriverStarted"
+
+
+async def test_driver_that_was_half_made_is_made_as_it_is_to_be_now() -> None:
+    scene = a_scene()
+    await step(scene)
+    job = scene.kube.find(JOBS, "kafka", "check-driver")
+    await scene.kube.delete(JOBS, "kafka", "check-driver", uid=job["metadata"]["uid"])
+    config = scene.kube.find(CONFIG_MAPS, "kafka", "check-config")
+    scene.kube.put(CONFIG_MAPS, {**config, "data": {"verification.json": "{}"}})
+    assert (await step(scene)).conditions[0].reason == "DriverStarted"
+    assert scene.kube.find(CONFIG_MAPS, "kafka", "check-config")["data"] == config["data"]
+
+
 async def test_report_of_an_earlier_verification_is_waited_out():
     scene = a_scene()
     meta = {
         "name": "check-report",
         "namespace": "kafka",
-        "ownerReferences": [{"uid": "an-earlier-uid"}],
+        "ownerReferences": [{"kind": "Verification", "name": "check", "uid": "an-earlier-uid"}],
     }
     scene.kube.put(CONFIG_MAPS, {"metadata": meta, "data": {"verdict.json": json.dumps(VERDICT)}})
     with pytest.raises(Retry, match="earlier Verification"):

@@ -1,8 +1,9 @@
 """The rule for rolling a log to its next segment.
 
 Called by `Log` before each append.  A segment has files and a descriptor of its own, and whoever
-may write to a topic says how far its times are apart: a log that has many segments begins no small
-ones.  Source: Kafka's segment.bytes, segment.ms and segment.index.bytes.
+may write to a topic says how far its times are apart, who declares one in a namespace of his own
+what its configs are: a log that has many segments begins no small ones.  Source: Kafka's
+segment.bytes, segment.ms and segment.index.bytes.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from plimsoll_wire.batches import BatchHeader
 
 SEGMENTS_MANY = 1_000
 SMALL_BYTES = 2**19
-"""In a log that has so many segments the last one is not full for its age or its index before it
-has so many bytes."""
+"""In a log that has so many segments the last one is not full for its size, its age or its index
+before it has so many bytes."""
 
 
 def is_full(segments: Sequence[Segment], config: LogConfig, size: int, last: BatchHeader) -> bool:
@@ -27,13 +28,13 @@ def is_full(segments: Sequence[Segment], config: LogConfig, size: int, last: Bat
     if not end:
         return False
     end += size
-    if end > config.segment_bytes or end > POSITION_MAX:
+    if end > POSITION_MAX:
         return True
     if last.base_offset + last.last_offset_delta - segment.base_offset > POSITION_MAX:
         return True
     if len(segments) >= SEGMENTS_MANY and segment.size < SMALL_BYTES:
         return False
-    return _is_due(segment, config, last)
+    return end > config.segment_bytes or _is_due(segment, config, last)
 
 
 def _is_due(segment: Segment, config: LogConfig, last: BatchHeader) -> bool:

@@ -70,8 +70,17 @@ POD_MONITORS = Kind(api_version="monitoring.coreos.com/v1", kind="PodMonitor", p
 CERTIFICATES = Kind(api_version="cert-manager.io/v1", kind="Certificate", plural="certificates")
 """Of cert-manager, where there is one."""
 TLS_ROUTES = Kind(api_version="gateway.networking.k8s.io/v1", kind="TLSRoute", plural="tlsroutes")
-"""Of the Gateway API, where there is one; and what routes are attached to:"""
+"""Of the Gateway API, where there is one;"""
+TLS_ROUTE_KINDS = (
+    TLS_ROUTES,
+    *(
+        msgspec.structs.replace(TLS_ROUTES, api_version=f"gateway.networking.k8s.io/{version}")
+        for version in ("v1alpha3", "v1alpha2")
+    ),
+)
+"""the versions of it, the newest first: v1 came with release 1.5 of the Gateway API;"""
 GATEWAYS = Kind(api_version="gateway.networking.k8s.io/v1", kind="Gateway", plural="gateways")
+"""and what routes are attached to."""
 LEASES = Kind(api_version="coordination.k8s.io/v1", kind="Lease", plural="leases")
 JOBS = Kind(api_version="batch/v1", kind="Job", plural="jobs")
 ROLES = Kind(api_version="rbac.authorization.k8s.io/v1", kind="Role", plural="roles")
@@ -140,14 +149,14 @@ _CHILDREN = (
     NETWORK_POLICIES,
     POD_MONITORS,
     CERTIFICATES,
-    TLS_ROUTES,
+    *TLS_ROUTE_KINDS,
     JOBS,
     ROLES,
     ROLE_BINDINGS,
 )
-_BY_KIND = {kind.kind: kind for kind in _CHILDREN}
+_BY_VERSION = {(kind.api_version, kind.kind): kind for kind in _CHILDREN}
 
 
 def kind_of(manifest: Manifest) -> Kind:
     """The kind of one of our own manifests."""
-    return _BY_KIND[manifest["kind"]]
+    return _BY_VERSION[manifest["apiVersion"], manifest["kind"]]

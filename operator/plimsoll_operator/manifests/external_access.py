@@ -14,7 +14,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.external_access import filled_in
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.listeners import DeclaredListener
-from plimsoll_operator.kube.resources import TLS_ROUTES
+from plimsoll_operator.kube.resources import Kind
 from plimsoll_operator.manifests.manifest_context import Context
 
 BOOTSTRAP = "bootstrap"
@@ -28,9 +28,11 @@ def services(
     return [_service(context, listener, one) for one in (None, *brokers)]
 
 
-def routes(context: Context, listener: DeclaredListener, brokers: Sequence[int]) -> list[Manifest]:
-    """Of a TLSRoute listener: to the same Services."""
-    return [_route(context, listener, one) for one in (None, *brokers)]
+def routes(
+    context: Context, listener: DeclaredListener, brokers: Sequence[int], kind: Kind
+) -> list[Manifest]:
+    """Of a TLSRoute listener: to the same Services.  `kind`: of the version to be written."""
+    return [_route(context, listener, one, kind) for one in (None, *brokers)]
 
 
 def stated_host(context: Context, listener: DeclaredListener, broker_id: int | None) -> str | None:
@@ -69,7 +71,9 @@ def _service(context: Context, listener: DeclaredListener, broker_id: int | None
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
-def _route(context: Context, listener: DeclaredListener, broker_id: int | None) -> Manifest:
+def _route(
+    context: Context, listener: DeclaredListener, broker_id: int | None, kind: Kind
+) -> Manifest:
     host = stated_host(context, listener, broker_id)
     parents: list[Manifest] = []
     for one in listener.parent_refs or ():
@@ -81,8 +85,8 @@ def _route(context: Context, listener: DeclaredListener, broker_id: int | None) 
     metadata = _metadata(context, listener, broker_id)
     backend = {"name": metadata["name"], "port": listener.port}
     return {
-        "apiVersion": TLS_ROUTES.api_version,
-        "kind": TLS_ROUTES.kind,
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
         "metadata": metadata,
         "spec": {
             "parentRefs": parents,

@@ -25,17 +25,19 @@ def test_segment_that_was_cut_empty_is_as_old_as_what_is_appended_next(volume, a
 @pytest.mark.parametrize(
     "config",
     [
+        LogConfig(segment_bytes=14),
         LogConfig(segment_ms=1),
         LogConfig(segment_index_bytes=4),
         LogConfig(segment_index_bytes=24, index_interval_bytes=0),
     ],
-    ids=["segment.ms", "segment.index.bytes", "index.interval.bytes"],
+    ids=["segment.bytes", "segment.ms", "segment.index.bytes", "index.interval.bytes"],
 )
 def test_log_has_no_segment_for_each_batch_whatever_its_configs_and_times_are(
     volume, a_batch, monkeypatch, config
 ):
-    """A client may set these, or write times that are a week apart: every descriptor of its broker
-    was a segment of one batch, and no other log could be opened."""
+    """A client may set these (segment.bytes in a Topic object), or write times that are a week
+    apart: every descriptor of its broker was a segment of one batch, and no other log could be
+    opened."""
     monkeypatch.setattr(rolling, "SEGMENTS_MANY", 20)
     volume.config = config
     log = volume.log()

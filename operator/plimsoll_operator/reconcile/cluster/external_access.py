@@ -20,7 +20,15 @@ from plimsoll_operator.api.listeners import DeclaredListener, Outside
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError, NotFound, Unavailable
 from plimsoll_operator.kube.port import Object
-from plimsoll_operator.kube.resources import GATEWAYS, NODES, PODS, SERVICES, TLS_ROUTES
+from plimsoll_operator.kube.resources import (
+    GATEWAYS,
+    NODES,
+    PODS,
+    SERVICES,
+    TLS_ROUTE_KINDS,
+    TLS_ROUTES,
+    Kind,
+)
 from plimsoll_operator.manifests import external_access as manifests
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.reconcile.cluster import external_addresses as pure
@@ -32,22 +40,31 @@ from plimsoll_operator.reconcile.work_queue import Retry
 REFUSED = "ExternalAccessRefused"
 NO_TLS_ROUTES = "the chart's externalAccess.tlsRoutes is false, so this operator makes no TLSRoutes"
 NOT_INSTALLED = (
-    f"the API server knows no {TLS_ROUTES.kind} of {TLS_ROUTES.api_version}: install the Gateway"
-    " API's definitions of it"
+    f"the API server knows no {TLS_ROUTES.kind} of"
+    f" {', '.join(kind.api_version for kind in TLS_ROUTE_KINDS)}: install the Gateway API's"
+    " definitions of it"
 )
 
 
 class _NoAddress(Exception):
-    """Why an address is not known; part of a sentence."""
+    """Why an address is not known; part of a sentence.  `refused`: a Gateway's controller says
+    so, and only a person ends it."""
+
+    def __init__(self, why: str, *, refused: bool = False) -> None:
+        super().__init__(why)
+        self.refused = refused
 
 
-class OutsideObjects(NamedTuple):
+@dataclass(slots=True)
+class OutsideObjects:
     """As the API server has them, by name."""
 
-    services: dict[str, Object]
-    routes: dict[str, Object]
+    services: dict[str, Object] = field(default_factory=dict)
+    routes: dict[str, Object] = field(default_factory=dict)
+    # Of the newest version that the API server serves.
+    route_kind: Kind = TLS_ROUTES
     # Only those that brokers' addresses are of.
-    nodes: dict[str, Object]
+    nodes: dict[str, Object] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -58,7 +75,7 @@ class OutsideAccess:
     outside: dict[str, Outside] = field(default_factory=dict)
     names: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
-    objects: OutsideObjects = field(default_factory=lambda: OutsideObjects({}, {}, {}))
+    objects: OutsideObjects = field(default_factory=OutsideObjects)
 
 
 @dataclass(slots=True)
@@ -96,7 +113,7 @@ async def settle(term: Term, cluster: LogCluster, context: Context) -> OutsideAc
         return found
     found.objects.services.update(await listed(term, SERVICES, context))
     if term.options.tls_routes:
-        found.objects.routes.update(await _routes(term, context))
+        await _list_routes(term, context, found.objects)
     brokers = _brokers(term)
     whys: dict[str, str] = {}
     for listener in declared:
@@ -128,7 +145,8 @@ async def sweep(term: Term, cluster: LogCluster, context: Context, access: Outsi
                 routes.add(name)
     try:
         await remove_others(term, SERVICES, context, access.objects.services, services)
-        await remove_others(term, TLS_ROUTES, context, access.objects.routes, routes)
+        kind = access.objects.route_kind
+        await remove_others(term, kind, context, access.objects.routes, routes)
     except ApiError as error:
         access.refused.append(f"What no listener has any more is still there: {error.reply}.")
     else:
@@ -161,12 +179,17 @@ async def _made(
     return ""
 
 
-async def _routes(term: Term, context: Context) -> dict[str, Object]:
+async def _list_routes(term: Term, context: Context, objects: OutsideObjects) -> None:
     """None where there is no such kind, or it cannot be asked for: `_apply_routes` then says so."""
-    try:
-        return await listed(term, TLS_ROUTES, context)
-    except ApiError:
-        return {}
+    for kind in TLS_ROUTE_KINDS:
+        try:
+            objects.routes.update(await listed(term, kind, context))
+        except NotFound:
+            continue
+        except ApiError:
+            return
+        objects.route_kind = kind
+        return
 
 
 async def _apply_routes(
@@ -179,7 +202,8 @@ async def _apply_routes(
     if not term.options.tls_routes:
         return NO_TLS_ROUTES
     try:
-        await applied(term, manifests.routes(context, listener, brokers), objects.routes)
+        routes = manifests.routes(context, listener, brokers, objects.route_kind)
+        await applied(term, routes, objects.routes)
     except NotFound:
         return NOT_INSTALLED
     except ApiError as error:  # also where webhooks do not answer, which the kind's owner runs
@@ -202,6 +226,7 @@ async def _find(
     known: dict[int, HostPort] = {}
     objects = found.objects
     whys: list[str] = []
+    left: list[str] = []
     for broker_id in brokers:
         try:
             known[broker_id] = await _address(term, _Sought(context, listener, broker_id), objects)
@@ -209,8 +234,13 @@ async def _find(
             before = None if committed is None else committed.advertised_of(broker_id)
             if before is not None:
                 known[broker_id] = HostPort(before.host, before.port)
+                left += [str(error)] if error.refused else []
             else:
                 whys.append(str(error))
+    if left:
+        more = f", and {len(left) - 1} more like this" if len(left) > 1 else ""
+        text = f"Listener {listener.name} is not reached as its clients are told: {left[0]}{more}."
+        found.refused.append(text)
     begin = await _bootstrap(term, _Sought(context, listener, None), objects) or list(
         known.values()
     )
@@ -310,25 +340,30 @@ async def _node_host(term: Term, context: Context, broker_id: int, nodes: dict[s
 async def _behind_gateway(
     term: Term, asked: _Sought, host: str | None, objects: OutsideObjects
 ) -> HostPort:
-    """The name that the route is for, at the Gateway's port, once a Gateway accepted the route."""
+    """The name that the route is for, at the port of the first Gateway that accepted the route."""
     assert host is not None, "the schema asks for hostTemplate and bootstrapHost"
     route = objects.routes.get(asked.name)
     if route is None:
         raise _NoAddress(f"{TLS_ROUTES.kind} {asked.name} is not there")
-    if why := pure.why_not_accepted(route):
-        raise _NoAddress(f"{TLS_ROUTES.kind} {asked.name}: {why}")
+    whys, refused = [], False
     for parent in asked.listener.parent_refs or ():
+        namespace = parent.namespace or asked.context.namespace
+        if (found := pure.not_passed_on(route, parent, namespace)) is not None:
+            whys.append(f"{TLS_ROUTES.kind} {asked.name}: {found.why}")
+            refused = refused or found.refused
+            continue
         if parent.port is not None:
             return HostPort(host, parent.port)
-        namespace = parent.namespace or asked.context.namespace
         try:
             gateway = await term.kube.get(GATEWAYS, namespace, parent.name)
         except ApiError as error:
             why = f"Gateway {namespace}/{parent.name} cannot be read ({error.reply})"
             raise _NoAddress(f"{why}; state its port in parentRefs") from error
-        port = pure.gateway_port(gateway, parent)
+        port = pure.gateway_port(gateway, parent, host)
         if port is not None:
             return HostPort(host, port)
-    raise _NoAddress(
-        "no Gateway of parentRefs has a listener for TLS; state its port in parentRefs"
-    )
+        whys.append(
+            f"Gateway {namespace}/{parent.name} has no listener that passes TLS on for {host};"
+            " state its port in parentRefs"
+        )
+    raise _NoAddress("; ".join(whys), refused=refused)

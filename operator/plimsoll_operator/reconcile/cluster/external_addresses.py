@@ -16,6 +16,8 @@ from plimsoll_operator.kube.port import Object
 NODE_ADDRESSES = ("ExternalDNS", "ExternalIP", "InternalDNS", "InternalIP", "Hostname")
 """Types of a node's addresses, the best for who is outside first; as Strimzi prefers them."""
 BOOTSTRAP_MAX = 3
+TOLD_MAX = 500
+"""Characters of others' sentences that are passed on."""
 _LEGAL_HOST = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._]{0,251}[A-Za-z0-9])?")
 
 
@@ -66,26 +68,73 @@ def node_host(node: Object) -> str | None:
     return None
 
 
-def gateway_port(gateway: Object, parent: ParentRef) -> int | None:
-    """Of the Gateway's listener that a route is attached to: the named one, else one for TLS."""
+def gateway_port(gateway: Object, parent: ParentRef, name: str) -> int | None:
+    """Of the Gateway's listener that a route for `name` is attached to: the one that is stated,
+    else the first that may be; it passes TLS on.  None: there is none."""
     for entry in (gateway.get("spec") or {}).get("listeners") or ():
-        if parent.section_name is None and entry.get("protocol") == "TLS":
-            return int(entry["port"])
-        if parent.section_name is not None and entry.get("name") == parent.section_name:
+        passes_on = (entry.get("tls") or {}).get("mode") == "Passthrough"
+        if entry.get("protocol") != "TLS" or not passes_on:
+            continue
+        if parent.section_name in (None, entry.get("name")) and _covers(entry, name):
             return int(entry["port"])
     return None
 
 
-def why_not_accepted(route: Object) -> str:
-    """Why no Gateway passes on what a TLSRoute is for; empty: one does."""
-    told = "no Gateway has accepted it yet"
-    for parent in (route.get("status") or {}).get("parents") or ():
-        for one in parent.get("conditions") or ():
-            if one.get("type") == "Accepted" and one.get("status") == "True":
-                return ""
-            if one.get("type") == "Accepted":
-                told = f"a Gateway does not accept it: {one.get('message') or one.get('reason')}"
-    return told
+def _covers(entry: Object, name: str) -> bool:
+    """Whether a Gateway's listener is for a name: it is its own, under its wildcard, or any is."""
+    own = str(entry.get("hostname") or "").lower()
+    if own.startswith("*."):
+        return name.lower().endswith(own[1:])
+    return own in ("", name.lower())
+
+
+class NotPassedOn(NamedTuple):
+    """A sentence's part; `refused`: a Gateway's controller says it, of the route as it is."""
+
+    why: str
+    refused: bool
+
+
+def not_passed_on(route: Object, parent: ParentRef, namespace: str) -> NotPassedOn | None:
+    """Why a Gateway, in `namespace`, does not pass on what a TLSRoute is for; None: it does.
+
+    Only what is said of the route as it is now counts: a controller that has not seen a change of
+    it says of which generation it speaks."""
+    generation = (route.get("metadata") or {}).get("generation")
+    gateway = f"Gateway {namespace}/{parent.name}"
+    for shown in (route.get("status") or {}).get("parents") or ():
+        if not _is_of(shown.get("parentRef") or {}, parent, namespace, route):
+            continue
+        said = {
+            one.get("type"): one
+            for one in shown.get("conditions") or ()
+            if one.get("observedGeneration") in (None, generation)
+        }
+        if "Accepted" not in said:
+            continue
+        if (one := said["Accepted"]).get("status") != "True":
+            return NotPassedOn(f"{gateway} does not accept it: {_told(one)}", refused=True)
+        if (one := said.get("ResolvedRefs", {})).get("status") == "False":
+            why = f"{gateway} cannot pass on what it is for: {_told(one)}"
+            return NotPassedOn(why, refused=True)
+        return None
+    return NotPassedOn(f"{gateway} has not accepted it yet", refused=False)
+
+
+def _is_of(shown: Object, parent: ParentRef, namespace: str, route: Object) -> bool:
+    """Whether a route's status speaks of this parent: it repeats what the route's spec states."""
+    own = (route.get("metadata") or {}).get("namespace")
+    return (
+        shown.get("name") == parent.name
+        and (shown.get("namespace") or own) == namespace
+        and (shown.get("sectionName") or None) == parent.section_name
+        and (shown.get("port") or None) == parent.port
+    )
+
+
+def _told(condition: Object) -> str:
+    """What another controller wrote."""
+    return str(condition.get("message") or condition.get("reason"))[:TOLD_MAX]
 
 
 def bootstrap_servers(found: Iterable[HostPort]) -> str | None:

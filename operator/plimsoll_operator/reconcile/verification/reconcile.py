@@ -7,8 +7,6 @@ more: what becomes of its Job and its report afterwards changes nothing.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from plimsoll_core.cluster.listener_peers import open_to_all
@@ -16,12 +14,20 @@ from plimsoll_core.cluster.topic_configs import compacts
 from plimsoll_core.security.scram import SPEC_NAMES
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import condition
+from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.user import User
 from plimsoll_operator.api.verification import ALL_CHECKS, Verification, VerificationStatus
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import Object
-from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, SECRETS, VERIFICATIONS, kind_of
+from plimsoll_operator.kube.resources import (
+    CONFIG_MAPS,
+    JOBS,
+    SECRETS,
+    VERIFICATIONS,
+    Kind,
+    kind_of,
+)
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.manifests.listener_secrets import data_of
 from plimsoll_operator.manifests.verification import SparkDriver, children
@@ -41,6 +47,10 @@ from plimsoll_operator.status.status_writer import Target
 LOOK_MS = 2_000
 FINAL = ("Completed", "Failed")
 LOGIN_FILES = {"java.properties", "librdkafka.conf"}
+
+
+class _NameTaken(Exception):
+    """An object that the driver would need is another's; a sentence."""
 
 
 async def reconcile(term: Term, key: Key) -> None:
@@ -67,6 +77,8 @@ async def reconcile(term: Term, key: Key) -> None:
     )
     try:
         status = await _step(term, verification, driver)
+    except _NameTaken as why:
+        status = _pending("NameTaken", str(why))
     except ApiError as error:
         raise Retry(str(error)) from error
     if status.phase in FINAL and not _ended(term, key):
@@ -114,14 +126,27 @@ async def _step(term: Term, verification: Verification, driver: SparkDriver) -> 
     if waits is not None:
         return VerificationStatus(phase="Pending", verdict="", conditions=(waits,))
     for manifest in children(driver):
-        if manifest["kind"] != "Job":
-            await term.kube.apply(kind_of(manifest), manifest)
-            continue
-        try:
-            await term.kube.create(JOBS, manifest)
-        except Conflict as error:
-            raise Retry(str(error)) from error
+        await _make(term, verification, manifest)
     return _pending("DriverStarted", "The driver's pod is starting.")
+
+
+async def _make(term: Term, verification: Verification, manifest: Manifest) -> None:
+    """Create a child, or have it as it is to be where an operator before made it.  Nobody else's is
+    taken: whoever may write Verifications need not have a right to Roles, or to an account.
+
+    Raises _NameTaken."""
+    kind = kind_of(manifest)
+    try:
+        await term.kube.create(kind, manifest)
+    except Conflict as error:
+        if kind is JOBS or await _find(term, kind, verification, _name(manifest)) is None:
+            raise Retry(str(error)) from error
+        await term.kube.apply(kind, manifest)
+
+
+def _name(manifest: Manifest) -> str:
+    name: str = manifest["metadata"]["name"]
+    return name
 
 
 async def _of_the_driver(
@@ -312,13 +337,20 @@ def _ended_without_a_verdict(known: VerificationStatus | None, why: str) -> Veri
     )
 
 
-async def _find(term: Term, kind: Any, verification: Verification, name: str) -> Object | None:
-    """The child of this very object; an earlier one's is waited out."""
+async def _find(term: Term, kind: Kind, verification: Verification, name: str) -> Object | None:
+    """The child of this very object; an earlier one's is waited out.  Raises _NameTaken."""
     try:
         found = await term.kube.get(kind, verification.metadata.namespace, name)
     except NotFound:
         return None
-    owners = [o["uid"] for o in found["metadata"].get("ownerReferences") or ()]
-    if verification.metadata.uid not in owners or found["metadata"].get("deletionTimestamp"):
+    owners = found["metadata"].get("ownerReferences") or ()
+    going = found["metadata"].get("deletionTimestamp")
+    if not going and verification.metadata.uid in [one.get("uid") for one in owners]:
+        return found
+    namesake = (VERIFICATIONS.kind, verification.metadata.name)
+    if going or namesake in [(one.get("kind"), one.get("name")) for one in owners]:
         raise Retry(f"{name} of an earlier Verification is still there", after_ms=LOOK_MS)
-    return found
+    raise _NameTaken(
+        f"{kind.kind} {name} is there and not of this Verification, so no driver is started: delete"
+        " it, or make a Verification of another name."
+    )
