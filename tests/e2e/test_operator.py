@@ -170,6 +170,19 @@ REFUSED_AT_APPLY = {
         a_log_cluster(storage={"size": "1Gi", "storageClassName": "x"}),
         "storageClassName is immutable",
     ),
+    "a Verification whose Job's name would be no label": (
+        {
+            "apiVersion": "plimsoll.dev/v1alpha1",
+            "kind": "Verification",
+            "metadata": {"name": "v" * 57},
+            "spec": {
+                "clusterRef": {"name": "main"},
+                "topic": "orders",
+                "produce": {"records": 1},
+            },
+        },
+        "at most 56 characters",
+    ),
 }
 
 REFUSED_IN_STATUS = {

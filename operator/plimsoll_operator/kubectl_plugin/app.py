@@ -232,7 +232,7 @@ def _run(wishes: CommonOptions, act: Act) -> None:
     try:
         code = asyncio.run(_show(wishes, act))
     except (Problem, NoCluster) as error:
-        typer.echo(str(error), err=True)
+        typer.echo(shown.visible(str(error)), err=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         raise typer.Exit(0) from None

@@ -63,7 +63,16 @@ def text(value: Any) -> Text:
     """A cell; what is not known, or empty, is a dash."""
     if isinstance(value, list | tuple):
         value = ",".join(map(str, value))
-    return Text("-" if value in (None, "") else str(value))
+    return Text("-" if value in (None, "") else visible(str(value)))
+
+
+def visible(words: str) -> str:
+    """What no terminal shows (escape sequences, marks of direction) as Python writes it; line feeds
+    stay.  Messages quote what others wrote into their objects."""
+    return "".join(
+        one if one == "\n" or one.isprintable() else one.encode("unicode_escape").decode()
+        for one in words
+    )
 
 
 def warned(value: Any, bad: Any) -> Text:
@@ -75,11 +84,11 @@ def warned(value: Any, bad: Any) -> Text:
 
 
 def heading(words: str) -> Text:
-    return Text(f"\n{words}", style="bold")
+    return Text(f"\n{visible(words)}", style="bold")
 
 
 def line(words: str, *, bad: bool = False) -> Text:
-    return Text(words, style="bold red" if bad else "")
+    return Text(visible(words), style="bold red" if bad else "")
 
 
 def size(count: int | None) -> str | None:

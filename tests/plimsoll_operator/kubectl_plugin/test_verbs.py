@@ -140,6 +140,17 @@ async def test_blocked_lists_waiting_actions_and_objects_that_are_not_well() -> 
     assert "Nothing is blocked." in said(await verbs_cluster.blocked(scene(status={})))
 
 
+async def test_message_with_a_terminals_escape_sequence_is_shown_and_does_not_act() -> None:
+    wrong = {"metadata": {"name": "m"}, "status": {"conditions": [
+        {"type": "Stalled", "status": "True", "reason": "InvalidConfig",
+         "message": "soon\x1b[2J\x9b1A\u202e is no number,\nits type is long."},
+    ]}}  # fmt: skip
+    found = await verbs_cluster.blocked(scene(status={}, bodies={"topics": [wrong]}))
+    shown_text = said(found)
+    assert r"soon\x1b[2J\x9b1A\u202e is no number," in shown_text
+    assert not {"\x1b", "\x9b", "\u202e"} & set(shown_text)
+
+
 async def test_adopted_topic_is_yaml_that_the_api_server_takes_and_declares_what_is_there() -> None:
     name = "Client_made.Topic"
     session = scene(views={f"/topics/{name}": a_topic_view()})
