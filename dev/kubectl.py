@@ -118,6 +118,11 @@ class Cluster:
         """As `kubectl apply --server-side` does; a refusal is the API server's sentence."""
         self._reading(lambda reader: reader.apply(body, namespace, READ_S))
 
+    def kubectl_apply(self, namespace: str, *objects: dict[str, Any]) -> None:
+        """As a person does, who reads what kubectl says."""
+        for one in objects:
+            self.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(one))
+
     def make_namespace(self, name: str, labels: dict[str, str] | None = None) -> None:
         self._reading(lambda reader: reader.make_namespace(name, labels or {}, READ_S))
 
