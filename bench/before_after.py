@@ -24,6 +24,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
+from bench.intervals import ratios
 from bench.movement import LIVE, Probe, after
 from bench.side_by_side import TOPIC, create_topic
 from tests.integration.local_cluster import LocalCluster
@@ -133,10 +134,9 @@ def main() -> int:
                 print(f"pair {pair + 1} {name:6} {figure}", flush=True)
     for what in ("megabytes_per_second", "processor_ms_per_megabyte", "p50_ms", "p99_ms"):
         values = {name: [getattr(f, what) for f in found] for name, found in figures.items()}
-        ratios = [a / b for a, b in zip(values["after"], values["before"], strict=True)]
         print(
             f"{what}: before {spread(values['before'])}, after {spread(values['after'])}, "
-            f"ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} - {max(ratios):.2f})"
+            + ratios(values["before"], values["after"])
         )
     return 0
 

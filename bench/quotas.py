@@ -11,7 +11,6 @@ aimed at is that the processor time with quotas is at most 1.02 of that without.
 
 import argparse
 import socket
-import statistics
 import struct
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from typing import Any
 
 import psutil
 from bench.before_after import make_lines, spread
+from bench.intervals import ratios
 from tests.integration.local_cluster import LocalCluster
 
 from plimsoll_wire.api_versions import ApiKey
@@ -100,10 +100,9 @@ def measure(running: LocalCluster, arguments: argparse.Namespace, lines: Path) -
             without, limited_ones = (
                 [one[at] for one in found[what, limited]] for limited in (False, True)
             )
-            ratio = statistics.median(limited_ones) / statistics.median(without)
             print(
-                f"{what}, {unit}: without {spread(without)}, with quotas {spread(limited_ones)},"
-                f" ratio {ratio:.3f}",
+                f"{what}, {unit}: without {spread(without)}, with quotas {spread(limited_ones)}, "
+                + ratios(without, limited_ones),
                 flush=True,
             )
 

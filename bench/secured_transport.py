@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import statistics
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 import psutil
 from bench.before_after import make_lines, spread
+from bench.intervals import ratios
 from bench.movement import LIVE, Probe, after
 from bench.side_by_side import PARTITIONS, TOPIC
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -197,9 +197,5 @@ def _compare(
 def compare(what: str, **sides: list[float]) -> None:
     """Both sides, and the second to the first, round by round."""
     (first, before), (second, later) = sides.items()
-    ratios = [b / a for a, b in zip(before, later, strict=True)]
-    print(
-        f"{what}: {first} {spread(before)}, {second} {spread(later)}, ratio"
-        f" {statistics.median(ratios):.3f} ({min(ratios):.3f} - {max(ratios):.3f})",
-        flush=True,
-    )
+    told = f"{what}: {first} {spread(before)}, {second} {spread(later)}, {ratios(before, later)}"
+    print(told, flush=True)

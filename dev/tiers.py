@@ -227,7 +227,7 @@ class Run:
                 [str(PYTHON), "-m", "pytest", "-q" if self.live else "-v", "--no-header",
                  "-m", tier.marker, *tier.paths, f"--junitxml={report}",
                  *(f"--ignore={path}" for path in tier.ignored),
-                 "-o", f"faulthandler_timeout={tier.quiet_s}", *patience],
+                 "-o", f"stacks_after_s={tier.quiet_s}", *patience],
                 tier.limit_s, output, low_priority=patient and not self.live,
             )  # fmt: skip
             judge(outcome, ended.code, report, tier.limit_s)

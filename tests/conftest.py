@@ -9,10 +9,32 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.long_tests import LongTests
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("plimsoll", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("plimsoll")
+
+
+LONG_TESTS = pytest.StashKey[LongTests]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini(
+        "stacks_after_s", "Seconds after which a test's stacks are printed", default="120"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LONG_TESTS] = LongTests(float(config.getini("stacks_after_s")))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.config.stash[LONG_TESTS].begin()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[LONG_TESTS].end()
 
 
 def pytest_sessionstart() -> None:

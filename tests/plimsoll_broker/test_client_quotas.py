@@ -31,6 +31,7 @@ from plimsoll_core.quotas.state import (
     QuotaValues,
     quotas_of,
 )
+from plimsoll_core.quotas.usage import HeldRate
 from plimsoll_core.security.state import Mode
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.headers import request_frame
@@ -126,6 +127,30 @@ async def test_quota_of_a_user_is_shared_by_its_connections_and_other_quotas_are
     assert await produced(first, 10_000)
     assert await fetched(second) == (0, len(a_batch(1, filler=10_000)))
     assert await produced(second, 1)
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+async def test_writes_that_were_allowed_ahead_count_like_those_that_are_charged_by_themselves(
+    alone: Alone, monkeypatch: pytest.MonkeyPatch, acks: int
+) -> None:
+    charged: list[int] = []
+    by_itself = HeldRate.produced
+
+    def produced_bytes(limit: HeldRate, size: int, now_ms: int) -> int:
+        charged.append(size)
+        return by_itself(limit, size, now_ms)
+
+    monkeypatch.setattr(HeldRate, "produced", produced_bytes)
+    row = limiting(producer_byte_rate=1e6, request_percentage=1e6)
+    alone.limit(row)
+    client = await alone.broker.client()
+    for _ in range(20):
+        assert await produced(client, 1_000, acks) == 0
+    limit = quotas_of([row]).limit(Quota.PRODUCER_BYTE_RATE, "ANONYMOUS", "test")
+    held = alone.broker.quotas.usage.rate(limit)
+    assert held is not None
+    assert held.rate.amount(time.monotonic_ns() // 1_000_000) == 20 * charged[0]
+    assert len(charged) < 5, "one each second"
 
 
 async def test_quota_that_is_taken_away_holds_no_more(alone: Alone) -> None:
@@ -327,11 +352,11 @@ async def test_heartbeats_and_logins_are_charged_nothing(alone: Alone) -> None:
     alone.limit(limiting(request_percentage=1e-7))
     quotas = alone.broker.quotas
     state = ConnectionState()
-    assert quotas.charges(state, ApiKey.HEARTBEAT, "c") is None
-    assert quotas.charges(state, ApiKey.SASL_AUTHENTICATE, "c") is None
-    assert quotas.charges(state, ApiKey.METADATA, "c") is not None
+    assert quotas.charges(state, ApiKey.HEARTBEAT, "c", 0) is None
+    assert quotas.charges(state, ApiKey.SASL_AUTHENTICATE, "c", 0) is None
+    assert quotas.charges(state, ApiKey.METADATA, "c", 0) is not None
     state.belongs_to_broker()
-    assert quotas.charges(state, ApiKey.FETCH, "c") is None
+    assert quotas.charges(state, ApiKey.FETCH, "c", 0) is None
 
 
 @pytest.mark.parametrize("key", list(ApiKey), ids=lambda key: key.name)

@@ -50,6 +50,7 @@ LEADER_HINTS_VERSION = 10
 NOT_HERE = BadSent(Code.NOT_LEADER_OR_FOLLOWER, "")
 """It was not checked, because it could not be taken then."""
 OVERTAKES = "a batch that was sent before was refused; send that first"
+_WRITE = AclOperation.WRITE
 _NOT_HERE = frozenset({Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH})
 
 Results = list[tuple[str, list[ProducedPartition]]]
@@ -240,7 +241,7 @@ class ProduceHandler:
         """Take or refuse it, and let its writer wait if that is what it wants."""
         name = answer.request.topics[topic].name
         # In the turn of the append, however long the request has waited.
-        if answer.rights is not None and not answer.rights.topic(AclOperation.WRITE, name):
+        if answer.rights is not None and not answer.rights.topic(_WRITE, name):
             answer.add(topic, ProducedPartition(index, Code.TOPIC_AUTHORIZATION_FAILED))
             return
         hosted = self._manager.by_name(name, index)

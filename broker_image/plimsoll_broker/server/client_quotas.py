@@ -3,7 +3,7 @@
 One for each lifetime, told of every image; the listeners of all clients share it, and no follower's
 has one.  `plimsoll_core.quotas` says how much is too much; the session tells its client
 (`throttle_time_ms`) and does not read it for that time.  While nothing is committed a request costs
-one look.
+one look, and a Produce that was allowed before little more.
 """
 
 from __future__ import annotations
@@ -17,44 +17,13 @@ from plimsoll_broker.server.dispatch import ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.quotas.connections import AddressConnections
 from plimsoll_core.quotas.state import ClientQuotas, Quota
-from plimsoll_core.quotas.usage import ClientUsage, HeldBucket, HeldRate
+from plimsoll_core.quotas.usage import ClientUsage, HeldBucket, HeldLimits, HeldRate
 from plimsoll_process.durations import Durations
 from plimsoll_wire.api_versions import ApiKey
 
-_Q = Quota
 _T = TypeVar("_T")
 EXEMPT = frozenset({ApiKey.HEARTBEAT, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 """A member stays in its group, and a user logs in, whatever else they used."""
-
-
-class HeldLimits:
-    """What holds for the requests of one connection with one client id."""
-
-    __slots__ = (
-        "client_id",
-        "committed",
-        "consumer",
-        "mutations",
-        "none",
-        "principal",
-        "producer",
-        "time",
-    )
-
-    def __init__(
-        self, quotas: ClientQuotas, usage: ClientUsage, principal: str, client_id: str
-    ) -> None:
-        user = principal.partition(":")[2]
-        self.committed = quotas
-        self.principal = principal
-        self.client_id = client_id
-        limit = quotas.limit
-        self.producer = usage.rate(limit(_Q.PRODUCER_BYTE_RATE, user, client_id))
-        self.consumer = usage.rate(limit(_Q.CONSUMER_BYTE_RATE, user, client_id))
-        self.time = usage.rate(limit(_Q.REQUEST_PERCENTAGE, user, client_id))
-        self.mutations = usage.bucket(limit(_Q.CONTROLLER_MUTATION_RATE, user, client_id))
-        found = (self.producer, self.consumer, self.time, self.mutations)
-        self.none = found == (None, None, None, None)
 
 
 class QuotaStats:
@@ -71,33 +40,31 @@ class Quotas:
         self.addresses = AddressConnections() if addresses is None else addresses
         self.usage = ClientUsage()
         self.stats = QuotaStats()
-        self._committed = ClientQuotas()
-        # Whether `_committed` does: each request asks, and `charges` only where it does.
+        self.committed = ClientQuotas()
+        # Whether `committed` does: each request asks, and `charges` only where it does.
         self.limits_clients = False
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
         """The metadata stream's callback."""
-        self._committed = self.addresses.quotas = new.quotas
+        self.committed = self.addresses.quotas = new.quotas
         self.limits_clients = new.quotas.limits_clients
 
     def charges(
-        self, connection: ConnectionState, api_key: int, client_id: str | None
+        self, connection: ConnectionState, api_key: int, client_id: str | None, began_ns: int
     ) -> Charges | None:
         """None: nothing holds for the request."""
         if connection.is_broker or api_key in EXEMPT:
             return None
-        committed, name, held = self._committed, client_id or "", connection.limits
-        if (
-            held is None
-            or held.committed is not committed
-            or held.client_id != name
-            or held.principal != connection.principal
-        ):
+        committed, held = self.committed, connection.limits
+        if held is None or held.committed is not committed or held.client_id != client_id:
             if not connection.let_in:
                 return None
-            held = HeldLimits(committed, self.usage, connection.principal, name)
-            connection.limits = held
-        return None if held.none else Charges(self, held)
+            user = connection.principal.partition(":")[2]
+            held = connection.limits = HeldLimits(committed, self.usage, user, client_id)
+        if held.none:
+            return None
+        held.count_overdrawn()
+        return Charges(self, held, began_ns)
 
 
 class Charges:
@@ -106,11 +73,11 @@ class Charges:
 
     __slots__ = ("_from_ns", "_limits", "_quotas", "_reserved", "throttle_ms")
 
-    def __init__(self, quotas: Quotas, limits: HeldLimits) -> None:
+    def __init__(self, quotas: Quotas, limits: HeldLimits, began_ns: int) -> None:
         self._quotas = quotas
         self._limits = limits
         # None: it is waiting, or answered.
-        self._from_ns: int | None = time.monotonic_ns()
+        self._from_ns: int | None = began_ns
         self.throttle_ms = 0
         # Tokens for partitions that the controller is asked to make or delete.
         self._reserved = 0.0
@@ -175,6 +142,8 @@ class Charges:
         limit = limits.time
         if limit is not None and (throttle_ms := limit.took(now_ns - from_ns, now_ms)):
             self._throttle(limit, throttle_ms)
+        if produced and not self.throttle_ms:
+            limits.allow_ahead(produced, now_ns - from_ns, now_ms)
 
     def _throttle(self, limit: HeldRate | HeldBucket, throttle_ms: int) -> None:
         if throttle_ms:

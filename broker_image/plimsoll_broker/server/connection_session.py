@@ -254,7 +254,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _serve(self, frame: bytearray, charged: int) -> None:
         self.activity.owing_s, self._muting.spares = None, False
-        began_s = time.monotonic()
+        began_ns = time.monotonic_ns()
         try:
             owner, connection, header = self._owner, self._connection, parse_request_header(frame)
             key = self._handling = header.api_key
@@ -262,22 +262,24 @@ class Session(asyncio.BufferedProtocol):
             connection.check(key)
             route = owner.dispatch.find(key, header.api_version)
             if route is None or header.body_at is None:
-                self._answer(header, owner.dispatch.unsupported_version(key), began_s)
+                self._answer(header, owner.dispatch.unsupported_version(key), began_ns)
                 return
-            context = owner.context(header, frame, connection)
+            context = owner.context(header, frame, connection, began_ns)
             result = route.handler(context)
             if context.charges is not None:
                 result = self._charge(context.charges, header, result)
+            elif (ahead := context.time_ahead) is not None:
+                ahead.left -= time.monotonic_ns() - began_ns
             if connection.let_in:
                 self.activity.spoken = True
                 owner.heard(self)
             if result is None:
-                self._took(key, began_s)
+                self._took(key, began_ns)
                 return
             if isinstance(result, AT_ONCE):
-                self._answer(header, result, began_s)
+                self._answer(header, result, began_ns)
                 return
-            slot = ReplySlot(header, began_s)
+            slot = ReplySlot(header, began_ns)
             slot.charges = context.charges
             slot.kept = self._receiver.keeps(frame, charged, parsed=key == ApiKey.FETCH)
             charged = 0
@@ -304,12 +306,12 @@ class Session(asyncio.BufferedProtocol):
 
     # --- replies ----------------------------------------------------------------------------------
 
-    def _took(self, api_key: int, began_s: float) -> None:
-        seconds = time.monotonic() - began_s
+    def _took(self, api_key: int, began_ns: int) -> None:
+        seconds = (time.monotonic_ns() - began_ns) / 1e9
         self._owner.stats.took(api_key, seconds, by_broker=self._connection.is_broker)
 
-    def _answer(self, header: RequestHeader, reply: Reply, began_s: float) -> None:
-        slot = ReplySlot(header, began_s, reply)
+    def _answer(self, header: RequestHeader, reply: Reply, began_ns: int) -> None:
+        slot = ReplySlot(header, began_ns, reply)
         if self._slots:
             slot.held = self._sender.hold(reply)
             self._slots.append(slot)
@@ -356,7 +358,7 @@ class Session(asyncio.BufferedProtocol):
             if slot.reply is not None:
                 self._send(slot)
             else:
-                self._took(slot.header.api_key, slot.began_s)
+                self._took(slot.header.api_key, slot.began_ns)
         if not self._reading or self.activity.half_closed_s is not None:
             # What came meanwhile waits; but not in the middle of who made a reply.
             self._loop.call_soon(self.wake)
@@ -387,7 +389,7 @@ class Session(asyncio.BufferedProtocol):
         assert slot.reply is not None, "there is something to send"
         if self._transport is not None:
             self._owner.stats.bytes_out += self._sender.send(slot.header, slot.reply, slot.held)
-            self._took(slot.header.api_key, slot.began_s)
+            self._took(slot.header.api_key, slot.began_ns)
             if (reason := self._connection.ending) and not self._slots:
                 self._owner.stats.closed_for[reason] += 1
                 self._transport.close()  # what was sent still arrives

@@ -16,6 +16,7 @@ from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.quotas.rates import Allowance
 from plimsoll_core.security.acl import ANONYMOUS
 from plimsoll_core.security.inside import Peer
 from plimsoll_core.security.sasl import SaslSession, mechanisms_of
@@ -63,7 +64,7 @@ class ConnectionState:
     `inside_peer`: whom its certificate names, None: it showed none.
     `rights`: what is remembered of decisions about it.  `forget`: called when it is lost.
     `ending`: why it is closed once its last reply is sent; empty: it is not.  `limits`: the quotas
-    that hold for it, with what was used of them.
+    that hold for who is at its other end, with what was used of them.
     """
 
     __slots__ = (
@@ -160,7 +161,8 @@ class ConnectionState:
 class RequestContext:
     """One request.  `body` is writable and belongs to the handler.
     `rights`: what it may be answered; None: no rights are asked for.  `charges`: what it uses of
-    its client's quotas; None: none holds."""
+    its client's quotas; None: none holds, or it was allowed before; then its time is taken off
+    `time_ahead`."""
 
     __slots__ = (
         "api_key",
@@ -171,6 +173,7 @@ class RequestContext:
         "connection",
         "correlation_id",
         "rights",
+        "time_ahead",
     )
 
     def __init__(
@@ -190,6 +193,7 @@ class RequestContext:
         self.client_id = client_id
         self.rights: Any = None
         self.charges: Any = None
+        self.time_ahead: Allowance | None = None
 
 
 Result = Reply | Awaitable[Reply | None] | None

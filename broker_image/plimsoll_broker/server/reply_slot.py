@@ -26,14 +26,14 @@ def later(result: Any) -> Later:
 
 class ReplySlot:
     """A request whose reply cannot be sent yet.  `kept`: bytes that it has of the intake; `held`:
-    bytes of its reply that its connection's account has, None: it was not asked; `began_s`: when it
-    was read; `charges`: what it uses of quotas."""
+    bytes of its reply that its connection's account has, None: it was not asked; `began_ns`: when
+    it was read; `charges`: what it uses of quotas."""
 
-    __slots__ = ("began_s", "charges", "future", "header", "held", "kept", "reply")
+    __slots__ = ("began_ns", "charges", "future", "header", "held", "kept", "reply")
 
-    def __init__(self, header: RequestHeader, began_s: float, reply: Reply | None = None) -> None:
+    def __init__(self, header: RequestHeader, began_ns: int, reply: Reply | None = None) -> None:
         self.header = header
-        self.began_s = began_s
+        self.began_ns = began_ns
         self.charges: Charges | None = None
         self.reply = reply
         self.held: int | None = None

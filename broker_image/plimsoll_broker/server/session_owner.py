@@ -21,6 +21,7 @@ from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import RequestHeader
 
 _API_KEYS = {int(key): key for key in ApiKey}
+_PRODUCE = int(ApiKey.PRODUCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +61,9 @@ class SessionOwner:
             self.stats.handler_failures.met(api_key, error)
 
     def context(
-        self, header: RequestHeader, frame: bytearray, connection: ConnectionState
+        self, header: RequestHeader, frame: bytearray, connection: ConnectionState, began_ns: int
     ) -> RequestContext:
-        """Of a request that is served."""
+        """Of a request that is served, and was read at `began_ns`."""
         key, version, correlation_id, client_id, body_at = header
         assert body_at is not None, "a version that is served has a body"
         body = memoryview(frame)[body_at:]
@@ -71,7 +72,15 @@ class SessionOwner:
         )
         quotas = self.quotas
         if quotas is not None and quotas.limits_clients:
-            context.charges = quotas.charges(connection, key, client_id)
+            held = connection.limits
+            if (
+                key == _PRODUCE
+                and held is not None
+                and held.covers(quotas.committed, client_id, len(body), began_ns)
+            ):
+                context.time_ahead = held.time_ahead
+            else:
+                context.charges = quotas.charges(connection, key, client_id, began_ns)
         return context
 
     def serves(self, connection: ConnectionState, api_key: int, version: int) -> bool:

@@ -15,12 +15,32 @@ _LENT_S = (SAMPLES - 1) * SAMPLE_MS // 1000
 """The shortest window: who used less than its worth is not above any bound."""
 EXPIRED_MS = SAMPLES * SAMPLE_MS
 """So long after its last use a sample counts no more."""
+_ALLOWED_S = 7
+"""Allowances are given of so much of a window's worth: who uses the rest without one ends them all,
+which so happens once for each three seconds' worth at most."""
+_SHARES = 16
+"""What may be given is divided by it, for there are others."""
+ALLOWANCES_MAX = 1_000
+"""Of one rate at a time."""
+
+
+class Allowance:
+    """What one connection may use of a rate without asking.  It counts as used from when it is
+    given until `WindowedRate.settle`, which comes before anybody is throttled."""
+
+    __slots__ = ("last_ns", "left")
+
+    def __init__(self, left: int = 0) -> None:
+        # Below 0: more was used than was given, and is counted when it is settled.
+        self.left = left
+        # Of the last use.
+        self.last_ns = 0
 
 
 class WindowedRate:
     """Amounts of the last seconds, in samples of one second.  `amount` in whatever unit."""
 
-    __slots__ = ("__weakref__", "_newest", "_samples", "_total")
+    __slots__ = ("__weakref__", "_allowances", "_newest", "_samples", "_total")
 
     def __init__(self) -> None:
         # Each with its start, its last use, and its amount; the oldest first.
@@ -28,6 +48,36 @@ class WindowedRate:
         # The last of them, also once it has expired.
         self._newest = [-SAMPLE_MS, 0, 0]
         self._total = 0
+        # Given since the newest sample began; the next one begins by settling them.
+        self._allowances: dict[Allowance, None] = {}
+
+    @property
+    def sample_ends_ms(self) -> int:
+        """What was allowed lately holds until then."""
+        return self._newest[0] + SAMPLE_MS
+
+    def allow(self, allowance: Allowance, least: int, bound: float, now_ms: int) -> bool:
+        """Give it more; False: there is less than `least` that may be given."""
+        amount = (int(bound * _ALLOWED_S) - self._total) // _SHARES
+        if amount < least or now_ms >= self.sample_ends_ms:
+            return False
+        if len(self._allowances) >= ALLOWANCES_MAX and allowance not in self._allowances:
+            return False
+        self._allowances[allowance] = None
+        allowance.left += amount
+        self._newest[2] += amount
+        self._total += amount
+        return True
+
+    def settle(self) -> None:
+        """Allowances are over: what was used of them counts, and no more."""
+        newest = self._newest
+        for allowance in self._allowances:
+            newest[1] = max(newest[1], allowance.last_ns // 1_000_000)
+            newest[2] -= allowance.left
+            self._total -= allowance.left
+            allowance.left = 0
+        self._allowances.clear()
 
     def record(self, amount: int, now_ms: int) -> None:
         """Negative: it was not used after all."""
@@ -41,7 +91,7 @@ class WindowedRate:
         self._total += amount
 
     def use(self, amount: int, bound: float, now_ms: int) -> int:
-        """`record`, then `throttle_ms`: on the path of every request."""
+        """`record`, then `throttle_ms`: on the path of every request without an allowance."""
         newest = self._newest
         if now_ms - newest[0] < SAMPLE_MS:
             # As `record` does, without a call.
@@ -80,6 +130,8 @@ class WindowedRate:
         return not self._samples
 
     def _expire(self, now_ms: int) -> None:
+        if self._allowances:
+            self.settle()
         samples = self._samples
         while samples and now_ms - samples[0][1] >= EXPIRED_MS:
             self._total -= samples.popleft()[2]

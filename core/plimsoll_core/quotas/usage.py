@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
-from plimsoll_core.quotas.rates import SAMPLE_MS, SAMPLES, TokenBucket, WindowedRate
-from plimsoll_core.quotas.state import Quota, QuotaAccount, QuotaLimit
+from plimsoll_core.quotas.rates import SAMPLE_MS, SAMPLES, Allowance, TokenBucket, WindowedRate
+from plimsoll_core.quotas.state import ClientQuotas, Quota, QuotaAccount, QuotaLimit
 
 ACCOUNTS_MAX = 10_000
 """Of one quota: of users, of client ids, and of pairs of both."""
@@ -27,6 +27,10 @@ REQUEST_THROTTLE_MS_MAX = SAMPLE_MS
 """By `request_percentage`, as in Kafka: what it limits is over when it is told."""
 NANOSECONDS_A_PERCENT = 10_000_000
 """Of a second."""
+REQUESTS_AHEAD = 8
+"""An allowance is for so many requests like the one before, or there is none."""
+_UNLIMITED = 2**62
+_NEVER_NS = 2**62
 
 M = TypeVar("M", WindowedRate, TokenBucket)
 
@@ -68,16 +72,19 @@ class Accounts(Generic[M]):
 class HeldRate:
     """One limit with the rate of whoever shares it; for as long as a connection keeps it."""
 
-    __slots__ = ("bound", "quota", "rate")
+    __slots__ = ("_a_second", "bound", "quota", "rate")
 
     def __init__(self, limit: QuotaLimit, rate: WindowedRate) -> None:
         self.quota = limit.quota
         self.bound = limit.bound
+        # In bytes or nanoseconds.
+        by_time = limit.quota is Quota.REQUEST_PERCENTAGE
+        self._a_second = limit.bound * NANOSECONDS_A_PERCENT if by_time else limit.bound
         self.rate = rate
 
     def produced(self, size: int, now_ms: int) -> int:
         """Bytes came; they are counted whatever is told."""
-        throttle_ms = self.rate.use(size, self.bound, now_ms)
+        throttle_ms = self.rate.use(size, self._a_second, now_ms)
         return throttle_ms and min(throttle_ms, THROTTLE_MS_MAX)
 
     def fetched(self, size: int, now_ms: int) -> tuple[int, bool]:
@@ -86,7 +93,7 @@ class HeldRate:
         What is too much is not counted and not sent, as in Kafka, unless nothing else was sent
         lately: else a batch that is larger than the quota of a whole window would never go."""
         first = self.rate.amount(now_ms) <= 0
-        throttle_ms = min(self.rate.use(size, self.bound, now_ms), THROTTLE_MS_MAX)
+        throttle_ms = min(self.rate.use(size, self._a_second, now_ms), THROTTLE_MS_MAX)
         goes = throttle_ms == 0 or first
         if not goes:
             self.rate.record(-size, now_ms)
@@ -94,8 +101,12 @@ class HeldRate:
 
     def took(self, nanoseconds: int, now_ms: int) -> int:
         """A request held the event loop for so long."""
-        throttle_ms = self.rate.use(nanoseconds, self.bound * NANOSECONDS_A_PERCENT, now_ms)
+        throttle_ms = self.rate.use(nanoseconds, self._a_second, now_ms)
         return throttle_ms and min(throttle_ms, REQUEST_THROTTLE_MS_MAX)
+
+    def allow(self, allowance: Allowance, least: int, now_ms: int) -> bool:
+        """Bytes or nanoseconds of it, to one connection."""
+        return self.rate.allow(allowance, least, self._a_second, now_ms)
 
 
 class HeldBucket:
@@ -150,3 +161,88 @@ class ClientUsage:
 
     def bucket(self, limit: QuotaLimit | None) -> HeldBucket | None:
         return None if limit is None else HeldBucket(limit, self._mutations.of(limit.account))
+
+
+class HeldLimits:
+    """What holds for the requests of one connection with one client id.
+
+    Of whoever is far from its quotas nearly every Produce is allowed ahead (`covers`), and costs
+    subtractions.  What clients are told is what they would be told if each were charged by itself;
+    a request that takes more time than was left is told with the next one."""
+
+    __slots__ = (
+        "_bytes",
+        "_none_until_ms",
+        "_until_ns",
+        "client_id",
+        "committed",
+        "consumer",
+        "mutations",
+        "none",
+        "producer",
+        "time",
+        "time_ahead",
+    )
+
+    def __init__(
+        self, quotas: ClientQuotas, usage: ClientUsage, user: str, client_id: str | None
+    ) -> None:
+        self.committed = quotas
+        self.client_id = client_id
+
+        def limit(quota: Quota) -> QuotaLimit | None:
+            return quotas.limit(quota, user, client_id or "")
+
+        self.producer = usage.rate(limit(Quota.PRODUCER_BYTE_RATE))
+        self.consumer = usage.rate(limit(Quota.CONSUMER_BYTE_RATE))
+        self.time = usage.rate(limit(Quota.REQUEST_PERCENTAGE))
+        self.mutations = usage.bucket(limit(Quota.CONTROLLER_MUTATION_RATE))
+        found = (self.producer, self.consumer, self.time, self.mutations)
+        self.none = found == (None, None, None, None)
+        # Of `producer`, and of `time` in nanoseconds: the time that a request takes, which is known
+        # when it was served, is taken off.
+        self._bytes = Allowance(_UNLIMITED if self.producer is None else 0)
+        self.time_ahead = Allowance(_UNLIMITED if self.time is None else 0)
+        # They hold until then; 0: there are none.
+        self._until_ns = 0
+        # Asked for in vain; not again until then.
+        self._none_until_ms = 0
+
+    def covers(
+        self, committed: ClientQuotas, client_id: str | None, size: int, now_ns: int
+    ) -> bool:
+        """Whether a Produce of so many bytes was allowed before; then they are charged."""
+        allowed = self._bytes
+        left = allowed.left - size
+        if (
+            left < 0
+            or self.time_ahead.left <= 0
+            or now_ns >= self._until_ns
+            or committed is not self.committed
+            or client_id != self.client_id
+        ):
+            return False
+        allowed.left = left
+        allowed.last_ns = self.time_ahead.last_ns = now_ns
+        return True
+
+    def count_overdrawn(self) -> None:
+        """Before a request that is charged by itself: what the last took beyond `time_ahead`."""
+        if self.time is not None and self.time_ahead.left < 0:
+            self.time.rate.settle()
+
+    def allow_ahead(self, size: int, nanoseconds: int, now_ms: int) -> None:
+        """After a Produce that was charged by itself, with what it used."""
+        if now_ms < self._none_until_ms:
+            return
+        self._until_ns, until_ns = 0, _NEVER_NS
+        for limit, allowance, used in (
+            (self.producer, self._bytes, size),
+            (self.time, self.time_ahead, nanoseconds),
+        ):
+            if limit is not None:
+                if not limit.allow(allowance, used * REQUESTS_AHEAD, now_ms):
+                    self._none_until_ms = now_ms + SAMPLE_MS
+                    return
+                until_ns = min(until_ns, limit.rate.sample_ends_ms * 1_000_000)
+        self._until_ns = until_ns
