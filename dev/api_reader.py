@@ -1,6 +1,6 @@
-"""Reads of the Kubernetes API over connections that stay: what `kubectl get -o json` gives, for a
-hundredth of its processor time.  Called by `Cluster` in dev/kubectl.py.  All it writes is
-namespaces, a hundred in a run of the tests; it asks for one token: for the operator's view."""
+"""The Kubernetes API over connections that stay: what `kubectl get -o json` and `kubectl apply
+--server-side` do, for a hundredth of their processor time.  Called by `Cluster` in dev/kubectl.py.
+All else that it writes is namespaces; it asks for one token: for the operator's view."""
 
 from __future__ import annotations
 
@@ -18,17 +18,28 @@ DENIED = (401, 403)
 DISCOVERY_S = 20.0
 VIEW_AUDIENCE = "plimsoll.dev/view"
 VIEW_HEADER = "X-Plimsoll-Authorization"
+APPLY = "application/apply-patch+yaml"
+APPLIER = "fieldManager=plimsoll-dev&force=true&fieldValidation=Strict"
 TOKEN_S = 600
 TOKEN_SPARE_S = 100
 
 
 class ReadFailed(RuntimeError):
     """The API server did not answer as it should; the message is what it said.  `status`: of HTTP,
-    0 without an answer."""
+    0 without an answer; `body`: of its answer."""
 
-    def __init__(self, said: str, status: int = 0) -> None:
+    def __init__(self, said: str, status: int = 0, body: str = "") -> None:
         super().__init__(said)
         self.status = status
+        self.body = body
+
+
+def _sentence(failed: ReadFailed) -> str:
+    """The message of the Status that was answered."""
+    try:
+        return str(json.loads(failed.body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return str(failed)
 
 
 class ApiReader:
@@ -63,6 +74,20 @@ class ApiReader:
         """Does not wait until everything in it is gone; nothing happens where there is none."""
         headers = {"Accept": "application/json"}
         self._send("DELETE", f"/api/v1/namespaces/{name}", timeout_s, headers)
+
+    def apply(self, body: dict[str, Any], namespace: str, timeout_s: float) -> None:
+        """Has an object become what is stated, of which there may be none; fields that are stated
+        no longer go.  A refusal's message is the API server's sentence."""
+        path = f"{self.path_of(body['kind'].lower(), namespace)}/{body['metadata']['name']}"
+        version = body["apiVersion"]
+        assert path.startswith(f"/apis/{version}/" if "/" in version else f"/api/{version}/"), path
+        headers = {"Accept": "application/json", "Content-Type": APPLY}
+        try:
+            said = self._send("PATCH", f"{path}?{APPLIER}", timeout_s, headers, body)
+        except ReadFailed as failed:
+            raise ReadFailed(_sentence(failed), failed.status) from failed
+        if said is None:
+            raise ReadFailed(f"{path}: there is no such place", NOT_FOUND)
 
     def view(self, path: str, namespace: str, timeout_s: float) -> str | None:
         """A path of the operator's view, through the API server's proxy: with a token for it, where
@@ -110,7 +135,7 @@ class ApiReader:
         if reply.status == NOT_FOUND:
             return None
         if reply.status >= 300:
-            raise ReadFailed(f"{path}: {reply.status} {said}", reply.status)
+            raise ReadFailed(f"{path}: {reply.status} {said}", reply.status, said)
         return said
 
     def path_of(self, kind: str, namespace: str) -> str:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -38,14 +40,28 @@ def read_ledger(spark: SparkSession, path: Path) -> DataFrame:
     return spark.read.schema(LEDGER).parquet(str(path))
 
 
-def acked_spans(ledger: DataFrame) -> dict[int, tuple[int, int]]:
-    """Per partition, the first acked offset and the one after the last."""
-    rows = (
-        ledger.where((F.col("outcome") == ACKED) & F.col("offset").isNotNull())
-        .groupBy("partition")
-        .agg(F.min("offset").alias("first"), (F.max("offset") + 1).alias("end"))
-    )
-    return {row["partition"]: (row["first"], row["end"]) for row in rows.collect()}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What the ledger says of the records in all."""
+
+    # How many there are of each outcome.
+    outcomes: Mapping[str, int]
+    # Per partition, the first acked offset and the one after the last.
+    acked: Mapping[int, tuple[int, int]]
+
+
+def settled(ledger: DataFrame) -> Settled:
+    """One query for both."""
+    edges = (F.min("offset").alias("first"), (F.max("offset") + 1).alias("end"))
+    counted = ledger.groupBy("outcome", "partition").agg(F.count("*").alias("records"), *edges)
+    outcomes: Counter[str] = Counter()
+    acked = {}
+    for row in counted.collect():
+        outcomes[row["outcome"]] += row["records"]
+        # An ack may name no offset.
+        if row["outcome"] == ACKED and row["first"] is not None:
+            acked[row["partition"]] = (row["first"], row["end"])
+    return Settled(outcomes=outcomes, acked=acked)
 
 
 def with_added(before: Ranges, partitions: Iterable[int]) -> Ranges:
@@ -133,41 +149,42 @@ def ranges_table(spark: SparkSession, ranges: Ranges) -> DataFrame:
     return spark.createDataFrame(rows, RANGES)
 
 
-def examine(settings: Settings, ledger: DataFrame, log: DataFrame, ranges: DataFrame) -> Findings:
+def examine(
+    settings: Settings, sent: Settled, ledger: DataFrame, log: DataFrame, ranges: DataFrame
+) -> Findings:
     """Runs every check, whether its violation is asked for or not: the counts are shown anyway."""
-    fated = fates.fates(ledger, log, ranges).persist()
-    extra = copies.extra_copies(log)
+    fated = fates.fates(ledger, log, ranges)
     per = order.IDEMPOTENT if settings.produce.idempotent else order.PER_KEY
     behind = order.out_of_order(log, per=per)
     missing = gap.gaps(log, ranges)
-    outcomes = {r["outcome"]: r["count"] for r in ledger.groupBy("outcome").count().collect()}
-    owned = {row["ours"]: row["count"] for row in log.groupBy("ours").count().collect()}
+    owned = {row["ours"]: row for row in copies.counted(log).collect()}
+    read = owned[True]["records"] if True in owned else 0
     tally = fates.tally(fated)
     counts = Counts(
-        sent=sum(outcomes.values()),
-        acked=outcomes.get(ACKED, 0),
-        failed=outcomes.get(FAILED, 0),
-        unknown=outcomes.get(UNKNOWN, 0),
-        read=owned.get(True, 0),
-        foreign=owned.get(False, 0),
+        sent=sum(sent.outcomes.values()),
+        acked=sent.outcomes.get(ACKED, 0),
+        failed=sent.outcomes.get(FAILED, 0),
+        unknown=sent.outcomes.get(UNKNOWN, 0),
+        read=read,
+        foreign=owned[False]["records"] if False in owned else 0,
         lost=tally[fates.LOST],
         misplaced=tally[fates.MISPLACED],
         mismatched=tally[fates.MISMATCHED],
         expired=tally[fates.EXPIRED],
-        duplicated=extra.count(),
+        duplicated=read - owned[True]["different"] if read else 0,
         out_of_order=behind.count(),
         gaps=missing.count(),
     )
     wrong = fated.where(~F.col("fate").isin(fates.KEPT, fates.EXPIRED))
     kinds = (
         (wrong, F.col("fate"), counts.lost + counts.misplaced + counts.mismatched),
-        (extra, F.lit("duplicated"), counts.duplicated),
+        (copies.extra_copies(log), F.lit("duplicated"), counts.duplicated),
         (behind, F.lit("outOfOrder"), counts.out_of_order),
         (missing, F.lit("gap"), counts.gaps),
     )
     examples = _examples(settings.topic, kinds)
     latency, bin_ms = _latency(ledger)
-    findings = Findings(
+    return Findings(
         counts=counts,
         latency=latency,
         stalls=_stalls(ledger),
@@ -175,8 +192,6 @@ def examine(settings: Settings, ledger: DataFrame, log: DataFrame, ranges: DataF
         bin_ms=bin_ms,
         examples=examples,
     )
-    fated.unpersist()
-    return findings
 
 
 def _examples(topic: str, kinds: tuple[tuple[DataFrame, Column, int], ...]) -> tuple[Example, ...]:

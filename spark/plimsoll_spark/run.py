@@ -71,7 +71,7 @@ class Run:
                 name=settings.name,
                 cores=cores,
                 work=self._work,
-                data_bytes=settings.produce.data_bytes,
+                produce=settings.produce,
             )
             try:
                 planned = self._drive(spark, cores)
@@ -131,7 +131,8 @@ class Run:
 
         def examined() -> Findings:
             ledger = checks.read_ledger(spark, planned.ledger)
-            acked = checks.acked_spans(ledger)
+            sent = checks.settled(ledger)
+            acked = sent.acked
             begun = checks.with_added(before, (*client.partitions(READABLE_WITHIN_S), *acked))
             ends = {p: max(r.log_end_offset, acked.get(p, (0, 0))[1]) for p, r in begun.items()}
             now = client.readable_ranges(ends, READABLE_WITHIN_S)
@@ -141,7 +142,7 @@ class Run:
             log_table = spark.read.parquet(str(copy))
             then = client.ranges(tuple(sorted(ranges)), READABLE_WITHIN_S)
             table = checks.ranges_table(spark, checks.left_by(ranges, then))
-            return checks.examine(settings, ledger, log_table, table)
+            return checks.examine(settings, sent, ledger, log_table, table)
 
         until_s = min(self._deadline_s, time.time() + settings.verify.timeout_seconds)
         return self._watch(spark, examined, tell, until_s)

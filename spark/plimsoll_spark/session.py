@@ -15,7 +15,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from plimsoll_spark.settings import Refusal, Refused
+from plimsoll_spark.settings import Produce, Refusal, Refused
 
 JARS_VARIABLE = "PLIMSOLL_SPARK_JARS"
 MEMORY_VARIABLE = "PLIMSOLL_SPARK_DRIVER_MEMORY"
@@ -24,6 +24,16 @@ OPTIMISED_BYTES = 2**31
 """A job that reads less is over before the optimising compiler has paid for itself, and while it
 compiles it takes the processor from the very brokers that are being measured.  Without it no JVM
 decrypts more than some 25 MB/s, which a long job over TLS would wait for."""
+FEW_RECORDS = 50_000
+"""So many are joined and sorted about as soon by Spark's interpreted plans as code for them is
+generated and compiled: below, without is cheaper; 300,000 take half as long again without."""
+FOR_FEW = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""No code is generated, plans are not made anew half-way, and what is shuffled stays together."""
 CONNECTOR = "spark-sql-kafka-0-10_2.13-*.jar"
 
 
@@ -51,10 +61,15 @@ def class_archive() -> Path:
 
 
 def build(
-    *, name: str, cores: int, work: Path, data_bytes: int = 0, archives_to: Path | None = None
+    *,
+    name: str,
+    cores: int,
+    work: Path,
+    produce: Produce | None = None,
+    archives_to: Path | None = None,
 ) -> SparkSession:
-    """Starts the JVM.  `work` takes Spark's own temporary files; `data_bytes`: how much it will
-    read; `archives_to` takes the classes that it has loaded when it ends."""
+    """Starts the JVM.  `work` takes Spark's own temporary files; `produce`: what it will read back,
+    None: not known; `archives_to` takes the classes that it has loaded when it ends."""
     # Workers must run the interpreter that has our package, whatever `python3` means in PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -72,14 +87,22 @@ def build(
         # A producer that is run twice would write its records twice.
         "spark.task.maxFailures": "1",
         "spark.speculation": "false",
-        "spark.driver.extraJavaOptions": " ".join(java_options(data_bytes, archives_to)),
+        "spark.driver.extraJavaOptions": " ".join(
+            java_options(0 if produce is None else produce.data_bytes, archives_to)
+        ),
     }
+    options |= sql_options(produce)
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
     for key, value in options.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
+
+
+def sql_options(produce: Produce | None) -> dict[str, str]:
+    """Of Spark SQL, beside those that every session has."""
+    return FOR_FEW if produce is not None and produce.records <= FEW_RECORDS else {}
 
 
 def java_options(data_bytes: int = 0, archives_to: Path | None = None) -> list[str]:

@@ -1,4 +1,5 @@
-"""The operator's view as the demo and the end-to-end tests read it: with a token for it."""
+"""The API server as the demo and the end-to-end tests reach it: the operator's view is read with a
+token for it, objects are applied."""
 
 from __future__ import annotations
 
@@ -16,6 +17,24 @@ from dev.api_reader import ApiReader, ReadFailed
 VIEW = "/api/v1/namespaces/sys/pods/p:9100/proxy/v1/clusters"
 TOKENS = "/api/v1/namespaces/sys/serviceaccounts/plimsoll-view/token"
 
+GROUPS = {
+    "/api": [],
+    "/apis": [
+        {
+            "metadata": {"name": "plimsoll.dev"},
+            "versions": [
+                {
+                    "version": "v1alpha1",
+                    "resources": [
+                        {"resource": "topics", "singularResource": "topic", "scope": "Namespaced"}
+                    ],
+                }
+            ],
+        }
+    ],
+}
+TOPIC = {"apiVersion": "plimsoll.dev/v1alpha1", "kind": "Topic", "metadata": {"name": "t"}}
+
 
 class ApiServer(http.server.ThreadingHTTPServer):
     """Makes tokens, if it has the account, and notes what it was asked."""
@@ -24,6 +43,7 @@ class ApiServer(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Answers)
         self.has_account = True
         self.view_status = 200
+        self.apply_status = 200
         self.asked: list[tuple[str, Any]] = []
 
 
@@ -36,7 +56,15 @@ class Answers(http.server.BaseHTTPRequestHandler):
         found = self.server.has_account
         self.answer(201 if found else 404, {"status": {"token": "abc"}})
 
+    def do_PATCH(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, (self.headers["Content-Type"], body)))
+        self.answer(self.server.apply_status, {"kind": "Status", "message": "it may not be"})
+
     def do_GET(self) -> None:
+        if self.path in ("/api", "/apis"):
+            self.answer(200, {"items": GROUPS[self.path]})
+            return
         self.server.asked.append((self.path, self.headers.get("X-Plimsoll-Authorization")))
         self.answer(self.server.view_status, {"clusters": []})
 
@@ -104,3 +132,26 @@ def test_another_token_is_asked_for_where_the_one_was_denied_alone(
     server.view_status = 200
     assert reader.view(VIEW, "sys", 5)
     assert [path for path, _ in server.asked].count(TOKENS) == tokens
+
+
+def test_object_is_applied_at_its_place_and_strictly(server: ApiServer, reader: ApiReader) -> None:
+    reader.apply(TOPIC, "ns", 5)
+    ((path, asked),) = server.asked
+    place, _, query = path.partition("?")
+    assert place == "/apis/plimsoll.dev/v1alpha1/namespaces/ns/topics/t"
+    assert {"force=true", "fieldValidation=Strict"} <= set(query.split("&"))
+    assert asked == ("application/apply-patch+yaml", TOPIC)
+
+
+def test_refused_object_is_a_failure_with_the_api_servers_sentence(
+    server: ApiServer, reader: ApiReader
+) -> None:
+    server.apply_status = 422
+    with pytest.raises(ReadFailed, match=r"^it may not be$"):
+        reader.apply(TOPIC, "ns", 5)
+
+
+def test_object_in_no_namespace_is_a_failure(server: ApiServer, reader: ApiReader) -> None:
+    server.apply_status = 404
+    with pytest.raises(ReadFailed, match="no such place"):
+        reader.apply(TOPIC, "ns", 5)

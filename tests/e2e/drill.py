@@ -1,6 +1,5 @@
 """A cluster that is grown, shrunk and restarted: what it is asked to become, and who looks on."""
 
-import json
 import os
 import signal
 import threading
@@ -17,8 +16,8 @@ PER_SECOND = 300
 """A write to each partition of `orders` every 40 ms: what is asked is whether any is lost.  What is
 written has to be moved later, at a MiB a second."""
 RECORD_BYTES = 320
-AND_NEXT_S = 50
-"""So much longer than its step needs does a Verification write."""
+AND_NEXT_S = 110
+"""So much longer than its step needs does a Verification write: for two or three steps in all."""
 FAST = {"bytesPerSecond": "50Mi"}
 TOPICS = {"orders": (12, 3, 2), "pairs": (6, 2, 1)}
 """Partitions, replication factor, min ISR."""
@@ -52,7 +51,7 @@ class Drill:
             "metadata": {"name": name},
             "spec": {"clusterRef": {"name": "main"}, **spec} if kind != "LogCluster" else spec,
         }
-        self.cluster.kubectl("apply", "-n", self.namespace, "-f", "-", stdin=json.dumps(body))
+        self.cluster.apply(body, self.namespace)
 
     def change(self, **brokers: Any) -> None:
         """Edit `spec.brokers`, as a user would in the LogCluster's file."""
@@ -158,11 +157,12 @@ class Watch:
 
 
 @contextmanager
-def verified(drill: Drill, least_s: int = 25) -> Iterator[Watch]:
+def verified(drill: Drill, least_s: int = 25, then_s: int = AND_NEXT_S) -> Iterator[Watch]:
     """Within: Spark writes to `orders`, for so long at least.  A Verification that writes longer
-    serves the next step too: each costs half a minute of a processor.  See `assert_all_passed`."""
+    (`then_s`) serves the next steps too: each costs half a minute of a processor, and its step
+    waits until it writes.  See `assert_all_passed`."""
     if writes_left(drill) < PER_SECOND * least_s:
-        write(drill, least_s + AND_NEXT_S)
+        write(drill, least_s + then_s)
     with Watch(drill) as watch:
         yield watch
     assert watch.looks, "the ISRs were never read"

@@ -61,7 +61,7 @@ def play_cert_manager(secured: Secured) -> None:
     name = "main-listener-issued"
 
     def made() -> bool | None:
-        return f"/{name}" in secured.kubectl("get", "certificates", "-o", "name") or None
+        return secured.cluster.get("certificate", name, secured.namespace) is not None or None
 
     wait_for("the Certificate", made, OPEN_S)
     stated = secured.object("certificate", name)["spec"]
@@ -74,7 +74,7 @@ def play_cert_manager(secured: Secured) -> None:
         "type": "kubernetes.io/tls",
         "data": {key: base64.b64encode(value).decode() for key, value in files.items()},
     }
-    secured.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+    secured.cluster.apply(body, secured.namespace)
     secured.set_status("certificate", name, {"conditions": [{"type": "Ready", "status": "True"}]})
 
 
@@ -87,7 +87,7 @@ def play_gateway(secured: Secured) -> None:
         "metadata": {"name": "edge", "namespace": secured.namespace},
         "spec": {"listeners": [listener]},
     }
-    secured.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+    secured.cluster.apply(body, secured.namespace)
     accepted = {
         "parentRef": {"name": "edge"},
         "conditions": [{"type": "Accepted", "status": "True"}],
@@ -95,7 +95,7 @@ def play_gateway(secured: Secured) -> None:
     names = ["main-bootstrap-routed", *(f"main-broker-{id_}-routed" for id_ in range(3))]
 
     def made() -> bool | None:
-        shown = secured.kubectl("get", "tlsroutes", "-o", "name").split()
+        shown = secured.cluster.items("tlsroutes", secured.namespace)
         return len(shown) == len(names) or None
 
     wait_for("its TLSRoutes", made, OPEN_S)

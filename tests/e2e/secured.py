@@ -5,7 +5,7 @@ import socket
 import ssl
 from typing import Any
 
-from dev.kubectl import Cluster, wait_for
+from dev.kubectl import Cluster, CommandFailed, wait_for
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from tests.e2e.clients import cluster_names
 from tests.kafka_python import left_sockets
@@ -34,7 +34,7 @@ class Secured:
             "metadata": {"name": name, "namespace": self.namespace},
             "spec": spec,
         }
-        self.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+        self.cluster.apply(body, self.namespace)
 
     def listen(self, *listeners: dict[str, Any]) -> None:
         spec: dict[str, Any] = {"brokers": {"count": 3}, "storage": {"size": "1Gi"}}
@@ -43,7 +43,9 @@ class Secured:
         self.apply("LogCluster", "main", spec)
 
     def object(self, kind: str, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.kubectl("get", kind, name, "-o", "json"))
+        found = self.cluster.get(kind, name, self.namespace)
+        if found is None:
+            raise CommandFailed(f"{kind}/{name}: there is none in {self.namespace}")
         return found
 
     def opened(self, name: str) -> int:
@@ -96,13 +98,13 @@ class Secured:
     def pods(self) -> dict[str, tuple[str, int]]:
         """Uid and restarts of every broker's pod."""
         selector = "plimsoll.dev/cluster=main,app.kubernetes.io/component=broker"
-        found = json.loads(self.kubectl("get", "pods", "-l", selector, "-o", "json"))
+        found = self.cluster.items("pods", self.namespace, selector)
         return {
             pod["metadata"]["name"]: (
                 pod["metadata"]["uid"],
                 pod["status"]["containerStatuses"][0]["restartCount"],
             )
-            for pod in found["items"]
+            for pod in found
         }
 
     def shown(self, broker: int) -> bytes:

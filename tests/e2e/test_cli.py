@@ -74,7 +74,7 @@ class OnCall:
 
 
 def apply(cluster: Cluster, namespace: str, body: dict[str, Any]) -> None:
-    cluster.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(body))
+    cluster.apply(body, namespace)
 
 
 @pytest.mark.timeout(READY_S + VERIFIED_S + 180)

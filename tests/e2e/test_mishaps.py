@@ -56,7 +56,7 @@ def quiet(cluster: Cluster, namespace: str, type_: str) -> None:
 
 def event(cluster: Cluster, namespace: str, reason: str, text: str) -> None:
     def probe() -> bool | None:
-        found = json.loads(cluster.kubectl("get", "events", "-n", namespace, "-o", "json"))["items"]
+        found = cluster.items("events", namespace)
         return any(e["reason"] == reason and text in e["message"] for e in found) or None
 
     wait_for(f"an Event {reason} about {text}", probe, 60)

@@ -53,7 +53,7 @@ ORDERS = a_topic(
 
 def apply(cluster: Cluster, namespace: str, *objects: dict[str, Any]) -> None:
     for one in objects:
-        cluster.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(one))
+        cluster.apply(one, namespace)
 
 
 def ready(cluster: Cluster, namespace: str, kind: str, name: str, timeout_s: float = 120) -> Any:
@@ -87,7 +87,7 @@ def serving(operator: Cluster, namespace: str) -> str:
 def test_topic_is_placed_by_the_blocked_table_and_user_objects_stay_as_applied(
     operator: Cluster, namespace: str
 ):
-    apply(operator, namespace, a_log_cluster(), ORDERS)
+    operator.kubectl_apply(namespace, a_log_cluster(), ORDERS)
     before = {kind: operator.get(kind, name, namespace) for kind, name in NAMES}
     topic = ready(operator, namespace, "topic", "orders")
     assert tuple(topic["status"]["assignment"]) == BLOCKED_3
@@ -211,9 +211,11 @@ REFUSED_IN_STATUS = {
 
 
 def test_bad_input_gets_a_sentence_and_disturbs_nothing(operator: Cluster, serving: str):
+    # kubectl takes out of an object what it put there itself.
+    operator.kubectl_apply(serving, a_log_cluster(), ORDERS)
     for wrong, sentence in REFUSED_AT_APPLY.values():
         with pytest.raises(CommandFailed, match=sentence):
-            apply(operator, serving, wrong)
+            operator.kubectl_apply(serving, wrong)
     apply(operator, serving, *(wrong for wrong, _ in REFUSED_IN_STATUS.values()))
     for wrong, wanted in REFUSED_IN_STATUS.values():
         found = reason(operator, serving, wrong["metadata"]["name"], wanted)

@@ -147,7 +147,7 @@ def test_brokers_and_operator_go_back_while_nothing_newer_is_finalised(drill: Dr
 
 @pytest.mark.timeout(900)
 def test_forward_again_the_new_metadata_version_is_finalised_by_itself(drill: Drill):
-    with verified(drill, least_s=60) as watch:
+    with verified(drill, least_s=60, then_s=0) as watch:
         install_present(drill.cluster)
         says(drill, operator=PRESENT, metadata=EARLIER)
         change(drill, version=PRESENT, metadataVersion=None)

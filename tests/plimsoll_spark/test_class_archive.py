@@ -35,6 +35,14 @@ def test_archive_that_is_not_there_is_not_named_to_the_jvm(
     assert f'"-XX:SharedArchiveFile={archive}"' in session.java_options()
 
 
+def test_code_is_generated_and_plans_are_adapted_for_many_records_alone() -> None:
+    few = session.sql_options(Produce(records=22_500))
+    assert few["spark.sql.codegen.factoryMode"] == "NO_CODEGEN"
+    assert few["spark.sql.adaptive.enabled"] == "false"
+    assert session.sql_options(Produce(records=300_000)) == {}
+    assert session.sql_options(None) == {}
+
+
 def test_optimising_compiler_of_the_jvm_is_left_out_of_short_jobs_alone() -> None:
     assert "-XX:TieredStopAtLevel=1" in session.java_options(Produce(records=2**20).data_bytes)
     long = Produce(records=2**22, record_bytes=1024)

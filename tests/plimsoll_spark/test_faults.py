@@ -16,8 +16,9 @@ from tests.plimsoll_spark.tables import (
     ranges_table,
 )
 
-from plimsoll_spark.checks import examine
+from plimsoll_spark.checks import examine, settled
 from plimsoll_spark.records import salt_of
+from plimsoll_spark.schemas import ACKED, UNKNOWN
 from plimsoll_spark.settings import Produce, Settings
 from plimsoll_spark.transforms import copies, fates, gaps, order
 from plimsoll_spark.transforms.parse import parse_log
@@ -147,6 +148,26 @@ def test_records_tell_whose_they_are_and_whether_they_are_whole(spark: SparkSess
     assert other == 0
 
 
+def test_ledger_tells_outcomes_and_between_which_offsets_each_partition_was_acked(
+    spark: SparkSession,
+) -> None:
+    sent, _ = agreeing()
+    sent[3] = replace(sent[3], offset=None)
+    sent[5] = replace(sent[5], outcome=UNKNOWN, partition=None, offset=None)
+    sent.append(replace(sent[6], sequence=20, partition=2, offset=None))
+    found = settled(ledger_table(spark, sent))
+    assert found.outcomes == {ACKED: 20, UNKNOWN: 1}
+    assert found.acked == {0: (0, 10), 1: (0, 10)}
+
+
+def test_nothing_of_ours_in_the_log_is_all_lost_and_nothing_twice(spark: SparkSession) -> None:
+    sent, read = agreeing()
+    foreign = [replace(one, ours=False, producer=None, sequence=None) for one in read]
+    counts = examined(spark, sent, foreign, RANGES).counts
+    assert (counts.read, counts.foreign, counts.duplicated) == (0, 20, 0)
+    assert counts.mismatched == 20
+
+
 def test_faults_all_at_once_are_counted_shown_and_judged(spark: SparkSession) -> None:
     sent, read = agreeing()
     clean = examined(spark, sent, read, RANGES)
@@ -177,9 +198,11 @@ def examined(
     read: list[Read],
     ranges: tuple[tuple[int, int, int], ...],
 ):
+    ledger = ledger_table(spark, sent)
     return examine(
         settings(len(sent)),
-        ledger_table(spark, sent),
+        settled(ledger),
+        ledger,
         log_table(spark, read),
         ranges_table(spark, *ranges),
     )

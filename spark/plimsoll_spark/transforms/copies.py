@@ -6,6 +6,12 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 
+def counted(log: DataFrame) -> DataFrame:
+    """Per `ours`: the records, and how many different ones of them there are."""
+    different = F.count_distinct("producer", "sequence")
+    return log.groupBy("ours").agg(F.count("*").alias("records"), different.alias("different"))
+
+
 def extra_copies(log: DataFrame) -> DataFrame:
     """Every copy of a record after its first, with its place."""
     same = Window.partitionBy("producer", "sequence").orderBy("partition", "offset")
