@@ -7,8 +7,8 @@ Loopback only; each part ends by itself.  Quote the ratios: machines differ and 
   which makes a TLS record of each Kafka record, so that brokers decrypt a thousand small ones for
   each MB) writes with acks=all, now to one cluster, now to the other; then a producer writes one
   record of 1 KB at a time, 200 a second.
-- `rights`: one broker in plaintext; authorization Off and nothing limited, in turns with Enforce,
-  1,000 rules, and quotas of every user that nobody exceeds.
+- `rights`: two brokers in plaintext get the same requests at the same time; authorization Off and
+  nothing limited, beside Enforce, 1,000 rules, and quotas of every user that nobody exceeds.
 - `storm`: a producer over plaintext, alone and while 2,000 clients connect with TLS within 10 s
   to the brokers that it writes to, ask once, and stay.
 - `metadata`: one broker with 500 topics and 7,000 rules under Enforce answers Metadata of all of
@@ -29,6 +29,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,7 +37,7 @@ from typing import Any
 
 import bench.quotas
 import bench.tls
-from bench.before_after import make_lines
+from bench import same_produces
 from bench.movement import LIVE, Probe, after
 from bench.secured_transport import COMMANDS, PROBED_S, QUIET, compare, processor_s, transport
 from bench.side_by_side import PARTITIONS, TOPIC
@@ -106,6 +107,7 @@ def alone(directory: Path) -> Iterator[LocalCluster]:
     """One broker in plaintext."""
     (port,) = free_ports(1)
     listeners = [{"name": "open", "port": port}]
+    directory.mkdir(exist_ok=True)
     file = declared(directory / "cluster.yaml", listeners, brokers=1)
     with LocalCluster(directory / "cluster", brokers=None, files=(file,)) as cluster:
         cluster.wait_finalised()
@@ -113,43 +115,54 @@ def alone(directory: Path) -> Iterator[LocalCluster]:
 
 
 def rights(arguments: argparse.Namespace, directory: Path) -> None:
-    lines = directory / "lines"
-    make_lines(lines, arguments.megabytes, arguments.record_bytes)
-    with alone(directory) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
-        create_topics(admin, [TOPIC])
-        set_authorization(cluster, "Audit")
-        own = [
-            a_rule(ANYBODY, AclOperation.ALL, ResourceType.TOPIC, TOPIC),
-            a_rule(ANYBODY, AclOperation.ALL, ResourceType.BROKER, "kafka-cluster"),
-        ]
-        others = [
-            a_rule(f"User:u{n}", AclOperation.READ, ResourceType.TOPIC, f"t{n % 100}")
-            for n in range(RULES - len(own))
-        ]
-        add_rules(admin, own + others)
+    with ExitStack() as stack:
+        clusters = [stack.enter_context(alone(directory / name)) for name in ("first", "second")]
+        for cluster in clusters:
+            _with_rules(cluster)
         for batch in (16_384, 131_072):
-            _with_and_without(cluster, arguments, lines, batch)
+            _with_and_without(clusters, arguments, batch)
+
+
+def _with_rules(cluster: LocalCluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+    create_topics(admin, [TOPIC])
+    set_authorization(cluster, "Audit")
+    own = [
+        a_rule(ANYBODY, AclOperation.ALL, ResourceType.TOPIC, TOPIC),
+        a_rule(ANYBODY, AclOperation.ALL, ResourceType.BROKER, "kafka-cluster"),
+    ]
+    others = [
+        a_rule(f"User:u{n}", AclOperation.READ, ResourceType.TOPIC, f"t{n % 100}")
+        for n in range(RULES - len(own))
+    ]
+    add_rules(admin, own + others)
 
 
 def _with_and_without(
-    cluster: LocalCluster, arguments: argparse.Namespace, lines: Path, batch: int
+    clusters: list[LocalCluster], arguments: argparse.Namespace, batch: int
 ) -> None:
+    """At the same time, so that what the machine does to one it does to the other; roles change
+    each round, so that the memory's layout of one process counts for neither."""
     found: dict[str, list[tuple[float, float]]] = {"off": [], "enforced": []}
-    for number in range(arguments.rounds + 1):
-        for name in list(found)[:: 1 if number % 2 else -1]:
-            set_authorization(cluster, "Audit")
-            bench.quotas.change(cluster, limited=name == "enforced")
-            set_authorization(cluster, "Enforce" if name == "enforced" else "Off")
-            figure = bench.quotas.timed(
-                cluster, arguments.megabytes, "-P", "-l", str(lines), "-X", "acks=1",
-                "-X", f"batch.size={batch}", "-X", "queue.buffering.max.kbytes=131072",
-            )  # fmt: skip
-            if number:
-                found[name].append(figure)
-    for at, unit in enumerate(("MB/s", "ms of the broker's processor for each MB")):
-        sides = {name: [one[at] for one in figures] for name, figures in found.items()}
-        compare(f"rights, requests of {batch // 1024} KiB, {unit}", **sides)
+    requests = arguments.megabytes * 1_000_000 // batch
+    with ThreadPoolExecutor(len(clusters)) as threads:
+        for number in range(arguments.rounds + 1):
+            sides = dict(zip(found, clusters[:: 1 if number % 2 else -1], strict=True))
+            for name, cluster in sides.items():
+                set_authorization(cluster, "Audit")
+                bench.quotas.change(cluster, limited=name == "enforced")
+                set_authorization(cluster, "Enforce" if name == "enforced" else "Off")
+            under_way = {
+                name: threads.submit(same_produces.timed, cluster, TOPIC, batch, requests)
+                for name, cluster in sides.items()
+            }
+            figures = {name: one.result() for name, one in under_way.items()}
+            if number:  # the first is the warm-up
+                for name, figure in figures.items():
+                    found[name].append(figure)
+    for at, unit in enumerate(("requests a second", "us of the broker's processor for each")):
+        told = {name: [one[at] for one in figures] for name, figures in found.items()}
+        compare(f"rights, requests of {batch // 1024} KiB, {unit}", **told)
 
 
 # --- a storm --------------------------------------------------------------------------------------
