@@ -22,7 +22,6 @@ from plimsoll_sim.cluster.secured_parts import SecuredParts
 from plimsoll_sim.cluster.specs import ENFORCED
 from plimsoll_sim.desired.users import (
     GREEDY,
-    GREEDY_BYTES_PER_SECOND,
     TENANT_TOPICS,
     TENANTS,
     DeclaredUsers,
@@ -178,7 +177,7 @@ class Tenants:
     def wrote(self, told: TenantQuestion, size: int) -> None:
         if told.user == GREEDY:
             self.told["written bytes of the greedy"] += size
-            self.rights.used(told.host, told.user, size, GREEDY_BYTES_PER_SECOND)
+            self.rights.used(told.host, told.user, size, self.users.quota(told.user))
 
 
 def _asked(told: TenantQuestion, operation: str, name: str) -> RightAsked:

@@ -23,6 +23,7 @@ TENANTS = ("alice", "bob")
 GREEDY = "carol"
 """Who writes all the time, and may write so much."""
 GREEDY_BYTES_PER_SECOND = 200
+"""Unless it is changed."""
 TENANT_TOPICS = ("payments", "invoices")
 TOUCHED = "plimsoll.dev/touched"
 
@@ -47,6 +48,10 @@ RULES: tuple[tuple[Rule, ...], ...] = (
     (rule("Describe", name="*"), rule("Read", "Write", name="invoices")),
 )
 """What a user may be let do."""
+
+
+def _produced(bytes_per_second: int) -> DeclaredClientQuotas:
+    return DeclaredClientQuotas(producer_bytes_per_second=str(bytes_per_second))
 
 
 class EditedUsers:
@@ -106,9 +111,7 @@ class DeclaredUsers(EditedUsers):
                 )
             ),
             acls=WHOLE,
-            quotas=DeclaredClientQuotas(producer_bytes_per_second=str(GREEDY_BYTES_PER_SECOND))
-            if greedy
-            else None,
+            quotas=_produced(GREEDY_BYTES_PER_SECOND) if greedy else None,
         )
         self._objects.create(USERS, user, spec)
 
@@ -117,6 +120,14 @@ class DeclaredUsers(EditedUsers):
         self.passwords.setdefault(user, []).append(password)
         if user in self._objects.names(USERS):
             self.touch(user)
+
+    def set_quota(self, user: str, bytes_per_second: int) -> None:
+        """For what it writes."""
+        self.change(user, quotas=_produced(bytes_per_second))
+
+    def quota(self, user: str) -> int:
+        """Bytes a second that it may write; of one who has a quota."""
+        return int(self._objects.get(USERS, user).spec.quotas.producer_bytes_per_second)
 
     def set_overlap(self, user: str, seconds: int | None) -> None:
         spec = self._objects.get(USERS, user).spec

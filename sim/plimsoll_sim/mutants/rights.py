@@ -152,6 +152,27 @@ RIGHTS: tuple[Mutant, ...] = (
         edits=(Edit(BROKER + "server/muting.py", "if not throttle_ms:", "if True:"),),
     ),
     Mutant(
+        name="allows-ahead-without-counting",
+        rule="what a connection is allowed ahead counts as used",
+        scenarios=("U13",),
+        profile=PROFILE,
+        edits=(
+            Edit(
+                CORE + "quotas/rates.py",
+                "        allowance.left += amount\n        self._newest[2] += amount\n"
+                "        self._total += amount\n",
+                "        allowance.left += amount\n",
+            ),
+            Edit(
+                CORE + "quotas/rates.py",
+                "            newest[2] -= allowance.left\n"
+                "            self._total -= allowance.left\n",
+                "",
+            ),
+        ),
+        by_chance=False,  # who has a quota in random runs has too small a one to be allowed any
+    ),
+    Mutant(
         name="revoked-certificate-stays",
         rule="who was let in by a certificate that is committed no more is cut off",
         scenarios=("U07",),

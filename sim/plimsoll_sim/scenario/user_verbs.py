@@ -17,18 +17,19 @@ from plimsoll_sim.scenario.script import BadScript, Words, microseconds
 from plimsoll_sim.scenario.stage import Stage
 
 PATIENCE = "60s"
-FLOOD = 60
-"""Batches, one behind the other."""
+FLOOD = "60"
+"""Batches, one behind the other, unless the script says how many."""
 
 
 class Wish(NamedTuple):
-    """Of a user, at a broker's host.  `shows`: which certificate."""
+    """Of a user, at a broker's host.  `shows`: which certificate; `batches`: of a flood."""
 
     user: str
     host: str
     what: str
     topic: str
     shows: str
+    batches: int
 
 
 def tenants(stage: Stage) -> Tenants:
@@ -39,13 +40,15 @@ def tenants(stage: Stage) -> Tenants:
 
 
 def user(stage: Stage, words: Words) -> None:
-    """user alice allow=Read,Write:payments* deny=Read:invoices password=x overlap=5s disabled=yes:
-    apply a User, or change it, and wait until all brokers know (`nowait`: go on at once).  Rules
-    that are named take the place of all before; `allow=nothing` takes them all."""
+    """user alice allow=Read,Write:payments* deny=Read:invoices password=x overlap=5s disabled=yes
+    quota=2000: apply a User, or change it, and wait until all brokers know (`nowait`: go on at
+    once).  Rules that are named take the place of all before; `allow=nothing` takes them all;
+    `quota`: bytes a second that she may write."""
     users, name = tenants(stage).users, words.take("a user")
     allowed, denied = words.option("allow", ""), words.option("deny", "")
     password, overlap = words.option("password", ""), words.option("overlap", "")
-    disabled, nowait = words.option("disabled", ""), words.flag("nowait")
+    disabled, quota = words.option("disabled", ""), words.option("quota", "")
+    nowait = words.flag("nowait")
     words.end()
     if name not in users.passwords:
         users.declare(name)
@@ -58,6 +61,8 @@ def user(stage: Stage, words: Words) -> None:
         users.change(name, acls=acls)
     if disabled:
         users.change(name, disabled=disabled == "yes")
+    if quota:
+        users.set_quota(name, int(quota))
     if not nowait:
         stage.run(3_000_000)
 
@@ -87,12 +92,12 @@ def tenant(stage: Stage, words: Words) -> list[str]:
     """tenant alice 1 log-in | produce | fetch | list | create | flood | ask-first payments: alice
     asks broker 1, over the connection on which she logged in there (`password=`; else her newest).
     Who has certificates logs in by the newest, or `shows=former | first | forged | nothing`.
-    `flood` writes sixty batches; `fetch` waits at the end of the log for two seconds; with `nowait`
-    its answer is `told` later."""
+    `flood` writes sixty batches (`batches=600`); `fetch` waits at the end of the log for two
+    seconds; with `nowait` its answer is `told` later."""
     name, number, what = words.take("a user"), words.take("a broker"), words.take("what")
     topic = words.plain.pop(0) if words.plain else "payments"
     password, nowait = words.option("password", ""), words.flag("nowait")
-    shows = words.option("shows", "newest")
+    shows, batches = words.option("shows", "newest"), int(words.option("batches", FLOOD))
     words.end()
     host, known = stage.broker(number).name, tenants(stage)
     client = stage.tenants.get(name)
@@ -100,7 +105,7 @@ def tenant(stage: Stage, words: Words) -> list[str]:
         client = known.client(name, lambda: False, random.Random(name))
         stage.tenants[name] = client
     newest = known.users.passwords.get(name, ["guess"])[-1]
-    work = _work(stage, client, Wish(name, host, what, topic, shows), password or newest)
+    work = _work(stage, client, Wish(name, host, what, topic, shows, batches), password or newest)
     actor = stage.actor(f"tenant-{name}")
     if nowait:
         stage.pending.append(actor.begin(work))
@@ -109,7 +114,7 @@ def tenant(stage: Stage, words: Words) -> list[str]:
 
 
 async def _work(stage: Stage, client: Tenant, asked: Wish, password: str) -> list[str]:
-    name, host, what, topic, shows = asked
+    name, host, what, topic, shows, batches = asked
     try:
         if what == "log-in" and isinstance(client, CertifiedTenant):
             stage.sessions[name, host] = await client.log_in_by(host, client.shown(shows))
@@ -128,7 +133,7 @@ async def _work(stage: Stage, client: Tenant, asked: Wish, password: str) -> lis
             return [f"{name}: sees {', '.join(sorted(names)) or 'nothing'}"]
         if what == "flood":
             since_us = stage.world.loop.now_us
-            codes = [await client.produce(connection, host, topic) for _ in range(FLOOD)]
+            codes = [await client.produce(connection, host, topic) for _ in range(batches)]
             lasted_s = (stage.world.loop.now_us - since_us) // 1_000_000
             return [f"{name}: {codes.count(Code.NONE)} batches are written in {lasted_s} s"]
         asks: dict[str, Callable[..., Coroutine[Any, Any, int]]] = {
