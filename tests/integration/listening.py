@@ -103,7 +103,7 @@ class Load:
     def __init__(self, servers: str, *, topic: str = "t", **config: Any) -> None:
         self.acked = Acked()
         # No two of them write the same.
-        self._name = b"load %d of " % next(self.loads)
+        self.name = b"load %d of " % next(self.loads)
         self._topic = topic
         self._producer = a_producer(servers, **config)
         self._stop = threading.Event()
@@ -121,7 +121,7 @@ class Load:
     def _run(self) -> None:
         number = 0
         while not self._stop.is_set():
-            value = self._name + b"%d" % number
+            value = self.name + b"%d" % number
             self._producer.produce(self._topic, value=value, on_delivery=self.acked.delivered)
             self._producer.poll(0)
             self._stop.wait(0.01)

@@ -27,6 +27,7 @@ from tests.integration.log_ends import log_end
 START_S = 60.0
 STOP_S = 60.0
 WAIT_S = 60.0
+HTTP_S = 30.0
 POLL_S = 0.1
 UNDER_PYTEST = "PYTEST_VERSION" in os.environ
 
@@ -186,7 +187,7 @@ class LocalCluster:
         metrics = self.config(broker_id)["metrics"]
         url = f"http://{metrics['host']}:{metrics['port']}{path}"
         try:
-            with urllib.request.urlopen(url, timeout=5) as reply:
+            with urllib.request.urlopen(url, timeout=HTTP_S) as reply:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

@@ -108,7 +108,7 @@ class OpenClient(Load):
         number = 0
         while not self._stop.is_set():
             number += 1
-            value = self._name + b"%d" % number
+            value = self.name + b"%d" % number
             try:
                 self._producer.produce(self._topic, value, on_delivery=self.acked.delivered)
             except confluent_kafka.KafkaException as error:
@@ -165,7 +165,9 @@ def test_open_cluster_is_closed_step_by_step_under_load(migration: Migration) ->
     found = consume_all(admin.pop("bootstrap.servers"), TOPIC, PARTITIONS, **admin)
     for load in (old, new):
         assert len(load.acked.records) > 100
-        assert_nothing_lost(load.acked, found, once=load is new)
+        # A client that is refused half way may have written a record twice: it is not idempotent.
+        own = {value: at for value, at in found.items() if value.startswith(load.name)}
+        assert_nothing_lost(load.acked, own, once=load is new)
 
 
 def modes(cluster: LocalCluster) -> str:
