@@ -19,6 +19,7 @@ from plimsoll_broker.replication.full_disks import (
     enough,
 )
 from plimsoll_broker.replication.periodic_chores import Upkeep
+from plimsoll_broker.storage.deleted_directories import DELETE_DELAY_MS
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import FailedReplica, ReportFailedReplicas
@@ -183,8 +184,8 @@ async def test_directory_that_cannot_be_removed_keeps_nothing_from_giving_room_b
     assert [path for path in moved if path.exists()] == [due[0]]
     assert one.hosted("t").log.log_start_offset > 0
     monkeypatch.undo()
-    assert store.due_removals(now_ms + 60_000) == []
-    assert store.due_removals(one.manager.now_ms() + 60_000) == [due[0]]
+    assert store.due_removals(now_ms + DELETE_DELAY_MS - 1) == []
+    assert store.due_removals(one.manager.now_ms() + DELETE_DELAY_MS) == [due[0]]
 
 
 @pytest.mark.parametrize(("left", "scarce"), [(124, True), (125, False)])
