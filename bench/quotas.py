@@ -19,9 +19,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import psutil
 from bench.before_after import make_lines, spread
 from bench.intervals import ratios
+from bench.secured_transport import processor_s
 from tests.integration.local_cluster import LocalCluster
 
 from plimsoll_wire.api_versions import ApiKey
@@ -65,14 +65,14 @@ def _asked(running: LocalCluster, values: dict[str, Any]) -> Any:
 
 def timed(running: LocalCluster, megabytes: int, *words: str) -> tuple[float, float]:
     """MB/s, and the broker's milliseconds for each MB."""
-    broker = psutil.Process(running.ready["pids"]["0"])
-    before, began = sum(broker.cpu_times()[:2]), time.perf_counter()
+    broker = [running.ready["pids"]["0"]]
+    before, began = processor_s(broker), time.perf_counter()
     subprocess.run(
         ["kcat", "-b", running.bootstrap, "-t", TOPIC, *words], check=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=600,
     )  # fmt: skip
     seconds = time.perf_counter() - began
-    return megabytes / seconds, (sum(broker.cpu_times()[:2]) - before) * 1000 / megabytes
+    return megabytes / seconds, (processor_s(broker) - before) * 1000 / megabytes
 
 
 def measure(running: LocalCluster, arguments: argparse.Namespace, lines: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.plimsoll_broker.no_fetchers import NoFetchers
 from tests.plimsoll_broker.test_replication import kill, same_logs, until
-from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller, a_batch
+from tests.plimsoll_broker.trio import WAIT_S, Broker, Client, Controller, a_batch
 
 from plimsoll_broker.replication import fetcher, periodic_chores
 from plimsoll_broker.replication.periodic_chores import Upkeep
@@ -27,14 +27,20 @@ Make = Callable[[int], Broker]
 SMALL = {"segment.bytes": "2000", "retention.bytes": "3000", "retention.ms": "-1"}
 
 
-async def test_retention_by_size_moves_the_start_and_tells_consumers(
-    controller: Controller, broker: Make
-) -> None:
-    one = await broker(0).start()
+async def too_large_log(controller: Controller, one: Broker) -> Client:
+    """The topic `t` on broker 0, which has ten batches and is larger than it may be."""
     controller.create("t", (0,), **SMALL)
     client = await one.client()
     for _ in range(10):
         await client.produce("t", a_batch(1, filler=900))
+    return client
+
+
+async def test_retention_by_size_moves_the_start_and_tells_consumers(
+    controller: Controller, broker: Make
+) -> None:
+    one = await broker(0).start()
+    client = await too_large_log(controller, one)
     await Upkeep(one.manager)._retain()
     log = one.hosted("t").log
     assert 0 < log.log_start_offset < 10
@@ -47,10 +53,7 @@ async def test_retention_removes_nothing_before_the_start_is_on_the_disk(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await broker(0).start()
-    controller.create("t", (0,), **SMALL)
-    client = await one.client()
-    for _ in range(10):
-        await client.produce("t", a_batch(1, filler=900))
+    await too_large_log(controller, one)
     log, removed = one.hosted("t").log, []
     remove = Disk.remove
 
@@ -73,10 +76,7 @@ async def test_retention_makes_room_where_there_is_none_to_save_a_start(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await broker(0).start()
-    controller.create("t", (0,), **SMALL)
-    client = await one.client()
-    for _ in range(10):
-        await client.produce("t", a_batch(1, filler=900))
+    await too_large_log(controller, one)
     log, disk_calls = one.hosted("t").log, []
     bases = [segment.base_offset for segment in log.segments]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.plimsoll_broker.test_periodic_chores import too_large_log
 from tests.plimsoll_broker.test_replication import same_logs, until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
@@ -25,7 +26,6 @@ from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import FailedReplica, ReportFailedReplicas
 
 Make = Callable[[int], Broker]
-SMALL = {"segment.bytes": "2000", "retention.bytes": "3000", "retention.ms": "-1"}
 
 
 def broken_disk(
@@ -158,10 +158,7 @@ async def test_directory_that_cannot_be_removed_keeps_nothing_from_giving_room_b
 ) -> None:
     """It ended the look at retention, and what was to go after it stayed until the next start."""
     one = await broker(0).start()
-    controller.create("t", (0,), **SMALL)
-    client = await one.client()
-    for _ in range(10):
-        await client.produce("t", a_batch(1, filler=900))
+    await too_large_log(controller, one)
     store, now_ms = one.manager.store, one.manager.now_ms()
     gone = [one.directory / f"gone-{number}" for number in range(3)]
     for path in gone:

@@ -64,6 +64,13 @@ def accept(
     made.set(kind, name, status={"parents": [*rest, shown]})
 
 
+async def accept_all(made: Outside, status: str = "True", message: str = "", **more: Any) -> None:
+    """`accept` of every route, after which the operator looks at them."""
+    for name in SERVICE_NAMES:
+        accept(made, name, status, message, **more)
+    await made.look()
+
+
 def passing(name: str, port: int, mode: str = "Passthrough", **more: Any) -> dict[str, Any]:
     """A Gateway's listener for TLS."""
     return {"name": name, "protocol": "TLS", "port": port, "tls": {"mode": mode}, **more}
@@ -111,16 +118,12 @@ async def test_port_of_a_gateway_is_the_named_listeners_or_the_stated_one() -> N
     made = with_gateways({**ROUTED, "parentRefs": [{"name": "edge", "sectionName": "two"}]})
     put_gateway(made, passing("one", 443), passing("two", 8443))
     await made.look()
-    for name in SERVICE_NAMES:
-        accept(made, name)
-    await made.look()
+    await accept_all(made)
     assert made.addresses[0].endswith(":8443")
     made.redeclare({**ROUTED, "parentRefs": [{"name": "absent", "port": 9443}]})
     await made.look()
     assert made.addresses[0].endswith(":8443")
-    for name in SERVICE_NAMES:
-        accept(made, name)
-    await made.look()
+    await accept_all(made)
     assert made.addresses[0].endswith(":9443")
 
 
@@ -130,9 +133,7 @@ async def test_port_of_a_gateway_is_that_of_a_listener_which_passes_the_name_on(
                 passing("others", 445, hostname="*.example.org"),
                 passing("own", 443, hostname="*.kafka.example.com"))  # fmt: skip
     await made.look()
-    for name in SERVICE_NAMES:
-        accept(made, name)
-    await made.look()
+    await accept_all(made)
     assert made.addresses[0] == "b0.kafka.example.com:443"
     assert made.committed.bootstrap_servers == "b0.kafka.example.com:443,b1.kafka.example.com:443"
 
@@ -141,9 +142,7 @@ async def test_gateway_that_ends_tls_is_named_and_its_port_is_not_told() -> None
     made = with_gateways({**ROUTED, "parentRefs": [{"name": "edge", "sectionName": "tls"}]})
     put_gateway(made, passing("tls", 443, mode="Terminate"))
     await made.look()
-    for name in SERVICE_NAMES:
-        accept(made, name)
-    await made.look()
+    await accept_all(made)
     assert made.addresses == {}
     assert "Gateway kafka/edge has no listener that passes TLS on for b0.kafka" in made.why
 
@@ -163,15 +162,11 @@ async def test_acceptance_of_a_route_that_was_changed_since_counts_no_more() -> 
     made = with_gateways(ROUTED)
     put_gateway(made, passing("tls", 443))
     await made.look()
-    for name in SERVICE_NAMES:
-        accept(made, name)
-    await made.look()
+    await accept_all(made)
     made.redeclare({**ROUTED, "hostTemplate": "c{id}.kafka.example.com"})
     await made.look()
     assert made.addresses[0] == "b0.kafka.example.com:443"
-    for name in SERVICE_NAMES:
-        accept(made, name)
-    await made.look()
+    await accept_all(made)
     assert made.addresses[0] == "c0.kafka.example.com:443"
 
 
@@ -179,19 +174,13 @@ async def test_gateway_that_accepts_a_route_no_more_is_told_and_addresses_stay()
     made = with_gateways(ROUTED)
     put_gateway(made, passing("tls", 443))
     await made.look()
-    for name in SERVICE_NAMES:
-        accept(made, name)
-    await made.look()
+    await accept_all(made)
     assert "not reached" not in made.stalled
-    for name in SERVICE_NAMES:
-        accept(made, name, "False", "No listeners match this parent ref")
-    await made.look()
+    await accept_all(made, "False", "No listeners match this parent ref")
     assert made.addresses[0] == "b0.kafka.example.com:443"
     assert "Listener ext is not reached as its clients are told" in made.stalled
     assert "No listeners match this parent ref, and 1 more like this" in made.stalled
-    for name in SERVICE_NAMES:
-        accept(made, name)
-    await made.look()
+    await accept_all(made)
     assert "not reached" not in made.stalled
 
 
@@ -199,9 +188,7 @@ async def test_route_whose_service_a_gateway_does_not_find_is_not_told() -> None
     made = with_gateways(ROUTED)
     put_gateway(made, passing("tls", 443))
     await made.look()
-    for name in SERVICE_NAMES:
-        accept(made, name, message="no such Service", resolved="False")
-    await made.look()
+    await accept_all(made, message="no such Service", resolved="False")
     assert made.addresses == {}
     assert "cannot pass on what it is for: no such Service" in made.why
 
@@ -209,9 +196,7 @@ async def test_route_whose_service_a_gateway_does_not_find_is_not_told() -> None
 async def test_what_a_gateways_controller_says_is_passed_on_up_to_a_length() -> None:
     made = with_gateways(ROUTED)
     await made.look()
-    for name in SERVICE_NAMES:
-        accept(made, name, "False", "x" * 32_768)
-    await made.look()
+    await accept_all(made, "False", "x" * 32_768)
     assert len(made.why) < 2_000
 
 
@@ -222,9 +207,7 @@ async def test_routes_are_of_the_newest_version_that_is_served(kind: Kind) -> No
     put_gateway(made, passing("tls", 443))
     await made.look()
     assert made.scene.kube.find(kind, "kafka", "main-broker-1-ext")["spec"]["hostnames"]
-    for name in SERVICE_NAMES:
-        accept(made, name, kind=kind)
-    await made.look()
+    await accept_all(made, kind=kind)
     assert made.addresses[0] == "b0.kafka.example.com:443"
     made.redeclare({**BALANCED, "tls": {}})
     await made.look()
