@@ -53,9 +53,9 @@ def commit(quotas: Quotas, image: ClusterImage, *rows: QuotaRow) -> None:
     quotas.update(image, new)
 
 
-def rate_for(size: int) -> float:
-    """By which so many bytes at once are not followed by more for `MUTED_S`."""
-    return size / (LENT_S + MUTED_S)
+def rate_for(size: int, muted_s: float = MUTED_S) -> float:
+    """By which so many bytes at once are not followed by more for so long."""
+    return size / (LENT_S + muted_s)
 
 
 class Alone:
@@ -122,7 +122,8 @@ async def test_producer_over_its_rate_is_told_for_how_long_and_is_not_read_meanw
 async def test_quota_of_a_user_is_shared_by_its_connections_and_other_quotas_are_not_touched(
     alone: Alone,
 ) -> None:
-    alone.limit(limiting(producer_byte_rate=rate_for(10_000)))
+    # For longer than all of this takes on a busy machine; nobody waits for it.
+    alone.limit(limiting(producer_byte_rate=rate_for(10_000, muted_s=40)))
     first, second = await alone.broker.client(), await alone.broker.client()
     assert await produced(first, 10_000)
     assert await fetched(second) == (0, len(a_batch(1, filler=10_000)))
@@ -144,13 +145,15 @@ async def test_writes_that_were_allowed_ahead_count_like_those_that_are_charged_
     row = limiting(producer_byte_rate=1e6, request_percentage=1e6)
     alone.limit(row)
     client = await alone.broker.client()
+    began = time.monotonic()
     for _ in range(20):
         assert await produced(client, 1_000, acks) == 0
+    samples = time.monotonic() - began + 2
     limit = quotas_of([row]).limit(Quota.PRODUCER_BYTE_RATE, "ANONYMOUS", "test")
     held = alone.broker.quotas.usage.rate(limit)
     assert held is not None
     assert held.rate.amount(time.monotonic_ns() // 1_000_000) == 20 * charged[0]
-    assert len(charged) < 5, "one each second"
+    assert len(charged) <= samples, "one each second"
 
 
 async def test_quota_that_is_taken_away_holds_no_more(alone: Alone) -> None:
@@ -229,8 +232,7 @@ async def test_request_of_which_a_part_is_here_is_served_though_its_connection_i
     alone: Alone,
 ) -> None:
     """A Fetch waits on it; the reply is what mutes it, for a minute, and a Produce has begun."""
-    rate = len(A_BATCH) / (LENT_S + 60)
-    alone.limit(limiting(consumer_byte_rate=rate))
+    alone.limit(limiting(consumer_byte_rate=rate_for(len(A_BATCH), muted_s=60)))
     other = await alone.broker.client()
     reader, writer = await asyncio.open_connection("127.0.0.1", alone.broker.server.port)
     body = encode_request(ApiKey.FETCH, 12, fetch_values(max_wait=20_000))
