@@ -82,6 +82,14 @@ def test_run_holds_in_which_an_elr_members_full_disk_has_room_again() -> None:
     assert result.sentence == ""
 
 
+def test_run_holds_in_which_retention_makes_room_in_a_log_out_of_service() -> None:
+    """By a config that was another one when the log was back: the checker, which had not looked at
+    a log out of service, took its new start for one that no retention explains."""
+    result = run(1762608, 2_000, profile="descriptors")
+    assert result.faults["fill_disk"]
+    assert result.sentence == ""
+
+
 @pytest.mark.parametrize("seed", [2, 6, 7])
 def test_run_holds_in_which_a_replica_goes_behind_the_log_start_of_an_unclean_leader(
     seed: int,

@@ -50,15 +50,28 @@ def moved(
     if start <= copy.begins:
         return
     others = [other.begins for other in ghost.copies.values()]
-    config, wall_ms = hosted.log.config, time.time_ns() // 1_000_000 + _offset_ms(host)
+    wall_ms = time.time_ns() // 1_000_000 + _offset_ms(host)
     asked = start <= min(ghost.deleted, ghost.true_high_watermark)
-    retention = LogRetention(config.retention_bytes, config.retention_ms)
-    clock = BrokerClock(wall_ms, config.segment_bytes)
-    retained = _retained(copy, start, held, retention, clock)
+    clock = BrokerClock(wall_ms, hosted.log.config.segment_bytes)
+    retained = _retained(copy, start, held, retention_of(hosted), clock)
     # A broker that let go of it in its last step did so by what it knew then.
     retained = retained or _retained(copy, start, held, copy.retention, clock)
     if start <= max(ghost.start, *others) or asked or retained:
         copy.begins = start
+
+
+def moved_out_of_service(ghost: PartitionGhost, host: BrokerHost, hosted: Hosted) -> None:
+    """Retention also makes room in a log that its full disk took out of service; by what it lets go
+    then, it may begin there when it is back, and by no more."""
+    copy = ghost.copy_of(host.id)
+    if hosted.log.log_start_offset > copy.begins:
+        moved(ghost, host, hosted, copy.batches, cut=False)
+        copy.retention = retention_of(hosted)
+
+
+def retention_of(hosted: Hosted) -> LogRetention:
+    config = hosted.log.config
+    return LogRetention(config.retention_bytes, config.retention_ms)
 
 
 def check(ghost: PartitionGhost, broker_id: int, copy: Copy, *, leads: bool) -> None:
@@ -94,7 +107,7 @@ def _retained(
     gone = [batch for batch in held if batch.last < start]
     if not gone or gone[-1].last + 1 < start:
         return False
-    left = sum(batch.size for batch in copy.batches)
+    left = sum(batch.size for batch in copy.batches if batch.last >= start)
     # How far back the segment of a batch of the future may reach.
     reach = 0
     for batch in reversed(gone):

@@ -20,7 +20,7 @@ from plimsoll_sim.checkers import compaction, copies, epochs_and_producers, log_
 from plimsoll_sim.checkers.follower_lifetimes import LifetimeChecker
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.committed import MetadataGhost
-from plimsoll_sim.oracle.partition_ghost import Copy, LogRetention, PartitionGhost, Violation
+from plimsoll_sim.oracle.partition_ghost import Copy, PartitionGhost, Violation
 
 
 class ReplicaChecker:
@@ -89,6 +89,7 @@ class ReplicaChecker:
             return
         if hosted.replica.failed:
             self._last_commit(ghost, host, hosted, before)
+            log_starts.moved_out_of_service(ghost, host, hosted)
             return
         replica, log = hosted.replica, hosted.log
         copy = ghost.copy_of(host.id)
@@ -104,7 +105,7 @@ class ReplicaChecker:
             epochs_and_producers.check_producers(ghost, copy, hosted)
         elif before[0] != log.log_end_offset:
             copies.extend(ghost, copy, copies.read(ghost, copy, hosted, copy.end))
-        copy.retention = LogRetention(log.config.retention_bytes, log.config.retention_ms)
+        copy.retention = log_starts.retention_of(hosted)
         copy.end = log.log_end_offset
         epochs_and_producers.check_epochs(ghost, host.id, copy, hosted)
         self._check_bounds(ghost, host.id, copy, replica)

@@ -106,6 +106,11 @@ class Volume:
         if self.no_descriptors and self._rng.random() < self.no_descriptors:
             raise StorageError(StorageFault.DESCRIPTORS, path, "too many open files")
 
+    def creating(self, path: Path) -> None:
+        """Before a name that is new: a full disk may have a block left for it, or none."""
+        if self.full and self._rng.random() < 0.5:
+            raise StorageError(StorageFault.FULL, path, "no space left")
+
     def stamp(self, node: FileNode) -> None:
         node.modified_us = self._now_us()
 
@@ -211,6 +216,7 @@ class SimDisk(Disk):
         if node is None and not make:
             raise StorageError(StorageFault.IO, path, "no such file")
         if node is None:
+            self._volume.creating(path)
             node = FileNode()
             made = node
             self._change(path, lambda: self._volume.folder(path.parent).put(path.name, made))
@@ -265,6 +271,7 @@ class SimDisk(Disk):
     def make_directory(self, path: Path) -> None:
         for parent in (*reversed(path.parents), path):
             if self._look(parent) is None:
+                self._volume.creating(parent)
                 self._change(parent, partial(self._volume.make, parent))
 
     def rename(self, old: Path, new: Path) -> None:
