@@ -9,6 +9,7 @@ from plimsoll_broker.server.rejected_sequences import (
     REMEMBERED_MS,
     RejectedSequences,
 )
+from plimsoll_core.cluster.legal_topic_names import NAME_LENGTH_MAX
 from plimsoll_core.errors import Code
 
 LAST = 2**31 - 1
@@ -98,6 +99,16 @@ def test_connection_remembers_no_more_than_so_many() -> None:
     assert not overtakes(seen, ("t", 0), batch(1, producer=0))
     assert overtakes(seen, ("t", 0), batch(1, producer=1))
     assert overtakes(seen, ("t", 0), batch(1, producer=REMEMBERED_MAX))
+
+
+def test_name_that_no_topic_can_have_is_not_remembered() -> None:
+    """A client may send names of megabytes, each of which was kept as long as its connection."""
+    seen = RejectedSequences()
+    code = Code.UNKNOWN_TOPIC_OR_PARTITION
+    seen.answered("t" * (NAME_LENGTH_MAX + 1), 0, batch(0), code, NOW)
+    assert not seen
+    seen.answered("t" * NAME_LENGTH_MAX, 0, batch(0), code, NOW)
+    assert seen
 
 
 @pytest.mark.parametrize("known", [False, True])

@@ -8,7 +8,8 @@ import gc
 import pytest
 
 from plimsoll_broker.handlers.connection_lines import ConnectionLines
-from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState
+from plimsoll_broker.server.dispatch import CloseConnection, RequestContext
+from plimsoll_wire.api_versions import ApiKey
 
 
 async def left_to_the_loop(error: Exception, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -23,7 +24,8 @@ async def left_to_the_loop(error: Exception, monkeypatch: pytest.MonkeyPatch) ->
         served.set()
         raise error
 
-    asyncio.ensure_future(ConnectionLines().add(ConnectionState(), serve)).cancel()
+    context = RequestContext(ApiKey.PRODUCE, 9, 1, memoryview(b""))
+    asyncio.ensure_future(ConnectionLines().add(context, serve)).cancel()
     await served.wait()
     await asyncio.sleep(0)
     await asyncio.sleep(0)

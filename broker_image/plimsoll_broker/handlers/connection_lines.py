@@ -13,7 +13,13 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply
+from plimsoll_broker.server.client_quotas import in_steps
+from plimsoll_broker.server.dispatch import (
+    CloseConnection,
+    ConnectionState,
+    Reply,
+    RequestContext,
+)
 from plimsoll_broker.server.reply_slot import LATER, Later
 from plimsoll_wire.primitives import MalformedMessage
 
@@ -33,12 +39,13 @@ class ConnectionLines:
         return connection.line is None or connection.line.done()
 
     def add(
-        self, connection: ConnectionState, serve: Callable[[], Coroutine[Any, Any, Served]]
+        self, context: RequestContext, serve: Callable[[], Coroutine[Any, Any, Served]]
     ) -> asyncio.Future[Reply | None]:
-        """Serve it behind whatever this connection sent before.  What was begun is done, also for
+        """Serve it behind whatever its connection sent before.  What was begun is done, also for
         a client that has gone."""
+        connection = context.connection
         before = None if self.idle(connection) else connection.line
-        task = asyncio.ensure_future(_behind(before, serve))
+        task = asyncio.ensure_future(_behind(before, context, serve))
         connection.line = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -48,13 +55,15 @@ class ConnectionLines:
 
 
 async def _behind(
-    before: asyncio.Task[Served] | None, serve: Callable[[], Coroutine[Any, Any, Served]]
+    before: asyncio.Task[Served] | None,
+    context: RequestContext,
+    serve: Callable[[], Coroutine[Any, Any, Served]],
 ) -> Served:
     if before is not None:
         await asyncio.wait((before,))
         if before.cancelled() or before.exception() is not None:
             raise CloseConnection("behind-a-failure")
-    return await serve()
+    return await in_steps(context, serve())
 
 
 def _tell(answer: asyncio.Future[Reply | None], task: asyncio.Task[Served]) -> None:

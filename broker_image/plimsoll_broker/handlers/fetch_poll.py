@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.handler_failures import Answering
-from plimsoll_broker.handlers.fetch_reading import RESPONSE_BYTES_MAX, WAIT_MS_MAX, read
+from plimsoll_broker.handlers.fetch_growth import Growth
+from plimsoll_broker.handlers.fetch_reading import RESPONSE_BYTES_MAX, WAIT_MS_MAX, fault, read
 from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
@@ -74,11 +75,13 @@ class Poll:
         "charges",
         "connection",
         "future",
+        "growth",
         "manager",
         "request",
         "rights",
         "timer",
         "version",
+        "watched",
     )
 
     def __init__(
@@ -95,6 +98,9 @@ class Poll:
         self.charges = None if request.replica_id is not None else context.charges
         self.request = request
         self.asked = asked
+        self.growth = Growth(by_end=request.replica_id is not None)
+        # Of those that are here, once it waits.
+        self.watched: dict[Hosted, list[Asked]] = {}
         self.future: asyncio.Future[Reply | None] | None = None
         self.timer: asyncio.TimerHandle | None = None
 
@@ -193,7 +199,8 @@ class Poll:
         return epoch
 
     def drop(self, read: Read) -> None:
-        """It was not enough; what is there is read again when there is more."""
+        """It was not enough; what is there is read again when there is as much more."""
+        self.growth.found(read.size, 0 if read.starved else self.min_bytes - read.size)
         self.connection.account.settle(read.granted, 0)
         if read.starved:
             self.connection.account.wait(self)
@@ -206,27 +213,34 @@ class Poll:
         self.future.add_done_callback(self._leave)
         wait_ms = min(self.request.max_wait_ms, WAIT_MS_MAX)
         self.timer = loop.call_later(wait_ms / 1000, self._expired)
+        for one in self._all():
+            self._watch(one)
         self._wait_again(read)
         return self.future
 
     def _wait_again(self, read: Read) -> None:
         self.drop(read)
-        for _, asked in self.asked:
-            for one in asked:
-                if one.hosted is not None:
-                    one.hosted.replica.parked.park(self, for_commit=not self.for_follower)
+        for hosted in self.watched:
+            self.growth.looked_at(hosted)
+            self._listen_to(hosted)
+
+    def _listen_to(self, hosted: Hosted) -> None:
+        hosted.replica.parked.park(self, for_commit=not self.for_follower)
 
     def _leave(self, future: asyncio.Future[Reply | None]) -> None:
         if self.timer is not None:
             self.timer.cancel()
         self.connection.account.forget(self)
-        for _, asked in self.asked:
-            for one in asked:
-                if one.hosted is not None:
-                    one.hosted.replica.parked.forget(self)
+        for hosted in self.watched:
+            hosted.replica.parked.forget(self)
+
+    def _watch(self, one: Asked) -> None:
+        if one.hosted is not None:
+            self.watched.setdefault(one.hosted, []).append(one)
 
     def moved(self, hosted: Hosted) -> None:
-        """All of its partitions are looked at again anyway."""
+        """It is to be counted, and listened to again."""
+        self.growth.moved(hosted)
 
     def wake(self) -> None:
         """A partition moved, or there is memory: answer if that is enough, else wait for more."""
@@ -239,11 +253,36 @@ class Poll:
         if self.future is None or self.future.done():
             return
         with Answering(self.future):
+            if not at_last and not self._is_worth_a_look():
+                return
             read = self.read()
             if at_last or read.is_enough(self.min_bytes):
                 self.future.set_result(self.reply(read))
             else:
                 self._wait_again(read)
+
+    def _is_worth_a_look(self) -> bool:
+        """Else its partitions are listened to again."""
+        growth = self.growth
+        moved = growth.take_moved()
+        if not moved or growth.is_enough or any(map(self._fails, moved)):
+            return True
+        for hosted in moved:
+            self._listen_to(hosted)
+            growth.count(hosted)
+        return growth.is_enough
+
+    def _fails(self, hosted: Hosted) -> bool:
+        """Whether something of it must not wait."""
+        return any(
+            self._denied(one) is not None
+            or fault(self.manager, hosted, one.partition, for_follower=self.for_follower)
+            for one in self.watched[hosted]
+        )
+
+    def _all(self) -> Iterator[Asked]:
+        for _, asked in self.asked:
+            yield from asked
 
 
 class LongPoll(Poll):
@@ -267,6 +306,8 @@ class LongPoll(Poll):
         wait_ms = min(max(self.request.max_wait_ms, 0), WAIT_MS_MAX)
         end_s = loop.time() + wait_ms / 1000
         try:
+            async for one in in_slices(self._all()):
+                self._watch(one)
             while True:
                 # What moves while it is read is looked at again.
                 self._woken.clear()
@@ -278,21 +319,35 @@ class LongPoll(Poll):
                     encode = partial(self._encode, read.topics, self._told(read))
                     return Granted(await aside.do(encode), read.size)
                 self.drop(read)
-                await set_within(self._woken, end_s - loop.time())
+                await self._worth_a_look(end_s)
         finally:
             self.connection.account.forget(self)
             for hosted in self._listening:
                 hosted.replica.parked.forget(self)
 
-    def _all(self) -> Iterator[Asked]:
-        for _, asked in self.asked:
-            yield from asked
-
     async def _listen(self) -> None:
         async for one in in_slices(self._all()):
             if one.hosted is not None and one.hosted not in self._listening:
-                self._listening[one.hosted] = None
-                one.hosted.replica.parked.park(self, for_commit=not self.for_follower)
+                self._listen_to(one.hosted)
+
+    def _listen_to(self, hosted: Hosted) -> None:
+        self._listening[hosted] = None
+        super()._listen_to(hosted)
+
+    async def _worth_a_look(self, end_s: float) -> None:
+        """Until it is, or until the end."""
+        loop, growth = asyncio.get_running_loop(), self.growth
+        while loop.time() < end_s:
+            await set_within(self._woken, end_s - loop.time())
+            self._woken.clear()
+            moved = growth.take_moved()
+            if not moved or growth.is_enough:
+                return
+            async for hosted in in_slices(moved):
+                self._listen_to(hosted)
+                growth.count(hosted)
+                if growth.is_enough or self._fails(hosted):
+                    return
 
     async def _look_slowly(self) -> Read:
         wanted = self.max_bytes
@@ -301,6 +356,8 @@ class LongPoll(Poll):
         found: list[FetchedPartition] = []
         try:
             async for one in in_slices(self._all()):
+                if one.hosted is not None:
+                    self.growth.looked_at(one.hosted)
                 result = self._denied(one) or one.refused or self._read(one, granted - size)
                 urgent = urgent or result.code != Code.NONE or result.diverging is not None
                 size += len(result.records)
@@ -316,7 +373,7 @@ class LongPoll(Poll):
         return Read(topics, size, urgent, granted, wanted)
 
     def moved(self, hosted: Hosted) -> None:
-        """It is to be listened to again."""
+        super().moved(hosted)
         self._listening.pop(hosted, None)
 
     def wake(self) -> None:

@@ -71,12 +71,8 @@ def read(
 ) -> FetchedPartition:
     """What there is, within `left` bytes; a follower sees all, a consumer what is committed."""
     replica, log, index = hosted.replica, hosted.log, partition.partition
-    checked = replica.consumer_fetch(
-        partition.offset, partition.leader_epoch, partition.last_fetched_epoch
-    )
-    if checked is Code.NONE and not for_follower and not manager.may_serve(hosted):
-        checked = Code.NOT_LEADER_OR_FOLLOWER
-    if checked is not Code.NONE:
+    checked = fault(manager, hosted, partition, for_follower=for_follower)
+    if checked is not None:
         return refusal(index, checked)
     high_watermark = replica.high_watermark
     end = log.log_end_offset if for_follower else high_watermark
@@ -89,6 +85,18 @@ def read(
             manager.touch(hosted)
             return FetchedPartition(index, Code.KAFKA_STORAGE_ERROR)
     return FetchedPartition(index, Code.NONE, high_watermark, log.log_start_offset, records)
+
+
+def fault(
+    manager: ReplicaManager, hosted: Hosted, partition: FetchPartition, *, for_follower: bool
+) -> Code | EndOffset | None:
+    """Why nothing of it may be read; None: it may."""
+    checked = hosted.replica.consumer_fetch(
+        partition.offset, partition.leader_epoch, partition.last_fetched_epoch
+    )
+    if checked is Code.NONE and not for_follower and not manager.may_serve(hosted):
+        return Code.NOT_LEADER_OR_FOLLOWER
+    return None if checked is Code.NONE else checked
 
 
 def _records(log: Log, offset: int, max_bytes: int, end: int) -> Buffer | Batches:

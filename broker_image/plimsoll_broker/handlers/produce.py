@@ -157,8 +157,7 @@ class ProduceHandler:
 
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply | None] | None:
         request = decode_request(context.body, context.api_version)
-        connection = context.connection
-        charges = context.charges
+        connection, charges = context.connection, context.charges
         if self._serving.lines.idle(connection) and not self._manager.store.new_of(
             _places(request)
         ):
@@ -175,7 +174,7 @@ class ProduceHandler:
                 return self._finished(answer, context.connection.listener)
         if charges is not None:
             charges.produced(len(context.body))
-        return self._serving.lines.add(connection, partial(self._serve, context, request))
+        return self._serving.lines.add(context, partial(self._serve, context, request))
 
     async def _serve(
         self, context: RequestContext, request: ProduceRequest
@@ -197,6 +196,8 @@ class ProduceHandler:
                 if served % PARTITIONS_AT_ONCE == 0 or size > BYTES_AT_ONCE:
                     size = 0
                     await asyncio.sleep(0)
+        if context.charges is not None:
+            context.charges.took()  # before its client is told of it
         return self._finished(answer, context.connection.listener)
 
     async def _in_codec(

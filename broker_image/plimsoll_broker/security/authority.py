@@ -14,6 +14,7 @@ from functools import partial
 from uuid import UUID
 
 from plimsoll_broker.security.audit_log import AuditEvent, AuditLog
+from plimsoll_broker.security.decisions import Decisions
 from plimsoll_broker.security.security_stats import SecurityStats
 from plimsoll_broker.security.visible_topics import VisibleOfPrincipals, VisibleTopics
 from plimsoll_broker.server.dispatch import Buffer, ConnectionState
@@ -39,13 +40,10 @@ from plimsoll_core.security.tokens import (
     token_mark,
 )
 
-REMEMBERED_MAX = 10_000
-"""Decisions of one connection."""
 SESSION_S_MAX = 10 * 365 * 24 * 3600.0
 """Certificates may be good for thousands of years, which no timer is."""
 
 _TOPIC = ResourceType.TOPIC
-_Known = tuple[Security, dict[tuple[AclOperation, ResourceType, str], bool]]
 
 
 class Rights:
@@ -55,9 +53,7 @@ class Rights:
 
     def __init__(self, authority: Authority, connection: ConnectionState) -> None:
         self._authority = authority
-        # Decisions, and what they were made by: one value, since long requests are read in a thread
-        # while the loop applies what takes rights away.
-        self._known: _Known = (authority.security, {})
+        self._known = Decisions(authority.security, {}, {})
         self.principal = connection.principal
         self.host = connection.host
         self.listener = connection.listener_name
@@ -156,15 +152,16 @@ class Rights:
     def _decide(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
         security, known = self._authority.security, self._known
         if known[0] is not security:
-            known = self._known = (security, {})
-        decided, question = known[1], (operation, kind, name)
-        allowed = decided.get(question)
+            known = self._known = Decisions(security, {}, {})
+        question = (operation, kind, name)
+        allowed = known.topics.get(question)
+        if allowed is None:
+            allowed = known.others.get(question)
         if allowed is None:
             asked = AclQuestion(self.principal, self.host, operation, kind, name)
             allowed = security.allows(asked)
-            if len(decided) >= REMEMBERED_MAX:
-                decided.clear()
-            decided[question] = allowed
+            there_is = kind is _TOPIC and self.there_is(name)
+            known.remember(question, there_is=there_is, allowed=allowed)
         return allowed
 
     def _refused(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:

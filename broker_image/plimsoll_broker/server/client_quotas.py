@@ -9,11 +9,11 @@ one look, and a Produce that was allowed before little more.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Coroutine, Generator
 from types import coroutine
 from typing import Any, TypeVar
 
-from plimsoll_broker.server.dispatch import ConnectionState
+from plimsoll_broker.server.dispatch import ConnectionState, RequestContext
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.quotas.connections import AddressConnections
 from plimsoll_core.quotas.state import ClientQuotas, Quota
@@ -66,6 +66,12 @@ class Quotas:
         held.count_overdrawn()
         return Charges(self, held, began_ns)
 
+    def steps(self, connection: ConnectionState) -> Charges | None:
+        """Of a request whose bytes were allowed before, and its time until now: what it takes in
+        later turns is not known ahead."""
+        held: HeldLimits | None = connection.limits
+        return None if held is None or held.time is None else Charges(self, held, None)
+
 
 class Charges:
     """Of one request.  `throttle_ms`: the longest that its client has to wait, to be told and
@@ -73,11 +79,11 @@ class Charges:
 
     __slots__ = ("_from_ns", "_limits", "_quotas", "_reserved", "throttle_ms")
 
-    def __init__(self, quotas: Quotas, limits: HeldLimits, began_ns: int) -> None:
+    def __init__(self, quotas: Quotas, limits: HeldLimits, began_ns: int | None) -> None:
         self._quotas = quotas
         self._limits = limits
         # None: it is waiting, or answered.
-        self._from_ns: int | None = began_ns
+        self._from_ns = began_ns
         self.throttle_ms = 0
         # Tokens for partitions that the controller is asked to make or delete.
         self._reserved = 0.0
@@ -170,6 +176,11 @@ def measured(charges: Charges, awaitable: Awaitable[_T]) -> Generator[Any, None,
             yield waiting
         except BaseException as raised:  # noqa: BLE001 - handed on to whom it is for
             error = raised
+
+
+def in_steps(context: RequestContext, work: Coroutine[Any, Any, _T]) -> Awaitable[_T]:
+    """What a handler has done by a task of its own, which the session sees nothing of."""
+    return work if context.charges is None else measured(context.charges, work)
 
 
 def _now_ms() -> int:

@@ -22,6 +22,7 @@ from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Re
 from plimsoll_broker.server.muting import Muting
 from plimsoll_broker.server.overdue_connections import Conduct
 from plimsoll_broker.server.receiving import RequestReceiver
+from plimsoll_broker.server.reply_later import ReplyLater
 from plimsoll_broker.server.reply_slot import AT_ONCE, LATER, SMALL_BYTES, Later, ReplySlot, later
 from plimsoll_broker.server.session_owner import SessionOwner
 from plimsoll_broker.server.throttle_times import told
@@ -280,6 +281,9 @@ class Session(asyncio.BufferedProtocol):
                 self._answer(header, result, began_ns)
                 return
             slot = ReplySlot(header, began_ns)
+            if context.time_ahead is not None and not isinstance(result, ReplyLater):
+                # Not begun yet: what it does, it does in turns of its own.
+                context.charges = owner.charges_of_steps(connection)
             slot.charges = context.charges
             slot.kept = self._receiver.keeps(frame, charged, parsed=key == ApiKey.FETCH)
             charged = 0

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from plimsoll_core.cluster.legal_topic_names import NAME_LENGTH_MAX
 from plimsoll_core.errors import Code
 from plimsoll_wire.batches import BatchError, Buffer, parse_header
 
@@ -92,7 +93,7 @@ class RejectedSequences:
         producer_id, epoch, sequence = found
         where = (topic, index, producer_id)
         self._lowest.pop(where, None)
-        if code in _PASSES:
+        if code in _PASSES and len(topic) <= NAME_LENGTH_MAX:  # with another name it never passes
             if len(self._lowest) >= REMEMBERED_MAX:
                 del self._lowest[next(iter(self._lowest))]
             self._lowest[where] = _Lowest(epoch, sequence, code, now_ms)

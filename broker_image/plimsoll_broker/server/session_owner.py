@@ -10,7 +10,7 @@ from typing import Any
 from plimsoll_broker.handler_failures import CommitPathFailed
 from plimsoll_broker.server.address_admission import AddressAdmission
 from plimsoll_broker.server.client_memory_waits import ClientMemory
-from plimsoll_broker.server.client_quotas import Quotas
+from plimsoll_broker.server.client_quotas import Charges, Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import ConnectionState, Dispatch, RequestContext
 from plimsoll_broker.server.server_stats import ServerStats
@@ -82,6 +82,10 @@ class SessionOwner:
             else:
                 context.charges = quotas.charges(connection, key, client_id, began_ns)
         return context
+
+    def charges_of_steps(self, connection: ConnectionState) -> Charges | None:
+        """Of a request that was allowed before."""
+        return None if self.quotas is None else self.quotas.steps(connection)
 
     def serves(self, connection: ConnectionState, api_key: int, version: int) -> bool:
         """Whoever has not logged in may send nothing that is large."""

@@ -39,7 +39,6 @@ class Log:
         "_descriptors",
         "_disk",
         "_epoch_file",
-        "_reader",
         "_snapshots",
         "config",
         "directory",
@@ -51,6 +50,7 @@ class Log:
         "log_start_offset",
         "make_durable",
         "producers",
+        "reader",
         "recent",
         "recovery_point",
         "segments",
@@ -86,7 +86,7 @@ class Log:
         self._before_cut = before_cut
         self._snapshots = ProducerSnapshots(place.disk, place.directory)
         self.recent = RecentBatches(place.recent)
-        self._reader = LogReader(place.directory, self.segments, self.epochs, self.recent)
+        self.reader = LogReader(place.directory, self.segments, self.epochs, self.recent)
         self._epoch_file = EpochFile(place.disk, place.directory, self.epochs)
         self.unsynced = Unsynced(place.disk, place.directory)
         for segment in contents.rebuilt:
@@ -150,7 +150,7 @@ class Log:
         except StorageError as error:
             self._fail(error)
             raise
-        self._reader.appended(data, headers, segment, position, keep=keep)
+        self.reader.appended(data, headers, segment, position, keep=keep)
         epochs = self.epochs
         for header in headers:
             if header.leader_epoch != epochs.latest:
@@ -172,7 +172,7 @@ class Log:
     def give_up(self, error: StorageError) -> None:
         """It is out of service, and nobody reads it any more."""
         self.fault = self.fault or error
-        self._reader.forget()
+        self.reader.forget()
 
     def roll(self) -> None:
         """Seal the active segment and start the next at the log's end."""
@@ -208,7 +208,7 @@ class Log:
         if offset >= up_to_offset or offset >= end:
             return b""
         limit = None if up_to_offset >= end else up_to_offset
-        return self._reader.read(offset, max_bytes, limit)
+        return self.reader.read(offset, max_bytes, limit)
 
     def time_search(self, timestamp: int | None, opened: OpenedBytes) -> Iterator[Step]:
         """The steps that find time and offset of the first record at or after `timestamp`, or of
@@ -298,7 +298,7 @@ class Log:
         """A cleaned segment stands for these from now on; their files are the caller's."""
         at = self.segments.index(old[0])
         self.segments[at : at + len(old)] = [cleaned]
-        self._reader.forget()
+        self.reader.forget()
         for segment in old:
             self.unsynced.removed(segment)
 
@@ -310,7 +310,7 @@ class Log:
 
     def _forget_flushed(self, offset: int) -> None:
         self.unsynced.cut()
-        self._reader.forget()
+        self.reader.forget()
         self.distrust(offset)
 
     def advance_log_start(self, offset: int) -> None:
@@ -338,7 +338,7 @@ class Log:
         assert not count or count < len(self.segments), "no log is left without a segment"
         removed: list[Segment] = []
         while len(removed) < count:
-            self._reader.forget()
+            self.reader.forget()
             removed.append(self.segments[0])
             self._remove(0)
         if removed:
@@ -390,7 +390,7 @@ class Log:
     def close(self, clean: bool) -> None:
         """`clean`: everything is on disk, with a producer snapshot; raises if that fails.  If not,
         nothing is written: what is missing, the next start makes up for."""
-        self._reader.forget()
+        self.reader.forget()
         if self.fault is not None and clean:
             raise self.fault
         if clean:

@@ -51,6 +51,26 @@ class LogReader:
             parts.append(data)
         return data if len(parts) == 1 else b"".join(parts)
 
+    def bytes_between(self, start: int, end: int) -> int:
+        """How many lie from the batch that holds `start` to the one that holds `end`."""
+        found = self._recent.bytes_between(start, end)
+        if found is not None:
+            return found
+        try:
+            first, last = self._locate(start), self._locate(end)
+        except BatchError as error:
+            raise self._corrupt(error) from error
+        if first is None:
+            return 0
+        newest = self._segments[-1]
+        segment, position = (newest, newest.size) if last is None else last[:2]
+        passed = (
+            each.size
+            for each in self._segments
+            if first[0].base_offset <= each.base_offset < segment.base_offset
+        )
+        return max(sum(passed) - first[1] + position, 0)
+
     def _read(self, offset: int, max_bytes: int, up_to_offset: int | None) -> bytes | memoryview:
         try:
             located = self._locate(offset)

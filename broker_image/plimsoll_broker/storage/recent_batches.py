@@ -110,6 +110,16 @@ class RecentBatches:
         while self._batches:
             self.forget_first()
 
+    def bytes_between(self, start: int, end: int) -> int | None:
+        """Of batches: one begins at `start`, one ends at `end`; None: they are not all here."""
+        size = 0
+        for kept in reversed(self._batches):
+            if kept.next_offset <= end:
+                size += len(kept.data)
+            if kept.base_offset <= start:
+                return size if kept.base_offset == start else None
+        return None
+
     def read(self, offset: int, max_bytes: int, up_to_offset: int) -> Buffer | Batches | None:
         """What `Log.read` gives, where a batch begins at `offset`: batches of one segment, so that
         a follower's segments are no larger than its leader's; None: it is not here."""

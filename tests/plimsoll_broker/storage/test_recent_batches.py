@@ -153,3 +153,22 @@ def test_recent_batch_that_is_a_small_part_of_its_request_is_copied_or_not_kept(
     assert memory.used == 161 + KEPT_BYTES
     kept(recent, 10, 60_000, whole=100_000)
     assert (len(recent), memory.used) == (0, 0)
+
+
+def test_bytes_between_two_offsets_are_those_of_the_batches_between(volume, a_batch):
+    log = volume.log()
+    ends = [0]
+    sizes = []
+    for base in range(0, 500, 10):
+        batch = memoryview(a_batch(base, size=base))
+        log.append(batch, list(iter_headers(batch)), keep=base > 300)
+        ends.append(base + 10)
+        sizes.append(len(batch))
+    assert len(log.segments) > 3
+    for recent in (True, False):
+        if not recent:
+            log.recent.forget()
+        for first in range(0, len(ends), 7):
+            for last in range(first, len(ends)):
+                between = log.reader.bytes_between(ends[first], ends[last])
+                assert between == sum(sizes[first:last]), (ends[first], ends[last])

@@ -20,6 +20,7 @@ from plimsoll_broker.coordinator.answers import Asker
 from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_broker.handlers.connection_lines import ConnectionLines, Served
 from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.server.client_quotas import in_steps
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
@@ -123,9 +124,8 @@ class GroupHandler:
         self._lines = lines
 
     def __call__(self, context: RequestContext) -> Reply | asyncio.Future[Reply | None]:
-        connection = context.connection
-        if len(context.body) > BYTES_AT_ONCE or not self._lines.idle(connection):
-            return self._lines.add(connection, partial(self._in_line, context))
+        if len(context.body) > BYTES_AT_ONCE or not self._lines.idle(context.connection):
+            return self._lines.add(context, partial(self._in_line, context))
         request = self._api.read(context)
         ops = self._api.asks(request)
         asked = self._ask(request, islice(ops, ASKED_AT_ONCE))
@@ -133,7 +133,7 @@ class GroupHandler:
         if one_more is None:
             return self._answered(request, asked)
         rest = chain((one_more,), ops)
-        return self._lines.add(connection, partial(self._in_slices, request, asked, rest))
+        return self._lines.add(context, partial(self._in_slices, request, asked, rest))
 
     async def _in_line(self, context: RequestContext) -> Served:
         short = len(context.body) <= BYTES_AT_ONCE
@@ -168,7 +168,9 @@ class GroupHandler:
                 for (op, _), answer in zip(asked, answers, strict=True):
                     self._coordinators.stats.answered(op, answer)
                 return self._reply(request, answers)
-        reply = asyncio.ensure_future(self._when_answered(request, asked))
+        reply = asyncio.ensure_future(
+            in_steps(request.context, self._when_answered(request, asked))
+        )
         # Not in the task itself: one that is cancelled before its first turn never begins.
         reply.add_done_callback(partial(self._close, asked))
         return reply

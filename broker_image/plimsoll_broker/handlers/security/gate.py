@@ -12,7 +12,7 @@ rules for long in the event loop.  `docs/design/20261122-the-event-loop.md`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from plimsoll_broker.handlers.security.asking import Asking, Guarded, changed
 from plimsoll_broker.handlers.security.guard_table import GUARDS, IN_HANDLER, asks_for_all
 from plimsoll_broker.handlers.security.guards import Guard
 from plimsoll_broker.security.authority import Authority, Rights
+from plimsoll_broker.server.client_quotas import in_steps
 from plimsoll_broker.server.dispatch import CloseConnection, Handler, Reply, RequestContext
 from plimsoll_core.security.requirements import REQUIREMENTS
 from plimsoll_wire.api_versions import ApiKey
@@ -114,11 +115,14 @@ class _Passage:
         if not verdict.changes or result is None:
             return result
         if isinstance(result, Awaitable):
-            return asyncio.ensure_future(self._changed_later(result, verdict))
+            return self._begun(self._changed_later(result, verdict))
         body = _joined(result)
         if not self._is_long(body):
             return changed(self._context, body, verdict.changes)
-        return asyncio.ensure_future(self._changed_aside(body, verdict))
+        return self._begun(self._changed_aside(body, verdict))
+
+    def _begun(self, work: Coroutine[Any, Any, Reply | None]) -> asyncio.Future[Reply | None]:
+        return asyncio.ensure_future(in_steps(self._context, work))
 
     async def _changed_later(
         self, result: Awaitable[Reply | None], verdict: Guarded

@@ -1,0 +1,76 @@
+"""What came to the partitions of a parked fetch since it looked at them: whether to look again.
+
+Called by the polls.  To look is to read, up to the largest reply: a poll that wants sixteen
+megabytes would read all that is there whenever one record comes, and a client may have any number
+of polls.  So what comes is counted by where it lies in the logs, and read once that may be enough.
+It never answers anything; a look that finds less than was counted makes the next one wait for more.
+Source: `DelayedFetch` of Kafka, which counts in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.storage.disk import StorageError
+
+SMALL_BYTES = 2**16
+"""Read as quickly as counted."""
+LOOKS_AT_MOST = 16
+"""At least one part in so many must come to what was read, if that is more than small."""
+
+
+class Growth:
+    """`by_end`: a follower's, who is told what is not committed yet."""
+
+    __slots__ = ("_by_end", "_came", "_ends", "_missing", "_moved", "_unknown")
+
+    def __init__(self, *, by_end: bool) -> None:
+        self._by_end = by_end
+        # Up to where each partition was looked at or counted.
+        self._ends: dict[Hosted, int] = {}
+        self._moved: dict[Hosted, None] = {}
+        self._came = self._missing = 0
+        # Whether what a look would find does not follow from what came.
+        self._unknown = False
+
+    def looked_at(self, hosted: Hosted) -> None:
+        """In this turn."""
+        self._moved.pop(hosted, None)
+        self._ends[hosted] = self._end(hosted)
+
+    def found(self, size: int, missing: int) -> None:
+        """All were looked at, and more is needed.  0 bytes `missing`: it is not known how many."""
+        least = size // LOOKS_AT_MOST if size > SMALL_BYTES else 0
+        self._unknown = size == 0 and missing <= 1  # whatever comes is enough, as for most readers
+        self._missing = max(missing, least, 2 * self._missing)
+        self._came = 0
+
+    def moved(self, hosted: Hosted) -> None:
+        """Something of it is new."""
+        self._moved[hosted] = None
+
+    @property
+    def is_enough(self) -> bool:
+        """Also when nothing has moved, and whoever waited was woken for something else."""
+        return self._unknown or self._came >= self._missing
+
+    def take_moved(self) -> Iterable[Hosted]:
+        """Each is to be counted."""
+        moved, self._moved = self._moved, {}
+        return moved
+
+    def count(self, hosted: Hosted) -> None:
+        """What came to it."""
+        before, end = self._ends.get(hosted), self._end(hosted)
+        self._ends[hosted] = end
+        if before is None or end < before:
+            self._unknown = True
+        elif end > before:
+            try:
+                self._came += hosted.log.reader.bytes_between(before, end)
+            except StorageError:
+                self._unknown = True  # whoever reads it says so
+
+    def _end(self, hosted: Hosted) -> int:
+        return hosted.log.log_end_offset if self._by_end else hosted.replica.high_watermark

@@ -1,0 +1,54 @@
+"""How much a broker remembers of decisions about one connection, whatever that asks about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.plimsoll_broker.security.secured import Secured, a_rule
+
+from plimsoll_broker.security.authority import Rights
+from plimsoll_broker.security.decisions import NAME_MAX, OTHERS_MAX
+from plimsoll_broker.server.dispatch import ConnectionState
+from plimsoll_core.security.acl import AclOperation, Pattern
+from plimsoll_core.security.state import Mode
+
+Ask = Callable[[Rights, str], bool]
+OF_GROUP: Ask = lambda rights, name: rights.group(AclOperation.READ, name)  # noqa: E731
+OF_TOPIC: Ask = lambda rights, name: rights.topic(AclOperation.READ, name)  # noqa: E731
+
+
+def rights_of_alice(secured: Secured) -> Rights:
+    connection = ConnectionState()
+    connection.principal, connection.host = "User:alice", "10.0.0.1"
+    return Rights(secured.authority, connection)
+
+
+@pytest.mark.parametrize("ask", [OF_GROUP, OF_TOPIC], ids=["group", "topic"])
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_names_of_what_there_is_not_fill_a_small_table_and_long_ones_none(
+    ask: Ask, *, allowed: bool
+) -> None:
+    """A user without any right had a broker keep 37 MB for each connection in a few seconds."""
+    kinds = [a_rule(AclOperation.READ).resource, a_rule(AclOperation.READ).resource.GROUP]
+    rules = [
+        a_rule(AclOperation.READ, "made-up-", resource=kind, pattern=Pattern.PREFIXED)
+        for kind in kinds
+    ]
+    rights = rights_of_alice(Secured(Mode.ENFORCE, *rules))
+    prefix = "made-up-" if allowed else "of-others-"
+    for number in range(3 * OTHERS_MAX):
+        assert ask(rights, f"{prefix}{number}") is allowed
+        assert len(rights._known.others) <= OTHERS_MAX
+    before = dict(rights._known.others)
+    assert ask(rights, prefix + "x" * NAME_MAX) is allowed
+    assert rights._known.others == before
+    assert not rights._known.topics
+
+
+async def test_decision_about_a_topic_that_there_is_is_not_crowded_out() -> None:
+    rights = rights_of_alice(Secured())
+    assert not rights.topic(AclOperation.READ, "orders")
+    for number in range(2 * OTHERS_MAX):
+        rights.group(AclOperation.READ, str(number))
+    assert [name for _, _, name in rights._known.topics] == ["orders"]

@@ -1,0 +1,136 @@
+"""What a request does in turns of the event loop of its own, after the one in which it came, is
+charged, too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.plimsoll_broker.group_harness import Harness
+from tests.plimsoll_broker.security.secured import Secured, a_rule
+from tests.plimsoll_broker.test_client_quotas import (
+    LENT_S,
+    MUTED_S,
+    Alone,
+    alone,  # noqa: F401 - a fixture
+    limiting,
+    produce_values,
+    produced,
+)
+from tests.plimsoll_broker.trio import Client, a_batch
+
+from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.handlers.long_produces import RECORDS_AT_ONCE
+from plimsoll_broker.handlers.produce import ProduceHandler
+from plimsoll_broker.handlers.security.gate import guarded
+from plimsoll_broker.server.dispatch import ConnectionState, RequestContext
+from plimsoll_core.quotas.state import Quota, quotas_of
+from plimsoll_core.security.acl import AclOperation
+from plimsoll_core.security.state import Mode
+from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.messages import decode_response, encode_request, encode_response
+
+HELD_S = 0.2
+
+
+@pytest.fixture
+def slow_writes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Called, each write holds the event loop for `HELD_S`."""
+    write = ProduceHandler._partition
+
+    def held_up(handler: ProduceHandler, *rest: Any) -> None:
+        time.sleep(HELD_S)
+        write(handler, *rest)
+
+    return lambda: monkeypatch.setattr(ProduceHandler, "_partition", held_up)
+
+
+async def produced_long(client: Client) -> timedelta:
+    """A batch that is checked in a thread, and then written; its throttle time."""
+    values = produce_values(10, acks=-1)
+    batch = a_batch(RECORDS_AT_ONCE + 1)
+    values["topic_data"][0]["partition_data"] = [{"index": 0, "records": batch}]
+    reply: Any = await client.ask(ApiKey.PRODUCE, 9, values)
+    assert reply.responses[0].partition_responses[0].error_code == 0
+    told: timedelta = reply.throttle_time
+    return told
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_long_produce_is_charged_for_its_turns_of_the_loop_also_when_it_was_allowed_ahead(
+    alone: Alone,  # noqa: F811
+    slow_writes: Callable[[], None],
+    *,
+    ahead: bool,
+) -> None:
+    """It was charged for the turn in which it came alone: its writes cost nothing."""
+    row = limiting(request_percentage=1e6)
+    client = await alone.broker.client()
+    await produced(client)
+    alone.limit(row)
+    if ahead:
+        await produced(client)
+    slow_writes()
+    assert await produced_long(client) == timedelta(0)
+    limit = quotas_of([row]).limit(Quota.REQUEST_PERCENTAGE, "ANONYMOUS", "test")
+    held = alone.broker.quotas.usage.rate(limit)
+    assert held is not None
+    assert held.rate.amount(time.monotonic_ns() // 1_000_000) >= HELD_S * 1e9
+
+
+async def test_long_produce_that_holds_the_loop_for_more_than_its_quota_is_told_to_wait(
+    alone: Alone,  # noqa: F811
+    slow_writes: Callable[[], None],
+) -> None:
+    client = await alone.broker.client()
+    await produced(client)
+    alone.limit(limiting(request_percentage=HELD_S * 100 / (LENT_S + MUTED_S)))
+    slow_writes()
+    assert await produced_long(client) > timedelta(0)
+    assert set(alone.throttled) == {Quota.REQUEST_PERCENTAGE}
+
+
+class CountedSteps:
+    """Charges that count how often somebody held the loop."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def resumes(self) -> None:
+        """It is counted at its end."""
+
+    def took(self) -> None:
+        self.steps += 1
+
+
+async def test_request_about_groups_that_is_answered_later_is_charged_for_its_steps() -> None:
+    harness = Harness()
+    names = [f"g{number}" for number in range(600)]
+    body = encode_request(ApiKey.DELETE_GROUPS, 2, {"groups_names": names})
+    context = RequestContext(ApiKey.DELETE_GROUPS, 2, 7, memoryview(bytearray(body)))
+    context.charges = charges = CountedSteps()
+    reply: Any = harness.handlers[ApiKey.DELETE_GROUPS](context)
+    assert charges.steps == 0, "of the call itself the session knows"
+    assert len(decode_response(ApiKey.DELETE_GROUPS, 2, await reply).results) == 600
+    in_line, answered = 1, 1
+    assert charges.steps > in_line + answered, "in slices"
+
+
+async def test_answer_that_rights_change_later_is_charged_for_its_steps() -> None:
+    secured = Secured(Mode.ENFORCE, a_rule(AclOperation.DELETE))
+    connection = ConnectionState()
+    connection.principal, connection.host = "User:alice", "10.0.0.1"
+    topics = [{"name": name, "partitions": []} for name in ("orders", "others")]
+    body = encode_request(ApiKey.DELETE_RECORDS, 2, {"topics": topics, "timeout": 1_000})
+    context = RequestContext(ApiKey.DELETE_RECORDS, 2, 7, memoryview(bytearray(body)), connection)
+    context.charges = charges = CountedSteps()
+
+    async def handled(_: RequestContext) -> bytes:
+        return encode_response(ApiKey.DELETE_RECORDS, 2, {"topics": []})
+
+    handler = guarded({ApiKey.DELETE_RECORDS: handled}, secured.authority, Aside())
+    await handler[ApiKey.DELETE_RECORDS](context)  # type: ignore[misc]  # it is answered later
+    assert charges.steps > 0
