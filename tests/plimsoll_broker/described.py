@@ -98,6 +98,7 @@ class Harness:
         self.watch = ImageWatch(image or an_image())
         self.commands = []
         self.topic_defaults = None
+        self.lost_leaders = {}
         self.answer = None
         view = ClusterView(
             broker_id=BrokerId(1),
@@ -105,6 +106,7 @@ class Harness:
             command=self.command,
             configs={"log.retention.ms": "5000", "num.io.threads": "8", **configs},
             topic_defaults=lambda: self.topic_defaults,
+            lost_leaders=lambda: self.lost_leaders,
         )
         self.handlers = admin_handlers(view)
 

@@ -24,6 +24,9 @@ class NoFetchers:
     def silent_ms(self, key: PartitionKey) -> int:
         return 0
 
+    def lost_leaders(self) -> dict[BrokerId, int]:
+        return {}
+
     def limits_changed(self) -> None:
         pass
 

@@ -1,11 +1,16 @@
 """Which fetcher follows which partition, when a fetcher has given up a partition by itself."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pytest
+
+from plimsoll_broker.replication.fetcher import Fetcher
 from plimsoll_broker.replication.fetcher_pool import FetcherPool, Source
 from plimsoll_broker.replication.follower_session import Followed
+from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.errors import Code
 
@@ -52,6 +57,58 @@ async def test_partition_its_fetcher_has_stopped_can_be_unfollowed_last():
         pool.unfollow(stopped)
         pool.follow(stopped, LEADER)
         assert len(pool._fetchers[ONE]) == 1
+    finally:
+        await pool.close()
+
+
+async def test_leader_whose_connection_was_closed_to_ask_anew_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reply to the last request had come, so that the next request meets the closed one."""
+    pool = a_pool(fetchers=1)
+    again = asyncio.Event()
+
+    async def converse(fetcher: Fetcher) -> None:
+        if len(fetcher) == 1:
+            fetcher._idle_poll, fetcher._connection = True, PeerConnection()
+            pool.follow(partition(1), LEADER)
+            fetcher._changed.clear()
+            raise PeerLost("closed")
+        again.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Fetcher, "_converse", converse)
+    try:
+        pool.follow(partition(0), LEADER)
+        async with asyncio.timeout(10):
+            await again.wait()
+        assert pool.lost_leaders() == {}
+    finally:
+        await pool.close()
+
+
+async def test_leader_whose_connection_is_gone_is_lost_before_the_next_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it sent last is still being taken up."""
+    pool = a_pool(fetchers=1)
+    begun = asyncio.Event()
+
+    async def converse(fetcher: Fetcher) -> None:
+        fetcher._connection = PeerConnection()
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Fetcher, "_converse", converse)
+    try:
+        pool.follow(partition(0), LEADER)
+        async with asyncio.timeout(10):
+            await begun.wait()
+        assert pool.lost_leaders() == {}
+        connection = pool._fetchers[ONE]._connection
+        assert connection is not None
+        connection.connection_lost(None)
+        assert pool.lost_leaders() == {LEADER: 0}
     finally:
         await pool.close()
 

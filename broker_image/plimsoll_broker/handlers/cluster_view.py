@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import Broker, ClusterImage, Endpoint, Partition
+from plimsoll_core.cluster.recent_fences import RecentFences
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.broker_figures import TopicDefaults
@@ -30,17 +32,24 @@ Command = Callable[[Forwarded, int], Awaitable[Answer]]
 
 
 class ImageWatch:
-    """The image, and a way to wait for one that fulfils something."""
+    """The image, a way to wait for one that fulfils something, and who was fenced a moment ago."""
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
         self._changed = asyncio.Event()
+        self._fences = RecentFences()
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
         """The metadata stream's callback."""
         self.image = new
+        self._fences.update(old, new, monotonic_ms())
         self._changed.set()
         self._changed = asyncio.Event()
+
+    @property
+    def just_fenced(self) -> frozenset[BrokerId]:
+        """Brokers that clients are still told of."""
+        return self._fences.listed(monotonic_ms())
 
     async def wait_for(self, fulfilled: Callable[[ClusterImage], bool], timeout_ms: int) -> bool:
         """Whether it came true in time."""
@@ -56,7 +65,8 @@ class ImageWatch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
     """`configs`: the broker's own, by Kafka's names; `aside`: where long messages are read and
-    written; `topic_defaults`: of the cluster, None before a controller told them."""
+    written; `topic_defaults`: of the cluster, None before a controller told them; `lost_leaders`:
+    that this broker follows and does not reach, and for how many ms."""
 
     broker_id: BrokerId
     watch: ImageWatch
@@ -64,6 +74,7 @@ class ClusterView:
     configs: Mapping[str, str]
     aside: Aside = field(default_factory=Aside)
     topic_defaults: Callable[[], TopicDefaults | None] = lambda: None
+    lost_leaders: Callable[[], Mapping[BrokerId, int]] = dict
 
     @property
     def image(self) -> ClusterImage:

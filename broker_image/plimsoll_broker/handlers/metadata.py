@@ -19,11 +19,13 @@ from plimsoll_broker.handlers.forward import behalf_of
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_broker.storage.checkpoint_formats import uuid_text
+from plimsoll_core.cluster.awaited_fences import AWAITED_MS, awaited, not_fenced
 from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey, Topic
 from plimsoll_core.errors import Code
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.security.acl import ResourceType
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response
@@ -36,6 +38,8 @@ REMEMBERED_BYTES_MAX = 16 * 1024 * 1024
 """Of all of them, with what they answer."""
 ASKED_BYTES_MAX = 256 * 1024
 """Of a request whose answer is remembered."""
+LOOK_AGAIN_MS = 25
+"""Whether a leader that was lost is reached again: a fetcher's first try comes so late."""
 _TOPIC = ResourceType.TOPIC
 
 
@@ -44,6 +48,7 @@ class _MetadataQuestion(NamedTuple):
 
     listener: Listener
     version: int
+    just_fenced: frozenset[BrokerId]
     body: bytes
 
 
@@ -54,11 +59,12 @@ class _Answering(NamedTuple):
     controller_id: int
     listener: Listener
     version: int
+    just_fenced: frozenset[BrokerId]
 
     def encoded(self, request: Any) -> bytes:
         topics = self._topics(request.topics)
         values: dict[str, Any] = {
-            "brokers": brokers(self.image, self.listener),
+            "brokers": self._brokers(),
             "cluster_id": uuid_text(self.image.cluster_id),
             "controller_id": self.controller_id,
             "topics": topics,
@@ -72,6 +78,17 @@ class _Answering(NamedTuple):
                 if topic["name"] is not None:
                     topic["topic_authorized_operations"] = shared.EVERY_OPERATION[_TOPIC]
         return encode_response(ApiKey.METADATA, self.version, values)
+
+    def _brokers(self) -> list[dict[str, Any]]:
+        """Those that the listener is open on, and that clients may connect to, or did a moment
+        ago (`RecentFences`): to no other one."""
+        listener, late = self.listener, self.just_fenced
+        return [
+            {"node_id": broker.id, **shared.node(broker, endpoint)}
+            for _, broker in sorted(self.image.brokers.items())
+            if (not broker.fenced or broker.id in late)
+            and (endpoint := shared.endpoint_of(broker, listener)) is not None
+        ]
 
     def _topics(self, asked: Any) -> list[dict[str, Any]]:
         """Each that is asked for once, however often it is named, as in Kafka."""
@@ -111,16 +128,33 @@ class MetadataHandler:
         self._making: dict[_MetadataQuestion, asyncio.Task[bytes]] = {}
 
     def __call__(self, context: RequestContext) -> bytes | Awaitable[bytes]:
+        lost = self._view.lost_leaders()
+        if lost and awaited(self._view.image, lost):
+            return self._after_fence(context)
+        return self._answer(context)
+
+    async def _after_fence(self, context: RequestContext) -> bytes:
+        """A leader that was lost may be reached again instead."""
+        view = self._view
+        for _ in range(AWAITED_MS // LOOK_AGAIN_MS):
+            if not (lost := awaited(view.image, view.lost_leaders())):
+                break
+            await view.watch.wait_for(partial(_are_fenced, lost), LOOK_AGAIN_MS)
+        answer = self._answer(context)
+        return answer if isinstance(answer, bytes) else await answer
+
+    def _answer(self, context: RequestContext) -> bytes | Awaitable[bytes]:
         image = self._view.image
         if image is not self._image:
             self._answers.clear()
             self._making.clear()
             self._image, self._remembered = image, 0
         version, listener = context.api_version, context.connection.listener
-        answering = _Answering(image, shared.admin_target(self._view), listener, version)
+        late, target = self._view.watch.just_fenced, shared.admin_target(self._view)
+        answering = _Answering(image, target, listener, version, late)
         if len(context.body) > ASKED_BYTES_MAX:
             return self._read_aside(context, answering, None)
-        asked = _MetadataQuestion(listener, version, bytes(context.body))
+        asked = _MetadataQuestion(listener, version, late, bytes(context.body))
         answer = self._answers.get(asked)
         if answer is not None:
             return answer
@@ -187,17 +221,12 @@ class MetadataHandler:
             self._remembered += size
 
 
+def _are_fenced(lost: frozenset[BrokerId], image: ClusterImage) -> bool:
+    return not not_fenced(image, lost)
+
+
 def metadata(view: ClusterView) -> Handler:
     return MetadataHandler(view)
-
-
-def brokers(image: ClusterImage, listener: Listener) -> list[dict[str, Any]]:
-    """Unfenced ones that the listener is open on: clients should connect to no other."""
-    return [
-        {"node_id": broker.id, **shared.node(broker, endpoint)}
-        for _, broker in sorted(image.brokers.items())
-        if not broker.fenced and (endpoint := shared.endpoint_of(broker, listener)) is not None
-    ]
 
 
 def _all_are_asked_for(asked: Any, version: int) -> bool:

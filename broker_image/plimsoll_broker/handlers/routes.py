@@ -50,6 +50,7 @@ def routes(
         configs=manager.settings.configs,
         aside=aside,
         topic_defaults=lambda: client.topic_defaults,
+        lost_leaders=manager.fetchers.lost_leaders,
     )
     data: dict[ApiKey, Handler] = {
         ApiKey.PRODUCE: ProduceHandler(manager),

@@ -99,6 +99,8 @@ class Fetcher:
         self._connection: PeerConnection | None = None
         self._correlation_id = 0
         self._idle_poll = False
+        # Whether the connection was closed here, to ask anew: noticed after a reply that has come.
+        self._interrupted = False
         self._lost_at_ms: int | None = None  # since when the leader has not answered; None: it does
 
     def __len__(self) -> int:
@@ -117,12 +119,16 @@ class Fetcher:
     def _ask_anew(self) -> None:
         self._changed.set()
         if self._idle_poll and self._connection is not None:
+            self._interrupted = True
             self._connection.close()
 
     @property
-    def silent_ms(self) -> int:
-        """For how long the leader could not be reached, or gave no answer to go on with."""
-        return 0 if self._lost_at_ms is None else self._manager.now_ms() - self._lost_at_ms
+    def lost_for_ms(self) -> int | None:
+        """Since the leader could not be reached, or gave no answer to go on with; None: it does."""
+        if self._lost_at_ms is not None:
+            return self._manager.now_ms() - self._lost_at_ms
+        gone = self._connection is not None and self._connection.is_gone and not self._interrupted
+        return 0 if gone else None  # noticed by the next request, after what came is taken up
 
     def look_again(self) -> None:
         """The limit is another."""
@@ -137,7 +143,7 @@ class Fetcher:
                 self._lost_at_ms = None
             except (PeerLost, MalformedReply) as error:
                 logger.debug("leader %d: %s", self._leader, error)
-                interrupted = self._idle_poll and self._changed.is_set()
+                interrupted = self._interrupted
                 self._drop_connection()
                 if not interrupted:
                     if self._lost_at_ms is None:
@@ -149,7 +155,7 @@ class Fetcher:
                 raise
 
     def _drop_connection(self) -> None:
-        self._idle_poll = False
+        self._idle_poll = self._interrupted = False
         self._following.forget_session()
         if self._connection is not None:
             self._connection.close()

@@ -101,6 +101,11 @@ class PeerConnection(asyncio.BufferedProtocol):
             return
         self._break(f"nothing came for {self._silence_s} s, or the reply took {REPLY_S_MAX} s")
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the next request would fail."""
+        return self._lost is not None
+
     def close(self) -> None:
         """Give up the connection; every request in flight fails with `PeerLost`."""
         if self._transport is not None:

@@ -60,8 +60,8 @@ class Fetchers(Protocol):
         """`limit`: the name of the one that its copy is under, if any."""
 
     def unfollow(self, hosted: Hosted) -> None: ...
-
     def silent_ms(self, key: PartitionKey) -> int: ...
+    def lost_leaders(self) -> Mapping[BrokerId, int]: ...
 
     def limits_changed(self) -> None:
         """Fetchers that wait for a limit check it again."""

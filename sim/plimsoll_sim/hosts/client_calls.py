@@ -158,6 +158,15 @@ def produce_values(at: TopicPartition, acks: int, batch: bytes) -> dict[str, Any
 PRODUCER_ID_VALUES = {"transactional_id": None, "transaction_timeout": 60_000}
 
 
+def metadata_values(topic: str) -> dict[str, Any]:
+    return {
+        "topics": [{"name": topic}],
+        "allow_auto_topic_creation": False,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
+
+
 def list_offsets_values(at: TopicPartition, timestamp: int) -> dict[str, Any]:
     """A consumer's ListOffsets request; `timestamp` -1 asks for the end, -2 for the start."""
     partition = {

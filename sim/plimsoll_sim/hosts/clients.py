@@ -24,6 +24,7 @@ from plimsoll_sim.hosts.client_calls import (
     Sent,
     fetch_values,
     list_offsets_values,
+    metadata_values,
     produce_values,
     sealed,
 )
@@ -87,12 +88,7 @@ class Client(Caller):
         """The leader's host, from any broker's metadata."""
         connection = await self.connect(self._rng.choice(self.habits.hosts))
         try:
-            values = {
-                "topics": [{"name": self.habits.topic}],
-                "allow_auto_topic_creation": False,
-                "include_cluster_authorized_operations": False,
-                "include_topic_authorized_operations": False,
-            }
+            values = metadata_values(self.habits.topic)
             reply = await self.ask(connection, ApiKey.METADATA, 9, values)
         finally:
             connection.close()

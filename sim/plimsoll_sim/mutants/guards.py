@@ -192,8 +192,8 @@ GUARDS: tuple[Mutant, ...] = (
             ),
             Edit(
                 FETCHER,
-                "            self._connection.close()\n\n    @property\n    def silent_ms",
-                "            pass\n\n    @property\n    def silent_ms",
+                "            self._connection.close()\n\n    @property\n    def lost_for_ms",
+                "            pass\n\n    @property\n    def lost_for_ms",
             ),
         ),
     ),

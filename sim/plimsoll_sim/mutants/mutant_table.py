@@ -5,6 +5,7 @@ from __future__ import annotations
 from plimsoll_sim.mutants.beginnings import BEGINNINGS
 from plimsoll_sim.mutants.buffers import BUFFERS
 from plimsoll_sim.mutants.cleaning import CLEANING
+from plimsoll_sim.mutants.failover import FAILOVER
 from plimsoll_sim.mutants.groups import GROUPS
 from plimsoll_sim.mutants.guards import GUARDS
 from plimsoll_sim.mutants.inside import INSIDE
@@ -23,4 +24,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *INSIDE,
     *RIGHTS,
     *BUFFERS,
+    *FAILOVER,
 )

@@ -108,6 +108,13 @@ def latest(stage: Stage, words: Words) -> list[str]:
     return stage.ask(actor, actor.latest(at, host), microseconds(PATIENCE))
 
 
+def metadata(stage: Stage, words: Words) -> list[str]:
+    """metadata to=2: who leads and which brokers there are, as that one tells a client."""
+    actor, at, host = _reader(stage, words)
+    words.end()
+    return stage.ask(actor, actor.metadata(at, host), microseconds(PATIENCE))
+
+
 def epoch_end(stage: Stage, words: Words) -> list[str]:
     """epoch-end 1 LE=2: where the term 1 ended (OffsetForLeaderEpoch), asked by a consumer that
     knows LE 2."""
@@ -178,6 +185,7 @@ VERBS: dict[str, Verb] = {
     "wait": wait,
     "consume": consume,
     "latest": latest,
+    "metadata": metadata,
     "epoch-end": epoch_end,
     "elect": elect,
     "create": create,

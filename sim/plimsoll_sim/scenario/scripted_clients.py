@@ -25,6 +25,7 @@ from plimsoll_sim.hosts.client_calls import (
     Sent,
     fetch_values,
     list_offsets_values,
+    metadata_values,
     produce_values,
     sealed,
 )
@@ -206,6 +207,19 @@ class Actor(Caller):
         if int(one.error_code):
             return [Code(int(one.error_code)).name]
         return [f"LE {int(one.leader_epoch)} ends at {int(one.end_offset)}"]
+
+    async def metadata(self, at: TopicPartition, host: str) -> list[str]:
+        """Who leads, and which brokers there are (Metadata)."""
+        try:
+            connection = await self.connected(host)
+            reply = await self.ask(connection, ApiKey.METADATA, 9, metadata_values(at.topic))
+        except Lost as error:
+            return [str(error)]
+        one = reply.topics[0].partitions[at.partition]
+        code, epoch = int(one.error_code), int(one.leader_epoch)
+        leads = Code(code).name if code else f"{int(one.leader_id)} leads LE {epoch}"
+        listed = ",".join(str(int(broker.node_id)) for broker in reply.brokers)
+        return [f"{leads}, of brokers {listed}"]
 
     async def delete_records(self, ghost: PartitionGhost, host: str, offset: int) -> list[str]:
         """Where the log begins now."""

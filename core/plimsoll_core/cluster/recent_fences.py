@@ -1,0 +1,49 @@
+"""Which fenced brokers clients are still told of: those that were fenced a moment ago.  Pure.
+
+A fence and the elections that it causes come in one image.  librdkafka (2.16, for one) that finds,
+in one answer, new leaders for its partitions and their old leader missing from the brokers, ends
+the old leader's handle while records still move from there to the new ones; it then often forgets
+who leads, and asks again after up to a second.  An answer of a broker that has not heard of the
+election yet brings the old leader back, and the next one costs another second.  So a broker stays
+in the list for a while after its fence, without any partition.  Called by brokers' views of the
+image.
+Source: docs/protocol.md §5.6.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.ids import BrokerId
+
+LISTED_MS = 9_000
+"""Kafka's own default of broker.session.timeout.ms: for so long it lists a broker that died."""
+
+_NONE: frozenset[BrokerId] = frozenset()
+
+
+class RecentFences:
+    """What one broker saw; it knows nothing of fences from before its first image."""
+
+    def __init__(self) -> None:
+        self._until_ms: dict[BrokerId, int] = {}
+
+    def update(self, old: ClusterImage, new: ClusterImage, now_ms: int) -> None:
+        """The next image was applied."""
+        if new.brokers is old.brokers:
+            return
+        for broker_id, broker in new.brokers.items():
+            before = old.brokers.get(broker_id)
+            if not broker.fenced:
+                self._until_ms.pop(broker_id, None)
+            elif before is not None and not before.fenced:
+                self._until_ms[broker_id] = now_ms + LISTED_MS
+        for broker_id in [one for one in self._until_ms if one not in new.brokers]:
+            del self._until_ms[broker_id]
+
+    def listed(self, now_ms: int) -> frozenset[BrokerId]:
+        """All are fenced, and registered."""
+        if not self._until_ms:
+            return _NONE
+        for broker_id in [one for one, until_ms in self._until_ms.items() if now_ms >= until_ms]:
+            del self._until_ms[broker_id]
+        return frozenset(self._until_ms)

@@ -1,0 +1,37 @@
+"""Guards of what clients are told when a leader has died: they ask again, so that only time is
+lost without them, and no random run notices."""
+
+from __future__ import annotations
+
+from plimsoll_sim.mutants.mutant import Edit, Mutant
+
+CLUSTER = "core/plimsoll_core/cluster/"
+
+FAILOVER: tuple[Mutant, ...] = (
+    Mutant(
+        name="lists-no-broker-fenced-a-moment-ago",
+        rule="Metadata that names the leaders after a broker's death still lists it (5.6)",
+        scenarios=("S45",),
+        edits=(
+            Edit(
+                CLUSTER + "recent_fences.py",
+                "                self._until_ms[broker_id] = now_ms + LISTED_MS\n",
+                "                pass\n",
+            ),
+        ),
+        by_chance=False,
+    ),
+    Mutant(
+        name="names-a-leader-lost-a-moment-ago",
+        rule="a follower that has just lost a leader does not name it before it must (5.6)",
+        scenarios=("S45",),
+        edits=(
+            Edit(
+                CLUSTER + "awaited_fences.py",
+                "if ms < AWAITED_MS)",
+                "if False)",
+            ),
+        ),
+        by_chance=False,
+    ),
+)

@@ -1,0 +1,113 @@
+"""What clients are told of leaders and brokers in the moments after a broker's death."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from tests.plimsoll_broker.described import Harness, a_broker, an_image
+from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller
+
+from plimsoll_broker.handlers import cluster_view
+from plimsoll_core.cluster.awaited_fences import AWAITED_MS
+from plimsoll_core.cluster.recent_fences import LISTED_MS
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import BrokerProvenDead
+from plimsoll_wire.api_versions import ApiKey
+
+Three = tuple[Broker, Broker, Broker]
+EVERYTHING = {
+    "topics": None,
+    "allow_auto_topic_creation": False,
+    "include_topic_authorized_operations": False,
+}
+WITHOUT_0 = (a_broker(0, fenced=True), a_broker(1), a_broker(2, fenced=True))
+
+
+def asked(harness):
+    return harness.ask(ApiKey.METADATA, 12, EVERYTHING)
+
+
+def leader(reply):
+    """Of orders-0, which broker 0 leads at first; -1 when it is fenced."""
+    return reply.topics[0].partitions[0].leader_id
+
+
+def test_broker_fenced_a_moment_ago_is_listed_in_the_answer_without_it_as_a_leader(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """librdkafka loses track of the partitions of a broker that is missing from the same answer
+    that names their new leaders: records that wait for them wait a second or two more."""
+    now_ms = [1_000]
+    monkeypatch.setattr(cluster_view, "monotonic_ms", lambda: now_ms[0])
+    harness = Harness()
+    harness.watch.update(harness.watch.image, an_image(*WITHOUT_0))
+    reply = asked(harness)
+    assert leader(reply) == -1
+    assert [each.node_id for each in reply.brokers] == [0, 1], "2 was fenced in the first image"
+    now_ms[0] += LISTED_MS
+    assert [each.node_id for each in asked(harness).brokers] == [1], "no answer is remembered"
+
+
+async def test_metadata_asked_for_after_the_loss_of_a_leader_wait_for_its_fence():
+    """A client that is told of the dead leader again asks the next time after up to a second."""
+    harness = Harness()
+    harness.lost_leaders = {BrokerId(0): 3}
+    waiting = asyncio.ensure_future(asked(harness))
+    await asyncio.sleep(0)
+    harness.watch.update(harness.watch.image, harness.watch.image)
+    await asyncio.sleep(0)
+    assert not waiting.done(), "it leads as far as is known"
+    harness.watch.update(harness.watch.image, an_image(*WITHOUT_0))
+    assert leader(await waiting) == -1
+    assert leader(asked(harness)) == -1, "and nobody waits any more"
+
+
+@pytest.mark.parametrize(
+    ("later", "why"),
+    [({}, "it is reached again"), ({BrokerId(0): AWAITED_MS}, "it was waited for long enough")],
+)
+async def test_metadata_that_wait_for_a_fence_name_the_leader_if_there_is_none(later, why):
+    harness = Harness()
+    harness.lost_leaders = {BrokerId(0): AWAITED_MS - 1}
+    waiting = asyncio.ensure_future(asked(harness))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    harness.lost_leaders = later
+    assert leader(await waiting) == 0, why
+    assert leader(asked(harness)) == 0, "and nobody waits any more"
+
+
+async def test_metadata_do_not_wait_for_a_leader_lost_long_ago_beside_one_that_is_fenced():
+    harness = Harness()
+    harness.lost_leaders = {BrokerId(0): 3, BrokerId(1): 60_000}
+    waiting = asyncio.ensure_future(asked(harness))
+    await asyncio.sleep(0)
+    harness.watch.update(harness.watch.image, an_image(*WITHOUT_0))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert waiting.done(), "it does not look again for it"
+    assert leader(await waiting) == -1
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def test_follower_knows_the_leader_that_it_lost_until_that_leads_no_more(
+    controller: Controller, three: Three
+) -> None:
+    controller.create("t", (0, 1, 2))
+    client = await three[0].client()
+    follower = three[1].manager.fetchers
+    assert await client.latest("t")
+    await until(lambda: len(controller.partition("t").isr) == 3)
+    assert follower.lost_leaders() == {}
+    await three[0].stop()
+    await until(lambda: bool(follower.lost_leaders()))
+    assert list(follower.lost_leaders()) == [three[0].id]
+    controller.request(
+        BrokerProvenDead(broker_id=three[0].id, broker_epoch=three[0].epoch, evidence="killed")
+    )
+    await until(lambda: follower.lost_leaders() == {})
