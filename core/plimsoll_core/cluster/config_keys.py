@@ -5,6 +5,7 @@ Called by `topic_configs` and `cluster_configs`, which hold the keys.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from plimsoll_core.errors import Reason, Refusal
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 Parse = Callable[[str], int | str | None]
 """The value of a text, or None when it is none."""
@@ -71,11 +74,11 @@ def policies(text: str) -> str | None:
 
 
 def share(name: str, default: str, doc: str) -> ConfigKey:
-    """A number from 0 to 1, as its text."""
+    """A number from 0 to 1, as its text: with an exponent, too, as Java prints small ones and as
+    tools that copy a topic's configs send them."""
 
     def parse(text: str) -> str | None:
-        digits = text.replace(".", "", 1)
-        plain = digits.isascii() and digits.isdigit() and len(text) <= 20
+        plain = len(text) <= 24 and _DECIMAL.fullmatch(text) is not None
         return text if plain and 0 <= float(text) <= 1 else None
 
     return ConfigKey(name=name, default=default, parse=parse, wants="from 0 to 1", doc=doc)
