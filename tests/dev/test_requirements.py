@@ -3,6 +3,8 @@
 import re
 import sys
 import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -20,13 +22,19 @@ def normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+@cache
+def distributions() -> Mapping[str, Sequence[str]]:
+    """By package.  Read once: the metadata of all that is installed."""
+    return packages_distributions()
+
+
 def imported_distributions(graph: grimp.ImportGraph, package: str) -> set[str]:
     """Of other projects, by all modules of the package and by those of ours that they import."""
     modules = {package, *graph.find_descendants(package)}
     reached = modules.union(*(graph.find_upstream_modules(module) for module in modules))
     tops = {module.partition(".")[0] for module in reached}
     foreign = {top for top in tops - sys.stdlib_module_names if not top.startswith("plimsoll_")}
-    return {normalized(packages_distributions()[top][0]) for top in foreign}
+    return {normalized(distributions()[top][0]) for top in foreign}
 
 
 @pytest.fixture(scope="module")
