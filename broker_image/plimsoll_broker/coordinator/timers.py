@@ -2,6 +2,7 @@
 
 Owned by a shard.  Which deadlines there are is soft state's; what follows from one is decided like
 anything else that is asked.  A few at a time, so that others have their turn.
+When this process did not run for a while, heartbeats that wait in the sockets count first.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 
 from plimsoll_core.coordination.deadlines import Deadlines
+from plimsoll_core.late_timers import LateTimer
 
 AT_ONCE = 20
 """Deadlines in one turn of the event loop."""
@@ -18,7 +20,10 @@ AT_ONCE = 20
 class DeadlineTimer:
     """`due`: called for each deadline that has come."""
 
-    __slots__ = ("_at_ms", "_deadlines", "_due", "_handle", "_now_ms")
+    __slots__ = (
+        "_at_ms", "_deadlines", "_due", "_expected_ms", "_handle", "_late", "_not_before_ms",
+        "_now_ms",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -32,16 +37,23 @@ class DeadlineTimer:
         # What the loop's timer is set to; None: it is not set.
         self._at_ms: int | None = None
         self._handle: asyncio.TimerHandle | None = None
+        # When the loop's timer should come: a deadline may have passed before it was set.
+        self._expected_ms = 0
+        self._late = LateTimer()
+        # No deadline is judged sooner.
+        self._not_before_ms = 0
 
     def arm(self) -> None:
         """The deadlines may have changed."""
-        at_ms = self._deadlines.earliest_ms()
+        earliest_ms = self._deadlines.earliest_ms()
+        at_ms = None if earliest_ms is None else max(earliest_ms, self._not_before_ms)
         if at_ms == self._at_ms:
             return
         self.cancel()
         if at_ms is not None:
-            wait_s = max(at_ms - self._now_ms(), 0) / 1000
-            self._at_ms = at_ms
+            now_ms = self._now_ms()
+            self._at_ms, self._expected_ms = at_ms, max(at_ms, now_ms)
+            wait_s = (self._expected_ms - now_ms) / 1000
             self._handle = asyncio.get_running_loop().call_later(wait_s, self._fired)
 
     def cancel(self) -> None:
@@ -51,6 +63,11 @@ class DeadlineTimer:
 
     def _fired(self) -> None:
         self._handle = self._at_ms = None
-        for key in self._deadlines.take_due(self._now_ms(), AT_ONCE):
-            self._due(key)
+        now_ms = self._now_ms()
+        not_before_ms = self._late.not_before_ms(self._expected_ms, now_ms)
+        if not_before_ms is not None:
+            self._not_before_ms = not_before_ms
+        else:
+            for key in self._deadlines.take_due(now_ms, AT_ONCE):
+                self._due(key)
         self.arm()

@@ -26,6 +26,7 @@ from plimsoll_broker.replication.log_cleaner import LogCleaner
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.segment_removal import SegmentRemoval
 from plimsoll_broker.storage.disk import StorageError
+from plimsoll_core.late_timers import LateTimer
 
 logger = logging.getLogger("plimsoll.upkeep")
 
@@ -47,6 +48,7 @@ class _Chore:
     period_ms: int
     run: Callable[[], Awaitable[None]]
     due_ms: int
+    late: LateTimer | None = None  # of a chore that judges how long others were silent
 
 
 _DUE_MS = attrgetter("due_ms")
@@ -69,7 +71,7 @@ class Upkeep:
         self._chores = {
             "waiting and lag": [
                 self._chore(EXPIRE_WAITERS_MS, self._expire_waiters),
-                self._chore(lag_ms, self._check_lag),
+                self._chore(lag_ms, self._check_lag, LateTimer()),
                 self._chore(PRODUCERS_MS, self._expire_producers),
             ],
             "flushes": [self._chore(FLUSH_MS, self._flush)],
@@ -79,8 +81,10 @@ class Upkeep:
             "recovery points": [self._chore(RECOVERY_POINTS_MS, self._recovery_points)],
         }
 
-    def _chore(self, period_ms: int, run: Callable[[], Awaitable[None]]) -> _Chore:
-        return _Chore(period_ms, run, self._manager.now_ms() + period_ms)
+    def _chore(
+        self, period_ms: int, run: Callable[[], Awaitable[None]], late: LateTimer | None = None
+    ) -> _Chore:
+        return _Chore(period_ms, run, self._manager.now_ms() + period_ms, late)
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """Each until cancelled."""
@@ -93,7 +97,13 @@ class Upkeep:
         while True:
             chore = min(chores, key=_DUE_MS)
             await asyncio.sleep(max(chore.due_ms - self._manager.now_ms(), 0) / 1000)
-            chore.due_ms = self._manager.now_ms() + chore.period_ms
+            now_ms = self._manager.now_ms()
+            if chore.late is not None:
+                not_before_ms = chore.late.not_before_ms(chore.due_ms, now_ms)
+                if not_before_ms is not None:
+                    chore.due_ms = not_before_ms
+                    continue
+            chore.due_ms = now_ms + chore.period_ms
             try:
                 await chore.run()
             except* StorageError as errors:

@@ -38,8 +38,8 @@ async def tick_forever(clock: Clock, interval_ms: int, tick: Callable[[int], Non
     due_ms = clock.now_ms() + interval_ms
     while True:
         await asyncio.sleep(max(0, due_ms - clock.now_ms()) / 1000)
-        late_ms = max(0, clock.now_ms() - due_ms)
         for _ in range(DRAIN_TURNS):
             await asyncio.sleep(0)
-        tick(late_ms)
+        # After these turns: the process may have been stopped in one of them.
+        tick(max(0, clock.now_ms() - due_ms))
         due_ms = clock.now_ms() + interval_ms

@@ -1,0 +1,30 @@
+"""Whether a timer that judges the silence of others waits, because this process did not run.
+
+A timer that comes late says nothing about those who are judged: the process was stopped or busy,
+and what came meanwhile may be unread.  A stop interrupts `epoll_wait`, and both event loops then
+run what is due before they read a socket; after a suspended machine, peers send again; and of a
+thousand connections most are served in later turns.  Asked by a broker's timers of sessions and of
+lag; the controller's ticks have a rule of their own (`brokers.session_expiry`).  Pure.
+"""
+
+from __future__ import annotations
+
+LATE_MS = 100
+"""A timer that is so late waits once more."""
+READ_MS = 500
+"""For so long, in which what lies in the sockets is read."""
+
+
+class LateTimer:
+    """Of one timer, whose judgement is never put off twice: a busy process judges too."""
+
+    __slots__ = ("_waits",)
+
+    def __init__(self) -> None:
+        # Whether it was late the last time, and has waited since.
+        self._waits = False
+
+    def not_before_ms(self, expected_ms: int, now_ms: int) -> int | None:
+        """A timer has come that was to come at `expected_ms`; None: it judges now."""
+        self._waits = not self._waits and now_ms - expected_ms >= LATE_MS
+        return now_ms + READ_MS if self._waits else None
