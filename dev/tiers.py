@@ -1,11 +1,14 @@
 """`make test`: every tier, in lanes beside each other, one summary, one closing line that counts.
 
 A real Kubernetes waits most of the time, and so do local clusters and those who are their clients:
-each has a lane, whose tiers run in turn.  What only computes runs beside them at the lowest
-priority, in two lanes, so that both processors have work until the end.  A failing tier does not
-stop the others: one run tells all that is wrong.  Each tier's output is in `.cache/tests/`; what
-failed is printed.  `python -m dev.tiers unit integration` runs just those;
-a single one's output is shown as it comes.
+each has a lane, whose tiers run in turn.  On Kubernetes all tests share one release of the chart:
+those that only use it run first, in two lanes; then, in turn, those that upgrade, restart, kill or
+cut off the operator, or count on being the only ones who do.  What only computes runs beside all
+of it at the lowest priority, in two lanes, so that both processors have work until the end.
+
+A failing tier does not stop the others: one run tells all that is wrong.  Each tier's output is in
+`.cache/tests/`; what failed is printed.  `python -m dev.tiers unit integration` runs just those,
+`e2e` all whose name begins with it; a single one's output is shown as it comes.
 """
 
 import enum
@@ -36,7 +39,9 @@ TIMED_OUT = 124
 class Lane(enum.Enum):
     """What runs in turn; lanes run beside each other."""
 
-    NODE = enum.auto()  # on the one Kubernetes of this machine
+    RELEASE_A = enum.auto()  # on the one Kubernetes of this machine, using the release
+    RELEASE_B = enum.auto()  # the same
+    RELEASE_ALONE = enum.auto()  # when both are over: disturbing the operator
     BARE_NODE = enum.auto()  # on the same, but looking at nothing of the operator's
     PROCESSES = enum.auto()  # local clusters of real processes
     CLIENTS = enum.auto()  # programs of others, which take a local cluster for Kafka
@@ -44,6 +49,8 @@ class Lane(enum.Enum):
     SIMULATION = enum.auto()
 
 
+ON_RELEASE = (Lane.RELEASE_A, Lane.RELEASE_B, Lane.RELEASE_ALONE)
+"""They share what `tests/e2e/release.py` has installed, and keep it."""
 PATIENT = frozenset({Lane.COMPUTING, Lane.SIMULATION})
 """They bound no real time: they get the processor time that others leave."""
 
@@ -63,13 +70,24 @@ class Tier:
     needs_tools: bool = False  # helm, promtool: built from their modules
 
 
+def e2e(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/e2e/test_{name}.py" for name in names)
+
+
 # Everything in these folders is marked by its conftest.py.
 MARKED = ("tests/integration", "tests/conformance", "tests/e2e", "tests/plimsoll_sim")
 # They have namespaces and kinds of their own.
-BARE = tuple(f"tests/e2e/test_{name}.py" for name in ("node", "metalog", "api_contract"))
+BARE = e2e("node", "metalog", "api_contract")
+# They leave the release and the operator's pods as they are: each may run beside any other.
+USING_A, USING_B = e2e("demo", "tokens"), e2e("cli", "mishaps", "racks", "admission")
 TIERS = (
-    Tier(name="e2e", about="a real Kubernetes: helm, pods, volumes, the demo", lane=Lane.NODE,
-         marker="e2e", limit_s=4500, paths=("tests/e2e",), quiet_s=900, ignored=BARE),
+    Tier(name="e2e-demo", about="a real Kubernetes: the demo, pods that log in by tokens",
+         lane=Lane.RELEASE_A, marker="e2e", limit_s=1800, paths=USING_A, quiet_s=900),
+    Tier(name="e2e-cli", about="beside it: kubectl plimsoll, mishaps, racks, admission",
+         lane=Lane.RELEASE_B, marker="e2e", limit_s=1800, paths=USING_B, quiet_s=900),
+    Tier(name="e2e-alone", about="what disturbs the operator: upgrades, outages, alerts",
+         lane=Lane.RELEASE_ALONE, marker="e2e", limit_s=4500, paths=("tests/e2e",), quiet_s=900,
+         ignored=(*BARE, *USING_A, *USING_B)),
     Tier(name="node", about="the Kubernetes itself, its API, and the metadata log in it",
          lane=Lane.BARE_NODE, marker="e2e", limit_s=1800, paths=BARE, quiet_s=900),
     Tier(name="integration", about="local clusters of real processes, kill -9",
@@ -183,6 +201,11 @@ class Run:
             [str(ROOT / "dev" / "images.sh")],
         )
 
+    def release(self) -> bool:
+        """The chart, once for all tiers that use it."""
+        command = [str(PYTHON), "-m", "tests.e2e.release"]
+        return self._step("release", "the chart, installed", command)
+
     def install(self) -> None:
         """helm and promtool, built from their modules."""
         try:
@@ -214,6 +237,18 @@ class Run:
         for tier in tiers:
             self._over(self._tier(tier))
 
+    def tiers_on_release(self, of: dict[Lane, list[Tier]]) -> None:
+        """Those that use it beside each other, then those that disturb them."""
+        users = [
+            threading.Thread(target=self.tiers, args=(of[lane],), daemon=True)
+            for lane in (Lane.RELEASE_A, Lane.RELEASE_B)
+        ]
+        for user in users:
+            user.start()
+        for user in users:
+            user.join()
+        self.tiers(of[Lane.RELEASE_ALONE])
+
     def _tier(self, tier: Tier) -> Outcome:
         if tier.needs_tools:
             self.tools.wait()
@@ -223,8 +258,9 @@ class Run:
             patient = tier.lane in PATIENT
             # What gets only the processor time that others leave takes as long as it takes.
             patience = ["-o", "timeout=3600"] if patient else []
+            kept = ["env", "KEEP_RELEASE=1"] if tier.lane in ON_RELEASE else []
             ended = self.processes.run(
-                [str(PYTHON), "-m", "pytest", "-q" if self.live else "-v", "--no-header",
+                [*kept, str(PYTHON), "-m", "pytest", "-q" if self.live else "-v", "--no-header",
                  "-m", tier.marker, *tier.paths, f"--junitxml={report}",
                  *(f"--ignore={path}" for path in tier.ignored),
                  "-o", f"stacks_after_s={tier.quiet_s}", *patience],
@@ -291,7 +327,8 @@ def beside(run: Run, tiers: list[Tier], *, everything: bool) -> None:
     of = {lane: [tier for tier in tiers if tier.lane is lane] for lane in Lane}
 
     def on_the_node() -> None:
-        up = not (of[Lane.NODE] or of[Lane.BARE_NODE]) or run.node()
+        on_release = [of[lane] for lane in ON_RELEASE if of[lane]]
+        up = not (on_release or of[Lane.BARE_NODE]) or run.node()
         # promtool is compiled while the node is in use already.
         tools = threading.Thread(target=run.install, daemon=True)
         if any(tier.needs_tools for tier in tiers):
@@ -299,7 +336,8 @@ def beside(run: Run, tiers: list[Tier], *, everything: bool) -> None:
         if up:
             bare = threading.Thread(target=run.tiers, args=(of[Lane.BARE_NODE],), daemon=True)
             bare.start()
-            run.tiers(of[Lane.NODE])
+            if on_release and run.release():
+                run.tiers_on_release(of)
             bare.join()
 
     def computing() -> None:
@@ -323,15 +361,19 @@ def beside(run: Run, tiers: list[Tier], *, everything: bool) -> None:
             run.tell()
 
 
+def named(names: list[str]) -> list[Tier]:
+    """Of this name, or of one that begins with it and goes on behind a dash."""
+    return [tier for tier in TIERS if any(f"{tier.name}-".startswith(f"{name}-") for name in names)]
+
+
 def main(names: list[str]) -> int:
-    known = {tier.name: tier for tier in TIERS}
-    if unknown := [name for name in names if name not in known]:
-        print(f"no such tier: {unknown}; there are {list(known)}")
+    if unknown := [name for name in names if not named([name])]:
+        print(f"no such tier: {unknown}; there are {[tier.name for tier in TIERS]}")
         return 2
-    chosen = [known[name] for name in names] or list(TIERS)
+    chosen = named(names) or list(TIERS)
     running_before = node_was_running()
     LOGS.mkdir(parents=True, exist_ok=True)
-    run = Run(live=len(names) == 1)
+    run = Run(live=len(chosen) == 1)
     before = processor_time.read()
     pods = processor_time.PodsSeen()
     try:
@@ -340,7 +382,7 @@ def main(names: list[str]) -> int:
     finally:
         run.processes.end()
         after = processor_time.read()
-        on_it = any(tier.lane in (Lane.NODE, Lane.BARE_NODE) for tier in chosen)
+        on_it = any(tier.lane in (*ON_RELEASE, Lane.BARE_NODE) for tier in chosen)
         if on_it and not running_before:
             subprocess.run([str(NODE), "down"], cwd=ROOT, timeout=120, check=False)
     known_s = sum(outcome.processor_s or 0 for outcome in run.outcomes)

@@ -2,13 +2,34 @@
 
 import re
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from dev import tiers
 from dev.tier_summary import Outcome, judge, progress, summary
-from dev.tiers import MARKED, ROOT, TIERS, TIMED_OUT, Lane, Processes, Run, Tier, beside
+from dev.tiers import (
+    MARKED,
+    ROOT,
+    TIERS,
+    TIMED_OUT,
+    USING_A,
+    USING_B,
+    Ended,
+    Lane,
+    Processes,
+    Run,
+    Tier,
+    beside,
+    named,
+)
 
 MARK = re.compile(r"pytest\.mark\.(\w+)")
+DISTURBS = re.compile(
+    r"kill_operator|no_api_server|hung_api_server|stopped_operator|rollout|deployment/plimsoll"
+    r"|\"helm\"|\bupgrade\(|install_present|customresourcedefinition"
+)
+"""What a test does, or has done, to the operator, the API server or the release that others use."""
 REPORT = """<testsuites><testsuite tests="3" failures="1" errors="0" skipped="1">
 <properties><property name="processor_s" value="7"/></properties>
 <testcase name="a" time="1.5"/><testcase name="b" time="0.1"/><testcase name="c" time="2.0"/>
@@ -39,10 +60,32 @@ def looks_at(tier: Tier, path: Path) -> bool:
 
 
 def test_end_to_end_tests_are_each_of_one_tier() -> None:
-    tiers = [tier for tier in TIERS if tier.marker == "e2e"]
+    on_node = [tier for tier in TIERS if tier.marker == "e2e"]
     for path in sorted((ROOT / "tests" / "e2e").glob("test_*.py")):
-        inside = [tier.name for tier in tiers if looks_at(tier, path.relative_to(ROOT))]
+        inside = [tier.name for tier in on_node if looks_at(tier, path.relative_to(ROOT))]
         assert len(inside) == 1, (path, inside)
+
+
+@pytest.mark.parametrize("path", [*USING_A, *USING_B])
+def test_end_to_end_tests_that_run_beside_others_leave_operator_and_release_alone(
+    path: str,
+) -> None:
+    assert DISTURBS.findall((ROOT / path).read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["installing", "upgrade", "listeners", "operator", "inside", "operations", "prometheus"]
+)
+def test_end_to_end_tests_that_disturb_the_operator_are_recognised_by_what_they_call(
+    name: str,
+) -> None:
+    assert DISTURBS.search((ROOT / "tests" / "e2e" / f"test_{name}.py").read_text())
+
+
+def test_name_before_a_dash_names_all_tiers_that_begin_with_it() -> None:
+    assert [tier.name for tier in named(["e2e"])] == ["e2e-demo", "e2e-cli", "e2e-alone"]
+    assert [tier.name for tier in named(["unit", "e2e-cli"])] == ["e2e-cli", "unit"]
+    assert named(["e2"]) == named([]) == []
 
 
 def test_unit_tier_takes_everything_that_no_other_tier_takes() -> None:
@@ -122,16 +165,16 @@ def test_progress_names_the_test_that_ended_last(tmp_path: Path) -> None:
 
 
 class RecordedRun(Run):
-    """Runs nothing; remembers what it was asked for, and whether the node comes up."""
+    """Runs nothing; remembers what it was asked for.  `fails`: the step that does."""
 
-    def __init__(self, *, node_comes_up: bool) -> None:
+    def __init__(self, *, fails: str = "") -> None:
         super().__init__(live=False)
-        self.node_comes_up = node_comes_up
+        self.fails = fails
         self.asked: list[str] = []
 
     def _step(self, name: str, about: str, *commands: list[str]) -> bool:
         self.asked.append(name)
-        return self.node_comes_up or name != "kubernetes"
+        return name != self.fails
 
     def _tier(self, tier: Tier) -> Outcome:
         if tier.needs_tools:
@@ -141,11 +184,14 @@ class RecordedRun(Run):
 
 
 def test_run_of_everything_takes_every_tier_once_and_the_node_first() -> None:
-    run = RecordedRun(node_comes_up=True)
+    run = RecordedRun()
     beside(run, list(TIERS), everything=True)
-    tiers = [tier.name for tier in TIERS]
-    assert sorted(run.asked) == sorted(["kubernetes", "tools", "check", *tiers])
-    assert run.asked.index("kubernetes") < min(map(run.asked.index, ("e2e", "node")))
+    names = [tier.name for tier in TIERS]
+    assert sorted(run.asked) == sorted(["kubernetes", "release", "tools", "check", *names])
+    assert run.asked.index("kubernetes") < min(map(run.asked.index, ("release", "node")))
+    users = sorted(map(run.asked.index, ("e2e-demo", "e2e-cli")))
+    assert run.asked.index("release") < users[0]
+    assert users[1] < run.asked.index("e2e-alone")
     assert run.asked.index("tools") < run.asked.index("unit")
 
 
@@ -156,7 +202,7 @@ def test_tidy_is_left_out_of_the_gates_alone_and_is_a_part_of_the_unit_tier() ->
             assert commands == ([str(ROOT / "dev" / "check.sh"), "--but-tidy"],)
             return True
 
-    Steps(node_comes_up=True).check()
+    Steps().check()
     assert 'gate "tidy" .venv/bin/python -m pytest' in (ROOT / "dev" / "check.sh").read_text()
     (unit,) = [tier for tier in TIERS if tier.name == "unit"]
     assert (ROOT / "tests" / "test_tidy.py").is_relative_to(ROOT / unit.paths[0])
@@ -165,13 +211,55 @@ def test_tidy_is_left_out_of_the_gates_alone_and_is_a_part_of_the_unit_tier() ->
     )
 
 
-def test_run_without_a_node_leaves_out_the_tier_on_it_alone() -> None:
-    run = RecordedRun(node_comes_up=False)
+def test_tiers_that_only_use_the_release_run_beside_each_other() -> None:
+    both = threading.Barrier(2)
+
+    class Meeting(RecordedRun):
+        def _tier(self, tier: Tier) -> Outcome:
+            if tier.name in ("e2e-demo", "e2e-cli"):
+                both.wait(timeout=30)
+            return super()._tier(tier)
+
+    run = Meeting()
+    beside(run, named(["e2e"]), everything=False)
+    assert sorted(run.asked[2:4]) == ["e2e-cli", "e2e-demo"]
+    assert [*run.asked[:2], *run.asked[4:]] == ["kubernetes", "release", "e2e-alone"]
+
+
+@pytest.mark.parametrize("lane", [Lane.RELEASE_A, Lane.RELEASE_B, Lane.RELEASE_ALONE])
+def test_tier_on_the_release_keeps_it_as_it_is(
+    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiers, "LOGS", tmp_path)
+    asked: list[list[str]] = []
+
+    def run_command(command: list[str], *_: object, **__: object) -> Ended:
+        asked.append(command)
+        return Ended(0, 0.0)
+
+    run = Run(live=False)
+    monkeypatch.setattr(run.processes, "run", run_command)
+    run.tiers([Tier(name="x", about="", marker="e2e", limit_s=1, lane=lane)])
+    assert asked[0][:2] == ["env", "KEEP_RELEASE=1"]
+    run.tiers([Tier(name="y", about="", marker="e2e", limit_s=1, lane=Lane.BARE_NODE)])
+    assert "env" not in asked[1]
+
+
+ON_NODE = {"e2e-demo", "e2e-cli", "e2e-alone", "node"}
+
+
+@pytest.mark.parametrize(
+    ("step", "left_out"), [("kubernetes", ON_NODE), ("release", ON_NODE - {"node"})]
+)
+def test_run_without_a_node_or_release_leaves_out_the_tiers_on_it_alone(
+    step: str, left_out: set[str]
+) -> None:
+    run = RecordedRun(fails=step)
     beside(run, list(TIERS), everything=True)
-    assert {tier.name for tier in TIERS} - set(run.asked) == {"e2e", "node"}
+    assert {tier.name for tier in TIERS} - set(run.asked) == left_out
 
 
 def test_run_of_one_tier_of_processes_builds_nothing() -> None:
-    run = RecordedRun(node_comes_up=True)
+    run = RecordedRun()
     beside(run, [tier for tier in TIERS if tier.name == "integration"], everything=False)
     assert run.asked == ["integration"]

@@ -12,7 +12,6 @@ neither its emptiness nor pods takes `shared_namespace` (one per module).
 """
 
 import json
-import os
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -20,10 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from dev.kubectl import NODE, RESTRICTED, ROOT, Cluster, CommandFailed, local_environment
+from dev.kubectl import RESTRICTED, Cluster, CommandFailed
+from tests.e2e import release
 from tests.kafka_python import LEFT_SOCKETS
 
-SYSTEM = "plimsoll-system"
 LOG_LINES = 60
 """Of a container that ended: enough for a traceback."""
 
@@ -38,25 +37,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
-    if os.environ.get("USE_CURRENT_CONTEXT") == "1":
-        return Cluster(dict(os.environ))
-    subprocess.run([str(NODE), "up"], check=True, stdout=subprocess.DEVNULL)
-    return Cluster(local_environment())
+    return release.reached()
 
 
 @pytest.fixture(scope="session")
 def operator(cluster: Cluster) -> Cluster:
     """The chart, installed as `make demo-kubernetes` installs it (KEEP_RELEASE=1: as it is)."""
-    if os.environ.get("KEEP_RELEASE") != "1":
-        subprocess.run([str(ROOT / "dev" / "images.sh")], check=True)
-        cluster.run(
-            "helm", "upgrade", "--install", "plimsoll", str(ROOT / "helm" / "plimsoll"),
-            "--namespace", SYSTEM, "--create-namespace",
-            "--values", str(ROOT / "dev" / "values-local.yaml"),
-            "--set", "verification.enabled=true", "--set", "images.spark=plimsoll/spark:dev",
-            "--wait", "--timeout", "180s",
-            timeout_s=240,
-        )  # fmt: skip
+    release.install(cluster)
     return cluster
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from dev.kubectl import Cluster, CommandFailed
-from tests.e2e.conftest import SYSTEM
+from tests.e2e.release import SYSTEM
 
 OPERATOR = f"system:serviceaccount:{SYSTEM}:plimsoll"
 OWN = {"app.kubernetes.io/managed-by": "plimsoll-operator"}
