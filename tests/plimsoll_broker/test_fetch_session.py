@@ -52,8 +52,12 @@ class Watched:
         return [one for one in live if one._manager is leader.manager]
 
     def settled(self, leader: Broker) -> bool:
-        """Two followers, and none of them has anything to say."""
-        return len(self.of(leader)) == 2 and not any(one._open for one in self.of(leader))
+        """Two followers of all that it leads, and none of them has anything to say."""
+        led = sum(hosted.replica.leader is not None for hosted in leader.manager)
+        sessions = self.of(leader)
+        return len(sessions) == 2 and all(
+            len(one._followed) == led and not one._open for one in sessions
+        )
 
 
 @pytest.fixture
