@@ -94,6 +94,88 @@ async def test_poll_of_little_is_answered_by_the_byte_that_makes_it_enough(
     assert len(await asyncio.wait_for(poll, 30)) == 3 * len(SMALL)
 
 
+async def test_poll_of_much_is_answered_by_the_record_that_makes_it_enough(
+    one: Broker, reads: Counter[int]
+) -> None:
+    consumer, producer = await one.client(), await one.client()
+    await producer.produce("t", LARGE, index=0)
+    poll = asyncio.create_task(fetched(consumer, len(LARGE) + len(SMALL)))
+    await until(lambda: is_parked(one))
+    await producer.produce("t", SMALL, index=1)
+    assert len(await asyncio.wait_for(poll, 30)) == len(LARGE) + len(SMALL)
+
+
+async def test_what_comes_to_a_partition_beyond_its_limit_is_not_waited_for_twice(
+    one: Broker, reads: Counter[int]
+) -> None:
+    consumer, producer = await one.client(), await one.client()
+    size = len(SMALL)
+    limits = {"partition_bytes_max": 3 * size, "max_bytes": 2**20}
+    poll = asyncio.create_task(fetched(consumer, 6 * size, **limits))
+    for _ in range(20):
+        await until(lambda: is_parked(one))
+        await producer.produce("t", SMALL, index=0)
+    for _ in range(3):
+        assert not poll.done()
+        await producer.produce("t", SMALL, index=1)
+    assert len(await asyncio.wait_for(poll, 30)) == 6 * size
+
+
+async def test_whole_batches_that_fall_short_of_what_is_there_are_enough(
+    one: Broker, reads: Counter[int]
+) -> None:
+    """As in Kafka: else a consumer with min.bytes = max.partition.fetch.bytes waits each time."""
+    consumer, producer = await one.client(), await one.client()
+    for _ in range(3):
+        await producer.produce("t", LARGE, index=0)
+    limit = 2 * len(LARGE) + 10
+    poll = fetched(consumer, limit, partition_bytes_max=limit)
+    assert len(await asyncio.wait_for(poll, 30)) == 2 * len(LARGE)
+
+
+async def test_end_of_a_segment_keeps_nobody_waiting(
+    one: Broker, controller: Controller, reads: Counter[int]
+) -> None:
+    controller.create("r", (0,), **{"segment.bytes": "250000"})
+    await until(lambda: len(one.manager) == 3)
+    consumer, producer = await one.client(), await one.client()
+    for _ in range(5):
+        await producer.produce("r", LARGE)
+    assert len(one.hosted("r").log.segments) == 3
+    values = fetch_values("r", (0,), max_wait=60_000, min_bytes=3 * len(LARGE))
+    reply: Any = await asyncio.wait_for(consumer.ask(ApiKey.FETCH, 12, values), 30)
+    assert len(bytes(reply.responses[0].partitions[0].records)) == 2 * len(LARGE)
+
+
+async def test_long_poll_goes_on_listening_to_what_moved_before_it_was_read(
+    one: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partition 1 moves before a look reads it, and partition 0 after that look had read it."""
+    monkeypatch.setattr(fetch, "THINGS_AT_ONCE", 1)
+    consumer, producer = await one.client(), await one.client()
+    real, walks = fetch_poll.in_slices, list[int]()
+    reading = 3  # to watch, to listen, to look
+
+    async def in_slices(items: Any) -> Any:
+        first = True
+        async for item in real(items):
+            yield item
+            if first and isinstance(item, fetch_poll.Asked):
+                first = False
+                walks.append(1)
+                if len(walks) == reading:
+                    for index in (1, 0):
+                        await producer.produce("t", SMALL, index=index)
+
+    monkeypatch.setattr(fetch_poll, "in_slices", in_slices)
+    poll = asyncio.create_task(fetched(consumer, 10 * len(SMALL)))
+    await until(lambda: len(walks) >= reading)
+    await until(lambda: is_parked(one))
+    for _ in range(10):
+        await producer.produce("t", SMALL, index=1)
+    assert len(await asyncio.wait_for(poll, 30)) >= 10 * len(SMALL)
+
+
 async def test_poll_whose_reply_is_full_is_not_read_for_all_that_comes(
     one: Broker, reads: Counter[int]
 ) -> None:

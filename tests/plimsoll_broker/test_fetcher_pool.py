@@ -108,7 +108,26 @@ async def test_leader_whose_connection_is_gone_is_lost_before_the_next_request(
         connection = pool._fetchers[ONE]._connection
         assert connection is not None
         connection.connection_lost(None)
-        assert pool.lost_leaders() == {LEADER: 0}
+        assert list(pool.lost_leaders()) == [LEADER]
+        assert connection.lost_s is not None
+        connection.lost_s -= 60
+        assert pool.lost_leaders()[LEADER] >= 60_000, "also while a limit keeps it from asking"
+        assert pool._fetchers[ONE].silent_ms == 0, "it was not asked"
+    finally:
+        await pool.close()
+
+
+async def test_leader_that_one_fetcher_lost_long_ago_and_another_just_now_was_lost_just_now() -> (
+    None
+):
+    pool = a_pool(fetchers=2)
+    pool._manager.now_ms = lambda: 60_000
+    try:
+        for index in (0, 1):
+            pool.follow(partition(index), LEADER)
+        one, other = pool._fetchers.values()
+        one._lost_at_ms, other._lost_at_ms = 0, 59_990
+        assert pool.lost_leaders() == {LEADER: 10}
     finally:
         await pool.close()
 

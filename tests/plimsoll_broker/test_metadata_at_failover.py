@@ -7,7 +7,8 @@ import pytest
 from tests.plimsoll_broker.described import Harness, a_broker, an_image
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller
 
-from plimsoll_broker.handlers import cluster_view
+from plimsoll_broker.handlers import cluster_view, metadata
+from plimsoll_broker.replication import fetcher
 from plimsoll_core.cluster.awaited_fences import AWAITED_MS
 from plimsoll_core.cluster.recent_fences import LISTED_MS
 from plimsoll_core.ids import BrokerId
@@ -46,6 +47,27 @@ def test_broker_fenced_a_moment_ago_is_listed_in_the_answer_without_it_as_a_lead
     assert [each.node_id for each in reply.brokers] == [0, 1], "2 was fenced in the first image"
     now_ms[0] += LISTED_MS
     assert [each.node_id for each in asked(harness).brokers] == [1], "no answer is remembered"
+
+
+def test_answers_from_before_the_list_was_another_make_room(monkeypatch: pytest.MonkeyPatch):
+    now_ms, made = [1_000], list[object]()
+    monkeypatch.setattr(cluster_view, "monotonic_ms", lambda: now_ms[0])
+    monkeypatch.setattr(metadata, "REMEMBERED_MAX", 1)
+    encoded = metadata._Answering.encoded
+
+    def counted(answering, request):
+        made.append(request)
+        return encoded(answering, request)
+
+    monkeypatch.setattr(metadata._Answering, "encoded", counted)
+    harness = Harness()
+    harness.watch.update(harness.watch.image, an_image(*WITHOUT_0))
+    asked(harness)
+    now_ms[0] += LISTED_MS
+    made.clear()
+    for _ in range(3):
+        asked(harness)
+    assert len(made) == 1
 
 
 async def test_metadata_asked_for_after_the_loss_of_a_leader_wait_for_its_fence():
@@ -111,3 +133,27 @@ async def test_follower_knows_the_leader_that_it_lost_until_that_leads_no_more(
         BrokerProvenDead(broker_id=three[0].id, broker_epoch=three[0].epoch, evidence="killed")
     )
     await until(lambda: follower.lost_leaders() == {})
+
+
+async def test_first_fetch_after_a_loss_waits_for_no_record_so_that_the_leader_is_known_to_be_there(
+    controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else answers of Metadata would be held for as long as an idle leader lets a fetch wait."""
+    controller.create("t", (0, 1, 2))
+    await until(lambda: len(controller.partition("t").isr) == 3)
+    waits: list[int] = []
+    encode = fetcher.encode_fetch
+
+    def encoded(correlation_id, me, limits, *rest):
+        if me.broker_id == three[1].id:
+            waits.append(limits.wait_ms_max)
+        return encode(correlation_id, me, limits, *rest)
+
+    monkeypatch.setattr(fetcher, "encode_fetch", encoded)
+    await until(lambda: waits[-1:] != [] and waits[-1] > 0)
+    (follower,) = three[1].manager.fetchers._fetchers.values()
+    waits.clear()
+    follower._connection.connection_lost(None)
+    await until(lambda: len(waits) > 1)
+    assert waits[0] == 0
+    assert waits[1] > 0

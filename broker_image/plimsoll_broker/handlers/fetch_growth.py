@@ -13,38 +13,55 @@ from collections.abc import Iterable
 
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.storage.disk import StorageError
-
-SMALL_BYTES = 2**16
-"""Read as quickly as counted."""
-LOOKS_AT_MOST = 16
-"""At least one part in so many must come to what was read, if that is more than small."""
+from plimsoll_wire.fetch import FetchPartition
 
 
 class Growth:
     """`by_end`: a follower's, who is told what is not committed yet."""
 
-    __slots__ = ("_by_end", "_came", "_ends", "_missing", "_moved", "_unknown")
+    __slots__ = ("_by_end", "_came", "_ends", "_missing", "_moved", "_room", "_unknown")
 
     def __init__(self, *, by_end: bool) -> None:
         self._by_end = by_end
         # Up to where each partition was looked at or counted.
         self._ends: dict[Hosted, int] = {}
         self._moved: dict[Hosted, None] = {}
+        # What of each still counts, within its limit; a first batch counts whatever that is.
+        self._room: dict[Hosted, int] = {}
         self._came = self._missing = 0
         # Whether what a look would find does not follow from what came.
         self._unknown = False
 
     def looked_at(self, hosted: Hosted) -> None:
-        """In this turn."""
+        """In this turn; `there` says what of it counts."""
+        self._room.pop(hosted, None)
         self._moved.pop(hosted, None)
         self._ends[hosted] = self._end(hosted)
 
     def found(self, size: int, missing: int) -> None:
         """All were looked at, and more is needed.  0 bytes `missing`: it is not known how many."""
-        least = size // LOOKS_AT_MOST if size > SMALL_BYTES else 0
         self._unknown = size == 0 and missing <= 1  # whatever comes is enough, as for most readers
-        self._missing = max(missing, least, 2 * self._missing)
+        self._missing = missing
         self._came = 0
+
+    def there(self, hosted: Hosted, asked: FetchPartition, told: int) -> int:
+        """What lies from its offset on, told or not, in whatever segment: as much as counts."""
+        end, size, most = self._end(hosted), told, asked.max_bytes
+        if told < most and asked.offset < end:
+            try:
+                size = max(told, min(hosted.log.reader.bytes_between(asked.offset, end), most))
+            except StorageError:
+                self._unknown = True  # whoever reads it says so
+        if size:
+            self._room[hosted] = self._room.get(hosted, 0) + max(most - size, 0)
+        return size
+
+    def there_is(self, looked: Iterable[tuple[Hosted, FetchPartition, int]]) -> int:
+        """In all that was looked at in this turn, with how many bytes were told of each."""
+        found = list(looked)
+        for hosted, _, _ in found:
+            self.looked_at(hosted)
+        return sum(self.there(*one) for one in found)
 
     def moved(self, hosted: Hosted) -> None:
         """Something of it is new."""
@@ -68,7 +85,11 @@ class Growth:
             self._unknown = True
         elif end > before:
             try:
-                self._came += hosted.log.reader.bytes_between(before, end)
+                came = hosted.log.reader.bytes_between(before, end)
+                if (room := self._room.get(hosted)) is not None:
+                    came = min(came, room)
+                    self._room[hosted] = room - came
+                self._came += came
             except StorageError:
                 self._unknown = True  # whoever reads it says so
 

@@ -55,11 +55,13 @@ class Read(NamedTuple):
     urgent: bool
     granted: int
     wanted: int
+    there: int
+    """What counts: also what a whole batch or the end of a segment kept out of it."""
 
     def is_enough(self, min_bytes: int) -> bool:
         """Also what is less than was asked for, when there is no memory for more."""
         short = self.granted < self.wanted and self.size > 0
-        return self.urgent or short or self.size >= min_bytes
+        return self.urgent or short or (self.there if self.size else 0) >= min_bytes
 
     @property
     def starved(self) -> bool:
@@ -151,7 +153,15 @@ class Poll:
                 left -= got
                 fetched.append(result)
             topics.append((topic.name or "", topic.topic_id, fetched))
-        return Read(topics, size, urgent, granted, wanted)
+        there = size
+        if 0 < size < self.min_bytes and not urgent:
+            found = (one for _, _, fetched in topics for one in fetched)
+            there = self.growth.there_is(
+                (one.hosted, one.partition, len(told.records))
+                for one, told in zip(self._all(), found, strict=True)
+                if one.hosted is not None
+            )
+        return Read(topics, size, urgent, granted, wanted, there)
 
     def _denied(self, one: Asked) -> FetchedPartition | None:
         """Why nothing of it is told now, however long the request has waited."""
@@ -200,7 +210,7 @@ class Poll:
 
     def drop(self, read: Read) -> None:
         """It was not enough; what is there is read again when there is as much more."""
-        self.growth.found(read.size, 0 if read.starved else self.min_bytes - read.size)
+        self.growth.found(read.size, 0 if read.starved else self.min_bytes - read.there)
         self.connection.account.settle(read.granted, 0)
         if read.starved:
             self.connection.account.wait(self)
@@ -221,7 +231,8 @@ class Poll:
     def _wait_again(self, read: Read) -> None:
         self.drop(read)
         for hosted in self.watched:
-            self.growth.looked_at(hosted)
+            if not read.size:
+                self.growth.looked_at(hosted)
             self._listen_to(hosted)
 
     def _listen_to(self, hosted: Hosted) -> None:
@@ -352,15 +363,20 @@ class LongPoll(Poll):
     async def _look_slowly(self) -> Read:
         wanted = self.max_bytes
         granted = self.connection.account.grant(wanted)
-        size, urgent = 0, False
+        size, there, urgent = 0, 0, False
         found: list[FetchedPartition] = []
         try:
             async for one in in_slices(self._all()):
                 if one.hosted is not None:
+                    if one.hosted not in self._listening:  # it moved since `_listen`
+                        self._listen_to(one.hosted)
                     self.growth.looked_at(one.hosted)
                 result = self._denied(one) or one.refused or self._read(one, granted - size)
                 urgent = urgent or result.code != Code.NONE or result.diverging is not None
-                size += len(result.records)
+                size += (told := len(result.records))
+                if one.hosted is not None and size < self.min_bytes:
+                    told = self.growth.there(one.hosted, one.partition, told)
+                there += told
                 found.append(result)
         except BaseException:
             self.connection.account.settle(granted, 0)
@@ -370,7 +386,7 @@ class LongPoll(Poll):
             (topic.name or "", topic.topic_id, [next(results) for _ in asked])
             for topic, asked in self.asked
         ]
-        return Read(topics, size, urgent, granted, wanted)
+        return Read(topics, size, urgent, granted, wanted, there)
 
     def moved(self, hosted: Hosted) -> None:
         super().moved(hosted)

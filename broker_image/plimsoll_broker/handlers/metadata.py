@@ -120,7 +120,7 @@ class MetadataHandler:
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
-        self._image = view.image
+        self._image, self._late = view.image, view.watch.just_fenced
         self._answers: dict[_MetadataQuestion, bytes] = {}
         # Bytes that they take.
         self._remembered = 0
@@ -145,12 +145,12 @@ class MetadataHandler:
 
     def _answer(self, context: RequestContext) -> bytes | Awaitable[bytes]:
         image = self._view.image
-        if image is not self._image:
+        late, target = self._view.watch.just_fenced, shared.admin_target(self._view)
+        if image is not self._image or late != self._late:
             self._answers.clear()
             self._making.clear()
-            self._image, self._remembered = image, 0
+            self._image, self._late, self._remembered = image, late, 0
         version, listener = context.api_version, context.connection.listener
-        late, target = self._view.watch.just_fenced, shared.admin_target(self._view)
         answering = _Answering(image, target, listener, version, late)
         if len(context.body) > ASKED_BYTES_MAX:
             return self._read_aside(context, answering, None)
@@ -216,7 +216,8 @@ class MetadataHandler:
     def _remember(self, image: ClusterImage, asked: _MetadataQuestion, answer: bytes) -> None:
         size = len(asked.body) + len(answer)
         full = self._remembered + size > REMEMBERED_BYTES_MAX
-        if image is self._image and len(self._answers) < REMEMBERED_MAX and not full:
+        current = image is self._image and asked.just_fenced == self._late
+        if current and len(self._answers) < REMEMBERED_MAX and not full:
             self._answers[asked] = answer
             self._remembered += size
 

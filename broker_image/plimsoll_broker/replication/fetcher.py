@@ -60,8 +60,7 @@ SILENCE_S = 10.0
 
 
 class _Lost(NamedTuple):
-    """A partition that cannot go on from what it asked for.  `nothing_shared`: the leader's log has
-    nothing of what is in this one."""
+    """A partition that cannot go on from there.  `nothing_shared`: by its log and the leader's."""
 
     question: Question
     nothing_shared: bool = False
@@ -80,7 +79,6 @@ class _Cut(NamedTuple):
 
 class Fetcher:
     """One leader's followers here.  Ends by itself once it has been cancelled, never before.
-
     `bucket`: asks for no more than it gives, which is how copies keep to their limit."""
 
     def __init__(
@@ -99,16 +97,14 @@ class Fetcher:
         self._connection: PeerConnection | None = None
         self._correlation_id = 0
         self._idle_poll = False
-        # Whether the connection was closed here, to ask anew: noticed after a reply that has come.
-        self._interrupted = False
+        self._interrupted = False  # whether the connection was closed here, to ask anew
         self._lost_at_ms: int | None = None  # since when the leader has not answered; None: it does
 
     def __len__(self) -> int:
         return len(self._following)
 
     def follow(self, hosted: Hosted) -> None:
-        """Newer metadata: ask from where the log ends now, and do not wait for a long poll that
-        does not know of this partition."""
+        """Newer metadata: ask from where the log ends now, without waiting for a long poll."""
         if self._following.add(hosted):
             self._ask_anew()
 
@@ -126,9 +122,14 @@ class Fetcher:
     def lost_for_ms(self) -> int | None:
         """Since the leader could not be reached, or gave no answer to go on with; None: it does."""
         if self._lost_at_ms is not None:
-            return self._manager.now_ms() - self._lost_at_ms
-        gone = self._connection is not None and self._connection.is_gone and not self._interrupted
-        return 0 if gone else None  # noticed by the next request, after what came is taken up
+            return self.silent_ms
+        connection = None if self._interrupted else self._connection
+        return None if connection is None else connection.lost_for_ms
+
+    @property
+    def silent_ms(self) -> int:
+        """Since it was asked in vain; who is not asked is not silent."""
+        return 0 if self._lost_at_ms is None else self._manager.now_ms() - self._lost_at_ms
 
     def look_again(self) -> None:
         """The limit is another."""
@@ -213,7 +214,7 @@ class Fetcher:
         if session == NEW_SESSION and not topics:
             return None
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        if self._following.has_more:
+        if self._following.has_more or self._lost_at_ms is not None:  # found again: told at once
             limits = limits._replace(wait_ms_max=0)
         me = FetchSender(manager.settings.broker_id, self._epoch(), manager.controller_epoch)
         return encode_fetch(self._correlation_id, me, limits, topics, session, forgotten)

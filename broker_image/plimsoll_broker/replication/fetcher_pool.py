@@ -84,14 +84,14 @@ class FetcherPool:
         """For how long the leader of a partition that is followed here has not been reached."""
         source = self._following.get(key)
         fetcher = self._fetchers.get(source) if source is not None else None
-        return 0 if fetcher is None else fetcher.lost_for_ms or 0
+        return 0 if fetcher is None else fetcher.silent_ms
 
     def lost_leaders(self) -> dict[BrokerId, int]:
         """Those that are followed here and not reached, and for how long, in ms."""
         lost: dict[BrokerId, int] = {}
         for source, fetcher in self._fetchers.items():
             if (ms := fetcher.lost_for_ms) is not None:
-                lost[source.leader] = max(ms, lost.get(source.leader, 0))
+                lost[source.leader] = min(ms, lost.get(source.leader, ms))
         return lost
 
     def limits_changed(self) -> None:

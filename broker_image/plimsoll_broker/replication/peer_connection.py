@@ -39,6 +39,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._filled = 0
         self._unasked = memoryview(bytearray(_LENGTH.size))
         self._lost: str | None = None
+        self.lost_s: float | None = None  # when it was
         self._asked_s = 0.0  # when the request was sent
         self._heard_s = 0.0  # when the peer last sent anything
         self._silence_s = 0.0  # for how long it may send nothing
@@ -102,9 +103,12 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._break(f"nothing came for {self._silence_s} s, or the reply took {REPLY_S_MAX} s")
 
     @property
-    def is_gone(self) -> bool:
-        """Whether the next request would fail."""
-        return self._lost is not None
+    def lost_for_ms(self) -> int | None:
+        """Since when every request fails; None: it is there.  Whoever asks by it notices with the
+        next request: after what came is taken up, or when a limit lets it ask."""
+        if self.lost_s is None:
+            return None
+        return int((asyncio.get_running_loop().time() - self.lost_s) * 1000)
 
     def close(self) -> None:
         """Give up the connection; every request in flight fails with `PeerLost`."""
@@ -113,7 +117,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._fail("closed")
 
     def _fail(self, why: str) -> None:
-        self._lost = self._lost or why
+        if self._lost is None:
+            self._lost, self.lost_s = why, asyncio.get_running_loop().time()
         self._forget_timer()
         reply = self._reply
         if reply is not None and not reply.done():
