@@ -3,7 +3,7 @@
 Called by the polls.  To look is to read, up to the largest reply: a poll that wants sixteen
 megabytes would read all that is there whenever one record comes, and a client may have any number
 of polls.  So what comes is counted by where it lies in the logs, and read once that may be enough.
-It never answers anything; a look that finds less than was counted makes the next one wait for more.
+It never answers anything.
 Source: `DelayedFetch` of Kafka, which counts in the same way.
 """
 
@@ -48,10 +48,7 @@ class Growth:
         """What lies from its offset on, told or not, in whatever segment: as much as counts."""
         end, size, most = self._end(hosted), told, asked.max_bytes
         if told < most and asked.offset < end:
-            try:
-                size = max(told, min(hosted.log.reader.bytes_between(asked.offset, end), most))
-            except StorageError:
-                self._unknown = True  # whoever reads it says so
+            size = max(told, min(self._between(hosted, asked.offset, end), most))
         if size:
             self._room[hosted] = self._room.get(hosted, 0) + max(most - size, 0)
         return size
@@ -84,14 +81,19 @@ class Growth:
         if before is None or end < before:
             self._unknown = True
         elif end > before:
-            try:
-                came = hosted.log.reader.bytes_between(before, end)
-                if (room := self._room.get(hosted)) is not None:
-                    came = min(came, room)
-                    self._room[hosted] = room - came
-                self._came += came
-            except StorageError:
-                self._unknown = True  # whoever reads it says so
+            came = self._between(hosted, before, end)
+            if (room := self._room.get(hosted)) is not None:
+                came = min(came, room)
+                self._room[hosted] = room - came
+            self._came += came
+
+    def _between(self, hosted: Hosted, first: int, end: int) -> int:
+        """Bytes of its log between two offsets; 0 where it cannot be read."""
+        try:
+            return hosted.log.reader.bytes_between(first, end)
+        except StorageError:
+            self._unknown = True  # whoever reads it says so
+            return 0
 
     def _end(self, hosted: Hosted) -> int:
         return hosted.log.log_end_offset if self._by_end else hosted.replica.high_watermark

@@ -48,7 +48,6 @@ class _MetadataQuestion(NamedTuple):
 
     listener: Listener
     version: int
-    just_fenced: frozenset[BrokerId]
     body: bytes
 
 
@@ -154,7 +153,7 @@ class MetadataHandler:
         answering = _Answering(image, target, listener, version, late)
         if len(context.body) > ASKED_BYTES_MAX:
             return self._read_aside(context, answering, None)
-        asked = _MetadataQuestion(listener, version, late, bytes(context.body))
+        asked = _MetadataQuestion(listener, version, bytes(context.body))
         answer = self._answers.get(asked)
         if answer is not None:
             return answer
@@ -166,9 +165,9 @@ class MetadataHandler:
         if self._creation.enabled and self._want(context, _missing(image, request)):
             return answering.encoded(request)  # not remembered: the next one asks anew
         if _told(image, request.topics, version) > THINGS_AT_ONCE:
-            return self._later(asked, self._made_aside(image, asked, answering, request))
+            return self._later(asked, self._made_aside(asked, answering, request))
         answer = answering.encoded(request)
-        self._remember(image, asked, answer)
+        self._remember(answering, asked, answer)
         return answer
 
     async def _read_aside(
@@ -184,7 +183,7 @@ class MetadataHandler:
             wanted = self._want(context, missing)
             answer = await aside.do(partial(answering.encoded, request))
         if asked is not None and not wanted:
-            self._remember(answering.image, asked, answer)
+            self._remember(answering, asked, answer)
         return answer
 
     def _want(self, context: RequestContext, missing: list[str]) -> bool:
@@ -192,10 +191,10 @@ class MetadataHandler:
         return self._creation.want(missing, context.charges, behalf_of(self._view, context))
 
     async def _made_aside(
-        self, image: ClusterImage, asked: _MetadataQuestion, answering: _Answering, request: Any
+        self, asked: _MetadataQuestion, answering: _Answering, request: Any
     ) -> bytes:
         answer = await self._view.aside.do(partial(answering.encoded, request))
-        self._remember(image, asked, answer)
+        self._remember(answering, asked, answer)
         return answer
 
     def _later(
@@ -213,10 +212,10 @@ class MetadataHandler:
         if not making.cancelled():
             making.exception()
 
-    def _remember(self, image: ClusterImage, asked: _MetadataQuestion, answer: bytes) -> None:
+    def _remember(self, answering: _Answering, asked: _MetadataQuestion, answer: bytes) -> None:
         size = len(asked.body) + len(answer)
         full = self._remembered + size > REMEMBERED_BYTES_MAX
-        current = image is self._image and asked.just_fenced == self._late
+        current = answering.image is self._image and answering.just_fenced == self._late
         if current and len(self._answers) < REMEMBERED_MAX and not full:
             self._answers[asked] = answer
             self._remembered += size
