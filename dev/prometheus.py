@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +24,8 @@ from types import TracebackType
 from typing import Any
 
 import yaml
+
+from plimsoll_operator.local.ports import HeldPorts
 
 ROOT = Path(__file__).resolve().parent.parent
 HOST = "127.0.0.1"
@@ -187,7 +188,7 @@ class Prometheus:
             "route": {**route, "group_interval": f"{INTERVAL_S}s", "repeat_interval": "1h"},
             "receivers": [{"name": "listener", "webhook_configs": [{"url": listener}]}],
         }
-        path, port = self.folder / "alertmanager.yaml", free_port()
+        path, port = self.folder / "alertmanager.yaml", self._port(begun)
         path.write_text(yaml.safe_dump(config))
         self._start(
             begun,
@@ -202,7 +203,7 @@ class Prometheus:
         return f"{HOST}:{port}"
 
     def _prometheus(self, begun: ExitStack, programs: Path, alertmanager: str) -> str:
-        rules, port = self.folder / "rules.yaml", free_port()
+        rules, port = self.folder / "rules.yaml", self._port(begun)
         rules.write_text(yaml.safe_dump({"groups": self._rules}))
         self.watch(())
         own = {
@@ -229,6 +230,9 @@ class Prometheus:
         )
         return f"http://{HOST}:{port}"
 
+    def _port(self, begun: ExitStack) -> int:
+        return begun.enter_context(HeldPorts()).pick()
+
     def _start(self, begun: ExitStack, port: int, program: str, *arguments: str) -> None:
         """Until it says that it is ready; its log lies in the folder."""
         name = Path(program).name
@@ -241,12 +245,6 @@ class Prometheus:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{name}: {Path(log.name).read_text()}")
             time.sleep(POLL_S)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind((HOST, 0))
-        return int(one.getsockname()[1])
 
 
 def _is_ready(port: int) -> bool:

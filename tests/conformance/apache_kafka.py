@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -22,11 +20,10 @@ from typing import IO
 from tests.conformance.kafka_jars import BROKER_VERSION, KafkaJars, kafka_jars
 from tests.integration.local_cluster import UNDER_PYTEST
 
-from plimsoll_operator.local.layout import PortPicker
+from plimsoll_operator.local.ports import HeldPorts
 
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 30.0
-START_ATTEMPTS = 3
 HEAP_MB = 512
 
 _LOG4J2 = """\
@@ -75,6 +72,7 @@ class ApacheKafka:
         # Of the nodes among themselves, where clients are sent to proxies.
         self._internal_ports: tuple[int, ...] = ()
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._held = HeldPorts()
 
     @property
     def bootstrap(self) -> str:
@@ -97,20 +95,11 @@ class ApacheKafka:
 
     def start(self) -> None:
         """Formats the directories and waits until every broker is listed in the metadata."""
-        jars = kafka_jars(self.version)
-        for attempt in range(1, START_ATTEMPTS + 1):
-            # Another process may take the kernel's port before Kafka binds it: try again.
-            try:
-                self._start_once(jars)
-            except KafkaDidNotStart:
-                self.stop()
-                if attempt == START_ATTEMPTS:
-                    raise
-            except BaseException:
-                self.stop()
-                raise
-            else:
-                return
+        try:
+            self._start(kafka_jars(self.version))
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """Asks every node to stop, kills those that do not; repeatable."""
@@ -124,6 +113,7 @@ class ApacheKafka:
                 process.kill()
                 process.wait()
         self.processes.clear()
+        self._held.close()
 
     def kill(self, node: int) -> None:
         """SIGKILL to one node."""
@@ -148,10 +138,10 @@ class ApacheKafka:
     ) -> None:
         self.stop()
 
-    def _start_once(self, jars: KafkaJars) -> None:
-        with picked_ports(2 * self.brokers + 1) as ports:
-            controller_port, self.ports = ports[0], tuple(ports[1 : self.brokers + 1])
-            self._internal_ports = tuple(ports[self.brokers + 1 :])
+    def _start(self, jars: KafkaJars) -> None:
+        controller_port = self._held.pick()
+        self.ports = tuple(self._held.pick() for _ in range(self.brokers))
+        self._internal_ports = tuple(self._held.pick() for _ in range(self.brokers))
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "log4j2.properties").write_text(_LOG4J2)
@@ -163,7 +153,6 @@ class ApacheKafka:
 
     def _format(self, jars: KafkaJars, node: int, controller_port: int, cluster_id: str) -> None:
         home = self.directory / f"node-{node}"
-        shutil.rmtree(home, ignore_errors=True)  # what an earlier attempt left is another cluster's
         home.mkdir(parents=True)
         properties = home / "server.properties"
         properties.write_text(
@@ -264,13 +253,3 @@ def _authorizing(open_listener: str, secured_listener: str) -> dict[str, str]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
-
-
-@contextlib.contextmanager
-def picked_ports(count: int) -> Iterator[list[int]]:
-    """Ports that were free a moment ago; held until the block ends, so that all differ."""
-    picker = PortPicker()
-    try:
-        yield [picker.pick() for _ in range(count)]
-    finally:
-        picker.close()

@@ -17,37 +17,28 @@ from typing import Any
 from tests.integration.declared import log_cluster
 from tests.integration.local_cluster import Acked, LocalCluster, a_producer, wait_for
 
+from plimsoll_operator.local.ports import HeldPorts
+
 HOST = "127.0.0.1"
-SHIFT_MAX = 8
+BROKERS_MAX = 4
 """Each broker adds its number to the port of a listener."""
-PORTS = (10_000, 32_000)
+PORTS = range(10_000, 20_000, 2 * BROKERS_MAX)
+"""None that a local cluster picks, nor the kernel for connections."""
 MERGE = "application/merge-patch+json"
 CLUSTER = "/apis/plimsoll.dev/v1alpha1/namespaces/default/logclusters/main"
 CORE = "/api/v1/namespaces/default"
+_HELD = HeldPorts()
 
 
 def free_ports(count: int) -> list[int]:
-    """So many ports, behind each of which some more are free too.
-
-    None that the kernel gives to clients' connections (from 32768 on): the port of a broker that is
-    killed would be some client's when it is started again, and its listener stay closed meanwhile.
-    """
+    """So many ports, behind each of which some more are free too; this process holds them all until
+    it ends, so that no other has them before a broker listens, or while it is down."""
     found: list[int] = []
     while len(found) < count:
-        first = random.randrange(*PORTS)
-        near = any(abs(first - port) < SHIFT_MAX for port in found)
-        if not near and all(map(_free, range(first, first + 4))):
+        first = random.choice(PORTS)
+        if all(map(_HELD.claim, range(first, first + BROKERS_MAX))):
             found.append(first)
     return found
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as tried:
-        try:
-            tried.bind((HOST, port))
-        except OSError:
-            return False
-    return True
 
 
 def declared(path: Path, listeners: list[dict[str, Any]], **spec: Any) -> Path:

@@ -23,7 +23,7 @@ from uuid import uuid4
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.local_cluster import Acked, a_producer, wait_for
 
-from plimsoll_operator.local.layout import PortPicker
+from plimsoll_operator.local.ports import HeldPorts
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PRESENT = "present"
@@ -79,10 +79,9 @@ class Releases:
         self.directory = directory
         self.cluster_id = uuid4()
         self.count = brokers
-        ports = PortPicker()
+        self._held = ports = HeldPorts()
         self.controller_port = ports.pick()
         self.ports = {n: (ports.pick(), ports.pick(), ports.pick()) for n in range(brokers)}
-        ports.close()
         self.controller: Process | None = None
         self.brokers: dict[int, Process] = {}
 
@@ -100,6 +99,7 @@ class Releases:
             broker.end(signal.SIGKILL)
         if self.controller is not None:
             self.controller.end(signal.SIGKILL)
+        self._held.close()
 
     # --- the controller -------------------------------------------------------------------------
 

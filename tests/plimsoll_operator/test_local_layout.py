@@ -2,62 +2,50 @@
 
 from __future__ import annotations
 
-import socket
+from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
-from plimsoll_operator.local import layout
-from plimsoll_operator.local.layout import (
-    LOOPBACK,
-    DirectoryLayout,
-    PortPicker,
-    Ports,
-    next_port,
-    plan,
-)
+from plimsoll_operator.local.layout import DirectoryLayout, plan
+from plimsoll_operator.local.ports import HeldPorts, Ports, next_port
 
-CONNECTIONS_FIRST = 32_768
-"""From here on Linux gives ports to connections, by default."""
+SERVICES_FIRST = 30_000
+"""From here on Kubernetes gives ports to Services of the type NodePort, by default."""
+
+
+@pytest.fixture
+def held() -> Iterator[HeldPorts]:
+    with HeldPorts() as ports:
+        yield ports
 
 
 def kafka(brokers: dict[int, Ports]) -> dict[int, int]:
     return {broker_id: ports.kafka for broker_id, ports in brokers.items()}
 
 
-def test_broker_that_joins_later_has_the_next_port() -> None:
-    known = plan(None, (0, 1, 2), None, 19_092)
-    grown = plan(known, (3,), None, next_port(known.brokers, 19_092))
+def test_broker_that_joins_later_has_the_next_port(held: HeldPorts) -> None:
+    known = plan(None, (0, 1, 2), None, 19_092, held)
+    grown = plan(known, (3,), None, next_port(known.brokers, 19_092), held)
     assert kafka(grown.brokers) == {0: 19_092, 1: 19_093, 2: 19_094, 3: 19_095}
-    assert plan(grown, (0, 1, 2, 3), None, None) == grown
-    assert plan(grown, (0, 1, 2, 3), None, 19_092) == grown
+    assert plan(grown, (0, 1, 2, 3), None, None, held) == grown
+    assert plan(grown, (0, 1, 2, 3), None, 19_092, held) == grown
 
 
-def test_ports_that_were_picked_are_kept() -> None:
-    known = plan(None, (0, 1), None, None)
+def test_ports_that_were_picked_are_kept(held: HeldPorts) -> None:
+    known = plan(None, (0, 1), None, None, held)
     assert next_port(known.brokers, None) is None
-    grown = plan(known, (2,), None, None)
-    assert plan(grown, (0, 1, 2), None, None) == grown
+    grown = plan(known, (2,), None, None, held)
+    assert plan(grown, (0, 1, 2), None, None, held) == grown
 
 
-def test_picked_ports_are_none_that_a_connection_may_have_after_a_restart() -> None:
-    planned = plan(None, tuple(range(20)), None, None)
+def test_picked_ports_are_none_that_connections_or_services_are_given(held: HeldPorts) -> None:
+    planned = plan(None, tuple(range(20)), None, None, held)
     brokers = planned.brokers.values()
     picked = [planned.controller_port, planned.api_port]
     picked += [port for one in brokers for port in (one.kafka, one.metrics, one.replication)]
     assert len(set(picked)) == 62
-    assert max(picked) < CONNECTIONS_FIRST
-
-
-def test_picker_takes_no_port_that_is_in_use() -> None:
-    with socket.create_server((LOOPBACK, 0)) as other:
-        port = other.getsockname()[1]
-        picker = PortPicker()
-        only = patch.multiple(layout, PICKED=range(port, port + 1), TRIES=1)
-        with only, pytest.raises(OSError, match="no free port among 1"):
-            picker.pick()
-        picker.close()
+    assert max(picked) < SERVICES_FIRST
 
 
 def test_directory_that_was_made_is_for_its_owner_alone_and_one_that_was_there_stays(

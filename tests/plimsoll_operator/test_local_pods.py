@@ -17,7 +17,8 @@ from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.local import broker_pods
 from plimsoll_operator.local.broker_pods import NO_CONFIG, BrokerPods
-from plimsoll_operator.local.layout import DirectoryLayout, Ports
+from plimsoll_operator.local.layout import DirectoryLayout
+from plimsoll_operator.local.ports import Ports
 from plimsoll_operator.process_clocks import wall_ms
 
 PORTS = Ports(kafka=1, metrics=2, replication=3)

@@ -17,7 +17,8 @@ from plimsoll_operator.kube.resources import Kind
 from plimsoll_operator.local.broker_pods import BrokerPods
 from plimsoll_operator.local.documents import Documents, gather, manifest
 from plimsoll_operator.local.kept_objects import LocalObjects
-from plimsoll_operator.local.layout import DirectoryLayout, Ports
+from plimsoll_operator.local.layout import DirectoryLayout
+from plimsoll_operator.local.ports import Ports
 from plimsoll_operator.local.start import Start
 
 OWN = uuid.UUID("11111111-2222-3333-4444-555555555555")

@@ -24,7 +24,8 @@ from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
 from plimsoll_operator.api.load import from_object
 from plimsoll_operator.api.verification import Verification
 from plimsoll_operator.local.broker_pods import local_config
-from plimsoll_operator.local.layout import DirectoryLayout, Ports
+from plimsoll_operator.local.layout import DirectoryLayout
+from plimsoll_operator.local.ports import Ports
 from plimsoll_operator.manifests.configmap import FILE, config_map
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.manifests.networkpolicy import network_policy

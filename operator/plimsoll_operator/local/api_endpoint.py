@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.leadership.process_parts import Parts
-from plimsoll_operator.local.layout import LOOPBACK
+from plimsoll_operator.local.ports import LOOPBACK
 
 if TYPE_CHECKING:
     from plimsoll_operator.kube.memory.serving import ServedApi

@@ -25,8 +25,9 @@ from plimsoll_operator.kube.port import Object
 from plimsoll_operator.local.background_tasks import BackgroundTasks
 from plimsoll_operator.local.broker_processes import BrokerProcess
 from plimsoll_operator.local.kept_objects import NODE
-from plimsoll_operator.local.layout import LOOPBACK, DirectoryLayout, Ports, taken
+from plimsoll_operator.local.layout import DirectoryLayout
 from plimsoll_operator.local.mounted_secrets import mount
+from plimsoll_operator.local.ports import LOOPBACK, Ports, taken
 from plimsoll_operator.manifests.configmap import FILE
 from plimsoll_operator.manifests.listener_secrets import data_of
 from plimsoll_operator.metalog.directory_files import write_whole

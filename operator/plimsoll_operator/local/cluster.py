@@ -36,17 +36,10 @@ from plimsoll_operator.local.broker_pods import BrokerPods
 from plimsoll_operator.local.documents import Documents, stranger
 from plimsoll_operator.local.driver_pods import DriverPods
 from plimsoll_operator.local.kept_objects import LocalObjects
-from plimsoll_operator.local.layout import (
-    LOOPBACK,
-    DirectoryLayout,
-    Ports,
-    Remembered,
-    next_port,
-    plan,
-    taken,
-)
+from plimsoll_operator.local.layout import DirectoryLayout, Remembered, plan
 from plimsoll_operator.local.machine import Machine
 from plimsoll_operator.local.pod_dispatch import LocalPods
+from plimsoll_operator.local.ports import LOOPBACK, HeldPorts, Ports, next_port, taken
 from plimsoll_operator.local.spark import why_no_driver
 from plimsoll_operator.local.start import CannotRun, Start
 from plimsoll_operator.metalog.directory import DirectoryLog
@@ -109,6 +102,8 @@ class LocalCluster:
     def __init__(self, wishes: LocalOptions) -> None:
         self._wishes = wishes
         self._layout = DirectoryLayout(wishes.root)
+        # All of its ports, for as long as it runs.
+        self._held = HeldPorts()
         self._stop_wanted = asyncio.Event()
         # All that run now; one that fails ends the cluster.
         self._tasks = BackgroundTasks(self.fail)
@@ -124,6 +119,10 @@ class LocalCluster:
         if why := stranger(self._wishes.documents):
             raise CannotRun(why)
         self._layout.prepare()
+        with self._held:
+            await self._run(when_ready)
+
+    async def _run(self, when_ready: Callable[[LocalReady], None]) -> None:
         # Ids and ports; brokers that join later are added.
         planned = self._planned = self._plan()
         image = await earlier_run.committed(self._layout, planned.cluster_id)
@@ -176,7 +175,7 @@ class LocalCluster:
         wanted = cluster_id(cluster) if cluster.spec.cluster_id else None
         before = tuple(BrokerId(b) for b in known.brokers) if known else ()
         members = next_members(before, cluster.count, cluster.excluded_ids)
-        planned = plan(known, tuple(map(int, members)), wanted, self._wishes.port)
+        planned = plan(known, tuple(map(int, members)), wanted, self._wishes.port, self._held)
         self._layout.remember(planned)
         return planned
 
@@ -184,7 +183,7 @@ class LocalCluster:
         """A broker's; one that joins later gets its own when it is first asked for."""
         if broker_id not in self._planned.brokers:
             port = next_port(self._planned.brokers, self._wishes.port)
-            self._planned = plan(self._planned, (broker_id,), None, port)
+            self._planned = plan(self._planned, (broker_id,), None, port, self._held)
             self._layout.remember(self._planned)
         return self._planned.brokers[broker_id]
 

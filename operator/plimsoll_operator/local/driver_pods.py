@@ -29,7 +29,8 @@ from plimsoll_operator.kube.memory.stateful_sets import found
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.local.background_tasks import BackgroundTasks
 from plimsoll_operator.local.kept_objects import NODE
-from plimsoll_operator.local.layout import LOOPBACK, DirectoryLayout
+from plimsoll_operator.local.layout import DirectoryLayout
+from plimsoll_operator.local.ports import LOOPBACK
 from plimsoll_operator.local.spark import JARS_VARIABLE, jars_directory
 from plimsoll_operator.manifests.verification import FILE
 from plimsoll_operator.metalog.directory_files import write_whole

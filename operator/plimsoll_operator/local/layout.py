@@ -1,36 +1,20 @@
 """Where a local cluster keeps what in its directory, and what it remembers between runs.
 
-Ports are picked by the kernel once and kept, so that clients find a restarted cluster where it
+Ports are picked once and kept, so that clients find a restarted cluster where it
 was.  Called by `cluster`; decides nothing else.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import random
-import socket
-from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import msgspec
 import yaml
 
+from plimsoll_operator.local.ports import HeldPorts, Ports
 from plimsoll_operator.metalog.directory_files import write_whole
-
-LOOPBACK = "127.0.0.1"
-PORT_MAX = 65_535
-PICKED = range(20_000, 32_000)
-TRIES = 1_000
-
-
-class Ports(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker's; 0: none was picked yet, by an earlier version."""
-
-    kafka: int
-    metrics: int
-    replication: int = 0
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,18 +147,22 @@ class DirectoryLayout:
 
 
 def plan(
-    known: Remembered | None, broker_ids: tuple[int, ...], cluster_id: UUID | None, port: int | None
+    known: Remembered | None,
+    broker_ids: tuple[int, ...],
+    cluster_id: UUID | None,
+    port: int | None,
+    held: HeldPorts,
 ) -> Remembered:
-    """What is remembered, completed for these brokers.  `port`: the first broker's, if given."""
-    picker = PortPicker()
+    """What is remembered, completed for these brokers; all of its ports are held.  `port`: the
+    first broker's, if given."""
     brokers = dict(known.brokers) if known else {}
     for place, broker_id in enumerate(broker_ids):
         wanted = port + place if port is not None else None
         had = brokers.get(broker_id, Ports(kafka=0, metrics=0))
         brokers[broker_id] = Ports(
-            kafka=wanted or had.kafka or picker.pick(),
-            metrics=had.metrics or picker.pick(),
-            replication=had.replication or picker.pick(),
+            kafka=wanted or had.kafka or held.pick(),
+            metrics=had.metrics or held.pick(),
+            replication=had.replication or held.pick(),
         )
     if known and cluster_id is not None and cluster_id != known.cluster_id:
         raise BadDirectory(
@@ -182,67 +170,13 @@ def plan(
         )
     planned = Remembered(
         cluster_id=known.cluster_id if known else cluster_id or uuid4(),
-        controller_port=known.controller_port if known else picker.pick(),
+        controller_port=known.controller_port if known else held.pick(),
         brokers=brokers,
-        api_port=(known.api_port if known else 0) or picker.pick(),
+        api_port=(known.api_port if known else 0) or held.pick(),
     )
-    picker.close()
+    for ports in planned.brokers.values():
+        for one in (ports.kafka, ports.metrics, ports.replication):
+            held.keep(one)
+    held.keep(planned.controller_port)
+    held.keep(planned.api_port)
     return planned
-
-
-def next_port(brokers: Mapping[int, Ports], first: int | None) -> int | None:
-    """Clients' port of a broker that joins later, where they follow the `first` one; None where the
-    kernel picks it."""
-    if first is None:
-        return None
-    used = {port for ports in brokers.values() for port in (ports.kafka, ports.replication)}
-    return next(port for port in range(first, PORT_MAX + 1) if port not in used)
-
-
-def taken(brokers: Mapping[int, Ports], listeners: tuple[int, ...] = ()) -> str:
-    """A sentence about a port that another process listens on; empty when there is none.
-    `listeners`: ports of declared ones, to which each broker adds its number."""
-    for broker_id, ports in sorted(brokers.items()):
-        declared = [port + broker_id for port in listeners]
-        own = [*declared, ports.replication, ports.metrics]
-        for port in own if declared else (ports.kafka, *own):
-            with socket.socket() as tried:
-                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    tried.bind((LOOPBACK, port))
-                except OSError as error:
-                    return (
-                        f"Port {port} of broker {broker_id} cannot be used: {error.strerror}. Stop"
-                        " what listens there; --port names another one for clients."
-                    )
-    return ""
-
-
-class PortPicker:
-    """Free ports, each another; held until all are picked.
-
-    None that the kernel gives to connections (from 32768 on): while a broker or the whole cluster
-    is down, a client's connection may take such a one, and keep it for as long as it lives.
-    """
-
-    def __init__(self) -> None:
-        self._sockets: list[socket.socket] = []
-
-    def pick(self) -> int:
-        """Raises OSError when all of `TRIES` are in use."""
-        for _ in range(TRIES):
-            port = random.choice(PICKED)
-            held = socket.socket()
-            try:
-                held.bind((LOOPBACK, port))
-            except OSError:
-                held.close()
-            else:
-                self._sockets.append(held)
-                return port
-        raise OSError(errno.EADDRINUSE, f"no free port among {TRIES} that were tried")
-
-    def close(self) -> None:
-        for held in self._sockets:
-            held.close()
-        self._sockets.clear()

@@ -15,7 +15,8 @@ from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.memory.stateful_sets import found
 from plimsoll_operator.kube.seen_objects import Key
-from plimsoll_operator.local.layout import LOOPBACK, DirectoryLayout
+from plimsoll_operator.local.layout import DirectoryLayout
+from plimsoll_operator.local.ports import LOOPBACK
 from plimsoll_operator.manifests.listener_secrets import CA_FILE
 from plimsoll_operator.metalog.directory_files import write_whole
 

@@ -1,0 +1,108 @@
+"""Ports of a local cluster: picked once, kept between runs, and held while the cluster is there.
+
+A held port is one that a socket of the cluster's own process is bound to and does not listen on.
+Its brokers may listen there, since both sides allow it (SO_REUSEADDR); the kernel gives it to no
+connection, and no other picker takes it: not before a broker listens for the first time, and not
+while a broker is down.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import socket
+from collections.abc import Mapping
+from typing import Self
+
+import msgspec
+
+LOOPBACK = "127.0.0.1"
+PORT_MAX = 65_535
+PICKED = range(20_000, 30_000)
+"""None that the kernel gives to connections (from 32768 on), nor Kubernetes to Services of the type
+NodePort (from 30000 on)."""
+TRIES = 1_000
+
+
+class Ports(msgspec.Struct, frozen=True, kw_only=True):
+    """One broker's; 0: none was picked yet, by an earlier version."""
+
+    kafka: int
+    metrics: int
+    replication: int = 0
+
+
+class HeldPorts:
+    """Free ports, each another, and those of an earlier run."""
+
+    def __init__(self) -> None:
+        self._sockets: dict[int, socket.socket] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def pick(self) -> int:
+        """Raises OSError when all of `TRIES` are in use."""
+        for _ in range(TRIES):
+            port = random.choice(PICKED)
+            if self.claim(port):
+                return port
+        raise OSError(errno.EADDRINUSE, f"no free port among {TRIES} that were tried")
+
+    def claim(self, port: int) -> bool:
+        """Hold a port that nobody holds or uses; False: somebody does."""
+        return self._hold(port, shared=False)
+
+    def keep(self, port: int) -> None:
+        """Hold a port of an earlier run, whose connections may still be closing.  Where another
+        process listens, whoever wants to listen here is told."""
+        if port not in self._sockets:
+            self._hold(port, shared=True)
+
+    def _hold(self, port: int, *, shared: bool) -> bool:
+        held = socket.socket()
+        try:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(shared))
+            held.bind((LOOPBACK, port))
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        except OSError:
+            held.close()
+            return False
+        self._sockets[port] = held
+        return True
+
+    def close(self) -> None:
+        for held in self._sockets.values():
+            held.close()
+        self._sockets.clear()
+
+
+def next_port(brokers: Mapping[int, Ports], first: int | None) -> int | None:
+    """Clients' port of a broker that joins later, where they follow the `first` one; None where one
+    is picked."""
+    if first is None:
+        return None
+    used = {port for ports in brokers.values() for port in (ports.kafka, ports.replication)}
+    return next(port for port in range(first, PORT_MAX + 1) if port not in used)
+
+
+def taken(brokers: Mapping[int, Ports], listeners: tuple[int, ...] = ()) -> str:
+    """A sentence about a port that another process listens on; empty when there is none.
+    `listeners`: ports of declared ones, to which each broker adds its number."""
+    for broker_id, ports in sorted(brokers.items()):
+        declared = [port + broker_id for port in listeners]
+        own = [*declared, ports.replication, ports.metrics]
+        for port in own if declared else (ports.kafka, *own):
+            with socket.socket() as tried:
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    tried.bind((LOOPBACK, port))
+                except OSError as error:
+                    return (
+                        f"Port {port} of broker {broker_id} cannot be used: {error.strerror}. Stop"
+                        " what listens there; --port names another one for clients."
+                    )
+    return ""
