@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import VERIFICATIONS
-from plimsoll_operator.kubectl_plugin.problems import Problem, told
+from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable, told
 from plimsoll_operator.kubectl_plugin.session import PluginSession
 from plimsoll_operator.kubectl_plugin.shown import Findings, line, table, warned
 
 OVER = ("Completed", "Failed")
 REFUSED = ("VerificationDisabled", "ClusterNotFound", "Invalid")
+NO_TOPIC = "TopicNotFound"
+IN_OPTIONS = {"TopicNotEmpty": "The option of this command is --allow-existing."}
+"""What a refusal names as a field of the object, by its reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +33,9 @@ class Workload:
 
 
 async def begin(session: PluginSession, work: Workload) -> str:
-    """Make the Verification; its name."""
+    """Make the Verification; its name.  Raises `Problem`, also where it would wait for a topic that
+    nobody has declared."""
+    await _refuse_unknown(session, work.topic)
     at = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     name = f"verify-{at}"
     produce: Object = {"records": work.records}
@@ -55,6 +61,34 @@ async def begin(session: PluginSession, work: Workload) -> str:
     return name
 
 
+async def _refuse_unknown(session: PluginSession, topic: str) -> None:
+    try:
+        await session.see(f"/topics/{quote(topic, safe='')}")
+    except ViewUnavailable:
+        return  # what is seen of the Verification says it
+    except Problem as error:
+        if not await _is_declared(session, topic):
+            raise Problem(f"{error} {_missing(session, topic)}") from error
+
+
+async def _is_declared(session: PluginSession, topic: str) -> bool:
+    """Whether an object asks for it, so that it may come yet."""
+    bodies = await session.topic_objects()
+    return topic in [one["spec"].get("topicName") or one["metadata"]["name"] for one in bodies]
+
+
+async def _waits_for_nobody(session: PluginSession, name: str, topic: str) -> str:
+    """What is said of a Verification whose topic nobody has declared; empty: somebody has."""
+    if await _is_declared(session, topic):
+        return ""
+    return f"{_missing(session, topic)} Verification {name} begins then, unless you delete it."
+
+
+def _missing(session: PluginSession, topic: str) -> str:
+    where = f"of LogCluster {session.cluster.metadata.name} in {session.namespace}"
+    return f"No Topic object {where} declares {topic} either: apply one, or create the topic."
+
+
 async def progress(session: PluginSession, name: str) -> Findings:
     """How far it is.  The exit code is 0 once it has passed, and 1 for any other end."""
     try:
@@ -63,14 +97,18 @@ async def progress(session: PluginSession, name: str) -> Findings:
         raise Problem(f"Verification {name}: {told(error)}") from error
     status = dict(body.get("status") or {})
     phase, verdict = status.get("phase") or "Pending", status.get("verdict") or ""
-    ready = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), None)
-    refused = ready is not None and ready["status"] == "False" and ready["reason"] in REFUSED
-    over = phase in OVER or refused
+    ready: Object = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), {})
+    waits = ready.get("status") == "False"
+    missing = ""
+    if waits and ready["reason"] == NO_TOPIC:
+        missing = await _waits_for_nobody(session, name, body["spec"]["topic"])
+    over = phase in OVER or bool(missing) or (waits and ready["reason"] in REFUSED)
     passed = verdict == "Passed"
     head = f"Verification {name}: {phase}{f', {verdict}' if verdict else ''}"
     parts: list[Any] = [line(head, bad=over and not passed)]
-    if ready is not None and (over or ready["status"] == "False"):
+    if ready and (over or waits):
         parts.append(line(f"{ready['reason']}: {ready['message']}"))
+        parts += [line(more) for more in (missing, IN_OPTIONS.get(ready["reason"])) if more]
     if counts := status.get("counts"):
         titles = ("acked", "read", "lost", "duplicated", "outOfOrder", "gaps")
         cells = [warned(counts.get(title, 0), title in titles[2:] and counts.get(title))
