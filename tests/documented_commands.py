@@ -106,7 +106,13 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         "kubectl plimsoll adopt orders -n kafka | kubectl apply -f -",
         "kubectl plimsoll report -n kafka -f report.tar.gz",
     ),
-    "tests/e2e/test_cli.py": ("kubectl plimsoll verify orders -n kafka --records 10000",),
+    "tests/e2e/test_cli.py": (
+        "kubectl plimsoll verify orders -n kafka --records 10000 --allow-existing",
+    ),
+    "tests/integration/test_users.py"
+    "::test_kafkas_tools_make_users_and_rules_and_leave_those_of_objects": (
+        "plimsoll acl explain main User:orders-writer Write Topic:orders -n kafka",
+    ),
     # Run by these tests in other words: without make, through Python, with other values.
     "tests/plimsoll_spark/test_demo_run.py": ("make demo",),
     "tests/e2e/test_demo.py": (

@@ -28,13 +28,9 @@ from plimsoll_operator.kubectl_plugin import (
     verbs_verify,
 )
 from plimsoll_operator.kubectl_plugin.problems import Problem
-from plimsoll_operator.kubectl_plugin.session import (
-    OPERATOR_NAMESPACE,
-    CommonOptions,
-    PluginSession,
-    connect,
-)
+from plimsoll_operator.kubectl_plugin.session import CommonOptions, PluginSession, connect
 from plimsoll_operator.kubectl_plugin.shown import Findings
+from plimsoll_operator.kubectl_plugin.view_client import OPERATOR_NAMESPACE
 
 WATCH_S = 2.0
 HELP = "What a Plimsoll cluster is doing, and why. Reads through the API server of the kubeconfig."
