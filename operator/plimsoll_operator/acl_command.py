@@ -75,11 +75,9 @@ def explain_command(
         typer.Option("--declared", help="By the LogCluster and its User objects alone."),
     ] = False,
 ) -> None:
-    """What brokers decide, and which rule does, or would be needed.
+    """What brokers decide about a principal, by which rule, or which one would be needed.
 
-    The operator's view answers from what is committed, rules that clients made among it; with
-    --declared the LogCluster and the User objects of its namespace are read, where it has
-    spec.users those of all namespaces.  By the kubeconfig's current context.
+    By what is committed, rules that clients made among it; asked of the kubeconfig's context.
     """
     try:
         principal, operation, resource = words
@@ -112,6 +110,8 @@ async def _answered(
         if operator_namespace is None:
             return await by_declaration(Kube(transport), key, asked)
         return await _by_the_view(transport, key, asked, resource, operator_namespace)
+    except NotFound:
+        _fail(f"There is no LogCluster {key[1]} in the namespace {key[0]} (-n names another one).")
     except (ApiError, Unreadable, Problem) as error:
         _fail(str(error))
     finally:

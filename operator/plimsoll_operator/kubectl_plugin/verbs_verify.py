@@ -16,20 +16,25 @@ from plimsoll_operator.kubectl_plugin.session import PluginSession
 from plimsoll_operator.kubectl_plugin.shown import Findings, line, table, warned
 
 OVER = ("Completed", "Failed")
-REFUSED = ("VerificationDisabled", "ClusterNotFound", "Invalid")
+REFUSED = ("VerificationDisabled", "ClusterNotFound", "Invalid", "UserNotFound")
+NO_LISTENER = "ListenerMissing"
 NO_TOPIC = "TopicNotFound"
-IN_OPTIONS = {"TopicNotEmpty": "The option of this command is --allow-existing."}
+IN_OPTIONS = {
+    "TopicNotEmpty": "The option of this command is --allow-existing.",
+    NO_LISTENER: "The option of this command is --user, with the name of a User of the LogCluster.",
+}
 """What a refusal names as a field of the object, by its reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is written.  `per_second` None: as fast as it goes."""
+    """What is written.  `per_second` None: as fast as it goes; `user` None: as nobody."""
 
     topic: str
     records: int
     per_second: int | None = None
     allow_existing: bool = False
+    user: str | None = None
 
 
 async def begin(session: PluginSession, work: Workload) -> str:
@@ -48,6 +53,8 @@ async def begin(session: PluginSession, work: Workload) -> str:
     }
     if work.allow_existing:
         spec["allowExisting"] = True
+    if work.user is not None:
+        spec["user"] = work.user
     body = {
         "apiVersion": API_VERSION,
         "kind": VERIFICATIONS.kind,
@@ -77,11 +84,14 @@ async def _is_declared(session: PluginSession, topic: str) -> bool:
     return topic in [one["spec"].get("topicName") or one["metadata"]["name"] for one in bodies]
 
 
-async def _waits_for_nobody(session: PluginSession, name: str, topic: str) -> str:
-    """What is said of a Verification whose topic nobody has declared; empty: somebody has."""
-    if await _is_declared(session, topic):
-        return ""
-    return f"{_missing(session, topic)} Verification {name} begins then, unless you delete it."
+async def _nobody_declares(session: PluginSession, topic: str) -> str:
+    """A sentence, where nobody has declared the topic that it waits for; empty: somebody has."""
+    return "" if await _is_declared(session, topic) else _missing(session, topic)
+
+
+def _is_refused(reason: str, spec: Object) -> bool:
+    """Whether it waits for what comes by no waiting alone."""
+    return reason in REFUSED or (reason == NO_LISTENER and "user" not in spec)
 
 
 def _missing(session: PluginSession, topic: str) -> str:
@@ -98,17 +108,21 @@ async def progress(session: PluginSession, name: str) -> Findings:
     status = dict(body.get("status") or {})
     phase, verdict = status.get("phase") or "Pending", status.get("verdict") or ""
     ready: Object = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), {})
-    waits = ready.get("status") == "False"
+    waits, ended = ready.get("status") == "False", phase in OVER
     missing = ""
     if waits and ready["reason"] == NO_TOPIC:
-        missing = await _waits_for_nobody(session, name, body["spec"]["topic"])
-    over = phase in OVER or bool(missing) or (waits and ready["reason"] in REFUSED)
+        missing = await _nobody_declares(session, body["spec"]["topic"])
+    refused = bool(missing) or (waits and _is_refused(ready["reason"], body["spec"]))
+    over = ended or refused
     passed = verdict == "Passed"
     head = f"Verification {name}: {phase}{f', {verdict}' if verdict else ''}"
     parts: list[Any] = [line(head, bad=over and not passed)]
     if ready and (over or waits):
         parts.append(line(f"{ready['reason']}: {ready['message']}"))
-        parts += [line(more) for more in (missing, IN_OPTIONS.get(ready["reason"])) if more]
+        option = IN_OPTIONS.get(ready["reason"]) if over else None
+        stays = f"Verification {name} begins once that has changed, unless you delete it."
+        more = (missing, option, None if ended or not refused else stays)
+        parts += [line(one) for one in more if one]
     if counts := status.get("counts"):
         titles = ("acked", "read", "lost", "duplicated", "outOfOrder", "gaps")
         cells = [warned(counts.get(title, 0), title in titles[2:] and counts.get(title))

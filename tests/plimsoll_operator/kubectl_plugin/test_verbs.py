@@ -228,7 +228,7 @@ async def test_without_an_operator_verification_ends_once_its_object_lacks_the_t
     session.kube.put(VERIFICATIONS, {**made, "status": {"conditions": [lacks]}})
     found = await verbs_verify.progress(session, name)
     assert (found.over, found.code) == (True, 1)
-    assert f"Verification {name} begins then, unless you delete it." in said(found)
+    assert f"{name} begins once that has changed, unless you delete it." in said(found)
     session.bodies = {"topics": [{"metadata": {"name": "t"}, "spec": {}}]}
     assert not (await verbs_verify.progress(session, name)).over
 
@@ -246,6 +246,21 @@ async def test_refusal_that_names_a_field_also_names_the_option_of_the_command()
     assert "--allow-existing" in said(found)
 
 
+async def test_verification_without_a_login_in_a_closed_cluster_ends_and_names_the_option() -> None:
+    session = scene(views={"/topics/t": {}})
+    closed = READY | {"status": "False", "reason": "ListenerMissing", "message": "None is open."}
+    for user in (None, "app"):
+        work = verbs_verify.Workload(topic="t", records=5, user=user)
+        name = await verbs_verify.begin(session, work)
+        made = session.kube.find(VERIFICATIONS, "kafka", name)
+        assert made["spec"].get("user") == user
+        session.kube.put(VERIFICATIONS, {**made, "status": {"conditions": [closed]}})
+        found = await verbs_verify.progress(session, name)
+        assert found.over is (user is None), "with a login a listener may be opened yet"
+        assert ("--user" in said(found)) is (user is None)
+        session.kube.drop(VERIFICATIONS, "kafka", name)
+
+
 def test_programs_get_json_or_yaml_of_the_same_data() -> None:
     data = {"changes": [{"isr": [0, 1]}]}
     assert json.loads(as_text(data, "json")) == yaml.safe_load(as_text(data, "yaml")) == data
@@ -256,7 +271,7 @@ def test_every_verb_has_its_help_and_the_common_options() -> None:
     verbs = ("status", "topics", "topic", "why", "what-if", "brokers", "blocked", "adopt", "verify",
              "report")  # fmt: skip
     for verb in verbs:
-        done = runner.invoke(app.app, [verb, "--help"], env={"COLUMNS": "200"})
+        done = runner.invoke(app.app, [verb, "-h"], env={"COLUMNS": "200"})
         assert done.exit_code == 0, done.output
         for option in ("--namespace", "--cluster", "--output", "--watch", "--context"):
             assert option in done.output, (verb, option)
