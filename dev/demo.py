@@ -275,6 +275,8 @@ def what_next(demo: LocalDemo, report: Path, *, keep: bool) -> list[str]:
         f"  {started}",
         "the next make demo throws it away, unless it holds a topic that you made;"
         " to keep it for good, move the folder when it is stopped",
+        "metrics, for Prometheus; whoever starts it again finds them there, too:",
+        *(f"  {url}  ({_whose(name)})" for name, url in demo.ready["metrics"].items()),
         "any Kafka client against it, in another terminal:",
         f"  kcat -b {first} -L",
         f"  kcat -b {first} -t {TOPIC} -C -o -2 -c 10 -f '%p %o %S bytes\\n'",
@@ -290,6 +292,11 @@ def what_next(demo: LocalDemo, report: Path, *, keep: bool) -> list[str]:
         "the same on a real Kubernetes:",
         "  make demo-kubernetes",
     ]
+
+
+def _whose(metrics: str) -> str:
+    """As `plimsoll local` names them."""
+    return f"broker {metrics}" if metrics.isdigit() else f"the {metrics}"
 
 
 def run(demo: LocalDemo, story: Story, *, keep: bool) -> None:

@@ -1,29 +1,52 @@
-"""`plimsoll acl explain`: reads a LogCluster and its Users by the kubeconfig's current context, and
-says which rule decides.  Exit codes: 0 when it may, 1 when it may not, 2 for what cannot be asked.
+"""`plimsoll acl explain`: what brokers decide, and by which rule.
+
+What is committed says so, whoever made it: the operator's view answers from that.  `--declared`
+goes by the LogCluster and its Users alone, which need no operator.  Exit codes: 0 when it may, 1
+when it may not, 2 for what cannot be asked, or had.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Annotated, NoReturn
+from typing import Annotated, NamedTuple, NoReturn
 
+import msgspec
 import typer
 
-from plimsoll_core.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from plimsoll_core.security.acl_index import AclQuestion
 from plimsoll_operator.api.load import Unreadable, from_object, readable_part
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.tenancy import needs_labels
 from plimsoll_operator.api.user import User
-from plimsoll_operator.declared_rights import Explanation, explain
+from plimsoll_operator.declared_rights import declared
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.port import KubeApi, Object
+from plimsoll_operator.kube.port import KubeApi, Object, Transport
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, NAMESPACES, USERS
 from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
+from plimsoll_operator.kubectl_plugin.view_client import OPERATOR_NAMESPACE, ViewClient, view_of
+from plimsoll_operator.rights_explanation import Explanation, explanation, question
+
+UNREAD_NAMED_MAX = 5
+BY_OBJECTS = (
+    "That is by the LogCluster and its Users alone: rules that clients made, and those of Users"
+    " that were deleted a moment ago, do not count here."
+)
 
 app = typer.Typer(name="acl", no_args_is_help=True)
+
+
+class RightsFound(NamedTuple):
+    """`notes`: what it was read from, in sentences."""
+
+    explanation: Explanation
+    notes: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return " ".join((self.explanation.sentence, *self.notes))
 
 
 @app.callback()
@@ -34,40 +57,47 @@ def acl() -> None:
 @app.command("explain")
 def explain_command(
     cluster: Annotated[str, typer.Argument(help="The LogCluster.")],
-    principal: Annotated[str, typer.Argument(help="Such as User:alice.")],
-    operation: Annotated[str, typer.Argument(help="Kafka's word: Read, Write, Describe, …")],
-    resource: Annotated[str, typer.Argument(help="Topic:NAME, Group:NAME, … or Cluster.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PRINCIPAL OPERATION RESOURCE",
+            help="Such as User:alice, Kafka's word (Read, Write, Describe, …), and Topic:NAME,"
+            " Group:NAME, … or Cluster.",
+        ),
+    ],
     host: Annotated[str, typer.Option(help="The client's address.")] = "*",
     namespace: Annotated[str, typer.Option("--namespace", "-n")] = "default",
+    operator_namespace: Annotated[
+        str, typer.Option(envvar="PLIMSOLL_OPERATOR_NAMESPACE", help="Where the chart is.")
+    ] = OPERATOR_NAMESPACE,
+    by_objects: Annotated[
+        bool,
+        typer.Option("--declared", help="By the LogCluster and its User objects alone."),
+    ] = False,
 ) -> None:
-    """Which declared rule lets a principal do something, or would be needed for it.
+    """What brokers decide about a principal, by which rule, or which one would be needed.
 
-    Reads the LogCluster and the User objects of its namespace, where it has spec.users those of all
-    namespaces, by the kubeconfig's current context.
+    By what is committed, rules that clients made among it; asked of the kubeconfig's context.
     """
+    try:
+        principal, operation, resource = words
+    except ValueError:
+        _fail("Name a principal, an operation and a resource: User:alice Read Topic:orders.")
     try:
         asked = question(principal, host, operation, resource)
     except ValueError as error:
         _fail(str(error))
-    found = asyncio.run(_read_and_explain(namespace, cluster, asked))
-    typer.echo(found.sentence)
-    if not found.allowed:
+    where = None if by_objects else operator_namespace
+    found = asyncio.run(_answered((namespace, cluster), asked, resource, where))
+    typer.echo(found.text)
+    if not found.explanation.allowed:
         raise typer.Exit(1)
 
 
-def question(principal: str, host: str, operation: str, resource: str) -> AclQuestion:
-    """Raises ValueError with a sentence."""
-    kind, _, name = resource.partition(":")
-    operations = {one.value: one for one in AclOperation}
-    kinds = {one.value: one for one in ResourceType}
-    if operation not in operations:
-        raise ValueError(f"There is no operation {operation}; there are: {', '.join(operations)}.")
-    if kind not in kinds or (kind == ResourceType.CLUSTER.value) == bool(name):
-        raise ValueError("A resource is Cluster, or a type and a name: Topic:orders, Group:mine.")
-    return AclQuestion(principal, host, operations[operation], kinds[kind], name or CLUSTER_NAME)
-
-
-async def _read_and_explain(namespace: str, cluster: str, asked: AclQuestion) -> Explanation:
+async def _answered(
+    key: Key, asked: AclQuestion, resource: str, operator_namespace: str | None
+) -> RightsFound:
+    """`operator_namespace` None: by objects."""
     # The official client takes half a second to import, for which no other command should wait.
     from plimsoll_operator.kube.access import NoCluster, find_access
     from plimsoll_operator.kube.official import OfficialTransport
@@ -77,27 +107,69 @@ async def _read_and_explain(namespace: str, cluster: str, asked: AclQuestion) ->
     except NoCluster as error:
         _fail(str(error))
     try:
-        return await read_and_explain(Kube(transport), namespace, cluster, asked)
-    except (ApiError, Unreadable, ValueError) as error:
+        if operator_namespace is None:
+            return await by_declaration(Kube(transport), key, asked)
+        return await _by_the_view(transport, key, asked, resource, operator_namespace)
+    except NotFound:
+        _fail(f"There is no LogCluster {key[1]} in the namespace {key[0]} (-n names another one).")
+    except (ApiError, Unreadable, Problem) as error:
         _fail(str(error))
     finally:
         await transport.close()
 
 
-async def read_and_explain(
-    kube: KubeApi, namespace: str, cluster: str, asked: AclQuestion
-) -> Explanation:
+async def _by_the_view(
+    transport: Transport, key: Key, asked: AclQuestion, resource: str, operator_namespace: str
+) -> RightsFound:
+    await Kube(transport).get(LOG_CLUSTERS, *key)  # what does not exist is led by nobody
+    view = await view_of(transport, operator_namespace)
+    try:
+        return await by_what_is_committed(view, key, asked, resource)
+    except ViewUnavailable as error:
+        hint = "--declared goes by the LogCluster and its User objects alone."
+        raise ViewUnavailable(f"{error} {hint}") from error
+
+
+async def by_what_is_committed(
+    view: ViewClient, key: Key, asked: AclQuestion, resource: str
+) -> RightsFound:
+    """Raises `Problem`."""
+    params = {
+        "principal": asked.principal,
+        "host": asked.host,
+        "operation": asked.operation.value,
+        "resource": resource,
+    }
+    answer = await view.get(f"/v1/clusters/{key[0]}/{key[1]}/rights", params)
+    try:
+        return RightsFound(msgspec.convert(answer, Explanation))
+    except msgspec.ValidationError as error:
+        raise Problem(f"The operator's view cannot be read: {error}.") from error
+
+
+async def by_declaration(kube: KubeApi, key: Key, asked: AclQuestion) -> RightsFound:
     """Of Users one by one what can be read: no owner of one decides whether others get an answer.
-    Raises ApiError, Unreadable, ValueError."""
-    found = from_object(await kube.get(LOG_CLUSTERS, namespace, cluster), LogCluster)
-    elsewhere = found.spec.users is not None
+    Raises ApiError, Unreadable."""
+    namespace = key[0]
+    cluster = from_object(await kube.get(LOG_CLUSTERS, *key), LogCluster)
+    elsewhere = cluster.spec.users is not None
     listed = await kube.list(USERS, None if elsewhere else namespace)
-    users, unread = _readable(listed.items, (namespace, cluster))
+    users, unread = _readable(listed.items, key)
     labels: dict[str, dict[str, str]] = {}
-    if needs_labels(found):
+    if needs_labels(cluster):
         for other in {one.metadata.namespace for one in users} - {namespace}:
             labels[other] = await _labels(kube, other)
-    return explain(found, users, asked, labels)._replace(unread=unread)
+    found = explanation(declared(cluster, users, labels), asked)
+    return RightsFound(found, (BY_OBJECTS, *_unread(unread)))
+
+
+def _unread(users: tuple[str, ...]) -> tuple[str, ...]:
+    if not users:
+        return ()
+    more = len(users) - UNREAD_NAMED_MAX
+    rest = f" and {more} more" if more > 0 else ""
+    named = ", ".join(users[:UNREAD_NAMED_MAX])
+    return (f"Not read, so that their rules do not count here: {named}{rest}.",)
 
 
 def _readable(items: Iterable[Object], key: Key) -> tuple[list[User], tuple[str, ...]]:

@@ -40,7 +40,11 @@ from plimsoll_operator.preflight.gather import Gatherer
 from plimsoll_operator.shipped_files import ExampleName, example_text, installed_version
 from plimsoll_process.collector import tune
 
-app = typer.Typer(name="plimsoll", no_args_is_help=True)
+app = typer.Typer(
+    name="plimsoll",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 app.add_typer(acl_command.app)
 DATA = Path("plimsoll-data")
 WHICH_SERVER = "The kubeconfig's current context says which one is asked (KUBECONFIG)."

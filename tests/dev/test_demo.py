@@ -260,7 +260,8 @@ def test_demo_that_is_not_to_be_kept_dies_with_its_process(tmp_path: Path) -> No
 @pytest.mark.parametrize("keep", [False, True])
 def test_files_that_the_user_is_told_to_apply_exist(keep: bool) -> None:
     cluster = demo.LocalDemo(demo.DIRECTORY, keep=keep)
-    cluster.ready = {"bootstrap": "127.0.0.1:1,127.0.0.1:2"}
+    metrics = {"0": "http://127.0.0.1:3/metrics", "controller": "http://127.0.0.1:4/metrics"}
+    cluster.ready = {"bootstrap": "127.0.0.1:1,127.0.0.1:2", "metrics": metrics}
     if keep:
         cluster._process = subprocess.Popen(["true"])
         wait_for("its end", lambda: cluster._process is not None and cluster._process.poll() == 0)
@@ -269,6 +270,8 @@ def test_files_that_the_user_is_told_to_apply_exist(keep: bool) -> None:
     assert len(named) == len(demo.EXAMPLES) + 1
     assert all((ROOT / name).exists() for name in named)
     assert ("runs on" in " ".join(lines)) is keep
+    assert "  http://127.0.0.1:3/metrics  (broker 0)" in lines
+    assert "  http://127.0.0.1:4/metrics  (the controller)" in lines
 
 
 def test_report_is_opened_only_where_there_is_a_screen() -> None:

@@ -145,7 +145,7 @@ def _verifies(cluster: Cluster, person: OnCall) -> None:
     cluster.kubectl(
         "create", "rolebinding", "edit", "--clusterrole=edit", who, "-n", person.namespace
     )
-    words = ("verify", "orders", "--records", "1000")
+    words = ("verify", "orders", "--records", "1000", "--allow-existing")
     done = person.run(*words, timeout_s=VERIFIED_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Passed" in done.stdout

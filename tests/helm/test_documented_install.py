@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -120,6 +121,14 @@ def test_page_says_what_each_value_is_for_and_names_no_other() -> None:
     assert not {
         name for name in shown if not any(f"{leaf}.".startswith(f"{name}.") for leaf in existing)
     }, "not a value of the chart"
+
+
+def test_sources_have_both_commands_on_the_path_that_the_page_gives() -> None:
+    (export,) = [one for one in commands(PAGE) if one.startswith("export PATH=$PWD")]
+    asked = f"{export}; command -v plimsoll kubectl-plimsoll"
+    done = subprocess.run(["bash", "-c", asked], cwd=ROOT, capture_output=True, text=True)
+    folder = f"{ROOT}/.venv/bin"
+    assert done.stdout.split() == [f"{folder}/plimsoll", f"{folder}/kubectl-plimsoll"]
 
 
 def test_documented_commands_of_plimsoll_are_understood() -> None:

@@ -133,6 +133,13 @@ def test_verification_that_cannot_run_says_so_and_fails(plugin: Plugin) -> None:
     assert "VerificationDisabled" in done.stdout
 
 
+def test_verification_of_a_topic_that_is_not_there_is_refused_at_once(plugin: Plugin) -> None:
+    assert plugin.refusal("verify", "nosuch") == (
+        "There is no topic nosuch. No Topic object of LogCluster local in default declares nosuch"
+        " either: apply one, or create the topic."
+    )
+
+
 def test_report_is_written_and_holds_what_is_shown(plugin: Plugin, tmp_path: Path) -> None:
     path = tmp_path / "r.tar.gz"
     assert plugin.data("report", "-f", str(path))["missing"] == []

@@ -4,7 +4,9 @@ objects state and no others, and are cut off when that ends."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,6 +150,14 @@ def produced(settings: dict[str, Any], topic: str = "orders") -> str:
     return found
 
 
+def explained(cluster: LocalCluster, *words: str) -> tuple[int, str]:
+    """What `plimsoll acl explain` says."""
+    command = [sys.executable, "-m", "plimsoll_operator.cli", "acl", "explain", *words]
+    environment = {**os.environ, "KUBECONFIG": str(cluster.directory / "kubeconfig")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    return done.returncode, (done.stdout + done.stderr).strip()
+
+
 def test_user_writes_with_the_login_of_its_secret_and_another_reads_it(
     cluster: LocalCluster,
 ) -> None:
@@ -234,6 +244,17 @@ def test_kafkas_tools_make_users_and_rules_and_leave_those_of_objects(
     (made,) = admin.create_acls([binding]).values()
     made.result(PATIENCE_S)
     assert produced(bob) == ""
+    said = explained(cluster, "main", "User:bob", "Write", "Topic:orders")
+    assert said == (
+        0,
+        "It may: a client (CreateAcls) states: Allow User:bob from * Write on Topic orders.",
+    )
+    unknown = explained(cluster, "main", "User:bob", "Write", "Topic:orders", "--declared")
+    assert unknown[0] == 1
+    assert "rules that clients made" in unknown[1]
+    nowhere = explained(cluster, "other", "User:bob", "Write", "Topic:orders")
+    assert nowhere[0] == 2
+    assert nowhere[1].startswith("There is no LogCluster other in the namespace default ")
     everything = AclBindingFilter(
         ResourceType.ANY,
         None,
@@ -273,6 +294,10 @@ def test_user_that_is_disabled_is_cut_off_and_comes_back_when_it_is_not(
         return failed.is_set()
 
     wait_for("it is told that it may not", told)
+    write = ("main", "User:writer", "Write", "Topic:orders")
+    assert explained(cluster, *write)[1] == (
+        "It may not: User default/writer is disabled, so that no login of it is accepted."
+    )
     asked(cluster, "PATCH", f"{USERS}/writer", {"spec": {"disabled": False}})
     wait_for("it may again", lambda: produced(client(cluster, "writer")) == "", poll_s=0.5)
 

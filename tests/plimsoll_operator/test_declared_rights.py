@@ -1,4 +1,4 @@
-"""`plimsoll acl explain`: which declared rule decides, and which would be needed."""
+"""`plimsoll acl explain`: what decides, by what is committed and by what objects declare."""
 
 from __future__ import annotations
 
@@ -11,15 +11,27 @@ from typer.testing import CliRunner
 
 from plimsoll_core.security.acl import AclOperation, ResourceType
 from plimsoll_core.security.acl_index import AclQuestion
-from plimsoll_operator.acl_command import app, question, read_and_explain
+from plimsoll_operator.acl_command import (
+    BY_OBJECTS,
+    app,
+    by_declaration,
+    by_what_is_committed,
+)
 from plimsoll_operator.api.load import from_object
+from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.user import User
-from plimsoll_operator.declared_rights import explain
+from plimsoll_operator.declared_rights import declared
 from plimsoll_operator.kube.errors import NotFound
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, USERS
+from plimsoll_operator.kubectl_plugin.problems import Problem
+from plimsoll_operator.rights_explanation import Explanation, explanation, question
 
 READ = AclQuestion("User:writer", "10.0.0.1", AclOperation.READ, ResourceType.TOPIC, "orders")
 ENFORCED = a_cluster(authorization={"mode": "Enforce", "superUsers": ["User:admin"]})
+
+
+def explain(cluster: LogCluster, users: list[User], asked: AclQuestion) -> Explanation:
+    return explanation(declared(cluster, users), asked)
 
 
 def a_user(*rules: dict[str, Any], name: str = "writer") -> User:
@@ -42,7 +54,7 @@ def on_topic(name: str, *operations: str, **more: str) -> dict[str, Any]:
 def test_deciding_rule_is_named_with_the_user_that_states_it() -> None:
     found = explain(ENFORCED, [a_user(on_topic("orders", "Read"))], READ)
     assert found.allowed
-    assert found.declared_by == "User kafka/writer"
+    assert found.stated_by == ("User kafka/writer",)
     assert found.sentence == (
         "It may: User kafka/writer states: Allow User:writer from * Read on Topic orders."
     )
@@ -110,14 +122,51 @@ def test_users_of_another_cluster_do_not_count() -> None:
     assert not explain(ENFORCED, [from_object(body, User)], READ).allowed
 
 
+def test_user_that_is_disabled_may_nothing_whatever_its_rules_and_the_mode_say() -> None:
+    body = a_body(on_topic("orders", "Read"))
+    body["spec"]["disabled"] = True
+    for mode in ("Enforce", "Audit", "Off"):
+        cluster = a_cluster(authorization={"mode": mode, "superUsers": ["User:writer"]})
+        found = explain(cluster, [from_object(body, User)], READ)
+        assert not found.allowed
+        assert found.sentence == (
+            "It may not: User kafka/writer is disabled, so that no login of it is accepted."
+        )
+
+
+class Answers:
+    """A view that answers every question with this."""
+
+    def __init__(self, answer: object) -> None:
+        self._answer = answer
+        self.asked: tuple[str, dict[str, str]] | None = None
+
+    async def get(self, path: str, params: Any) -> Any:
+        self.asked = (path, dict(params))
+        return self._answer
+
+
+async def test_committed_rights_are_asked_of_the_view_in_kafkas_words() -> None:
+    told = {"mode": "Enforce", "allowed": True, "ground": "Rule", "rule": "Allow …"}
+    view = Answers(told | {"statedBy": ["a client (CreateAcls)"]})
+    found = await by_what_is_committed(view, ("kafka", "main"), READ, "Topic:orders")
+    assert found.text == "It may: a client (CreateAcls) states: Allow …."
+    params = {"principal": "User:writer", "host": "10.0.0.1", "operation": "Read"}
+    path = "/v1/clusters/kafka/main/rights"
+    assert view.asked == (path, params | {"resource": "Topic:orders"})
+    with pytest.raises(Problem, match="cannot be read"):
+        await by_what_is_committed(Answers({}), ("kafka", "main"), READ, "Topic:orders")
+
+
 async def test_objects_are_read_from_the_api_server() -> None:
     kube = ScriptedKube()
     kube.put(LOG_CLUSTERS, a_cluster_body(authorization={"mode": "Enforce"}))
     kube.put(USERS, a_body(on_topic("orders", "Read")))
-    found = await read_and_explain(kube, "kafka", "main", READ)
-    assert found.declared_by == "User kafka/writer"
+    found = await by_declaration(kube, ("kafka", "main"), READ)
+    assert found.explanation.stated_by == ("User kafka/writer",)
+    assert found.text.endswith(BY_OBJECTS)
     with pytest.raises(NotFound):
-        await read_and_explain(kube, "kafka", "nothing", READ)
+        await by_declaration(kube, ("kafka", "nothing"), READ)
 
 
 async def test_user_that_cannot_be_read_keeps_no_answer_from_others_and_is_named() -> None:
@@ -132,12 +181,11 @@ async def test_user_that_cannot_be_read_keeps_no_answer_from_others_and_is_named
     another = a_body(name="another")
     another["spec"] |= {"clusterRef": {"name": "other"}, "acls": 7}
     kube.put(USERS, another)
-    found = await read_and_explain(kube, "kafka", "main", READ)
-    assert found.allowed
-    assert found.declared_by == "User kafka/writer"
-    assert len(found.unread) == 7
-    assert "User shop/t0, " in found.sentence
-    assert found.sentence.endswith(" and 2 more.")
+    found = await by_declaration(kube, ("kafka", "main"), READ)
+    assert found.explanation.allowed
+    assert found.explanation.stated_by == ("User kafka/writer",)
+    assert "User shop/t0, " in found.text
+    assert found.text.endswith(" and 2 more.")
 
 
 async def test_user_of_a_namespace_that_has_just_gone_keeps_no_answer_from_others() -> None:
@@ -152,7 +200,7 @@ async def test_user_of_a_namespace_that_has_just_gone_keeps_no_answer_from_other
     gone["metadata"]["namespace"] = "shop"
     gone["spec"]["clusterRef"] = {"name": "main", "namespace": "kafka"}
     kube.put(USERS, gone)
-    assert (await read_and_explain(kube, "kafka", "main", READ)).allowed
+    assert (await by_declaration(kube, ("kafka", "main"), READ)).explanation.allowed
 
 
 @pytest.mark.parametrize(
@@ -162,6 +210,8 @@ async def test_user_of_a_namespace_that_has_just_gone_keeps_no_answer_from_other
         ["main", "User:a", "Read", "Topic"],
         ["main", "User:a", "Read", "Cluster:t"],
         ["main", "User:a", "Read", "Planet:t"],
+        ["main", "a", "Read", "Topic:t"],
+        ["main", "User:a", "Read"],
     ],
 )
 def test_question_without_a_form_is_exit_code_2(arguments: list[str]) -> None:

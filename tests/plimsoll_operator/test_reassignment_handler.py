@@ -191,6 +191,15 @@ async def test_cancelled_is_rolled_back():
     assert (await scene.look()).phase == "Cancelled"
 
 
+async def test_reassignment_away_from_where_nothing_is_left_is_complete_and_says_so():
+    scene = Moves(moves=[{"topic": "orders", "awayFrom": [4]}])
+    status = await scene.look()
+    assert status.phase == "Completed"
+    assert conditions(status)["Complete"] == ("True", "NothingToMove")
+    assert conditions(status)["Failed"] == ("False", "NotFailed")
+    assert "Nothing had to move." in status.conditions[0].message
+
+
 async def test_reassignment_of_unknown_topic_stays_pending_and_blocked():
     scene = Moves(moves=[{"topic": "nosuch", "awayFrom": [1]}])
     with pytest.raises(Retry):

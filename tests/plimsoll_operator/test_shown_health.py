@@ -196,6 +196,21 @@ def test_cluster_stays_ready_in_a_planned_roll():
     assert (reconciling.status, reconciling.reason) == ("True", "WaitingForBrokers")
 
 
+def test_cluster_without_leaders_says_how_many_brokers_have_come_so_far():
+    image = with_topic(an_image(), ROWS)
+    lost = {"leader": None, "leader_epoch_step": 1, "elr": (BrokerId(0),)}
+    image = replay(image, *(isr_changed(index, (), **lost) for index in range(3)))
+    ready, _ = cluster_conditions(image, cluster_status(image, a_cluster()))
+    assert ready.message == "3 of 3 partitions have no leader."
+    for broker in (1, 2):
+        epoch = image.brokers[BrokerId(broker)].broker_epoch
+        fenced = BrokerFenced(cause="x", broker_id=BrokerId(broker), broker_epoch=epoch)
+        image = replay(image, fenced)
+    ready, _ = cluster_conditions(image, cluster_status(image, a_cluster()))
+    assert ready.reason == "PartitionsOffline"
+    assert ready.message == "3 of 3 partitions have no leader. 1 of 3 brokers take part."
+
+
 def test_cluster_whose_brokers_never_joined_is_not_ready():
     image = an_image(())
     ready, _ = cluster_conditions(image, cluster_status(image, a_cluster()))

@@ -22,7 +22,7 @@ from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.tenancy import refused_name, ruled
 from plimsoll_operator.api.user import User, UserStatus
-from plimsoll_operator.declared_rights import explain
+from plimsoll_operator.declared_rights import declared
 from plimsoll_operator.kube.resources import NAMESPACES, SECRETS, USERS
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
 from plimsoll_operator.reconcile.registry import all_work
@@ -357,16 +357,17 @@ async def test_users_that_a_cluster_cannot_say_anything_of_are_left_as_they_are(
     assert scene.may(AclOperation.WRITE, "shop.orders")
 
 
-def test_explain_goes_by_the_rules_that_count() -> None:
+def test_declared_rights_are_the_rules_that_count() -> None:
     cluster = a_cluster(authorization={"mode": "Enforce"}, users={"allowedNamespaces": LABELLED})
     outside = on("Topic", "billing.orders", "Read")
     found = [from_object(a_user(WRITES, outside), User)]
     may = AclQuestion("User:shop.app", "*", AclOperation.WRITE, ResourceType.TOPIC, "shop.orders")
     may_not = may._replace(operation=AclOperation.READ, name="billing.orders")
     labels = {"shop": {"kafka": "yes"}}
-    assert explain(cluster, found, may, labels).allowed
-    assert not explain(cluster, found, may_not, labels).allowed
-    assert not explain(cluster, found, may).allowed, "its namespace is not let in"
+    let_in = declared(cluster, found, labels)
+    assert let_in.allows(may)
+    assert not let_in.allows(may_not)
+    assert not declared(cluster, found).allows(may), "its namespace is not let in"
 
 
 def test_account_of_the_objects_own_namespace_needs_no_prefix() -> None:

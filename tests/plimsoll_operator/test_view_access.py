@@ -269,8 +269,9 @@ async def test_operators_view_is_never_open_and_metrics_are_as_they_were() -> No
                     return response.status, await response.json() if json else None
 
             assert (await get("/metrics"))[0] == 200
+            asks = "/rights?principal=User:a&host=*&operation=Read&resource=Topic:orders"
             views = ("", "/topics", "/topics/orders", "/brokers", "/what-if?brokers=1", "/history")
-            for view in views:
+            for view in (*views, asks):
                 path = f"/v1/clusters/kafka/main{view}"
                 assert (await get(path))[0] == 401, path
                 assert (await get(path, **sent("other")))[0] == 403, path
@@ -279,6 +280,10 @@ async def test_operators_view_is_never_open_and_metrics_are_as_they_were() -> No
             status, found = await get(TOPIC, **sent("good"))
             assert status == 200
             assert found["partitions"][0]["isr"] == [0, 1, 2]
+            status, found = await get(f"/v1/clusters/kafka/main{asks}", **sent("good"))
+            assert (status, found["allowed"], found["mode"]) == (200, False, "Off")
+            status, found = await get("/v1/clusters/kafka/main/rights", **sent("good"))
+            assert (status, found["error"][:11]) == (400, "A principal")
             status, found = await get("/v1/clusters", **sent("good", "Authorization"))
             assert [one["cluster"] for one in found["clusters"]] == ["main"]
             leaders.clear()

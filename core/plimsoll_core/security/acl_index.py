@@ -78,6 +78,7 @@ class Ground(Enum):
     """By what a decision was made."""
 
     SUPER_USER = "SuperUser"
+    DISABLED = "Disabled"
     RULE = "Rule"
     NO_ACL_FOUND = "NoAclFound"
     DEFAULT = "Default"

@@ -3,7 +3,7 @@
 Pure.  The owner of a LogCluster says so in `spec.users`: an object gives no right outside of its
 namespace's prefix but those that are shared.  A rule that denies is held to the same: where
 everybody may what no rule is about, any rule takes that away.  Called by the User reconciler and
-by `plimsoll acl explain`.
+by `plimsoll acl explain --declared`.
 """
 
 from __future__ import annotations

@@ -28,20 +28,21 @@ from plimsoll_operator.kubectl_plugin import (
     verbs_verify,
 )
 from plimsoll_operator.kubectl_plugin.problems import Problem
-from plimsoll_operator.kubectl_plugin.session import (
-    OPERATOR_NAMESPACE,
-    CommonOptions,
-    PluginSession,
-    connect,
-)
+from plimsoll_operator.kubectl_plugin.session import CommonOptions, PluginSession, connect
 from plimsoll_operator.kubectl_plugin.shown import Findings
+from plimsoll_operator.kubectl_plugin.view_client import OPERATOR_NAMESPACE
 
 WATCH_S = 2.0
 HELP = "What a Plimsoll cluster is doing, and why. Reads through the API server of the kubeconfig."
 
 Act = Callable[[PluginSession], Awaitable[Findings]]
 
-app = typer.Typer(name="kubectl-plimsoll", no_args_is_help=True, help=HELP)
+# -h as kubectl has it; verbs take it over.
+HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
+
+app = typer.Typer(
+    name="kubectl-plimsoll", no_args_is_help=True, help=HELP, context_settings=HELP_OPTIONS
+)
 
 
 class Format(Enum):
@@ -195,10 +196,13 @@ def verify(
     allow_existing: Annotated[
         bool, typer.Option("--allow-existing", help="The topic may hold records already.")
     ] = False,
+    user: Annotated[
+        str | None, typer.Option(help="The User object as whom it logs in, where that is asked.")
+    ] = None,
 ) -> Act:
     """Make a Verification of a topic and follow it to its verdict."""
     work = verbs_verify.Workload(
-        topic=topic, records=records, per_second=rate, allow_existing=allow_existing
+        topic=topic, records=records, per_second=rate, allow_existing=allow_existing, user=user
     )
     return _Following(work)
 

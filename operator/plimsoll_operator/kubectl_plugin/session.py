@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from plimsoll_operator.api.cluster_ids import cluster_id
 from plimsoll_operator.api.load import Unreadable, from_object
 from plimsoll_operator.api.logcluster import LogCluster
@@ -19,12 +17,10 @@ from plimsoll_operator.kube.access import from_kubeconfig, namespace_of
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.official import OfficialTransport
-from plimsoll_operator.kube.port import HttpRequest, Object, Transport
+from plimsoll_operator.kube.port import Object, Transport
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS, Kind
 from plimsoll_operator.kubectl_plugin.problems import Problem, told
-from plimsoll_operator.kubectl_plugin.view_client import LocalView, ProxiedView, ViewClient
-
-OPERATOR_NAMESPACE = "plimsoll-system"
+from plimsoll_operator.kubectl_plugin.view_client import ViewClient, view_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,13 +127,10 @@ async def connect(wishes: CommonOptions) -> PluginSession:
     namespace = wishes.namespace or namespace_of(paths, wishes.context)
     transport = OfficialTransport(access)
     try:
-        local = await _serves_views(transport)
-    except ApiError as error:
+        view = await view_of(transport, wishes.operator_namespace)
+    except Problem:
         await transport.close()
-        raise Problem(f"The API server does not answer: {told(error)}") from error
-    view: ViewClient = (
-        LocalView(transport) if local else ProxiedView(transport, wishes.operator_namespace)
-    )
+        raise
     session = PluginSession(transport, view, namespace)
     try:
         await session.choose(wishes.cluster)
@@ -145,14 +138,3 @@ async def connect(wishes: CommonOptions) -> PluginSession:
         await session.close()
         raise
     return session
-
-
-async def _serves_views(transport: Transport) -> bool:
-    """Whether it is the API server of `plimsoll local`."""
-    answer = await transport.send(HttpRequest(method="GET", path="/v1/clusters"))
-    if answer.status != 200:
-        return False
-    try:
-        return "clusters" in msgspec.json.decode(answer.body, type=dict[str, Any])
-    except msgspec.MsgspecError:
-        return False

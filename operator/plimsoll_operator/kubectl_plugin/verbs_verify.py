@@ -5,31 +5,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import VERIFICATIONS
-from plimsoll_operator.kubectl_plugin.problems import Problem, told
+from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable, told
 from plimsoll_operator.kubectl_plugin.session import PluginSession
 from plimsoll_operator.kubectl_plugin.shown import Findings, line, table, warned
 
 OVER = ("Completed", "Failed")
-REFUSED = ("VerificationDisabled", "ClusterNotFound", "Invalid")
+REFUSED = ("VerificationDisabled", "ClusterNotFound", "Invalid", "UserNotFound")
+NO_LISTENER = "ListenerMissing"
+NO_TOPIC = "TopicNotFound"
+IN_OPTIONS = {
+    "TopicNotEmpty": "The option of this command is --allow-existing.",
+    NO_LISTENER: "The option of this command is --user, with the name of a User of the LogCluster.",
+}
+"""What a refusal names as a field of the object, by its reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is written.  `per_second` None: as fast as it goes."""
+    """What is written.  `per_second` None: as fast as it goes; `user` None: as nobody."""
 
     topic: str
     records: int
     per_second: int | None = None
     allow_existing: bool = False
+    user: str | None = None
 
 
 async def begin(session: PluginSession, work: Workload) -> str:
-    """Make the Verification; its name."""
+    """Make the Verification; its name.  Raises `Problem`, also where it would wait for a topic that
+    nobody has declared."""
+    await _refuse_unknown(session, work.topic)
     at = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     name = f"verify-{at}"
     produce: Object = {"records": work.records}
@@ -42,6 +53,8 @@ async def begin(session: PluginSession, work: Workload) -> str:
     }
     if work.allow_existing:
         spec["allowExisting"] = True
+    if work.user is not None:
+        spec["user"] = work.user
     body = {
         "apiVersion": API_VERSION,
         "kind": VERIFICATIONS.kind,
@@ -55,6 +68,37 @@ async def begin(session: PluginSession, work: Workload) -> str:
     return name
 
 
+async def _refuse_unknown(session: PluginSession, topic: str) -> None:
+    try:
+        await session.see(f"/topics/{quote(topic, safe='')}")
+    except ViewUnavailable:
+        return  # what is seen of the Verification says it
+    except Problem as error:
+        if not await _is_declared(session, topic):
+            raise Problem(f"{error} {_missing(session, topic)}") from error
+
+
+async def _is_declared(session: PluginSession, topic: str) -> bool:
+    """Whether an object asks for it, so that it may come yet."""
+    bodies = await session.topic_objects()
+    return topic in [one["spec"].get("topicName") or one["metadata"]["name"] for one in bodies]
+
+
+async def _nobody_declares(session: PluginSession, topic: str) -> str:
+    """A sentence, where nobody has declared the topic that it waits for; empty: somebody has."""
+    return "" if await _is_declared(session, topic) else _missing(session, topic)
+
+
+def _is_refused(reason: str, spec: Object) -> bool:
+    """Whether it waits for what comes by no waiting alone."""
+    return reason in REFUSED or (reason == NO_LISTENER and "user" not in spec)
+
+
+def _missing(session: PluginSession, topic: str) -> str:
+    where = f"of LogCluster {session.cluster.metadata.name} in {session.namespace}"
+    return f"No Topic object {where} declares {topic} either: apply one, or create the topic."
+
+
 async def progress(session: PluginSession, name: str) -> Findings:
     """How far it is.  The exit code is 0 once it has passed, and 1 for any other end."""
     try:
@@ -63,14 +107,22 @@ async def progress(session: PluginSession, name: str) -> Findings:
         raise Problem(f"Verification {name}: {told(error)}") from error
     status = dict(body.get("status") or {})
     phase, verdict = status.get("phase") or "Pending", status.get("verdict") or ""
-    ready = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), None)
-    refused = ready is not None and ready["status"] == "False" and ready["reason"] in REFUSED
-    over = phase in OVER or refused
+    ready: Object = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), {})
+    waits, ended = ready.get("status") == "False", phase in OVER
+    missing = ""
+    if waits and ready["reason"] == NO_TOPIC:
+        missing = await _nobody_declares(session, body["spec"]["topic"])
+    refused = bool(missing) or (waits and _is_refused(ready["reason"], body["spec"]))
+    over = ended or refused
     passed = verdict == "Passed"
     head = f"Verification {name}: {phase}{f', {verdict}' if verdict else ''}"
     parts: list[Any] = [line(head, bad=over and not passed)]
-    if ready is not None and (over or ready["status"] == "False"):
+    if ready and (over or waits):
         parts.append(line(f"{ready['reason']}: {ready['message']}"))
+        option = IN_OPTIONS.get(ready["reason"]) if over else None
+        stays = f"Verification {name} begins once that has changed, unless you delete it."
+        more = (missing, option, None if ended or not refused else stays)
+        parts += [line(one) for one in more if one]
     if counts := status.get("counts"):
         titles = ("acked", "read", "lost", "duplicated", "outOfOrder", "gaps")
         cells = [warned(counts.get(title, 0), title in titles[2:] and counts.get(title))

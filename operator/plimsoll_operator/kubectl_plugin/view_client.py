@@ -22,6 +22,7 @@ from plimsoll_operator.kube.port import HttpRequest, HttpResponse, Object, Trans
 from plimsoll_operator.kube.resources import PODS
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable, told
 
+OPERATOR_NAMESPACE = "plimsoll-system"
 NOT_LEADING = "NotLeading"
 TOKEN_SECONDS = 600
 SPARE_SECONDS = 60
@@ -119,6 +120,26 @@ class ProxiedView:
             self._tokens = {account: msgspec.json.decode(answer.body)["status"]["token"]}
             self._until = time.monotonic() + TOKEN_SECONDS - SPARE_SECONDS
         return self._tokens[account]
+
+
+async def view_of(transport: Transport, operator_namespace: str) -> ViewClient:
+    """Of the cluster behind an API server.  Raises `Problem`."""
+    try:
+        local = await _serves_views(transport)
+    except ApiError as error:
+        raise Problem(f"The API server does not answer: {told(error)}") from error
+    return LocalView(transport) if local else ProxiedView(transport, operator_namespace)
+
+
+async def _serves_views(transport: Transport) -> bool:
+    """Whether it is the API server of `plimsoll local`."""
+    answer = await transport.send(HttpRequest(method="GET", path="/v1/clusters"))
+    if answer.status != 200:
+        return False
+    try:
+        return "clusters" in msgspec.json.decode(answer.body, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return False
 
 
 def view_account(pod: Object) -> str:

@@ -16,6 +16,7 @@ from aiohttp import web
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.leadership.process_parts import Led, Parts
 from plimsoll_operator.process.view_access import Denied
+from plimsoll_operator.rights_explanation import explanation, question
 from plimsoll_operator.status import cluster_views
 from plimsoll_operator.status.what_if import what_if
 
@@ -49,6 +50,7 @@ class Views:
             web.get(ONE + "/topics/{topic}", self._of(self._topic)),
             web.get(ONE + "/brokers", self._of(self._brokers)),
             web.get(ONE + "/what-if", self._of(self._what_if)),
+            web.get(ONE + "/rights", self._of(self._rights)),
             web.get(ONE + "/history", self._of(self._history)),
         ]
 
@@ -127,6 +129,18 @@ class Views:
         async with self._turn:
             view = await asyncio.to_thread(what_if, leader.controller.image, asked)
         return _json(view)
+
+    async def _rights(self, request: web.Request, leader: Led) -> Answer:
+        """One decision about a principal, and the rule that makes it."""
+        security, words = leader.controller.image.security, request.query
+        stated = [words.get(name, "") for name in ("principal", "host", "operation", "resource")]
+        try:
+            asked = question(*stated)
+        except ValueError as error:
+            return _error(400, str(error))
+        async with self._turn:
+            found = await asyncio.to_thread(explanation, security, asked)
+        return _json(found)
 
     async def _history(self, request: web.Request, leader: Led) -> Answer:
         """Where the history is, once all that is committed by now is there."""

@@ -84,6 +84,8 @@ def _cluster_ready(
     missing = sum(b not in image.brokers for b in old) if old else brokers.desired
     if partitions.offline:
         text = f"{partitions.offline} of {partitions.total} partitions have no leader."
+        if brokers.ready < brokers.desired:  # so for seconds after all of them were started
+            text += f" {brokers.ready} of {brokers.desired} brokers take part."
         return condition("Ready", False, "PartitionsOffline", text + why)
     if partitions.under_min_isr:
         text = f"{partitions.under_min_isr} of {partitions.total} partitions are below min ISR."

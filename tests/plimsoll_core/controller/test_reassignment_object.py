@@ -105,6 +105,17 @@ class TestBegin:
         assert five.p(1, "far").removing == (1,)
         assert row(five).total == 1
 
+    def test_away_from_brokers_that_hold_nothing_is_complete_at_once(self, five: Any) -> None:
+        for number, away in enumerate(((3,), (3, 4))):
+            other = ReassignmentObject(namespace="kafka", name=f"off-{number}", uid=f"o{number}")
+            move = TopicMove(topic="orders", away_from=away)
+            assert run(five, move, object=other, wall_ms=9).phase == "Completed"
+            assert (row(five, other.uid).total, row(five, other.uid).ended_ms) == (0, 9)
+        held = TopicMove(topic="orders", partitions=(0,), away_from=(1,))
+        client_topic(five, "far", rows=((2, 3, 4),))
+        run(five, TopicMove(topic="far", away_from=(1,)), held)
+        assert row(five).total == 1, "what is there is moved all the same"
+
     def test_another_factor_for_a_topic_without_an_object(self, five: Any) -> None:
         state = run(five, TopicMove(topic="orders", replication_factor=4))
         assert state.phase == "Running"
@@ -183,6 +194,8 @@ class TestBegin:
         ("moves", "words"),
         [
             ((), "no partition"),
+            ((TopicMove(topic="orders", partitions=(), away_from=(3,)),), "no partition"),
+            ((TopicMove(topic="orders", away_from=()),), "no partition"),
             ((to(1, 1),), "names a broker twice"),
             ((to(0, 1, 3), to(0, 1, 4)), "Two moves name orders-0"),
             ((TopicMove(topic="orders"),), "exactly one of"),

@@ -48,10 +48,15 @@ class Scene:
     async def see(self, path: str = "", **params: str) -> Any:
         if self.views is None:
             raise ViewUnavailable("No operator that leads the cluster answers.")
+        if path not in self.views:
+            raise Problem(f"There is no {path.replace('/topics/', 'topic ')}.")
         return self.views[path]
 
     async def objects(self, kind: Any) -> list[Any]:
         return self.bodies.get(kind.plural, [])
+
+    async def topic_objects(self) -> list[Any]:
+        return await self.objects(TOPICS)
 
 
 def scene(**more: Any) -> Any:
@@ -179,7 +184,7 @@ async def test_partition_without_a_leader_and_its_lag_are_shown() -> None:
 
 
 async def test_verification_is_made_and_its_verdict_is_the_exit_code() -> None:
-    session = scene()
+    session = scene(views={"/topics/t": {}})
     work = verbs_verify.Workload(topic="t", records=5, per_second=2, allow_existing=True)
     name = await verbs_verify.begin(session, work)
     made = session.kube.find(VERIFICATIONS, "kafka", name)
@@ -199,6 +204,63 @@ async def test_verification_is_made_and_its_verdict_is_the_exit_code() -> None:
     assert "No Spark." in said(found)
 
 
+async def test_verification_of_a_topic_that_nobody_declares_is_refused_and_not_made() -> None:
+    session = scene()
+    with pytest.raises(Problem) as caught:
+        await verbs_verify.begin(session, verbs_verify.Workload(topic="t", records=5))
+    assert str(caught.value) == (
+        "There is no topic t. No Topic object of LogCluster main in kafka declares t either: apply"
+        " one, or create the topic."
+    )
+    assert not [key for key in session.kube.objects if key[0] == "verifications"]
+    for spec, name in (({}, "t"), ({"topicName": "t"}, "other")):
+        declared = {"metadata": {"name": name}, "spec": spec}
+        session = scene(bodies={"topics": [declared]})
+        name = await verbs_verify.begin(session, verbs_verify.Workload(topic="t", records=5))
+        assert session.kube.find(VERIFICATIONS, "kafka", name), "it waits for the topic to be made"
+
+
+async def test_without_an_operator_verification_ends_once_its_object_lacks_the_topic() -> None:
+    session = scene(views=None)
+    name = await verbs_verify.begin(session, verbs_verify.Workload(topic="t", records=5))
+    made = session.kube.find(VERIFICATIONS, "kafka", name)
+    lacks = READY | {"status": "False", "reason": "TopicNotFound", "message": "There is no t."}
+    session.kube.put(VERIFICATIONS, {**made, "status": {"conditions": [lacks]}})
+    found = await verbs_verify.progress(session, name)
+    assert (found.over, found.code) == (True, 1)
+    assert f"{name} begins once that has changed, unless you delete it." in said(found)
+    session.bodies = {"topics": [{"metadata": {"name": "t"}, "spec": {}}]}
+    assert not (await verbs_verify.progress(session, name)).over
+
+
+async def test_refusal_that_names_a_field_also_names_the_option_of_the_command() -> None:
+    session = scene(views={"/topics/t": {}})
+    name = await verbs_verify.begin(session, verbs_verify.Workload(topic="t", records=5))
+    made = session.kube.find(VERIFICATIONS, "kafka", name)
+    held = {"type": "Ready", "status": "False", "reason": "TopicNotEmpty",
+            "message": "use a topic of its own, or set allowExisting: true"}  # fmt: skip
+    session.kube.put(VERIFICATIONS, {**made, "status": {"phase": "Failed", "conditions": [held]}})
+    found = await verbs_verify.progress(session, name)
+    assert (found.over, found.code) == (True, 1)
+    assert "allowExisting" in said(found)
+    assert "--allow-existing" in said(found)
+
+
+async def test_verification_without_a_login_in_a_closed_cluster_ends_and_names_the_option() -> None:
+    session = scene(views={"/topics/t": {}})
+    closed = READY | {"status": "False", "reason": "ListenerMissing", "message": "None is open."}
+    for user in (None, "app"):
+        work = verbs_verify.Workload(topic="t", records=5, user=user)
+        name = await verbs_verify.begin(session, work)
+        made = session.kube.find(VERIFICATIONS, "kafka", name)
+        assert made["spec"].get("user") == user
+        session.kube.put(VERIFICATIONS, {**made, "status": {"conditions": [closed]}})
+        found = await verbs_verify.progress(session, name)
+        assert found.over is (user is None), "with a login a listener may be opened yet"
+        assert ("--user" in said(found)) is (user is None)
+        session.kube.drop(VERIFICATIONS, "kafka", name)
+
+
 def test_programs_get_json_or_yaml_of_the_same_data() -> None:
     data = {"changes": [{"isr": [0, 1]}]}
     assert json.loads(as_text(data, "json")) == yaml.safe_load(as_text(data, "yaml")) == data
@@ -209,7 +271,7 @@ def test_every_verb_has_its_help_and_the_common_options() -> None:
     verbs = ("status", "topics", "topic", "why", "what-if", "brokers", "blocked", "adopt", "verify",
              "report")  # fmt: skip
     for verb in verbs:
-        done = runner.invoke(app.app, [verb, "--help"], env={"COLUMNS": "200"})
+        done = runner.invoke(app.app, [verb, "-h"], env={"COLUMNS": "200"})
         assert done.exit_code == 0, done.output
         for option in ("--namespace", "--cluster", "--output", "--watch", "--context"):
             assert option in done.output, (verb, option)

@@ -55,7 +55,8 @@ def missing_names(turn: DecisionContext, request: RunReassignment) -> Refusal | 
 
 
 def named_partitions(turn: DecisionContext, request: RunReassignment) -> Named | Refusal:
-    """The partitions that each entry is about, none of them twice, none of them another's."""
+    """The partitions that each entry is about, none of them twice, none of them another's.  None
+    at all where no replica is left on what is moved away from."""
     found: Named = []
     seen: set[PartitionKey] = set()
     movers = running(turn.image)
@@ -72,7 +73,8 @@ def named_partitions(turn: DecisionContext, request: RunReassignment) -> Named |
                 return refusal
             seen.add(p.key)
         found.append((move, partitions))
-    return found if seen else _invalid("The moves name no partition.")
+    leaves = any(move.away_from and move.partitions != () for move in request.moves)
+    return found if seen or leaves else _invalid("The moves name no partition.")
 
 
 def _check_form(move: TopicMove) -> Refusal | None:

@@ -36,7 +36,8 @@ FINAL = frozenset({"Completed", "Cancelled", "Failed", "NothingToDo"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """One of them as last read.  `phase`: how it ended, as committed, or what it shows."""
+    """One of them as last read.  `phase`: how it ended, as committed, or what it shows.
+    `untouched`: nobody has edited it since it was made."""
 
     name: str
     uid: str
@@ -46,6 +47,7 @@ class Made:
     message: str
     made_ms: int
     going: bool
+    untouched: bool
 
     @property
     def final(self) -> bool:
@@ -94,6 +96,7 @@ def _made(image: ClusterImage, item: Object) -> Made:
         message=(row.message if row else "") or next(iter(why), ""),
         made_ms=milliseconds(made) if made else 0,
         going=bool(meta.get("deletionTimestamp")),
+        untouched=meta.get("generation", 1) == 1,
     )
 
 
@@ -183,15 +186,28 @@ async def _fill(term: Term, context: Context, made: list[Made]) -> None:
     # A drain evens out what remains, so nothing is left to fill after it.
     wanted = context.cluster.auto_rebalance != "Off" and image.partitions and not image.leaving
     if wanted:
-        name = rebalance.rebalance_name(context.name, "fill", newcomers)
+        # A plan evens out all brokers, whichever it is to fill: two would propose the same.
+        earlier = [one for one in made if _is_open(one, image)]
+        others = {BrokerId(b) for one in earlier for b in one.brokers}
+        brokers = tuple(sorted({*newcomers, *others}))
+        name = rebalance.rebalance_name(context.name, "fill", brokers)
         known = next((one for one in made if one.name == name), None)
         if known is not None and (known.going or known.final):
             if not known.going:
                 await _delete(term, known)
             return
         if known is None:
-            await _create(term, rebalance.fill(context, newcomers))
+            await _create(term, rebalance.fill(context, brokers))
+        for one in earlier:
+            if one.name != name and _is_open(one, term.image):
+                await _delete(term, one)
     await term.ask(SettleNewcomers(broker_ids=newcomers))
+
+
+def _is_open(one: Made, image: ClusterImage) -> bool:
+    """Whether it could be another one as well: nobody has approved of it or edited it."""
+    stays = not one.final and not one.going and one.brokers <= set(image.members)
+    return stays and one.untouched and one.uid not in image.rebalances
 
 
 # --- objects --------------------------------------------------------------------------------------

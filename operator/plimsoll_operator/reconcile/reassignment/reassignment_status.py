@@ -87,6 +87,9 @@ def _why(
             return answer.reason, answer.message
         case "Failed":
             return row.reason, row.message
+        case "Completed" if row.total == 0:
+            text = "No partition that it names has a replica where it moves away from."
+            return "NothingToMove", f"{text} Nothing had to move."
         case "Completed":
             return "Done", f"All {row.total} partitions are where they should be."
         case "Cancelled":

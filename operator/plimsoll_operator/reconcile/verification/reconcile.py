@@ -179,7 +179,9 @@ def _waits_for(term: Term, verification: Verification, driver: SparkDriver) -> C
         return why
     topic_id = term.image.topic_ids.get(verification.spec.topic)
     if topic_id is None:
-        return _condition("TopicNotFound", f"There is no topic {verification.spec.topic} yet.")
+        name = verification.spec.topic
+        text = f"There is no topic {name} yet: this begins when one is declared or created."
+        return _condition("TopicNotFound", text)
     topic = term.image.topics[topic_id]
     if any(p.leader is None for p in partitions_of(term.image, topic)):
         return _condition("TopicNotServing", f"Topic {topic.name} has partitions without a leader.")

@@ -1,0 +1,50 @@
+"""Why a principal may do something, or may not: what brokers decide, and what decides it.
+
+Pure, of what is committed (`state.Security`); no request is decided here.  What is known here
+beside the index of rules: a user that is disabled does nothing, because no login of it is accepted;
+and a right on the cluster, or on any topic, is enough for some things (`requirements` names them,
+the guards of brokers and `controller.security.reauthorization` ask for them).
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.security.acl import CLUSTER_NAME, AclOperation, ResourceType
+from plimsoll_core.security.acl_index import AclQuestion, AclVerdict, Ground
+from plimsoll_core.security.state import Security
+
+_USER = "User:"
+_OF_THE_CLUSTER = (AclOperation.CREATE, AclOperation.DELETE)
+"""Of the cluster, enough to create or delete each topic."""
+
+
+def explained(security: Security, asked: AclQuestion) -> AclVerdict:
+    """Whatever the mode is."""
+    kind, _, user = asked.principal.partition(":")
+    if f"{kind}:" == _USER and security.is_disabled(user):
+        return AclVerdict(False, Ground.DISABLED)
+    verdict = security.explain(asked)
+    if verdict.allowed:
+        return verdict
+    return _another_right_that_is_enough(security, asked) or verdict
+
+
+def _another_right_that_is_enough(security: Security, asked: AclQuestion) -> AclVerdict | None:
+    """Create or Delete of the cluster is that of each topic, and who may write a topic may write it
+    idempotently (KIP-679)."""
+    if asked.resource is ResourceType.TOPIC and asked.operation in _OF_THE_CLUSTER:
+        on_all = asked._replace(resource=ResourceType.CLUSTER, name=CLUSTER_NAME)
+        verdict = security.explain(on_all)
+        return verdict if verdict.allowed else None
+    question = (asked.operation, asked.resource)
+    if question != (AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER):
+        return None
+    write, kind = AclOperation.WRITE, ResourceType.TOPIC
+    if not security.allows_on_any(asked.principal, asked.host, write, kind):
+        return None
+    names = sorted({acl.name for acl in security.acls if acl.resource is kind})
+    found = (
+        security.explain(asked._replace(operation=write, resource=kind, name=name))
+        for name in names
+    )
+    by_default = AclVerdict(True, Ground.NO_ACL_FOUND)
+    return next((one for one in found if one.allowed and one.rule), by_default)

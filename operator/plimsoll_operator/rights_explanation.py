@@ -1,0 +1,112 @@
+"""What `plimsoll acl explain` asks, and the answer in words: what brokers decide, by which rule,
+and whose rule that is.
+
+Pure.  The decision is the core's (`security.explained_rights`), of what is committed where the
+operator's view answers, and of what objects declare otherwise (`declared_rights`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from plimsoll_core.security.acl import CLUSTER_NAME, Acl, AclOperation, AclPermission, ResourceType
+from plimsoll_core.security.acl_index import AclQuestion, Ground
+from plimsoll_core.security.explained_rights import explained
+from plimsoll_core.security.state import BY_CLIENT, DeclaredUser, Mode, Security
+from plimsoll_operator.api.conditions import timestamp
+
+A_CLIENT = "a client (CreateAcls)"
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """`allowed`: what is decided where rights are enforced; `mode`: whether they are.  `rule` and
+    `stated_by`: what decided, and who states it.  `needed`: the smallest rule that would allow
+    it."""
+
+    mode: str
+    allowed: bool
+    ground: str
+    rule: str | None = None
+    stated_by: tuple[str, ...] = ()
+    needed: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        says = "may" if self.allowed else "may not"
+        who = " and ".join(self.stated_by)
+        why = {
+            Ground.SUPER_USER.value: "it is a super user of the LogCluster",
+            Ground.DISABLED.value: f"{who} is disabled, so that no login of it is accepted",
+            Ground.RULE.value: f"{who} state{'' if self.stated_by[1:] else 's'}: {self.rule}",
+            Ground.NO_ACL_FOUND.value: "no rule of anybody names the resource",
+            Ground.DEFAULT.value: "no rule allows it",
+        }[self.ground]
+        text = f"It {says}: {why}."
+        if self.needed is not None:
+            text += f" This rule would allow it: {self.needed}."
+        if self.ground == Ground.DISABLED.value:
+            return text  # in every mode
+        if self.mode == Mode.OFF.value:
+            text += " But spec.authorization.mode is Off: everybody may do all."
+        elif self.mode == Mode.AUDIT.value and not self.allowed:
+            text += " But spec.authorization.mode is Audit: it is logged, and done."
+        return text
+
+
+def question(principal: str, host: str, operation: str, resource: str) -> AclQuestion:
+    """Raises ValueError with a sentence."""
+    kind, _, name = resource.partition(":")
+    operations = {one.value: one for one in AclOperation}
+    kinds = {one.value: one for one in ResourceType}
+    if ":" not in principal:
+        raise ValueError("A principal is written as its type and its name, like User:alice.")
+    if operation not in operations:
+        raise ValueError(f"There is no operation {operation}; there are: {', '.join(operations)}.")
+    if kind not in kinds or (kind == ResourceType.CLUSTER.value) == bool(name):
+        raise ValueError("A resource is Cluster, or a type and a name: Topic:orders, Group:mine.")
+    return AclQuestion(principal, host, operations[operation], kinds[kind], name or CLUSTER_NAME)
+
+
+def explanation(security: Security, asked: AclQuestion) -> Explanation:
+    verdict = explained(security, asked)
+    stated_by: tuple[str, ...] = ()
+    if verdict.rule is not None:
+        stated_by = tuple(_holder(security, owner) for owner in security.acls[verdict.rule])
+    elif verdict.ground is Ground.DISABLED:
+        stated_by = (str(security.object_named(asked.principal.partition(":")[2])),)
+    unruled = verdict.ground in (Ground.NO_ACL_FOUND, Ground.DEFAULT) and not verdict.allowed
+    return Explanation(
+        mode=security.authorization.mode.value,
+        allowed=verdict.allowed,
+        ground=verdict.ground.value,
+        rule=None if verdict.rule is None else str(verdict.rule),
+        stated_by=stated_by,
+        needed=str(_smallest(asked)) if unruled else None,
+    )
+
+
+def _holder(security: Security, owner: str) -> str:
+    """`owner`: of a rule, as it is committed."""
+    if owner == BY_CLIENT:
+        return A_CLIENT
+    users = security.users.values()
+    return next((_shown(one) for one in users if one.object.uid == owner), f"an object {owner}")
+
+
+def _shown(user: DeclaredUser) -> str:
+    if user.gone_since_ms is None:
+        return str(user.object)
+    at = timestamp(user.gone_since_ms)
+    return f"{user.object} (deleted at {at}, its rights go when its grace is over)"
+
+
+def _smallest(asked: AclQuestion) -> Acl:
+    """Of this operation alone, on this resource alone, for this host alone."""
+    return Acl(
+        resource=asked.resource,
+        name=asked.name,
+        principal=asked.principal,
+        host=asked.host,
+        operation=asked.operation,
+        permission=AclPermission.ALLOW,
+    )

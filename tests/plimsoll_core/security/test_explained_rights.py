@@ -1,0 +1,47 @@
+"""Explained rights are what brokers and the controller decide."""
+
+from __future__ import annotations
+
+import pytest
+from immutables import Map
+
+from plimsoll_core.security.acl import CLUSTER_NAME, Acl, AclOperation, ResourceType
+from plimsoll_core.security.acl_index import AclQuestion, Ground, index_of
+from plimsoll_core.security.explained_rights import explained
+from plimsoll_core.security.state import Authorization, DeclaredUser, Security, UserObject
+
+ALICE = "User:alice"
+
+
+def asked(operation: AclOperation, who: str = ALICE) -> AclQuestion:
+    return AclQuestion(who, "*", operation, ResourceType.TOPIC, "orders")
+
+
+def with_rule(operation: AclOperation, resource: ResourceType, name: str) -> Security:
+    rule = Acl(resource=resource, name=name, principal=ALICE, operation=operation)
+    return Security(acls=Map({rule: ("",)}), index=index_of([rule]))
+
+
+@pytest.mark.parametrize("operation", [AclOperation.CREATE, AclOperation.DELETE])
+def test_right_on_the_cluster_to_create_or_delete_is_enough_for_each_topic(
+    operation: AclOperation,
+) -> None:
+    security = with_rule(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+    found = explained(security, asked(operation))
+    assert found.allowed
+    assert found.rule in security.acls
+    assert not explained(security, asked(AclOperation.ALTER)).allowed
+
+
+def test_super_user_that_is_disabled_may_nothing() -> None:
+    row = DeclaredUser(
+        object=UserObject(namespace="kafka", name="alice", uid="u"),
+        user_name="alice",
+        disabled=True,
+    )
+    security = Security(
+        authorization=Authorization(super_users=(ALICE,)), users=Map({"alice": row})
+    )
+    assert explained(security, asked(AclOperation.READ)).ground is Ground.DISABLED
+    unlike = explained(security, asked(AclOperation.READ, "Group:alice"))
+    assert unlike.ground is Ground.NO_ACL_FOUND, "another type of principal"

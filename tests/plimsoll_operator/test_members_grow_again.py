@@ -1,0 +1,60 @@
+"""A cluster that grows again before the first proposal to fill it is approved."""
+
+from __future__ import annotations
+
+import pytest
+from tests.plimsoll_operator.builders import an_image, with_topic
+from tests.plimsoll_operator.test_members_handler import Growing
+
+from plimsoll_core.cluster.model import Rebalance, RebalanceObject
+from plimsoll_core.cluster.records import RebalanceNoted
+from plimsoll_operator.kube.resources import REBALANCES
+
+
+@pytest.fixture
+def scene() -> Growing:
+    """Brokers 0, 1 and 2; `orders` has one partition on 0 and 1."""
+    made = Growing(with_topic(an_image(), ((0, 1),), holder=None))
+    made.term.monotonic_ms = lambda: made.ms
+    return made
+
+
+async def test_growing_again_before_the_first_fill_is_approved_leaves_one_for_all(
+    scene: Growing,
+) -> None:
+    await scene.edit(count=4)
+    scene.join(3)
+    await scene.look()
+    assert list(scene.rebalances()) == ["main-fill-3"]
+    scene.show("main-fill-3", "AwaitingApproval")
+    await scene.edit(count=5)
+    scene.join(4)
+    await scene.look()
+    both = {"main-fill-3-4": ("AddBrokers", [3, 4], "Manual")}
+    assert scene.rebalances() == both
+    await scene.look()
+    assert scene.rebalances() == both
+    assert scene.image.newcomers == ()
+
+
+@pytest.mark.parametrize("what", ["edited", "begun", "ended"])
+async def test_fill_that_was_touched_or_begun_or_has_ended_is_left_alone_by_the_next(
+    scene: Growing, what: str
+) -> None:
+    await scene.edit(count=4)
+    scene.join(3)
+    await scene.look()
+    body = scene.kube.find(REBALANCES, "kafka", "main-fill-3")
+    if what == "edited":  # somebody approves of it just now
+        body["spec"]["approvedPlan"] = "sha256:x"
+    elif what == "begun":
+        begun = RebalanceObject(namespace="kafka", name="x", uid=body["metadata"]["uid"])
+        row = Rebalance(object=begun, phase="Running", mode="AddBrokers", started_ms=0)
+        scene.commit(RebalanceNoted(cause="x", rebalance=row))
+    else:
+        body["status"] = {"phase": "Completed"}
+    scene.kube.put(REBALANCES, body)
+    await scene.edit(count=5)
+    scene.join(4)
+    await scene.look()
+    assert sorted(scene.rebalances()) == ["main-fill-3", "main-fill-4"]
