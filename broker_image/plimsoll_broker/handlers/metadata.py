@@ -14,12 +14,12 @@ from uuid import UUID
 
 from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.auto_creation import AutoCreation
+from plimsoll_broker.handlers.awaited_leaders import AwaitedLeaders
 from plimsoll_broker.handlers.cluster_view import AskedOn, ClusterView
 from plimsoll_broker.handlers.forward import behalf_of
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_broker.storage.checkpoint_formats import uuid_text
-from plimsoll_core.cluster.awaited_fences import AWAITED_MS, awaited, not_fenced
 from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.cluster.listeners import Listener
@@ -38,8 +38,6 @@ REMEMBERED_BYTES_MAX = 16 * 1024 * 1024
 """Of all of them, with what they answer."""
 ASKED_BYTES_MAX = 256 * 1024
 """Of a request whose answer is remembered."""
-LOOK_AGAIN_MS = 25
-"""Whether a leader that was lost is reached again: a fetcher's first try comes so late."""
 _TOPIC = ResourceType.TOPIC
 
 
@@ -125,20 +123,17 @@ class MetadataHandler:
         self._remembered = 0
         self._creation = AutoCreation(view)
         self._making: dict[_MetadataQuestion, asyncio.Task[bytes]] = {}
+        self._awaited = AwaitedLeaders(view)
 
     def __call__(self, context: RequestContext) -> bytes | Awaitable[bytes]:
-        lost = self._view.lost_leaders()
-        if lost and awaited(self._view.image, lost):
-            return self._after_fence(context)
+        if self._awaited.some():
+            return self._after_fences(context)
         return self._answer(context)
 
-    async def _after_fence(self, context: RequestContext) -> bytes:
-        """A leader that was lost may be reached again instead."""
-        view = self._view
-        for _ in range(AWAITED_MS // LOOK_AGAIN_MS):
-            if not (lost := awaited(view.image, view.lost_leaders())):
-                break
-            await view.watch.wait_for(partial(_are_fenced, lost), LOOK_AGAIN_MS)
+    async def _after_fences(self, context: RequestContext) -> bytes:
+        request = await self._view.aside.decoded(context)
+        topics = request.topics
+        await self._awaited.wait(len(topics or ()), partial(_named, topics, context.api_version))
         answer = self._answer(context)
         return answer if isinstance(answer, bytes) else await answer
 
@@ -221,10 +216,6 @@ class MetadataHandler:
             self._remembered += size
 
 
-def _are_fenced(lost: frozenset[BrokerId], image: ClusterImage) -> bool:
-    return not not_fenced(image, lost)
-
-
 def metadata(view: ClusterView) -> Handler:
     return MetadataHandler(view)
 
@@ -237,9 +228,18 @@ def _told(image: ClusterImage, asked: Any, version: int) -> int:
     """Of how many topics and partitions an answer tells, at most."""
     if _all_are_asked_for(asked, version):
         return len(image.topics) + len(image.partitions)
-    found = {_topic_id(image, item) for item in asked}
-    topics = [image.topics.get(topic_id) for topic_id in found if topic_id is not None]
+    topics = [image.topics.get(topic_id) for topic_id in _ids(asked, image)]
     return len(asked) + sum(topic.partitions for topic in topics if topic is not None)
+
+
+def _named(asked: Any, version: int, image: ClusterImage) -> frozenset[UUID] | None:
+    """The topics that an answer tells of; None: all."""
+    return None if _all_are_asked_for(asked, version) else frozenset(_ids(asked, image))
+
+
+def _ids(asked: Any, image: ClusterImage) -> set[UUID]:
+    found = {_topic_id(image, item) for item in asked}
+    return {topic_id for topic_id in found if topic_id is not None}
 
 
 def name_asked_for(item: Any) -> str | None:
