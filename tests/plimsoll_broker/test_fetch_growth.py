@@ -153,7 +153,7 @@ async def test_long_poll_goes_on_listening_to_what_moved_before_it_was_read(
     """Partition 1 moves before a look reads it, and partition 0 after that look had read it."""
     monkeypatch.setattr(fetch, "THINGS_AT_ONCE", 1)
     consumer, producer = await one.client(), await one.client()
-    real, walks = fetch_poll.in_slices, list[int]()
+    real, walks, moved = fetch_poll.in_slices, list[int](), list[int]()
     reading = 3  # to watch, to listen, to look
 
     async def in_slices(items: Any) -> Any:
@@ -166,10 +166,11 @@ async def test_long_poll_goes_on_listening_to_what_moved_before_it_was_read(
                 if len(walks) == reading:
                     for index in (1, 0):
                         await producer.produce("t", SMALL, index=index)
+                        moved.append(index)
 
     monkeypatch.setattr(fetch_poll, "in_slices", in_slices)
     poll = asyncio.create_task(fetched(consumer, 10 * len(SMALL)))
-    await until(lambda: len(walks) >= reading)
+    await until(lambda: moved == [1, 0])  # by the same connection
     await until(lambda: is_parked(one))
     for _ in range(10):
         await producer.produce("t", SMALL, index=1)
