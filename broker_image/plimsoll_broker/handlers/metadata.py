@@ -18,6 +18,7 @@ from plimsoll_broker.handlers.awaited_leaders import AwaitedLeaders
 from plimsoll_broker.handlers.cluster_view import AskedOn, ClusterView
 from plimsoll_broker.handlers.forward import behalf_of
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
+from plimsoll_broker.server.client_quotas import in_steps
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_broker.storage.checkpoint_formats import uuid_text
 from plimsoll_core.cluster.internal_topics import is_internal
@@ -122,7 +123,7 @@ class MetadataHandler:
         # Bytes that they take.
         self._remembered = 0
         self._creation = AutoCreation(view)
-        self._making: dict[_MetadataQuestion, asyncio.Task[bytes]] = {}
+        self._making: dict[_MetadataQuestion, asyncio.Future[bytes]] = {}
         self._awaited = AwaitedLeaders(view)
 
     def __call__(self, context: RequestContext) -> bytes | Awaitable[bytes]:
@@ -155,12 +156,12 @@ class MetadataHandler:
         if (making := self._making.get(asked)) is not None:
             return asyncio.shield(making)
         if not is_short(context):
-            return self._later(asked, self._read_aside(context, answering, asked))
+            return self._later(context, asked, self._read_aside(context, answering, asked))
         request = decode_request(ApiKey.METADATA, version, context.body)
-        if self._creation.enabled and self._want(context, _missing(image, request)):
+        if self._creation.enabled and self._want(context, self._missing(image, request)):
             return answering.encoded(request)  # not remembered: the next one asks anew
         if _told(image, request.topics, version) > THINGS_AT_ONCE:
-            return self._later(asked, self._made_aside(asked, answering, request))
+            return self._later(context, asked, self._made_aside(asked, answering, request))
         answer = answering.encoded(request)
         self._remember(answering, asked, answer)
         return answer
@@ -174,7 +175,7 @@ class MetadataHandler:
             answer = await aside.do(partial(answering.of, context.body))
         else:
             request = await aside.decoded(context)
-            missing = await aside.do(partial(_missing, answering.image, request))
+            missing = await aside.do(partial(self._missing, answering.image, request))
             wanted = self._want(context, missing)
             answer = await aside.do(partial(answering.encoded, request))
         if asked is not None and not wanted:
@@ -182,8 +183,12 @@ class MetadataHandler:
         return answer
 
     def _want(self, context: RequestContext, missing: list[str]) -> bool:
-        """Have the topics made that the client asks for; whether some may soon be there."""
+        """Have those topics made; whether there are any."""
         return self._creation.want(missing, context.charges, behalf_of(self._view, context))
+
+    def _missing(self, image: ClusterImage, request: Any) -> list[str]:
+        """The topics that the client asks for and that may soon be there."""
+        return list(filter(self._creation.may_make, _missing(image, request)))
 
     async def _made_aside(
         self, asked: _MetadataQuestion, answering: _Answering, request: Any
@@ -193,13 +198,14 @@ class MetadataHandler:
         return answer
 
     def _later(
-        self, asked: _MetadataQuestion, answer: Coroutine[Any, Any, bytes]
+        self, context: RequestContext, asked: _MetadataQuestion, answer: Coroutine[Any, Any, bytes]
     ) -> Awaitable[bytes]:
-        making = self._making[asked] = asyncio.ensure_future(answer)
+        """Whoever asks first is charged."""
+        making = self._making[asked] = asyncio.ensure_future(in_steps(context, answer))
         making.add_done_callback(partial(self._made, asked))
         return asyncio.shield(making)
 
-    def _made(self, asked: _MetadataQuestion, making: asyncio.Task[bytes]) -> None:
+    def _made(self, asked: _MetadataQuestion, making: asyncio.Future[bytes]) -> None:
         """Whoever asked is told what came of it; when they are all gone nobody is, and a failure
         that nobody looks at would end the process."""
         if self._making.get(asked) is making:
