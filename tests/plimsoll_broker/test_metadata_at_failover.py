@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from tests.plimsoll_broker.described import ORDERS, Harness, a_broker, an_image
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller
 
-from plimsoll_broker.handlers import cluster_view, large_messages, metadata
+from plimsoll_broker.background.time_slices import AT_ONCE
+from plimsoll_broker.handlers import awaited_leaders, cluster_view, large_messages, metadata
 from plimsoll_broker.replication import fetcher
 from plimsoll_core.cluster.awaited_fences import AWAITED_MS
 from plimsoll_core.cluster.model import PartitionKey
@@ -145,6 +146,54 @@ async def test_metadata_wait_no_longer_once_another_leads_the_topics_that_are_as
     moved = replace(image.partitions[key], leader=BrokerId(0))
     harness.watch.update(image, replace(image, partitions=image.partitions.set(key, moved)))
     assert [each.leader_id for each in (await waiting).topics[0].partitions] == [0, 0, 0]
+
+
+async def test_thousand_clients_that_wait_for_a_fence_are_looked_for_once_and_answered_over_turns():
+    """Each looked for itself, forty times a second: nobody was heard for a quarter of a second."""
+    looks = [0]
+
+    class Counted(Harness):
+        @property
+        def lost_leaders(self):
+            looks[0] += 1
+            return {BrokerId(0): self.for_ms}
+
+        @lost_leaders.setter
+        def lost_leaders(self, _):
+            self.for_ms = 3
+
+    harness = Counted()
+    waiting = [asyncio.ensure_future(asked_for(harness, "orders")) for _ in range(1_000)]
+    await until(lambda: looks[0] >= 2 * len(waiting))
+    looks[0] = 0
+    await asyncio.sleep(4 * awaited_leaders.LOOK_AGAIN_MS / 1000)
+    assert looks[0] <= 20
+    harness.watch.update(harness.watch.image, an_image(*WITHOUT_0))
+    answered = [0]
+    while answered[-1] < len(waiting):
+        await asyncio.sleep(0)
+        answered.append(sum(one.done() for one in waiting))
+        assert answered[-1] - answered[-2] <= AT_ONCE
+    assert {leader(one.result()) for one in waiting} == {-1}
+
+
+async def test_metadata_are_held_for_half_a_second_at_most_whoever_else_is_lost_meanwhile():
+    harness = Harness()
+    harness.lost_leaders = {BrokerId(0): 3}
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    assert leader(await asked_for(harness, "orders")) == 0
+    assert loop.time() - began_s >= AWAITED_MS / 1000
+
+
+async def test_client_that_goes_while_its_metadata_are_held_leaves_others_waiting():
+    harness = Harness()
+    harness.lost_leaders = {BrokerId(0): 3}
+    gone, stays = (asyncio.ensure_future(asked_for(harness, "orders")) for _ in range(2))
+    await asyncio.sleep(0.01)
+    gone.cancel()
+    harness.watch.update(harness.watch.image, an_image(*WITHOUT_0))
+    assert leader(await stays) == -1
 
 
 async def test_metadata_do_not_wait_for_a_leader_lost_long_ago_beside_one_that_is_fenced():

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_core.cluster.awaited_fences import (
     AWAITED_MS,
@@ -47,6 +48,9 @@ class AwaitedLeaders:
     def __init__(self, view: ClusterView) -> None:
         self._view = view
         self._led: _LedByLost | None = None
+        # Answers that are held, each until when at most; and who looks for them.
+        self._waiting: dict[asyncio.Future[None], float] = {}
+        self._watching: asyncio.Task[None] | None = None
 
     def some(self) -> Lost:
         """Whose fences are awaited now."""
@@ -58,18 +62,46 @@ class AwaitedLeaders:
 
     async def wait(self, things: int, named: Named) -> None:
         """`things`: that `named` goes through.  A lost leader may be reached again instead."""
-        view = self._view
+        view, loop = self._view, asyncio.get_running_loop()
+        until_s = loop.time() + AWAITED_MS / 1000
         image, topics = None, None
-        for _ in range(AWAITED_MS // LOOK_AGAIN_MS):
-            if not (lost := self.some()):
-                break
+        while loop.time() < until_s and (lost := self.some()):
             if view.image is not image:
                 image = view.image
                 topics = await view.aside.some(things, partial(named, image))
             # Who leads nothing is not followed: an answer about all topics names each.
             if topics is not None and topics.isdisjoint(await self._led_by(image, lost)):
                 break
-            await view.watch.wait_for(partial(_are_fenced, lost), LOOK_AGAIN_MS)
+            await self._change(until_s)
+
+    def _change(self, until_s: float) -> asyncio.Future[None]:
+        """Of who leads or is lost; or its time is over."""
+        change = asyncio.get_running_loop().create_future()
+        self._waiting[change] = until_s
+        if self._watching is None:
+            self._watching = asyncio.ensure_future(self._watch())
+            self._watching.add_done_callback(_heard)
+        return change
+
+    async def _watch(self) -> None:
+        """While anybody waits.  All clients of a broker that died ask another one at once: did each
+        of a thousand look for itself, nobody would be heard for seconds."""
+        view, loop, waiting = self._view, asyncio.get_running_loop(), self._waiting
+        try:
+            while waiting:
+                image, lost = view.image, self.some()
+                await view.watch.wait_for(partial(_are_fenced, lost), LOOK_AGAIN_MS)
+                now = self.some()
+                changed = not now or now != lost or view.image is not image
+                told = [one for one in waiting if changed or waiting[one] <= loop.time()]
+                async for one in in_slices(told):
+                    _tell(one)
+                    del waiting[one]
+        finally:
+            self._watching = None
+            for one in waiting:
+                _tell(one)
+            waiting.clear()
 
     async def _led_by(self, image: ClusterImage, lost: Lost) -> frozenset[UUID]:
         led = self._led
@@ -85,6 +117,11 @@ def _heard(made: asyncio.Task[Any]) -> None:
     """Whoever asked is told what came of it; when they are all gone nobody is."""
     if not made.cancelled():
         made.exception()
+
+
+def _tell(change: asyncio.Future[None]) -> None:
+    if not change.done():  # who waited may have gone
+        change.set_result(None)
 
 
 def _are_fenced(lost: Lost, image: ClusterImage) -> bool:
