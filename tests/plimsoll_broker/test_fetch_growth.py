@@ -154,7 +154,7 @@ async def test_long_poll_goes_on_listening_to_what_moved_before_it_was_read(
     """Partition 1 moves before a look reads it, and partition 0 after that look had read it."""
     monkeypatch.setattr(fetch, "THINGS_AT_ONCE", 1)
     consumer, producer = await one.client(), await one.client()
-    real, walks, moved = fetch_poll.in_slices, list[int](), list[int]()
+    real, walks, moved = fetch_poll.in_slices, list[int](), asyncio.Event()
     reading = 3  # to watch, to listen, to look
 
     async def in_slices(items: Any) -> Any:
@@ -167,11 +167,11 @@ async def test_long_poll_goes_on_listening_to_what_moved_before_it_was_read(
                 if len(walks) == reading:
                     for index in (1, 0):
                         await producer.produce("t", SMALL, index=index)
-                        moved.append(index)
+                    moved.set()
 
     monkeypatch.setattr(fetch_poll, "in_slices", in_slices)
     poll = asyncio.create_task(fetched(consumer, 10 * len(SMALL)))
-    await until(lambda: moved == [1, 0])  # by the same connection
+    await asyncio.wait_for(moved.wait(), 30)
     await until(lambda: is_parked(one))
     for _ in range(10):
         await producer.produce("t", SMALL, index=1)
