@@ -7,6 +7,7 @@ from immutables import Map
 from plimsoll_broker.handlers.admin import admin_handlers
 from plimsoll_broker.handlers.cluster_view import ClusterView, ImageWatch
 from plimsoll_broker.server.dispatch import RequestContext
+from plimsoll_core.cluster.image_indexes import move_hosted
 from plimsoll_core.cluster.model import (
     Broker,
     ClusterImage,
@@ -64,6 +65,7 @@ def an_image(*brokers, topics=("orders", "payments")):
             a_partition(PAYMENTS, 1, None, isr=(), elr=(BrokerId(1),), last_known_elr=()),
         ],
     }
+    keys = [PartitionKey(each.topic_id, each.index) for name in topics for each in partitions[name]]
     return ClusterImage(
         cluster_id=CLUSTER_ID,
         name="main",
@@ -83,13 +85,8 @@ def an_image(*brokers, topics=("orders", "payments")):
             }
         ),
         topic_ids=Map({name: ids[name] for name in topics}),
-        partitions=Map(
-            {
-                PartitionKey(each.topic_id, each.index): each
-                for name in topics
-                for each in partitions[name]
-            }
-        ),
+        partitions=Map(zip(keys, (p for name in topics for p in partitions[name]), strict=True)),
+        hosted=move_hosted(Map(), {}, {BrokerId(each): keys for each in range(3) if keys}),
     )
 
 

@@ -1,6 +1,7 @@
 """Topics that are made because a client asks for them, where the cluster wants that."""
 
 import asyncio
+import threading
 
 import pytest
 from tests.plimsoll_broker.described import PAYMENTS, Harness, an_image, versions
@@ -127,6 +128,11 @@ class Charged:
         self.room = room
         self.told = []
 
+    def resumes(self):
+        """Time is not counted."""
+
+    took = resumes
+
     def may_mutate(self):
         return self.room > 0
 
@@ -158,3 +164,20 @@ async def test_topics_that_are_made_for_asking_count_as_mutations(harness, known
     await asyncio.gather(*creation._asking, return_exceptions=True)
     assert asked_for(harness) == [("a", "b")]
     assert charged.told == [12 if known else None]
+
+
+async def test_names_of_a_long_request_are_looked_at_in_a_thread(harness, monkeypatch):
+    """A request of a hundred thousand unknown names held the event loop for as long as that took,
+    whenever it came."""
+    here, threads = threading.get_ident(), set()
+    check = auto_creation.check_form
+
+    def checked(name):
+        threads.add(threading.get_ident())
+        return check(name)
+
+    monkeypatch.setattr(auto_creation, "check_form", checked)
+    names = [f"topic-{number}" for number in range(2 * auto_creation.NAMES_MAX)]
+    assert set(await ask(harness, *names)) == {3}
+    assert here not in threads
+    assert len(asked_for(harness)[0]) == auto_creation.NAMES_MAX

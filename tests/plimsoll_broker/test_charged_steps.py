@@ -3,12 +3,14 @@ charged, too."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.plimsoll_broker import described
 from tests.plimsoll_broker.group_harness import Harness
 from tests.plimsoll_broker.security.secured import Secured, a_rule
 from tests.plimsoll_broker.test_client_quotas import (
@@ -20,13 +22,20 @@ from tests.plimsoll_broker.test_client_quotas import (
     produce_values,
     produced,
 )
+from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Client, a_batch
 
+from plimsoll_broker.handlers import fetch_poll, metadata
+from plimsoll_broker.handlers.init_producer_id import InitProducerIdHandler, ProducerIds
 from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.handlers.long_produces import RECORDS_AT_ONCE
 from plimsoll_broker.handlers.produce import ProduceHandler
 from plimsoll_broker.handlers.security.gate import guarded
+from plimsoll_broker.server.client_quotas import measured
 from plimsoll_broker.server.dispatch import ConnectionState, RequestContext
+from plimsoll_broker.server.reply_slot import LATER
+from plimsoll_core.ids import BrokerEpoch, BrokerId, BrokerLifetime
+from plimsoll_core.messages.requests import ProducerIdBlock
 from plimsoll_core.quotas.state import Quota, quotas_of
 from plimsoll_core.security.acl import AclOperation
 from plimsoll_core.security.state import Mode
@@ -98,12 +107,16 @@ class CountedSteps:
 
     def __init__(self) -> None:
         self.steps = 0
+        self.elsewhere_ns = 0
 
     def resumes(self) -> None:
         """It is counted at its end."""
 
     def took(self) -> None:
         self.steps += 1
+
+    def used(self, ns: int) -> None:
+        self.elsewhere_ns += ns
 
 
 async def test_request_about_groups_that_is_answered_later_is_charged_for_its_steps() -> None:
@@ -134,3 +147,89 @@ async def test_answer_that_rights_change_later_is_charged_for_its_steps() -> Non
     handler = guarded({ApiKey.DELETE_RECORDS: handled}, secured.authority, Aside())
     await handler[ApiKey.DELETE_RECORDS](context)  # type: ignore[misc]  # it is answered later
     assert charges.steps > 0
+
+
+async def test_fetch_that_waited_is_charged_for_its_answer(
+    alone: Alone,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it read when it came was charged alone, and not what it read when it was answered."""
+    consumer, producer = await alone.broker.client(), await alone.broker.client()
+    alone.limit(limiting(request_percentage=1e6))
+    waits = asyncio.create_task(consumer.fetch("t", 0, wait_ms=60_000))
+    await until(lambda: bool(alone.broker.hosted("t").replica.parked._for_commit))
+    real = fetch_poll.read
+
+    def slow(*rest: Any, **named: Any) -> Any:
+        time.sleep(HELD_S)
+        return real(*rest, **named)
+
+    monkeypatch.setattr(fetch_poll, "read", slow)
+    await produced(producer)
+    assert (await waits).records
+    limit = quotas_of([limiting(request_percentage=1e6)]).limit(
+        Quota.REQUEST_PERCENTAGE, "ANONYMOUS", "test"
+    )
+    held = alone.broker.quotas.usage.rate(limit)
+    assert held is not None
+    assert held.rate.amount(time.monotonic_ns() // 1_000_000) >= HELD_S * 1e9
+
+
+def burn() -> None:
+    until_s = time.thread_time() + HELD_S
+    while time.thread_time() < until_s:
+        pass
+
+
+async def test_what_is_done_in_a_thread_for_a_request_is_charged_to_it_and_to_nobody_else() -> None:
+    """Long Metadata and batches that are recompressed took a processor, and cost nothing."""
+    aside, mine, others = Aside(), CountedSteps(), CountedSteps()
+
+    async def both() -> None:
+        await aside.do(burn)
+        await asyncio.sleep(0)
+
+    async def nothing() -> None:
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+
+    await asyncio.gather(
+        measured(mine, both()),  # type: ignore[arg-type]  # as much of one as is used
+        measured(others, nothing()),  # type: ignore[arg-type]
+        aside.do(burn),
+    )
+    assert HELD_S <= mine.elsewhere_ns / 1e9 < 2 * HELD_S
+    assert others.elsewhere_ns == 0
+
+
+async def test_answer_of_metadata_that_is_made_for_many_is_charged_to_whoever_asks_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metadata, "THINGS_AT_ONCE", 0)
+    handler = described.Harness().handlers[ApiKey.METADATA]
+    body = encode_request(ApiKey.METADATA, 1, {"topics": None})
+    charged = [CountedSteps(), CountedSteps()]
+    replies = []
+    for charges in charged:
+        context = RequestContext(ApiKey.METADATA, 1, 7, memoryview(bytearray(body)))
+        context.charges = charges
+        replies.append(handler(context))
+    assert await replies[0] == await replies[1]  # type: ignore[misc]  # both come later
+    assert charged[0].steps > 0
+    assert charged[0].elsewhere_ns > 0
+    assert charged[1].steps == 0, "it only heard what was made"
+
+
+async def test_producer_id_that_has_to_be_asked_for_is_charged_for_its_steps() -> None:
+    class Controllers:
+        async def command(self, *_: Any) -> ProducerIdBlock:
+            return ProducerIdBlock(first=0, length=1_000)
+
+    ids = ProducerIds(Controllers(), BrokerLifetime(BrokerId(0), BrokerEpoch(1)))
+    body = encode_request(
+        ApiKey.INIT_PRODUCER_ID, 1, {"transactional_id": None, "transaction_timeout": 0}
+    )
+    context = RequestContext(ApiKey.INIT_PRODUCER_ID, 1, 7, memoryview(bytearray(body)))
+    reply: Any = InitProducerIdHandler(ids)(context)
+    assert not isinstance(reply, LATER), "what the session measures"
+    assert decode_response(ApiKey.INIT_PRODUCER_ID, 1, await reply).error_code == 0

@@ -14,6 +14,7 @@ from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
 from plimsoll_broker.handlers import fetch, fetch_poll
 from plimsoll_broker.handlers.fetch_growth import Growth
+from plimsoll_broker.handlers.fetch_reading import Asked
 from plimsoll_core.errors import Code
 from plimsoll_wire.api_versions import ApiKey
 
@@ -160,7 +161,7 @@ async def test_long_poll_goes_on_listening_to_what_moved_before_it_was_read(
         first = True
         async for item in real(items):
             yield item
-            if first and isinstance(item, fetch_poll.Asked):
+            if first and isinstance(item, Asked):
                 first = False
                 walks.append(1)
                 if len(walks) == reading:

@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.plimsoll_broker.described import Harness, a_broker, an_image
+from msgspec.structs import replace
+from tests.plimsoll_broker.described import ORDERS, Harness, a_broker, an_image
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller
 
-from plimsoll_broker.handlers import cluster_view, metadata
+from plimsoll_broker.background.time_slices import AT_ONCE
+from plimsoll_broker.handlers import awaited_leaders, cluster_view, large_messages, metadata
 from plimsoll_broker.replication import fetcher
 from plimsoll_core.cluster.awaited_fences import AWAITED_MS
+from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.cluster.recent_fences import LISTED_MS
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import BrokerProvenDead
@@ -26,6 +29,11 @@ WITHOUT_0 = (a_broker(0, fenced=True), a_broker(1), a_broker(2, fenced=True))
 
 def asked(harness):
     return harness.ask(ApiKey.METADATA, 12, EVERYTHING)
+
+
+def asked_for(harness, *names):
+    topics = [{"topic_id": None, "name": name} for name in names]
+    return harness.ask(ApiKey.METADATA, 12, {**EVERYTHING, "topics": topics})
 
 
 def leader(reply):
@@ -47,6 +55,14 @@ def test_broker_fenced_a_moment_ago_is_listed_in_the_answer_without_it_as_a_lead
     assert [each.node_id for each in reply.brokers] == [0, 1], "2 was fenced in the first image"
     now_ms[0] += LISTED_MS
     assert [each.node_id for each in asked(harness).brokers] == [1], "no answer is remembered"
+
+
+def test_broker_that_led_nothing_when_it_was_fenced_is_listed_no_more():
+    harness = Harness()
+    image = an_image(a_broker(0), a_broker(1), a_broker(2))
+    harness.watch.update(harness.watch.image, image)
+    harness.watch.update(image, an_image(a_broker(0), a_broker(1), a_broker(2, fenced=True)))
+    assert [each.node_id for each in asked(harness).brokers] == [0, 1], "as in Kafka"
 
 
 def test_answers_from_before_the_list_was_another_make_room(monkeypatch: pytest.MonkeyPatch):
@@ -97,6 +113,87 @@ async def test_metadata_that_wait_for_a_fence_name_the_leader_if_there_is_none(l
     harness.lost_leaders = later
     assert leader(await waiting) == 0, why
     assert leader(asked(harness)) == 0, "and nobody waits any more"
+
+
+@pytest.mark.parametrize("names", [("payments",), ("missing",), (), ("payments",) * 2])
+@pytest.mark.parametrize("at_once", [200, 0])
+async def test_metadata_of_topics_that_a_lost_leader_leads_nothing_of_are_answered_at_once(
+    names, at_once, monkeypatch: pytest.MonkeyPatch
+):
+    """What the same client sent behind them, to write to others, waited with them for 500 ms."""
+    monkeypatch.setattr(large_messages, "THINGS_AT_ONCE", at_once)
+    harness = Harness()
+    harness.lost_leaders = {BrokerId(1): 3}
+    waiting = asyncio.ensure_future(asked_for(harness, *names))
+    everything = asyncio.ensure_future(asked(harness))
+    concerned = asyncio.ensure_future(asked_for(harness, "payments", "orders"))
+    reply = await asyncio.wait_for(waiting, WAIT_S)
+    assert not concerned.done(), "orders-1 is led by broker 1"
+    assert not everything.done()
+    assert [each.name for each in reply.topics] == list(dict.fromkeys(names))
+    harness.lost_leaders = {}
+    assert len((await concerned).topics) == 2
+    assert len((await everything).topics) == 2
+
+
+async def test_metadata_wait_no_longer_once_another_leads_the_topics_that_are_asked_for():
+    harness = Harness()
+    harness.lost_leaders = {BrokerId(1): 3}
+    waiting = asyncio.ensure_future(asked_for(harness, "orders"))
+    await asyncio.sleep(0)
+    image = harness.watch.image
+    key = PartitionKey(ORDERS, 1)
+    moved = replace(image.partitions[key], leader=BrokerId(0))
+    harness.watch.update(image, replace(image, partitions=image.partitions.set(key, moved)))
+    assert [each.leader_id for each in (await waiting).topics[0].partitions] == [0, 0, 0]
+
+
+async def test_thousand_clients_that_wait_for_a_fence_are_looked_for_once_and_answered_over_turns():
+    """Each looked for itself, forty times a second: nobody was heard for a quarter of a second."""
+    looks = [0]
+
+    class Counted(Harness):
+        @property
+        def lost_leaders(self):
+            looks[0] += 1
+            return {BrokerId(0): self.for_ms}
+
+        @lost_leaders.setter
+        def lost_leaders(self, _):
+            self.for_ms = 3
+
+    harness = Counted()
+    waiting = [asyncio.ensure_future(asked_for(harness, "orders")) for _ in range(1_000)]
+    await until(lambda: looks[0] >= 2 * len(waiting))
+    looks[0] = 0
+    await asyncio.sleep(4 * awaited_leaders.LOOK_AGAIN_MS / 1000)
+    assert looks[0] <= 20
+    harness.watch.update(harness.watch.image, an_image(*WITHOUT_0))
+    answered = [0]
+    while answered[-1] < len(waiting):
+        await asyncio.sleep(0)
+        answered.append(sum(one.done() for one in waiting))
+        assert answered[-1] - answered[-2] <= AT_ONCE
+    assert {leader(one.result()) for one in waiting} == {-1}
+
+
+async def test_metadata_are_held_for_half_a_second_at_most_whoever_else_is_lost_meanwhile():
+    harness = Harness()
+    harness.lost_leaders = {BrokerId(0): 3}
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    assert leader(await asked_for(harness, "orders")) == 0
+    assert loop.time() - began_s >= AWAITED_MS / 1000
+
+
+async def test_client_that_goes_while_its_metadata_are_held_leaves_others_waiting():
+    harness = Harness()
+    harness.lost_leaders = {BrokerId(0): 3}
+    gone, stays = (asyncio.ensure_future(asked_for(harness, "orders")) for _ in range(2))
+    await asyncio.sleep(0.01)
+    gone.cancel()
+    harness.watch.update(harness.watch.image, an_image(*WITHOUT_0))
+    assert leader(await stays) == -1
 
 
 async def test_metadata_do_not_wait_for_a_leader_lost_long_ago_beside_one_that_is_fenced():

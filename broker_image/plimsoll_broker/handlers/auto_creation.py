@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import ask
 from plimsoll_broker.handlers.mutation_quota import reserved
-from plimsoll_broker.server.client_quotas import Charges
+from plimsoll_broker.server.client_quotas import Charges, measured
 from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.cluster.legal_topic_names import CLUSTER_METADATA, check_form
 from plimsoll_core.cluster.topic_configs import AUTO_CREATE
@@ -40,7 +41,7 @@ class AutoCreation:
         self.enabled = is_enabled(view.configs)
         # Names that were asked for and not yet long ago.
         self._recent: set[str] = set()
-        self._asking: set[asyncio.Task[None]] = set()
+        self._asking: set[asyncio.Future[None]] = set()
 
     def may_make(self, name: str) -> bool:
         """Whether there may soon be such a topic."""
@@ -50,11 +51,11 @@ class AutoCreation:
     def want(
         self, names: Iterable[str], charges: Charges | None = None, behalf: OnBehalf | None = None
     ) -> bool:
-        """Make those that may be made, as far as the quota and the rights of who asks go
-        (`charges`, `behalf`); whether there are such."""
-        possible = [name for name in dict.fromkeys(names) if self.may_make(name)]
-        new = [name for name in possible if name not in self._recent]
-        new = new[: max(NAMES_MAX - len(self._recent), 0)]
+        """Make these, which may be made, as far as the quota and the rights of who asks go
+        (`charges`, `behalf`); whether there are any."""
+        possible = dict.fromkeys(names)
+        room = max(NAMES_MAX - len(self._recent), 0)
+        new = list(islice((name for name in possible if name not in self._recent), room))
         # The controller says how many partitions each gets, and is charged for then.
         new = reserved(charges, [(name, 1) for name in new], strict=True)
         if new:
@@ -64,7 +65,8 @@ class AutoCreation:
     def _ask_for(self, new: list[str], charges: Charges | None, behalf: OnBehalf | None) -> None:
         self._recent.update(new)
         request = CreateTopics(topics=tuple(NewTopic(name=name) for name in new), behalf=behalf)
-        task = asyncio.get_running_loop().create_task(self._make(request, charges))
+        work = self._make(request, charges)
+        task = asyncio.ensure_future(work if charges is None else measured(charges, work))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 

@@ -14,8 +14,8 @@ from itertools import count
 
 from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.handlers import fetch_session
-from plimsoll_broker.handlers.fetch_poll import Asked, LongPoll, Poll
-from plimsoll_broker.handlers.fetch_reading import FollowerIdentity, arrive, missing
+from plimsoll_broker.handlers.fetch_poll import LongPoll, Poll
+from plimsoll_broker.handlers.fetch_reading import Asked, FollowerIdentity, arrive, missing
 from plimsoll_broker.handlers.fetch_session import FetchSession
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, Aside
 from plimsoll_broker.replication.replica_manager import ReplicaManager

@@ -11,12 +11,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
 
 from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.handler_failures import Answering
 from plimsoll_broker.handlers.fetch_growth import Growth
-from plimsoll_broker.handlers.fetch_reading import RESPONSE_BYTES_MAX, WAIT_MS_MAX, fault, read
+from plimsoll_broker.handlers.fetch_reading import (
+    RESPONSE_BYTES_MAX,
+    WAIT_MS_MAX,
+    Asked,
+    Read,
+    fault,
+    read,
+)
 from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
@@ -28,45 +34,11 @@ from plimsoll_process.waits import set_within
 from plimsoll_wire.fetch import (
     Buffer,
     FetchedPartition,
-    FetchPartition,
     FetchRequest,
     FetchTopic,
     Topic,
     encode_response,
 )
-
-
-class Asked(NamedTuple):
-    """One partition of a request; `refused` is set when it never gets as far as reading.  `topic`:
-    its name, by which rights are decided at each look; None: there is no such topic."""
-
-    partition: FetchPartition
-    hosted: Hosted | None
-    refused: FetchedPartition | None
-    topic: str | None = None
-
-
-class Read(NamedTuple):
-    """What one look at the logs gave; `urgent`: an error or a divergence must not wait.  `granted`
-    bytes of memory are held for it, of `wanted`."""
-
-    topics: list[Topic]
-    size: int
-    urgent: bool
-    granted: int
-    wanted: int
-    there: int
-    """What counts: also what a whole batch or the end of a segment kept out of it."""
-
-    def is_enough(self, min_bytes: int) -> bool:
-        """Also what is less than was asked for, when there is no memory for more."""
-        short = self.granted < self.wanted and self.size > 0
-        return self.urgent or short or (self.there if self.size else 0) >= min_bytes
-
-    @property
-    def starved(self) -> bool:
-        """Nothing could be read for lack of memory."""
-        return self.granted == 0 < self.wanted
 
 
 class Poll:
@@ -263,14 +235,25 @@ class Poll:
     def _answer(self, *, at_last: bool) -> None:
         if self.future is None or self.future.done():
             return
+        charges = self.charges
+        if charges is not None:
+            charges.resumes()
         with Answering(self.future):
-            if not at_last and not self._is_worth_a_look():
-                return
-            read = self.read()
-            if at_last or read.is_enough(self.min_bytes):
-                self.future.set_result(self.reply(read))
-            else:
-                self._wait_again(read)
+            reply = self._reply(at_last=at_last)
+            if charges is not None:
+                charges.took()  # before its client is told of it
+            if reply is not None:
+                self.future.set_result(reply)
+
+    def _reply(self, *, at_last: bool) -> Reply | None:
+        """None: there is not enough."""
+        if not at_last and not self._is_worth_a_look():
+            return None
+        read = self.read()
+        if at_last or read.is_enough(self.min_bytes):
+            return self.reply(read)
+        self._wait_again(read)
+        return None
 
     def _is_worth_a_look(self) -> bool:
         """Else its partitions are listened to again."""

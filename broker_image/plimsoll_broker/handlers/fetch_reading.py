@@ -16,7 +16,7 @@ from plimsoll_broker.storage.log import Log
 from plimsoll_core.errors import Code
 from plimsoll_core.replica.replica_values import EndOffset, FollowerFetch
 from plimsoll_wire.batches import Batches
-from plimsoll_wire.fetch import FetchedPartition, FetchPartition
+from plimsoll_wire.fetch import FetchedPartition, FetchPartition, Topic
 
 RESPONSE_BYTES_MAX = 16 * 2**20
 WAIT_MS_MAX = 60_000
@@ -29,6 +29,39 @@ class FollowerIdentity(NamedTuple):
     broker_id: int
     broker_epoch: int
     acknowledged_ms: int | None
+
+
+class Asked(NamedTuple):
+    """One partition of a request; `refused` is set when it never gets as far as reading.  `topic`:
+    its name, by which rights are decided at each look; None: there is no such topic."""
+
+    partition: FetchPartition
+    hosted: Hosted | None
+    refused: FetchedPartition | None
+    topic: str | None = None
+
+
+class Read(NamedTuple):
+    """What one look at the logs gave; `urgent`: an error or a divergence must not wait.  `granted`
+    bytes of memory are held for it, of `wanted`."""
+
+    topics: list[Topic]
+    size: int
+    urgent: bool
+    granted: int
+    wanted: int
+    there: int
+    """What counts: also what a whole batch or the end of a segment kept out of it."""
+
+    def is_enough(self, min_bytes: int) -> bool:
+        """Also what is less than was asked for, when there is no memory for more."""
+        short = self.granted < self.wanted and self.size > 0
+        return self.urgent or short or (self.there if self.size else 0) >= min_bytes
+
+    @property
+    def starved(self) -> bool:
+        """Nothing could be read for lack of memory."""
+        return self.granted == 0 < self.wanted
 
 
 def missing(manager: ReplicaManager, topic_id: UUID | None, index: int) -> FetchedPartition:

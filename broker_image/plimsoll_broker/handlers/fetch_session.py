@@ -69,6 +69,8 @@ class _Look(NamedTuple):
 class FetchSession:
     """One follower's, on one connection."""
 
+    for_follower = True
+
     def __init__(
         self,
         manager: ReplicaManager,

@@ -7,6 +7,7 @@ with the broker is never used again.  Transactions are not served.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 from plimsoll_broker.control.controller_client import NoController
 from plimsoll_broker.reporting.isr_proposals import ProposalTarget
@@ -64,7 +65,7 @@ class InitProducerIdHandler:
     def __init__(self, ids: ProducerIds) -> None:
         self._ids = ids
 
-    def __call__(self, context: RequestContext) -> Reply | asyncio.Future[Reply | None]:
+    def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply | None]:
         request = decode_request(context.api_key, context.api_version, context.body)
         if request.transactional_id is not None:
             return _reply(context, Code.INVALID_REQUEST)
@@ -77,7 +78,7 @@ class InitProducerIdHandler:
         producer_id = self._ids.take()
         if producer_id is not None:
             return _reply(context, 0, producer_id, 0)
-        return asyncio.ensure_future(self._later(context))
+        return self._later(context)
 
     async def _later(self, context: RequestContext) -> Reply | None:
         producer_id = await self._ids.allocate()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from plimsoll_broker.background.threads import in_thread
+from plimsoll_broker.server.client_quotas import in_charged_thread
 from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_wire.messages import decode_request
 
@@ -34,9 +34,9 @@ class Aside:
         self._turn = asyncio.Lock()
 
     async def do(self, work: Callable[[], T]) -> T:
-        """In a thread, when its turn has come."""
+        """In a thread, when its turn has come; whoever asked for it is charged."""
         async with self._turn:
-            return await in_thread(work)
+            return await in_charged_thread(work)
 
     async def some(self, things: int, work: Callable[[], T]) -> T:
         """Work that goes through so many things, wherever that belongs."""

@@ -12,11 +12,11 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.handlers.batch_checks import BadSent, check_batch, codec_of, effort
 from plimsoll_broker.handlers.connection_lines import ConnectionLines
 from plimsoll_broker.handlers.recompression import Recompressed, recompressed
 from plimsoll_broker.replication.hosted_partition import Demand, Hosted
+from plimsoll_broker.server.client_quotas import in_charged_thread
 from plimsoll_core.errors import Code
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.compression import ZSTD, TooLarge
@@ -189,11 +189,11 @@ class InOrder:
         """In a thread.  One batch at a time, when its append is next: what a whole request opens to
         is not bounded by its size."""
         async with self._checking:
-            return await in_thread(partial(recompressed, header, records, codec, size_max))
+            return await in_charged_thread(partial(recompressed, header, records, codec, size_max))
 
     async def _check_some(self, some: list[_Sent]) -> Answers:
         async with self._checking:
-            return await in_thread(partial(_check_all, some))
+            return await in_charged_thread(partial(_check_all, some))
 
 
 def _check_all(some: list[_Sent]) -> Answers:

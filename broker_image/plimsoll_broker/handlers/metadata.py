@@ -14,12 +14,13 @@ from uuid import UUID
 
 from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.auto_creation import AutoCreation
+from plimsoll_broker.handlers.awaited_leaders import AwaitedLeaders
 from plimsoll_broker.handlers.cluster_view import AskedOn, ClusterView
 from plimsoll_broker.handlers.forward import behalf_of
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
+from plimsoll_broker.server.client_quotas import in_steps
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_broker.storage.checkpoint_formats import uuid_text
-from plimsoll_core.cluster.awaited_fences import AWAITED_MS, awaited, not_fenced
 from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.cluster.listeners import Listener
@@ -38,8 +39,6 @@ REMEMBERED_BYTES_MAX = 16 * 1024 * 1024
 """Of all of them, with what they answer."""
 ASKED_BYTES_MAX = 256 * 1024
 """Of a request whose answer is remembered."""
-LOOK_AGAIN_MS = 25
-"""Whether a leader that was lost is reached again: a fetcher's first try comes so late."""
 _TOPIC = ResourceType.TOPIC
 
 
@@ -124,21 +123,18 @@ class MetadataHandler:
         # Bytes that they take.
         self._remembered = 0
         self._creation = AutoCreation(view)
-        self._making: dict[_MetadataQuestion, asyncio.Task[bytes]] = {}
+        self._making: dict[_MetadataQuestion, asyncio.Future[bytes]] = {}
+        self._awaited = AwaitedLeaders(view)
 
     def __call__(self, context: RequestContext) -> bytes | Awaitable[bytes]:
-        lost = self._view.lost_leaders()
-        if lost and awaited(self._view.image, lost):
-            return self._after_fence(context)
+        if self._awaited.some():
+            return self._after_fences(context)
         return self._answer(context)
 
-    async def _after_fence(self, context: RequestContext) -> bytes:
-        """A leader that was lost may be reached again instead."""
-        view = self._view
-        for _ in range(AWAITED_MS // LOOK_AGAIN_MS):
-            if not (lost := awaited(view.image, view.lost_leaders())):
-                break
-            await view.watch.wait_for(partial(_are_fenced, lost), LOOK_AGAIN_MS)
+    async def _after_fences(self, context: RequestContext) -> bytes:
+        request = await self._view.aside.decoded(context)
+        topics = request.topics
+        await self._awaited.wait(len(topics or ()), partial(_named, topics, context.api_version))
         answer = self._answer(context)
         return answer if isinstance(answer, bytes) else await answer
 
@@ -160,12 +156,12 @@ class MetadataHandler:
         if (making := self._making.get(asked)) is not None:
             return asyncio.shield(making)
         if not is_short(context):
-            return self._later(asked, self._read_aside(context, answering, asked))
+            return self._later(context, asked, self._read_aside(context, answering, asked))
         request = decode_request(ApiKey.METADATA, version, context.body)
-        if self._creation.enabled and self._want(context, _missing(image, request)):
+        if self._creation.enabled and self._want(context, self._missing(image, request)):
             return answering.encoded(request)  # not remembered: the next one asks anew
         if _told(image, request.topics, version) > THINGS_AT_ONCE:
-            return self._later(asked, self._made_aside(asked, answering, request))
+            return self._later(context, asked, self._made_aside(asked, answering, request))
         answer = answering.encoded(request)
         self._remember(answering, asked, answer)
         return answer
@@ -179,7 +175,7 @@ class MetadataHandler:
             answer = await aside.do(partial(answering.of, context.body))
         else:
             request = await aside.decoded(context)
-            missing = await aside.do(partial(_missing, answering.image, request))
+            missing = await aside.do(partial(self._missing, answering.image, request))
             wanted = self._want(context, missing)
             answer = await aside.do(partial(answering.encoded, request))
         if asked is not None and not wanted:
@@ -187,8 +183,12 @@ class MetadataHandler:
         return answer
 
     def _want(self, context: RequestContext, missing: list[str]) -> bool:
-        """Have the topics made that the client asks for; whether some may soon be there."""
+        """Have those topics made; whether there are any."""
         return self._creation.want(missing, context.charges, behalf_of(self._view, context))
+
+    def _missing(self, image: ClusterImage, request: Any) -> list[str]:
+        """The topics that the client asks for and that may soon be there."""
+        return list(filter(self._creation.may_make, _missing(image, request)))
 
     async def _made_aside(
         self, asked: _MetadataQuestion, answering: _Answering, request: Any
@@ -198,13 +198,14 @@ class MetadataHandler:
         return answer
 
     def _later(
-        self, asked: _MetadataQuestion, answer: Coroutine[Any, Any, bytes]
+        self, context: RequestContext, asked: _MetadataQuestion, answer: Coroutine[Any, Any, bytes]
     ) -> Awaitable[bytes]:
-        making = self._making[asked] = asyncio.ensure_future(answer)
+        """Whoever asks first is charged."""
+        making = self._making[asked] = asyncio.ensure_future(in_steps(context, answer))
         making.add_done_callback(partial(self._made, asked))
         return asyncio.shield(making)
 
-    def _made(self, asked: _MetadataQuestion, making: asyncio.Task[bytes]) -> None:
+    def _made(self, asked: _MetadataQuestion, making: asyncio.Future[bytes]) -> None:
         """Whoever asked is told what came of it; when they are all gone nobody is, and a failure
         that nobody looks at would end the process."""
         if self._making.get(asked) is making:
@@ -221,10 +222,6 @@ class MetadataHandler:
             self._remembered += size
 
 
-def _are_fenced(lost: frozenset[BrokerId], image: ClusterImage) -> bool:
-    return not not_fenced(image, lost)
-
-
 def metadata(view: ClusterView) -> Handler:
     return MetadataHandler(view)
 
@@ -237,9 +234,18 @@ def _told(image: ClusterImage, asked: Any, version: int) -> int:
     """Of how many topics and partitions an answer tells, at most."""
     if _all_are_asked_for(asked, version):
         return len(image.topics) + len(image.partitions)
-    found = {_topic_id(image, item) for item in asked}
-    topics = [image.topics.get(topic_id) for topic_id in found if topic_id is not None]
+    topics = [image.topics.get(topic_id) for topic_id in _ids(asked, image)]
     return len(asked) + sum(topic.partitions for topic in topics if topic is not None)
+
+
+def _named(asked: Any, version: int, image: ClusterImage) -> frozenset[UUID] | None:
+    """The topics that an answer tells of; None: all."""
+    return None if _all_are_asked_for(asked, version) else frozenset(_ids(asked, image))
+
+
+def _ids(asked: Any, image: ClusterImage) -> set[UUID]:
+    found = {_topic_id(image, item) for item in asked}
+    return {topic_id for topic_id in found if topic_id is not None}
 
 
 def name_asked_for(item: Any) -> str | None:

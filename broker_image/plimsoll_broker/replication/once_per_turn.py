@@ -2,7 +2,8 @@
 
 Owned by the replica manager.  However much happened to a partition in a turn, it is committed,
 answered and woken for once.  What is more than a portion waits for the next turn, in its order:
-after an election of thousands others are heard in between.
+after an election of thousands others are heard in between, and after a record for which a thousand
+consumers wait.  Followers do not wait behind those: what they are told, they acknowledge.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ class Stepping:
     def __init__(self, one: Callable[[Hosted, Woken], None]) -> None:
         self._one = one
         self._touched: dict[Hosted, None] = {}
+        # Consumers' fetches that are to be woken.
+        self._woken: Woken = {}
         self._due = False
 
     def touch(self, hosted: Hosted) -> None:
@@ -48,16 +51,29 @@ class Stepping:
             self._one(hosted, woken)
             if number >= AT_ONCE or time.monotonic() >= until_s:
                 break
-        for fetch in woken:
-            fetch.wake()
         if later := dict.fromkeys(left):
-            if not self._due:
-                self._come_back()
             self._touched = later | self._touched
+        self._wake(woken)
+        if not self._due and (self._touched or self._woken):
+            self._come_back()
+
+    def _wake(self, woken: Woken) -> None:
+        for fetch in woken:
+            if fetch.for_follower:
+                fetch.wake()
+            else:
+                self._woken[fetch] = None
+        waiting, self._woken = iter(self._woken), {}
+        until_s = time.monotonic() + SLICE_S
+        for number, fetch in enumerate(waiting, 1):
+            fetch.wake()
+            if number >= AT_ONCE or time.monotonic() >= until_s:
+                break
+        self._woken = dict.fromkeys(waiting)
 
     def finish(self) -> None:
         """All of them, now."""
         due = self._due
-        while self._touched:
+        while self._touched or self._woken:
             self.step()
         self._due = due or self._due

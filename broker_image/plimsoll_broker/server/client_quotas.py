@@ -9,10 +9,11 @@ one look, and a Produce that was allowed before little more.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import coroutine
 from typing import Any, TypeVar
 
+from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.server.dispatch import ConnectionState, RequestContext
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.quotas.connections import AddressConnections
@@ -22,6 +23,7 @@ from plimsoll_process.durations import Durations
 from plimsoll_wire.api_versions import ApiKey
 
 _T = TypeVar("_T")
+_R = TypeVar("_R")
 EXEMPT = frozenset({ApiKey.HEARTBEAT, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 """A member stays in its group, and a user logs in, whatever else they used."""
 
@@ -151,10 +153,25 @@ class Charges:
         if produced and not self.throttle_ms:
             limits.allow_ahead(produced, now_ns - from_ns, now_ms)
 
+    def used(self, ns: int) -> None:
+        """So much of a processor elsewhere: in a thread."""
+        limit = self._limits.time
+        if limit is not None and (throttle_ms := limit.took(ns, _now_ms())):
+            self._throttle(limit, throttle_ms)
+
     def _throttle(self, limit: HeldRate | HeldBucket, throttle_ms: int) -> None:
         if throttle_ms:
             self._quotas.stats.throttled[limit.quota].observe(throttle_ms / 1000)
             self.throttle_ms = max(self.throttle_ms, throttle_ms)
+
+
+class _Paying:
+    """Of the event loop's thread: whose step it is in."""
+
+    charges: Charges | None = None
+
+
+_paying = _Paying()
 
 
 @coroutine
@@ -164,18 +181,41 @@ def measured(charges: Charges, awaitable: Awaitable[_T]) -> Generator[Any, None,
     error: BaseException | None = None
     while True:
         charges.resumes()
+        before, _paying.charges = _paying.charges, charges
         try:
             waiting = steps.send(None) if error is None else steps.throw(error)
         except StopIteration as end:
             result: _T = end.value
             return result
         finally:
+            _paying.charges = before
             charges.took()
         error = None
         try:
             yield waiting
         except BaseException as raised:  # noqa: BLE001 - handed on to whom it is for
             error = raised
+
+
+async def in_charged_thread(work: Callable[[], _R]) -> _R:
+    """In a thread, whose processor time is charged to whom the step is in which this is called."""
+    charges = _paying.charges
+    if charges is None:
+        return await in_thread(work)
+    took_ns = 0
+
+    def timed() -> _R:
+        nonlocal took_ns
+        began_ns = time.thread_time_ns()
+        try:
+            return work()
+        finally:
+            took_ns = time.thread_time_ns() - began_ns
+
+    try:
+        return await in_thread(timed)
+    finally:
+        charges.used(took_ns)
 
 
 def in_steps(context: RequestContext, work: Coroutine[Any, Any, _T]) -> Awaitable[_T]:

@@ -4,14 +4,15 @@ A leader's process dies, and its clients ask another broker who leads now, withi
 before the controller has committed the election.  An answer that names the dead leader again sends
 them back to it, and librdkafka then asks the next time after up to a second.  A follower learns of
 the death when the clients do, by its own connection to the leader; so it waits for the fence a
-moment before it answers.  The fence is the last record of a leader's loss.  Called by the Metadata
-handler.
+moment before it answers, where it would name that leader.  The fence is the last record of a
+leader's loss.  Called by the Metadata handler.
 Source: docs/protocol.md §5.6.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
@@ -31,3 +32,19 @@ def not_fenced(image: ClusterImage, lost: Iterable[BrokerId]) -> frozenset[Broke
     """Those that may still be."""
     brokers = image.brokers
     return frozenset(b for b in lost if b in brokers and not brokers[b].fenced)
+
+
+def led_topics(image: ClusterImage, lost: Iterable[BrokerId]) -> frozenset[UUID]:
+    """Those that an answer names one of them for, as a leader."""
+    partitions = image.partitions
+    return frozenset(
+        key.topic_id
+        for broker_id in sorted(lost)
+        for key in image.hosted.get(broker_id, ())
+        if partitions[key].leader == broker_id
+    )
+
+
+def hosted_count(image: ClusterImage, lost: Iterable[BrokerId]) -> int:
+    """Partitions that `led_topics` goes through."""
+    return sum(len(image.hosted.get(broker_id, ())) for broker_id in lost)

@@ -5,8 +5,12 @@ in one answer, new leaders for its partitions and their old leader missing from 
 the old leader's handle while records still move from there to the new ones; it then often forgets
 who leads, and asks again after up to a second.  An answer of a broker that has not heard of the
 election yet brings the old leader back, and the next one costs another second.  So a broker stays
-in the list for a while after its fence, without any partition.  Called by brokers' views of the
-image.
+in the list for a while after its fence, without any partition.
+
+One that led nothing before its fence does not: above all one that stopped cleanly, which handed its
+partitions over in earlier images, and every active broker applied those before the fence.  Nobody
+misses it, and admin clients that ask each listed broker would wait for it.  Called by brokers'
+views of the image.
 Source: docs/protocol.md §5.6.
 """
 
@@ -35,7 +39,7 @@ class RecentFences:
             before = old.brokers.get(broker_id)
             if not broker.fenced:
                 self._until_ms.pop(broker_id, None)
-            elif before is not None and not before.fenced:
+            elif before is not None and not before.fenced and _leads(old, broker_id):
                 self._until_ms[broker_id] = now_ms + LISTED_MS
         for broker_id in [one for one in self._until_ms if one not in new.brokers]:
             del self._until_ms[broker_id]
@@ -47,3 +51,7 @@ class RecentFences:
         for broker_id in [one for one, until_ms in self._until_ms.items() if now_ms >= until_ms]:
             del self._until_ms[broker_id]
         return frozenset(self._until_ms)
+
+
+def _leads(image: ClusterImage, broker_id: BrokerId) -> bool:
+    return any(image.partitions[key].leader == broker_id for key in image.hosted.get(broker_id, ()))

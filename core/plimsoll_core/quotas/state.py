@@ -65,8 +65,8 @@ class QuotaEntity(
 class QuotaValues(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Bytes a second; percent of the time of a broker's event loop; partitions made or deleted a
-    second; connections a second.  None: not limited by this row."""
+    """Bytes a second; percent of a processor; partitions made or deleted a second; connections a
+    second.  None: not limited by this row."""
 
     producer_byte_rate: float | None = None
     consumer_byte_rate: float | None = None

@@ -144,13 +144,15 @@ class ProducerStates:
 
     def forget_to(self, most: int) -> None:
         """Any number of ids may be made up, and none of those that write now may be refused."""
-
-        def written_to(producer_id: int) -> int:
-            return self._producers[producer_id].batches[-1].last_offset
-
-        gone = max(len(self._producers) - most, 0)
-        for producer_id in sorted(self._producers, key=written_to)[:gone]:
-            del self._producers[producer_id]
+        gone = len(self._producers) - most
+        if gone <= 0:
+            return
+        # No two end with the same offset: each batch has one producer.
+        written_to = sorted(each.batches[-1].last_offset for each in self._producers.values())
+        newest_gone = written_to[gone - 1]
+        for producer_id, each in list(self._producers.items()):
+            if each.batches[-1].last_offset <= newest_gone:
+                del self._producers[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
         """Forget producers that have been idle that long.

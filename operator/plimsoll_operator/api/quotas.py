@@ -29,7 +29,7 @@ class DeclaredClientQuotas(Api, frozen=True, kw_only=True):
             Meta(
                 ge=1,
                 le=100,
-                description="Of the time of a broker's event loop; Kafka's request_percentage.",
+                description="Of a processor of each broker; Kafka's request_percentage.",
             ),
         ]
         | None

@@ -65,6 +65,7 @@ def instead(loop: SimLoop, entropy: random.Random) -> Iterator[None]:
 
     replacements = [
         (time, "monotonic_ns", monotonic_ns),
+        (time, "thread_time_ns", monotonic_ns),
         (time, "monotonic", lambda: monotonic_ns() / 1e9),
         (time, "time_ns", time_ns),
         (time, "time", lambda: time_ns() / 1e9),

@@ -22,6 +22,19 @@ FAILOVER: tuple[Mutant, ...] = (
         by_chance=False,
     ),
     Mutant(
+        name="lists-a-broker-that-stopped",
+        rule="Metadata lists no broker that led nothing when it was fenced (5.6)",
+        scenarios=("S46",),
+        edits=(
+            Edit(
+                CLUSTER + "recent_fences.py",
+                "not before.fenced and _leads(old, broker_id):",
+                "not before.fenced:",
+            ),
+        ),
+        by_chance=False,
+    ),
+    Mutant(
         name="names-a-leader-lost-a-moment-ago",
         rule="a follower that has just lost a leader does not name it before it must (5.6)",
         scenarios=("S45",),

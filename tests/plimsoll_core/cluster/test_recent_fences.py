@@ -1,14 +1,17 @@
 """Which fenced brokers clients are told of, and which fences an answer waits for."""
 
+from itertools import cycle
+
 import pytest
 from msgspec.structs import replace
-from tests.plimsoll_operator.builders import an_image
+from tests.plimsoll_operator.builders import an_image, with_topic
 
-from plimsoll_core.cluster.awaited_fences import AWAITED_MS, awaited
+from plimsoll_core.cluster.awaited_fences import AWAITED_MS, awaited, hosted_count, led_topics
 from plimsoll_core.cluster.recent_fences import LISTED_MS, RecentFences
 from plimsoll_core.ids import BrokerId
 
-ALL = an_image()
+ALL = with_topic(an_image(), ((0, 1, 2), (1, 2, 0), (2, 0, 1)))
+"""Each leads one partition."""
 
 
 def fenced(image, *broker_ids, to=True):
@@ -46,6 +49,31 @@ def test_broker_that_is_back_or_removed_is_no_fenced_one():
     back = fenced(without_both, 0, to=False)
     fences.update(without_both, replace(back, brokers=back.brokers.delete(BrokerId(1))), 200)
     assert fences.listed(200) == set()
+
+
+def led_by(image, *broker_ids):
+    """By turns."""
+    partitions, leaders = image.partitions, cycle(map(BrokerId, broker_ids))
+    for key, leader in zip(sorted(partitions), leaders, strict=False):
+        partitions = partitions.set(key, replace(partitions[key], leader=leader))
+    return replace(image, partitions=partitions)
+
+
+def test_broker_that_handed_over_what_it_led_before_it_was_fenced_is_not_listed():
+    """It stopped cleanly.  Kafka does not list it either: admin clients ask each broker that is
+    listed, and wait for it."""
+    fences, before = RecentFences(), led_by(ALL, 1)
+    fences.update(ALL, before, 90)
+    fences.update(before, fenced(before, 0), 100)
+    assert fences.listed(100) == set()
+
+
+def test_topics_that_lost_leaders_lead_are_found_by_what_they_host():
+    topic_ids = {key.topic_id for key in ALL.partitions}
+    assert led_topics(led_by(ALL, 1), {BrokerId(0)}) == set()
+    assert led_topics(led_by(ALL, 1), {BrokerId(0), BrokerId(1)}) == topic_ids
+    assert led_topics(ALL, {BrokerId(77)}) == set()
+    assert hosted_count(ALL, {BrokerId(0), BrokerId(77)}) == len(ALL.hosted[BrokerId(0)])
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """What all logs of a broker remember of producers has one bound."""
 
+import time
+
 import pytest
 from tests.plimsoll_core.replica.copies import Batch
 
-from plimsoll_core.replica.producer_memory import ProducerMemory, _level
-from plimsoll_core.replica.producer_sequences import ProducerStates
+from plimsoll_core.replica.producer_memory import AT_ONCE, ProducerMemory, _level
+from plimsoll_core.replica.producer_sequences import PRODUCERS_MAX, ProducerStates
 from plimsoll_core.replica.replica_values import Duplicate
 
 
@@ -80,3 +82,55 @@ def test_log_that_is_closed_counts_no_more_and_a_lower_bound_counts_at_once() ->
 )
 def test_level_is_what_all_may_have_together(sizes: list[int], room: int, most: int) -> None:
     assert _level(sizes, room) == most
+
+
+class Counted:
+    """A log's producers as a number; `gone_through`: of how many it looked who wrote last."""
+
+    def __init__(self, gone_through: list[int]) -> None:
+        self.size = 0
+        self._gone_through = gone_through
+
+    def __len__(self) -> int:
+        return self.size
+
+    def forget_to(self, most: int) -> None:
+        self._gone_through[0] += self.size
+        self.size = min(self.size, most)
+
+
+@pytest.mark.parametrize("logs", [100, 3_001])
+def test_newcomer_to_a_broker_that_knows_a_million_has_a_few_thousand_of_them_gone_through(
+    logs: int,
+) -> None:
+    """A million were sorted in one turn of the event loop, which took 3.6 s."""
+    memory, gone_through = ProducerMemory(PRODUCERS_MAX * 100), [0]
+    all_logs = [Counted(gone_through) for _ in range(logs)]
+    for log in all_logs:
+        memory.join(log)
+        log.size = memory.limit * 7 // 8 // logs
+        memory.added(log.size)
+    most = 0
+    for number in range(memory.limit // 2):
+        log = all_logs[number % logs]
+        log.size += 1
+        gone_through[0] = 0
+        memory.added(1)
+        most = max(most, gone_through[0])
+        assert not gone_through[0] or sum(map(len, all_logs)) <= memory.limit
+    assert sum(map(len, all_logs)) <= memory.limit
+    assert AT_ONCE <= most < AT_ONCE + PRODUCERS_MAX
+
+
+def test_log_forgets_thousands_of_producers_within_a_small_part_of_a_turn() -> None:
+    states = ProducerStates()
+    for number in range(PRODUCERS_MAX):
+        write(states, number * 7_919 % PRODUCERS_MAX, number)
+    began_s = time.process_time()
+    states.forget_to(PRODUCERS_MAX // 2)
+    assert time.process_time() - began_s < 0.05
+    assert len(states) == PRODUCERS_MAX // 2
+    assert states.newest((PRODUCERS_MAX // 2 - 1) * 7_919 % PRODUCERS_MAX) is None
+    assert states.newest(PRODUCERS_MAX // 2 * 7_919 % PRODUCERS_MAX) == (0, 0)
+    states.forget_to(PRODUCERS_MAX)
+    assert len(states) == PRODUCERS_MAX // 2

@@ -1,0 +1,128 @@
+"""Holds an answer of Metadata while it would name a leader that was lost a moment ago.
+
+Called by the Metadata handler.  Which fences are awaited, and for how long, is `awaited_fences`' to
+say.  Replies to what the same client sent later wait behind one that is held, so one that does not
+name a lost leader is not.  It never answers anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from plimsoll_broker.background.time_slices import in_slices
+from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_core.cluster.awaited_fences import (
+    AWAITED_MS,
+    awaited,
+    hosted_count,
+    led_topics,
+    not_fenced,
+)
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.ids import BrokerId
+
+LOOK_AGAIN_MS = 25
+"""Whether a leader that was lost is reached again: a fetcher's first try comes so late."""
+
+Lost = frozenset[BrokerId]
+_NOBODY: Lost = frozenset()
+Named = Callable[[ClusterImage], frozenset[UUID] | None]
+"""The topics that an answer tells of; None: all."""
+
+
+class _LedByLost(NamedTuple):
+    """What lost leaders lead, found once for all who ask meanwhile."""
+
+    image: ClusterImage
+    lost: Lost
+    topics: asyncio.Task[frozenset[UUID]]
+
+
+class AwaitedLeaders:
+    """Of one broker."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._led: _LedByLost | None = None
+        # Answers that are held, each until when at most; and who looks for them.
+        self._waiting: dict[asyncio.Future[None], float] = {}
+        self._watching: asyncio.Task[None] | None = None
+
+    def some(self) -> Lost:
+        """Whose fences are awaited now."""
+        lost = self._view.lost_leaders()
+        found = awaited(self._view.image, lost) if lost else _NOBODY
+        if not found:
+            self._led = None  # it holds an image
+        return found
+
+    async def wait(self, things: int, named: Named) -> None:
+        """`things`: that `named` goes through.  A lost leader may be reached again instead."""
+        view, loop = self._view, asyncio.get_running_loop()
+        until_s = loop.time() + AWAITED_MS / 1000
+        image, topics = None, None
+        while loop.time() < until_s and (lost := self.some()):
+            if view.image is not image:
+                image = view.image
+                topics = await view.aside.some(things, partial(named, image))
+            # Who leads nothing is not followed: an answer about all topics names each.
+            if topics is not None and topics.isdisjoint(await self._led_by(image, lost)):
+                break
+            await self._change(until_s)
+
+    def _change(self, until_s: float) -> asyncio.Future[None]:
+        """Of who leads or is lost; or its time is over."""
+        change = asyncio.get_running_loop().create_future()
+        self._waiting[change] = until_s
+        if self._watching is None:
+            self._watching = asyncio.ensure_future(self._watch())
+            self._watching.add_done_callback(_heard)
+        return change
+
+    async def _watch(self) -> None:
+        """While anybody waits.  All clients of a broker that died ask another one at once: did each
+        of a thousand look for itself, nobody would be heard for seconds."""
+        view, loop, waiting = self._view, asyncio.get_running_loop(), self._waiting
+        try:
+            while waiting:
+                image, lost = view.image, self.some()
+                await view.watch.wait_for(partial(_are_fenced, lost), LOOK_AGAIN_MS)
+                now = self.some()
+                changed = not now or now != lost or view.image is not image
+                told = [one for one in waiting if changed or waiting[one] <= loop.time()]
+                async for one in in_slices(told):
+                    _tell(one)
+                    del waiting[one]
+        finally:
+            self._watching = None
+            for one in waiting:
+                _tell(one)
+            waiting.clear()
+
+    async def _led_by(self, image: ClusterImage, lost: Lost) -> frozenset[UUID]:
+        led = self._led
+        if led is None or led.image is not image or led.lost != lost:
+            find = partial(led_topics, image, lost)
+            work = self._view.aside.some(hosted_count(image, lost), find)
+            led = self._led = _LedByLost(image, lost, asyncio.ensure_future(work))
+            led.topics.add_done_callback(_heard)
+        return await asyncio.shield(led.topics)
+
+
+def _heard(made: asyncio.Task[Any]) -> None:
+    """Whoever asked is told what came of it; when they are all gone nobody is."""
+    if not made.cancelled():
+        made.exception()
+
+
+def _tell(change: asyncio.Future[None]) -> None:
+    if not change.done():  # who waited may have gone
+        change.set_result(None)
+
+
+def _are_fenced(lost: Lost, image: ClusterImage) -> bool:
+    return not not_fenced(image, lost)
