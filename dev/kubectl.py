@@ -98,16 +98,17 @@ class Cluster:
         of = (self.environment.get("KUBECONFIG"), namespace)
         # It is asked several times a second: who answered last is asked first, and mostly alone.
         last = _answered.get(of)
-        if last is not None and (said := self._view_of(last, path, namespace)) is not None:
+        if last is not None and (said := self.view_of(last, path, namespace)) is not None:
             return json.loads(said)
         for pod in self.items("pods", namespace, "app.kubernetes.io/component=operator"):
             name = pod["metadata"]["name"]
-            if name != last and (said := self._view_of(name, path, namespace)) is not None:
+            if name != last and (said := self.view_of(name, path, namespace)) is not None:
                 _answered[of] = name
                 return json.loads(said)
         return None
 
-    def _view_of(self, pod: str, path: str, namespace: str) -> str | None:
+    def view_of(self, pod: str, path: str, namespace: str) -> str | None:
+        """The view of one of the operator's pods; None: it does not lead, or does not answer."""
         proxied = f"/api/v1/namespaces/{namespace}/pods/{pod}:9100/proxy{path}"
         try:
             return _reader(self.environment.get("KUBECONFIG")).view(proxied, namespace, READ_S)

@@ -76,6 +76,8 @@ makeIPTablesUtilChains: false # kube-proxy uses nftables; nothing else here need
 podLogsDir: $LOG/pods
 volumePluginDir: $ROOT/kubelet/volume-plugins
 containerRuntimeEndpoint: unix://$SOCKET
+featureGates: {KubeletCrashLoopBackOffMax: true}
+crashLoopBackOff: {maxContainerRestartPeriod: 10s} # tests kill the same process again and again; 5 minutes by default
 evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}
 imageGCHighThresholdPercent: 100 # an image that is collected here cannot be pulled again
 maxPods: 200

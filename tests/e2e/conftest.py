@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from dev.kubectl import RESTRICTED, Cluster, CommandFailed
 from tests.e2e import release
-from tests.kafka_python import LEFT_SOCKETS
+from tests.kafka_python import LEFT_SOCKETS, left_sockets
 
 LOG_LINES = 60
 """Of a container that ended: enough for a traceback."""
@@ -33,6 +33,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if str(item.path).startswith(here):
             item.add_marker(pytest.mark.e2e)
             item.add_marker(LEFT_SOCKETS)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure() -> None:
+    """Before pytest itself collects what is left, when no test's filter of warnings holds."""
+    with left_sockets():
+        pass
 
 
 @pytest.fixture(scope="session")

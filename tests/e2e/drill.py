@@ -18,6 +18,8 @@ written has to be moved later, at a MiB a second."""
 RECORD_BYTES = 320
 AND_NEXT_S = 110
 """So much longer than its step needs does a Verification write: for two or three steps in all."""
+LEADS_S = 90
+"""More than enough for an operator to lead, when none does."""
 FAST = {"bytesPerSecond": "50Mi"}
 TOPICS = {"orders": (12, 3, 2), "pairs": (6, 2, 1)}
 """Partitions, replication factor, min ISR."""
@@ -71,6 +73,10 @@ class Drill:
         found: list[dict[str, Any]] | None = None if view is None else view["partitions"]
         return found
 
+    def partitions(self, topic: str) -> list[dict[str, Any]]:
+        """The same, waiting for an operator that leads: one may have been killed just now."""
+        return wait_for(f"the partitions of {topic}", lambda: self.view(topic), LEADS_S)
+
     def settled(self) -> bool | None:
         """Everything in sync, led, and nothing on the move."""
         for topic, (partitions, _, _) in TOPICS.items():
@@ -100,7 +106,7 @@ class Drill:
         """How many replicas each broker has, those of the verifications' groups included."""
         counts: Counter[int] = Counter()
         for topic in (*TOPICS, "__consumer_offsets"):
-            for partition in self.view(topic) or ():
+            for partition in self.partitions(topic):
                 counts.update(partition["replicas"])
         return counts
 
@@ -213,24 +219,44 @@ def assert_all_passed(drill: Drill) -> None:
 
 
 def kill_operator(drill: Drill) -> None:
-    """SIGKILL to the process that leads; by the pod where its processes are out of reach."""
-    holder = next(
-        lease["spec"]["holderIdentity"]
-        for lease in drill.cluster.items("lease", drill.namespace)
-        if lease["spec"].get("holderIdentity")
-    )
+    """SIGKILL to the process that leads; by the pod where its processes are out of reach.  Another
+    test may have killed it just now: then the one that leads next is killed."""
+    wait_for("an operator to be killed", lambda: killed_operator(drill) or None, LEADS_S, 0.2)
+
+
+def killed_operator(drill: Drill) -> bool:
+    """Whether one led, which is dead now.  A Lease alone does not say so: it names its holder for
+    seconds after that has died, and by the name of its pod, where the kubelet starts another."""
+    leases = drill.cluster.items("lease", drill.namespace)
+    holder = next((one["spec"].get("holderIdentity") for one in leases), None)
+    pod = drill.cluster.get("pod", holder, SYSTEM) if holder else None
+    view = f"/v1/clusters/{drill.namespace}/main"
+    if pod is None or drill.cluster.view_of(str(holder), view, SYSTEM) is None:
+        return False
     if os.environ.get("USE_CURRENT_CONTEXT") == "1":
         arguments = ("-n", SYSTEM, "--grace-period=0", "--force")
-        drill.cluster.kubectl("delete", "pod", holder, *arguments)
-        return
-    pod = drill.cluster.get("pod", holder, SYSTEM)
-    assert pod is not None, holder
-    os.kill(process_of(pod, "plimsoll_operator"), signal.SIGKILL)
+        drill.cluster.kubectl("delete", "pod", str(holder), *arguments)
+        return True
+    found = running(pod, "plimsoll_operator")
+    if found is None:
+        return False
+    try:
+        os.kill(found, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def process_of(pod: dict[str, Any], module: str) -> int:
-    """The process in a pod of the local node that runs a module.  By the pod's uid: pods of two
-    namespaces have the same name."""
+    """The process in a pod of the local node that runs a module."""
+    found = running(pod, module)
+    assert found is not None, f"no process of {pod['metadata']['name']} runs {module}"
+    return found
+
+
+def running(pod: dict[str, Any], module: str) -> int | None:
+    """That process; None: there is none now.  By the pod's uid: pods of two namespaces have the
+    same name."""
     uid = pod["metadata"]["uid"]
     for found in Path("/proc").iterdir():
         if not found.name.isdigit():
@@ -243,4 +269,4 @@ def process_of(pod: dict[str, Any], module: str) -> int:
         # With the cgroup driver of systemd, `_` stands for `-`.
         if module.encode() in runs and uid in group.replace("_", "-"):
             return int(found.name)
-    raise AssertionError(f"no process of {pod['metadata']['name']} runs {module}")
+    return None

@@ -11,7 +11,7 @@ import ssl
 import threading
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import pytest
 from dev.kubectl import Cluster, condition, is_true, wait_for
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from tests.e2e.clients import bootstrap, cluster_names, write_round
-from tests.e2e.drill import SYSTEM, Drill, kill_operator
+from tests.e2e.drill import SYSTEM, Drill, kill_operator, killed_operator
 from tests.e2e.faults import REPLICATION_PORT, paused
 from tests.e2e.rotation import (
     LISTENER,
@@ -250,11 +250,9 @@ class Rotations:
         moved = self.inside.moved()
         moved |= (was := self.clients.moved())
         self._owed |= moved
-        if self._owed:
-            # Whoever held the Lease may be dead already.
-            with suppress(AssertionError):
-                kill_operator(self._drill)
-                self._owed = False
+        # Whoever held the Lease may be dead already.
+        if self._owed and killed_operator(self._drill):
+            self._owed = False
         if was and self.clients.states[-1] == "announced":
             self._look("announced")
             self.clients.let_time_pass()

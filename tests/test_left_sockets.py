@@ -1,0 +1,34 @@
+"""What kafka-python leaves behind in the last end-to-end test makes no run fail."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from dev.kubectl import ROOT
+
+LEAVES_A_SOCKET = """
+import gc
+import socket
+from tests.kafka_python import LEFT_SOCKETS
+
+pytestmark = LEFT_SOCKETS
+
+
+def test_that_leaves_a_socket():
+    gc.disable()
+    left = [socket.socket()]
+    left.append(left)
+"""
+
+
+def test_socket_that_the_last_test_leaves_in_a_cycle_fails_no_run(tmp_path: Path) -> None:
+    path = tmp_path / "test_last.py"
+    path.write_text(LEAVES_A_SOCKET)
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "pyproject.toml", str(path)]
+    done = subprocess.run(
+        [sys.executable, *command, "-p", "tests.e2e.conftest"],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
