@@ -55,11 +55,22 @@ async def test_leader_whose_followers_fell_behind_is_under_min_isr_before_a_cont
         raise NoController("away")
 
     monkeypatch.setattr(leader.link, "command", no_controller)
-    for other in others:
-        await other.stop()
-    leader.manager.around.lag_time_max_ms = LAG_MS
+    hosted = leader.hosted("t")
+    await others[0].stop()
     assert (await client.produce("t", a_batch(1), acks=1))[0] == 0
-    await until(lambda: told(leader.manager)["under_min_isr_partitions"] == 1)
+    now_ms = leader.manager.now_ms() + 1
+    leader.manager.now_ms = lambda: now_ms
+    await until(lambda: hosted.replica.leader.followers[2].caught_up_ms == now_ms)
+    leader.manager.around.lag_time_max_ms = 0
+    # It is proposed to leave alone, and nobody answers that.
+    leader.manager.check_lag(hosted)
+    assert hosted.replica.leader.isr.leaving == (1,)
+    await others[1].stop()
+    assert (await client.produce("t", a_batch(1), acks=1))[0] == 0
+    assert told(leader.manager)["under_min_isr_partitions"] == 0
+    now_ms += 1
+    assert told(leader.manager)["under_min_isr_partitions"] == 1
+    assert hosted.replica.leader.isr.leaving == (1,)
     assert len(controller.partition("t").isr) == 3
 
 
