@@ -43,8 +43,6 @@ class Notification:
     firing: bool
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    # When it came here (monotonic seconds).
-    at_s: float
 
     @property
     def alert(self) -> str:
@@ -162,13 +160,10 @@ class Prometheus:
         class Told(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                now_s = time.monotonic()
                 for alert in body["alerts"]:
                     firing = alert["status"] == "firing"
                     labels, annotations = alert["labels"], alert["annotations"]
-                    one = Notification(
-                        firing=firing, labels=labels, annotations=annotations, at_s=now_s
-                    )
+                    one = Notification(firing=firing, labels=labels, annotations=annotations)
                     told.append(one)
                 self.send_response(204)
                 self.end_headers()

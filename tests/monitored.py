@@ -91,8 +91,12 @@ class MachineTime:
     @property
     def over(self) -> bool:
         passed_s = time.monotonic() - self._began_s
-        given_s = passed_s - (waited_s() - self._waited_s)
-        return given_s > self._seconds or passed_s > STRETCH_MAX * self._seconds
+        return given_s(passed_s, waited_s() - self._waited_s) > self._seconds
+
+
+def given_s(passed_s: float, lost_s: float) -> float:
+    """What counts of the time that passed, of which so much was lost."""
+    return max(passed_s - lost_s, passed_s / STRETCH_MAX)
 
 
 def waited_s() -> float:

@@ -19,7 +19,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonTokenProvid
 from tests.conformance.kafka_jars import KafkaJars
 from tests.integration.declared import log_cluster
 from tests.integration.listening import CORE, asked, free_ports
-from tests.integration.local_cluster import LocalCluster
+from tests.integration.local_cluster import LocalCluster, consume_all
 from tests.integration.test_tokens import account_token, an_object, client, counted
 from tests.kafka_python import left_sockets
 
@@ -104,9 +104,12 @@ def test_kafkas_own_console_tools_log_in_with_the_token_of_a_file_and_renew_thei
     assert producer.returncode == 0, said[-2000:]
     # One for the bootstrap's connection, one for the leader's, and this one's renewals.
     assert counted(secured, "logins_total") >= before + 4, said[-2000:]
+    own = client(secured, lambda: account_token(secured, "app"))
+    there = sum(map(len, consume_all(own.pop("bootstrap.servers"), TOPIC, 1, **own).values()))
     consumer = jars.command(
         jars.console_consumer,
-        *(*servers, "--from-beginning", "--timeout-ms", "5000"),
+        # It ends with the last one; the time is for a machine that has much else to do.
+        *(*servers, "--from-beginning", "--max-messages", str(there), "--timeout-ms", "90000"),
         *("--consumer.config", str(config)),
     )
     done = subprocess.run(

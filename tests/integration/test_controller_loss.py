@@ -67,7 +67,7 @@ def test_leaders_without_controller_serve_until_another_broker_could_lead(
         lost_at = time.monotonic()
         while time.monotonic() - lost_at < LEASE_S + 2:
             # Every replica follows, so no other can lead, for as long as it takes.
-            assert ack(careful, 1, 1_000) is None
+            assert ack(careful, 1, 20_000) is None
             consume_all(careful.bootstrap, "t", 1)
         assert refusals(careful, leader) == 0
         with frozen(careful.pids[str(follower)]):

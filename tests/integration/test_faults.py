@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import confluent_kafka
 import pytest
@@ -24,21 +25,32 @@ from tests.integration.local_cluster import (
     produce,
     wait_for,
 )
+from tests.monitored import given_s, waited_s
 
 PARTITIONS = 6
 RESUME_S_MAX = 2.0
 RATE_PER_S = 600
 
 
+class Moment(NamedTuple):
+    """A time, and by then: how long some process had waited for a processor, and by how much the
+    writer had come late."""
+
+    now_s: float
+    waited_s: float
+    late_s: float
+
+
 class Writer:
     """A steady producer in a thread; notes when each partition was acked last and the longest
-    time between two acks."""
+    time between two acks, of what the machine gave (`given_s`)."""
 
     def __init__(self, cluster: LocalCluster, topic: str, per_s: int = RATE_PER_S) -> None:
         self.acked = Acked()
         self._period_s = PARTITIONS / per_s
         self.longest_stall_s: dict[int, float] = dict.fromkeys(range(PARTITIONS), 0.0)
-        self._last: dict[int, float] = {}
+        self._last: dict[int, Moment] = {}
+        self._late_s = 0.0
         self._topic = topic
         self._producer = a_producer(cluster.bootstrap)
         self._stop = threading.Event()
@@ -73,7 +85,9 @@ class Writer:
                 number += 1
             self._producer.poll(0)
             # A poll that waits ends with the first answer: it would bound nothing.
+            began_s = time.monotonic()
             self._stop.wait(self._period_s)
+            self._late_s += max(time.monotonic() - began_s - self._period_s, 0.0)
 
     def _delivered(
         self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message
@@ -81,8 +95,10 @@ class Writer:
         self.acked.delivered(error, message)
         partition = message.partition()
         if error is None and partition is not None:
-            now = time.monotonic()
-            stall = now - self._last.get(partition, now)
+            now = Moment(time.monotonic(), waited_s(), self._late_s)
+            last = self._last.get(partition, now)
+            lost_s = max(now.waited_s - last.waited_s, now.late_s - last.late_s)
+            stall = given_s(now.now_s - last.now_s, lost_s)
             self.longest_stall_s[partition] = max(self.longest_stall_s[partition], stall)
             self._last[partition] = now
 

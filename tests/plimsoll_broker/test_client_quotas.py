@@ -18,6 +18,7 @@ from tests.plimsoll_broker.security.secured import OPEN, Secured, connected
 from tests.plimsoll_broker.tls_listening import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
+from plimsoll_broker.server import client_quotas
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.dispatch import ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
@@ -290,6 +291,13 @@ NO = Refused(reason="PolicyViolation", code=Code.POLICY_VIOLATION, message="no")
 UNKNOWN = Refused(reason="", code=Code.REQUEST_TIMED_OUT, message="look whether it happened")
 
 
+@pytest.fixture
+def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is given back, however long a busy machine takes for what is asked."""
+    monkeypatch.setattr(client_quotas, "_now_ms", lambda: 10**9)
+
+
+@pytest.mark.usefixtures("still_clock")
 async def test_topics_beyond_the_mutation_rate_are_refused_by_a_code_that_clients_repeat() -> None:
     secured = Secured(Mode.OFF)
     secured.answer = made("a", "b", partitions=11)
@@ -310,6 +318,7 @@ async def test_topics_beyond_the_mutation_rate_are_refused_by_a_code_that_client
     assert len(secured.commands) == 2
 
 
+@pytest.mark.usefixtures("still_clock")
 @pytest.mark.parametrize("partitions", [2**31 - 1, 5, -5_000])
 async def test_mutations_that_are_refused_cost_nothing(partitions: int) -> None:
     secured = Secured(Mode.OFF)

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from plimsoll_broker.control import controller_client, metadata_stream
 from plimsoll_broker.control.controller_client import (
     ControllerAddress,
     ControllerClient,
@@ -35,8 +36,16 @@ from plimsoll_core.messages.requests import (
 from plimsoll_wire import control
 
 CLUSTER = UUID("7f3d9c3e-6c54-4c58-8f0e-2d6b36f0a001")
+PATIENCE_MS = 20_000
+"""For who answers at once, however busy the machine."""
 NOT_CONTROLLER = Refused(reason="NotController", code=41, message="not me")
 ALIVE = HeartbeatAnswer(is_caught_up=True, is_fenced=False, should_shut_down=False)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CONNECT_MS_MAX", "LOOK_MS_MAX"):
+        monkeypatch.setattr(controller_client, name, PATIENCE_MS)
 
 
 class FakeController:
@@ -148,6 +157,7 @@ async def test_commands_go_on_while_the_connection_in_place_of_an_outdated_one_i
     active = FakeController(3, BLOCK)
     async with a_client(active) as client:
         await client.command(a_request(), 10_000)
+        connections = active.connections
         monkeypatch.setattr(client.inside, "is_outdated", lambda link: True)
         hangs, attempts = asyncio.Event(), 0
         made = client._try
@@ -161,9 +171,9 @@ async def test_commands_go_on_while_the_connection_in_place_of_an_outdated_one_i
         monkeypatch.setattr(client, "_try", hanging)
         for _ in range(3):
             assert await client.command(a_request(), 10_000) == BLOCK
-        assert (attempts, active.connections) == (1, 1)
+        assert (attempts, active.connections) == (1, connections)
         hangs.set()
-        await until(lambda: active.connections == 2)
+        await until(lambda: active.connections == connections + 1)
         monkeypatch.setattr(client.inside, "is_outdated", lambda link: False)
         assert await client.command(a_request(), 10_000) == BLOCK
 
@@ -253,24 +263,26 @@ async def test_silent_controller_is_compared_with_the_others() -> None:
 
 
 async def test_dead_controller_addresses_do_not_use_up_the_session() -> None:
-    """They are asked at once: one after another they would take a second each."""
+    """They are asked at once: one after another they would take all the time of the look."""
     silent, successor = FakeController(3, ALIVE), FakeController(4, NOT_CONTROLLER)
     dead = [FakeController(0, None) for _ in range(6)]
     async with a_client(silent, *dead, successor) as client:
         await client.heartbeat(a_heartbeat(), 5_000)
         silent.answer, successor.answer = None, ALIVE
-        async with asyncio.timeout(5.5):
-            assert await client.heartbeat(a_heartbeat(), 200) is None
+        assert await client.heartbeat(a_heartbeat(), 200) is None
         assert client.address == ("127.0.0.1", successor.port)
         assert (await client.heartbeat(a_heartbeat(), 5_000)) is not None
 
 
-async def test_look_at_dead_addresses_keeps_the_present_one_and_ends_in_time() -> None:
+async def test_look_at_dead_addresses_keeps_the_present_one_and_ends_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(controller_client, "LOOK_MS_MAX", 500)
     silent, dead = FakeController(3, ALIVE), [FakeController(0, None) for _ in range(6)]
     async with a_client(silent, *dead) as client:
         await client.heartbeat(a_heartbeat(), 5_000)
         silent.answer = None
-        async with asyncio.timeout(5.5):
+        async with asyncio.timeout(PATIENCE_MS / 1000):
             assert await client.heartbeat(a_heartbeat(), 200) is None
         assert client.address == ("127.0.0.1", silent.port)
 
@@ -283,7 +295,7 @@ async def test_heartbeat_whose_packets_are_lost_is_sent_again_on_a_new_connectio
         controller.deaf_to = controller.connections
         assert await client.heartbeat(a_heartbeat(), 200) is None
         assert len(controller.heard) == 2
-        assert await client.heartbeat(a_heartbeat(), 200) is not None
+        assert await client.heartbeat(a_heartbeat(), 5_000) is not None
 
 
 async def test_controller_that_a_peer_tells_of_is_found_with_the_next_heartbeat() -> None:
@@ -313,9 +325,10 @@ async def test_made_up_controller_epoch_leaves_the_broker_with_its_controller() 
 
 
 async def test_metadata_stream_leaves_a_frozen_controller_with_the_commands(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It must not sit out the time in which a long poll or a large snapshot may be answered."""
+    monkeypatch.setattr(metadata_stream, "ANSWER_MS_MAX", 2 * PATIENCE_MS)
     frozen, successor = FakeController(3, BLOCK), FakeController(4, NOT_CONTROLLER)
     async with a_client(frozen, successor) as client:
         copy = MetadataCopy(tmp_path)
@@ -325,13 +338,13 @@ async def test_metadata_stream_leaves_a_frozen_controller_with_the_commands(
         successor.answer = BLOCK
         client.heard_of(ControllerEpoch(4))
         await client.heartbeat(a_heartbeat(), 5_000)
-        await until(lambda: successor.streams == 1, seconds=5)
+        await until(lambda: successor.streams == 1)
         stream.cancel()
         await asyncio.gather(stream, return_exceptions=True)
         copy.close()
 
 
-async def until(condition: Callable[[], bool], *, seconds: float = 10) -> None:
-    async with asyncio.timeout(seconds):
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_MS / 1000):
         while not condition():  # noqa: ASYNC110 - the fake has no event to wait for
             await asyncio.sleep(0.005)

@@ -37,7 +37,7 @@ class Member:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        settings = GroupSettings(commit_timeout_ms=3_000)
+        settings = GroupSettings(commit_timeout_ms=WAIT_S * 1_000)
         topics = InternalTopics(broker.link.command)
         self.coordinators = Coordinators(broker.manager, settings, topics)
         self.tasks = [asyncio.ensure_future(work) for _, work in self.coordinators.tasks()]
@@ -175,6 +175,7 @@ async def test_broker_that_does_not_lead_the_partition_is_not_the_coordinator(
 async def test_nothing_uncommitted_is_told_and_only_its_own_group_waits(members: Members) -> None:
     leader = coordinator(members)
     assert await leader.commit(10, "still") is Code.NONE
+    leader.shard._settings = replace(leader.shard._settings, commit_timeout_ms=300)
     for close in cut_off(members):
         await close()
     committing = asyncio.ensure_future(leader.commit(10))

@@ -173,12 +173,14 @@ async def test_client_that_leaves_a_parked_fetch_leaves_nothing_behind_its_wait(
 ) -> None:
     """It might only have closed its sending half, and wait for the answer."""
     gone = await one.client()
-    waiting = asyncio.create_task(gone.fetch("t", 0, wait_ms=300))
+    waiting = asyncio.create_task(gone.fetch("t", 0, wait_ms=30_000))
     parked = one.hosted("t").replica.parked
     await until(lambda: bool(parked._for_commit))
     gone.connection.close()
     with pytest.raises(PeerLost):
         await waiting
+    (poll,) = parked._for_commit
+    poll._expired()
     await until(lambda: not parked._for_commit)
 
 

@@ -30,7 +30,7 @@ NOTHING_GOES = {
 
 
 async def delete(
-    client: Client, *partitions: tuple[int, int], version: int = 2, timeout_ms: int = 5_000
+    client: Client, *partitions: tuple[int, int], version: int = 2, timeout_ms: int = 30_000
 ) -> list[tuple[int, int]]:
     """Code and low watermark of each (index, offset)."""
     named = [{"partition_index": index, "offset": offset} for index, offset in partitions]

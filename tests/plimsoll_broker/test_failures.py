@@ -11,6 +11,7 @@ from tests.plimsoll_broker.metric_values import told
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller, a_batch
 
+from plimsoll_broker import handler_failures
 from plimsoll_broker.handler_failures import CommitPathFailed, HandlerFailures, surface
 from plimsoll_broker.replication.peer_connection import PeerLost
 from plimsoll_core.messages.requests import Refused
@@ -87,7 +88,7 @@ async def test_bug_in_one_parked_fetch_is_not_its_producers(
     controller.create("orders", (0,))
     await until(lambda: len(one.manager) == 1)
     reader, producer = await one.client(), await one.client()
-    waiting = asyncio.ensure_future(reader.fetch("orders", 0, wait_ms=5_000))
+    waiting = asyncio.ensure_future(reader.fetch("orders", 0, wait_ms=30_000))
     hosted = next(iter(one.manager))
     await until(lambda: bool(hosted.replica.parked))
     monkeypatch.setattr("plimsoll_broker.handlers.fetch_poll.Poll.reply", a_bug)
@@ -99,8 +100,10 @@ async def test_bug_in_one_parked_fetch_is_not_its_producers(
 
 
 async def test_bug_that_is_met_over_and_over_does_not_fill_the_log(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # For longer than all of this takes on a busy machine.
+    monkeypatch.setattr(handler_failures, "TRACEBACK_EVERY_S", 3_600.0)
     failures = HandlerFailures()
     for _ in range(1_000):
         failures.met(ApiKey.METADATA, AssertionError("a bug"))

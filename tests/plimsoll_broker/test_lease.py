@@ -105,11 +105,15 @@ async def test_poll_that_waited_while_the_lease_ran_out_hears_that(
     client, other = await three[0].client(), await three[0].client()
     assert await client.produce("t", a_batch(1)) == (Code.NONE, 0)
     give_lease(three[0])
-    poll = asyncio.create_task(other.fetch("t", 1, wait_ms=400))
-    await until(lambda: bool(three[0].hosted("t").replica.parked._for_commit))
+    waiting = asyncio.create_task(other.fetch("t", 1, wait_ms=30_000))
+    parked = three[0].hosted("t").replica.parked
+    await until(lambda: bool(parked._for_commit))
     await three[2].path.fetchers.close()
     pass_time(three[0])
-    assert (await poll).code == REFUSED
+    assert not waiting.done()
+    (poll,) = parked._for_commit
+    poll._expired()
+    assert (await waiting).code == REFUSED
 
 
 async def test_partition_with_one_replica_serves_for_ever(

@@ -18,6 +18,11 @@ from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_core.messages.requests import Answer
 from plimsoll_process.loop_holds import LoopHolds
 
+LAG_MS = 1_500
+LAG = {"replica.lag.time.max.ms": str(LAG_MS)}
+NOBODY_LAGS_MS = 3_600_000
+"""However long what a test does first takes on a busy machine."""
+
 
 async def test_leader_that_is_gone_while_nobody_can_elect_counts_as_none_at_its_followers(
     controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
@@ -38,7 +43,8 @@ async def test_leader_that_is_gone_while_nobody_can_elect_counts_as_none_at_its_
 async def test_leader_whose_followers_fell_behind_is_under_min_isr_before_a_controller_commits_it(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leader = await broker(0).start(**{"replica.lag.time.max.ms": "2000"})
+    leader = await broker(0).start(**LAG)
+    leader.manager.around.lag_time_max_ms = NOBODY_LAGS_MS
     others = [await broker(1).start(), await broker(2).start()]
     controller.create("t", (0, 1, 2))
     client = await leader.client()
@@ -49,10 +55,22 @@ async def test_leader_whose_followers_fell_behind_is_under_min_isr_before_a_cont
         raise NoController("away")
 
     monkeypatch.setattr(leader.link, "command", no_controller)
-    for other in others:
-        await other.stop()
+    hosted = leader.hosted("t")
+    await others[0].stop()
     assert (await client.produce("t", a_batch(1), acks=1))[0] == 0
-    await until(lambda: told(leader.manager)["under_min_isr_partitions"] == 1)
+    now_ms = leader.manager.now_ms() + 1
+    leader.manager.now_ms = lambda: now_ms
+    await until(lambda: hosted.replica.leader.followers[2].caught_up_ms == now_ms)
+    leader.manager.around.lag_time_max_ms = 0
+    # It is proposed to leave alone, and nobody answers that.
+    leader.manager.check_lag(hosted)
+    assert hosted.replica.leader.isr.leaving == (1,)
+    await others[1].stop()
+    assert (await client.produce("t", a_batch(1), acks=1))[0] == 0
+    assert told(leader.manager)["under_min_isr_partitions"] == 0
+    now_ms += 1
+    assert told(leader.manager)["under_min_isr_partitions"] == 1
+    assert hosted.replica.leader.isr.leaving == (1,)
     assert len(controller.partition("t").isr) == 3
 
 
@@ -79,12 +97,6 @@ async def test_requests_are_timed_by_api_and_followers_fetches_apart(
     assert values["request_seconds_countFETCH"] == 0
     assert values["records_in_total"] == 3
     assert values["requests_waitingclients"] == three[0].server.stats.waiting
-
-
-LAG_MS = 1_500
-LAG = {"replica.lag.time.max.ms": str(LAG_MS)}
-NOBODY_LAGS_MS = 3_600_000
-"""However long what a test does first takes on a busy machine."""
 
 
 async def test_leader_tells_who_left_its_isrs_and_zeros_of_all_its_followers(

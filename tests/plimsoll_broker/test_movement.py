@@ -172,13 +172,14 @@ async def test_paused_move_stops_and_goes_on(
 ) -> None:
     new = await broker(3).start()
     await filled(controller, three[0], 200 * KIB)
-    slow = {"bytes_per_second": 100 * KIB}
-    move(controller, 0, 0, 1, 3, **slow)
-    await until(lambda: 0 < copied(new) < copied(three[0]))
-    move(controller, 0, 0, 1, 3, paused=True, **slow)
+    move(controller, 0, 0, 1, 3, bytes_per_second=1)  # a batch, and the next one hours later
+    await until(lambda: copied(new) > 0)
+    move(controller, 0, 0, 1, 3, paused=True, bytes_per_second=1)
     await until(lambda: limits_followed(new) == [])
     held = copied(new)
-    await asyncio.sleep(0.5)  # a time in which 50 KiB would have come
+    assert held < copied(three[0])
+    move(controller, 0, 0, 1, 3, paused=True, bytes_per_second=AMPLE)
+    await asyncio.sleep(0.5)  # a time in which all would have come
     assert copied(new) == held
     assert not at_rest(controller)
     move(controller, 0, 0, 1, 3)

@@ -233,6 +233,8 @@ async def test_half_handshakes_end_by_themselves(harness, monkeypatch):
     queue = harness.server.handshakes
     assert queue.half_open == 0
     assert not queue._addresses
+    # A busy machine may take longer for a whole one.
+    monkeypatch.setattr(handshakes, "HANDSHAKE_S_MAX", 30.0)
     assert await answered(await harness.connect()) == (1, b"at once hello")
     for one in held:
         one.close()

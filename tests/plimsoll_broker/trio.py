@@ -314,7 +314,13 @@ class Client:
         return decode_response(key, version, reply[5:] if is_flexible(key, version) else reply[4:])
 
     async def produce(
-        self, topic: str, records: bytes, *, acks: int = -1, index: int = 0, timeout_ms: int = 5_000
+        self,
+        topic: str,
+        records: bytes,
+        *,
+        acks: int = -1,
+        index: int = 0,
+        timeout_ms: int = WAIT_S * 1_000,
     ) -> tuple[int, int]:
         """Error code and base offset."""
         reply = await self.ask(

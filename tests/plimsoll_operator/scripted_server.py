@@ -51,6 +51,10 @@ SILENT = Reply(status=0, stalls=True)
 """No answer, and an open connection."""
 
 
+ACCEPTED_TURNS = 5
+"""Of the event loop, in which a connection that was accepted gets to `accept`."""
+
+
 class ScriptedServer:
     """`replies` are used up in turn; after them every request gets `{}`."""
 
@@ -59,9 +63,27 @@ class ScriptedServer:
         self.received: list[Received] = []
         self.connections = 0
         self.url = ""
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._tasks.add(task)
+
+        def ended(_: object) -> None:
+            self._tasks.discard(task)
+            writer.close()  # here, as a task that is cancelled before its first step runs nothing
+
+        task.add_done_callback(ended)
+
+    async def close(self) -> None:
+        """No connection is left open."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while (request := await _read(reader)) is not None:
                 self.received.append(request)
@@ -74,8 +96,6 @@ class ScriptedServer:
                 await writer.drain()
         except ConnectionError:
             return
-        finally:
-            writer.close()
 
 
 async def _read(reader: asyncio.StreamReader) -> Received | None:
@@ -94,9 +114,13 @@ async def _read(reader: asyncio.StreamReader) -> Received | None:
 async def scripted(*replies: Reply) -> AsyncIterator[ScriptedServer]:
     found = ScriptedServer()
     found.replies += replies
-    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(found.accept, "127.0.0.1", 0)
     found.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield found
     finally:
+        # asyncio leaves a connection open that it has accepted when its server is closed.
+        for _ in range(ACCEPTED_TURNS):
+            await asyncio.sleep(0)
         server.close()
+        await found.close()

@@ -166,9 +166,16 @@ async def test_official_transport_ends_a_watch_that_is_silent_for_too_long() -> 
     line = b'{"type": "ADDED"}\n'
     async with served(Reply(body=line, stalls=True)) as (_, transport):
         watch = transport.watch(HttpRequest(method="GET", path="/a", timeout_s=1))
-        assert await anext(watch) == line
+        told: list[bytes] = []
+
+        async def read() -> None:
+            async for found in watch:
+                told.append(found)  # noqa: PERF401 - what came is kept when it fails
+
         with pytest.raises(Unavailable):
-            await anext(watch)
+            await read()
+        # On a busy machine the time may be up before the line was read.
+        assert told in ([line], [])
 
 
 # --- what goes out --------------------------------------------------------------------------------

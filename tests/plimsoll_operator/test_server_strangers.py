@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from contextlib import suppress
 
 import msgspec
 import pytest
@@ -226,7 +227,9 @@ async def test_stranger_who_never_shows_who_it_is_is_sent_away(
         send(talker, 1, a_heartbeat(BrokerEpoch(epoch + 5)))
         assert await silent.closed()
         async with asyncio.timeout(WAIT_S):
-            await talker.reader.read()  # what it was answered, and the end
+            # What it was answered, and the end; on a busy machine it may be cut off unheard.
+            with suppress(ConnectionError):
+                await talker.reader.read()
         assert isinstance((await known.command(a_heartbeat(epoch))).answer, HeartbeatAnswer)
         for peer in (known, talker, silent):
             await peer.close()

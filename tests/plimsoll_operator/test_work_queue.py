@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from plimsoll_operator.reconcile import work_queue
 from plimsoll_operator.reconcile.work_queue import PassFailed, ReconcileQueue, Retry, backoff_ms
 
 
@@ -94,7 +95,10 @@ def test_backoff_doubles_and_is_bounded():
     assert [backoff_ms(n) for n in (1, 2, 3, 7, 100)] == [1_000, 2_000, 4_000, 60_000, 60_000]
 
 
-async def test_key_whose_pass_met_a_bug_waits_for_its_backoff_however_often_it_is_added():
+async def test_key_whose_pass_met_a_bug_waits_for_its_backoff_however_often_it_is_added(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(work_queue, "BACKOFF_MS", 600_000)
     handled: list[str] = []
     failed, done = asyncio.Event(), asyncio.Event()
 

@@ -16,8 +16,10 @@ from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.storage.disk import StorageError
+from plimsoll_core.replica.isr_membership import lagging
 from plimsoll_core.replica.leader import Leader
-from plimsoll_core.replica.maximal_isr import PendingShrink
+from plimsoll_core.replica.maximal_isr import CommittedIsr, PendingShrink
+from plimsoll_core.replica.replica_context import ReplicaContext
 
 # Longer than an election takes while there is a controller.
 LEADER_SILENT_MS = 15_000
@@ -78,20 +80,23 @@ class PartitionMeasures:
         topic.bytes_out += hosted.bytes_out
         topic.log_size_bytes += size
         if replica.leader is not None:
-            self._add_led(replica.leader, log.log_end_offset, now_ms)
+            self._add_led(manager.around, replica.leader, log.log_end_offset, now_ms)
 
-    def _add_led(self, leader: Leader, end: int, now_ms: int) -> None:
+    def _add_led(self, around: ReplicaContext, leader: Leader, end: int, now_ms: int) -> None:
         """By what its leader knows."""
         committed, partition = leader.isr.committed, leader.partition
         # Who is to leave has fallen behind, whether a controller is there to commit it or not.
-        leaving = leader.isr.leaving if isinstance(leader.isr, PendingShrink) else ()
+        leaving = set(leader.isr.leaving) if isinstance(leader.isr, PendingShrink) else set()
+        if not isinstance(leader.isr, CommittedIsr):
+            # Who falls behind later is proposed only once this is answered.
+            leaving.update(lagging(leader, around, end, now_ms))
         margin = len(committed) - len(leaving) - leader.min_isr
         self.leaders += 1
         self.isr_sizes[len(committed)] += 1
         self.under_replicated += len(committed) < len(partition.replicas)
         self.under_min_isr += margin < 0
         if margin == 0:
-            missing = set(leaving) | (set(partition.settled) - set(committed))
+            missing = leaving | (set(partition.settled) - set(committed))
             self.reduced_to_min_isr += bool(missing)
         for follower, progress in leader.followers.items():
             behind = end - (progress.log_end if progress.log_end is not None else 0)

@@ -68,17 +68,11 @@ def _within_lag(leader: Leader, follower: BrokerId, around: ReplicaContext, now_
 def shrinkage(
     leader: Leader, around: ReplicaContext, log_end: int, now_ms: int
 ) -> PendingShrink | None:
-    """The followers that have not been caught up for too long."""
+    """Without the followers that lag."""
     isr = leader.isr
     if not isinstance(isr, CommittedIsr):
         return None
-    leaving = tuple(
-        replica
-        for replica in isr.committed
-        if replica in leader.followers
-        and leader.followers[replica].log_end != log_end
-        and not _within_lag(leader, replica, around, now_ms)
-    )
+    leaving = lagging(leader, around, log_end, now_ms)
     if not leaving or now_ms < leader.not_before_ms:
         return None
     staying = tuple(replica for replica in isr.committed if replica not in leaving)
@@ -86,6 +80,19 @@ def shrinkage(
         committed=isr.committed,
         leaving=leaving,
         proposal=_proposal(leader, around, staying, SHRINK_CAUSE),
+    )
+
+
+def lagging(
+    leader: Leader, around: ReplicaContext, log_end: int, now_ms: int
+) -> tuple[BrokerId, ...]:
+    """The in-sync followers that have not been caught up for too long."""
+    return tuple(
+        replica
+        for replica in leader.isr.committed
+        if replica in leader.followers
+        and leader.followers[replica].log_end != log_end
+        and not _within_lag(leader, replica, around, now_ms)
     )
 
 

@@ -11,6 +11,9 @@ from tests.plimsoll_operator.transports import transport_to
 from plimsoll_operator.kube.port import HttpRequest, HttpResponse
 from plimsoll_operator.metalog.kube_api import LARGE_BYTES, TransportApi, Unanswered
 
+PATIENCE_MS = 30_000
+"""For what is answered at once, however busy the machine."""
+
 
 async def test_write_that_hangs_is_unanswered_when_its_time_is_up(http: HttpShell) -> None:
     api = TransportApi(transport_to(http.url), 100)
@@ -36,7 +39,7 @@ async def test_server_that_is_not_there_leaves_a_request_unanswered() -> None:
 async def test_metadata_logs_request_goes_out_once_as_it_is() -> None:
     body = b'{"z": 1.0, "a": "\\u00e9"}'
     async with scripted(Reply(status=409, body=b'{"message": "it changed"}')) as server:
-        api = TransportApi(transport_to(server.url), 1000)
+        api = TransportApi(transport_to(server.url), PATIENCE_MS)
         answer = await api.request("PUT", "/b", body=body)
         await api.close()
     assert (answer.status, answer.sentence) == (409, "409: it changed")
@@ -46,7 +49,7 @@ async def test_metadata_logs_request_goes_out_once_as_it_is() -> None:
 @pytest.mark.parametrize("answer", [CLOSES, *(Reply(status) for status in (408, 500, 502, 504))])
 async def test_metadata_logs_request_that_may_have_happened_is_unanswered(answer: Reply) -> None:
     async with scripted(answer) as server:
-        api = TransportApi(transport_to(server.url), 1000)
+        api = TransportApi(transport_to(server.url), PATIENCE_MS)
         with pytest.raises(Unanswered):
             await api.request("PUT", "/b", body=b"{}")
         await api.close()

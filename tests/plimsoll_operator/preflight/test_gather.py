@@ -1,6 +1,7 @@
 """Preflight against an API server in memory: what it reads, and that it leaves nothing behind."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,12 @@ from plimsoll_operator.preflight.gather import APPEND_NAME, APPENDS, Gatherer
 from plimsoll_operator.preflight.rights import READ_NODES, VERIFICATION, needed
 
 VALUES = frozenset({READ_NODES, VERIFICATION})
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An API server in memory answers at once, however long that takes on a busy machine."""
+    monkeypatch.setattr(gather, "time", SimpleNamespace(monotonic=lambda: 0.0))
 
 
 class Scene:
