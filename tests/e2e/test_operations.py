@@ -25,6 +25,10 @@ from tests.e2e.drill import (
     verified,
 )
 
+ALL_STEPS_S = 215
+"""So long do all steps take where processors are idle.  Where they take longer another Verification
+writes, which waits until the one before has read everything back."""
+
 
 @pytest.fixture(scope="module")
 def drill(operator: Cluster) -> Iterator[Drill]:
@@ -70,7 +74,7 @@ def assert_even(drill: Drill) -> None:
 
 @pytest.mark.timeout(600)
 def test_three_brokers_become_five(drill: Drill):
-    with verified(drill) as watch:
+    with verified(drill, then_s=ALL_STEPS_S) as watch:
         drill.change(count=5)
         fill = wait_for("the new brokers to be filled", drill.running_move, 90)
         kill_operator(drill)
