@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.apache_kafka import picked_ports
 from tests.conformance.conftest import Peer
 from tests.conformance.kafka_jars import KafkaJars, application_jars
+
+from plimsoll_operator.local.ports import HeldPorts
 
 STOP_S = 30.0
 REQUEST_S = 20.0
@@ -97,8 +98,9 @@ class Worker(Application):
     """One worker of Kafka Connect, distributed; `url` is where its REST interface listens."""
 
     def __init__(self, directory: Path, bootstrap: str, configs: Mapping[str, str]) -> None:
-        with picked_ports(1) as (port,):
-            self.url = f"http://127.0.0.1:{port}"
+        self._held = HeldPorts()
+        port = self._held.pick()
+        self.url = f"http://127.0.0.1:{port}"
         self.id = f"127.0.0.1:{port}"
         values = {"bootstrap.servers": bootstrap, "group.id": "connect", **WORKER, **configs}
         values |= {"listeners": self.url, "rest.advertised.host.name": "127.0.0.1"}
@@ -106,6 +108,14 @@ class Worker(Application):
         super().__init__(
             command(application_jars(), CONNECT, file), directory / f"worker-{port}.log"
         )
+
+    def kill(self) -> None:
+        super().kill()
+        self._held.close()
+
+    def stop(self) -> None:
+        super().stop()
+        self._held.close()
 
 
 @dataclass(kw_only=True)

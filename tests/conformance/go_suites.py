@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.conformance.apache_kafka import picked_ports
 from tests.conformance.kafka_jars import CACHE
 from tests.integration.local_cluster import wait_for
+
+from plimsoll_operator.local.ports import HeldPorts
 
 BUILD_S = 1200
 TOXIPROXY = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0"
@@ -184,22 +185,24 @@ def toxiproxy(upstream: list[str], log: Path) -> Iterator[str]:
     program = BUILT / "server"
     if not program.exists():
         _go("install", TOXIPROXY, GOBIN=str(BUILT))
-    with picked_ports(1) as (port,):
+    with HeldPorts() as held, log.open("wb") as said:
+        port = held.pick()
         url = f"http://127.0.0.1:{port}"
-    with log.open("wb") as said:
         process = subprocess.Popen(
             [str(program), "-host", "127.0.0.1", "-port", str(port)], stdout=said, stderr=said
         )
-    try:
-        proxies = [
-            {"name": f"kafka{number}", "listen": f"127.0.0.1:{own}", "upstream": broker}
-            for number, (own, broker) in enumerate(zip(PROXY_PORTS, upstream, strict=True), start=1)
-        ]
-        wait_for("toxiproxy", lambda: _posted(f"{url}/populate", proxies))
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
+        try:
+            proxies = [
+                {"name": f"kafka{number}", "listen": f"127.0.0.1:{own}", "upstream": broker}
+                for number, (own, broker) in enumerate(
+                    zip(PROXY_PORTS, upstream, strict=True), start=1
+                )
+            ]
+            wait_for("toxiproxy", lambda: _posted(f"{url}/populate", proxies))
+            yield url
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def _posted(url: str, body: object) -> bool:

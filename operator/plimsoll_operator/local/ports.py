@@ -18,7 +18,7 @@ import msgspec
 
 LOOPBACK = "127.0.0.1"
 PORT_MAX = 65_535
-PICKED = range(20_000, 30_000)
+PICKED = range(20_000, 29_000)
 """None that the kernel gives to connections (from 32768 on), nor Kubernetes to Services of the type
 NodePort (from 30000 on)."""
 TRIES = 1_000
