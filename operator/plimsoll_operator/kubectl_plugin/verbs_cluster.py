@@ -226,7 +226,7 @@ async def what_if(session: PluginSession, brokers: Sequence[int]) -> Findings:
 
 def _affected(rows: Sequence[Any]) -> RenderableType:
     return table(
-        ("topic", "partition", "left in isr", "min isr", "note"),
+        ("topic", "partition", "brokers left in isr", "min isr", "note"),
         [
             [
                 row["topic"],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from plimsoll_operator.api import API_VERSION
-from plimsoll_operator.kube.errors import ApiError
+from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import VERIFICATIONS
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable, told
@@ -99,8 +100,20 @@ def _missing(session: PluginSession, topic: str) -> str:
     return f"No Topic object {where} declares {topic} either: apply one, or create the topic."
 
 
+async def _delete(session: PluginSession, body: Object) -> str:
+    """One that has not begun, for which others of its topic would wait; a sentence about it."""
+    name, uid = body["metadata"]["name"], body["metadata"]["uid"]
+    try:
+        with contextlib.suppress(NotFound):
+            await session.kube.delete(VERIFICATIONS, session.namespace, name, uid=uid)
+    except ApiError as error:
+        return f"Verification {name} stays, and begins once that has changed: {told(error)}"
+    return f"Verification {name} is deleted: it had not begun."
+
+
 async def progress(session: PluginSession, name: str) -> Findings:
-    """How far it is.  The exit code is 0 once it has passed, and 1 for any other end."""
+    """How far it is; one that cannot begin is deleted.  The exit code is 0 once it has passed, and 1
+    for any other end."""
     try:
         body = await session.kube.get(VERIFICATIONS, session.namespace, name)
     except ApiError as error:
@@ -120,9 +133,8 @@ async def progress(session: PluginSession, name: str) -> Findings:
     if ready and (over or waits):
         parts.append(line(f"{ready['reason']}: {ready['message']}"))
         option = IN_OPTIONS.get(ready["reason"]) if over else None
-        stays = f"Verification {name} begins once that has changed, unless you delete it."
-        more = (missing, option, None if ended or not refused else stays)
-        parts += [line(one) for one in more if one]
+        gone = await _delete(session, body) if refused and not ended else None
+        parts += [line(one) for one in (missing, option, gone) if one]
     if counts := status.get("counts"):
         titles = ("acked", "read", "lost", "duplicated", "outOfOrder", "gaps")
         cells = [warned(counts.get(title, 0), title in titles[2:] and counts.get(title))

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import yaml
@@ -17,6 +18,7 @@ from tests.plimsoll_operator.test_cluster_views import as_json, shown
 from typer.testing import CliRunner
 
 from plimsoll_operator.api.load import from_yaml
+from plimsoll_operator.kube.errors import Rejected
 from plimsoll_operator.kube.resources import TOPICS, VERIFICATIONS
 from plimsoll_operator.kubectl_plugin import (
     app,
@@ -202,6 +204,21 @@ async def test_verification_is_made_and_its_verdict_is_the_exit_code() -> None:
     found = await verbs_verify.progress(session, name)
     assert (found.over, found.code) == (True, 1)
     assert "No Spark." in said(found)
+    assert "is deleted: it had not begun." in said(found)
+    left = [key for key in session.kube.objects if key[0] == "verifications"]
+    assert not left, "others of the topic would wait for it"
+
+
+async def test_verification_that_cannot_begin_and_may_not_be_deleted_is_said_to_stay() -> None:
+    session = scene(views={"/topics/t": {}})
+    name = await verbs_verify.begin(session, verbs_verify.Workload(topic="t", records=5, user="no"))
+    made = session.kube.find(VERIFICATIONS, "kafka", name)
+    unknown = READY | {"status": "False", "reason": "UserNotFound", "message": "There is no no."}
+    session.kube.put(VERIFICATIONS, {**made, "status": {"conditions": [unknown]}})
+    session.kube.delete = AsyncMock(side_effect=Rejected(403, "not you"))
+    found = await verbs_verify.progress(session, name)
+    assert (found.over, found.code) == (True, 1)
+    assert f"{name} stays, and begins once that has changed: " in said(found)
 
 
 async def test_verification_of_a_topic_that_nobody_declares_is_refused_and_not_made() -> None:
@@ -228,7 +245,8 @@ async def test_without_an_operator_verification_ends_once_its_object_lacks_the_t
     session.kube.put(VERIFICATIONS, {**made, "status": {"conditions": [lacks]}})
     found = await verbs_verify.progress(session, name)
     assert (found.over, found.code) == (True, 1)
-    assert f"{name} begins once that has changed, unless you delete it." in said(found)
+    assert f"{name} is deleted: it had not begun." in said(found)
+    session.kube.put(VERIFICATIONS, {**made, "status": {"conditions": [lacks]}})
     session.bodies = {"topics": [{"metadata": {"name": "t"}, "spec": {}}]}
     assert not (await verbs_verify.progress(session, name)).over
 
@@ -258,7 +276,6 @@ async def test_verification_without_a_login_in_a_closed_cluster_ends_and_names_t
         found = await verbs_verify.progress(session, name)
         assert found.over is (user is None), "with a login a listener may be opened yet"
         assert ("--user" in said(found)) is (user is None)
-        session.kube.drop(VERIFICATIONS, "kafka", name)
 
 
 def test_programs_get_json_or_yaml_of_the_same_data() -> None:
