@@ -1,6 +1,7 @@
 """What clients are told of leaders and brokers in the moments after a broker's death."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -146,6 +147,34 @@ async def test_metadata_wait_no_longer_once_another_leads_the_topics_that_are_as
     moved = replace(image.partitions[key], leader=BrokerId(0))
     harness.watch.update(image, replace(image, partitions=image.partitions.set(key, moved)))
     assert [each.leader_id for each in (await waiting).topics[0].partitions] == [0, 0, 0]
+
+
+async def test_metadata_for_which_it_is_looked_who_leads_hear_of_another_leader_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """They were held until half a second was over, though nobody's fence concerned them."""
+    monkeypatch.setattr(large_messages, "THINGS_AT_ONCE", 0)
+    monkeypatch.setattr(awaited_leaders, "AWAITED_MS", WAIT_S * 2_000)
+    looking, go_on = threading.Event(), threading.Event()
+    find = awaited_leaders.led_topics
+
+    def slowly(image, lost):
+        looking.set()
+        assert go_on.wait(WAIT_S)
+        return find(image, lost)
+
+    monkeypatch.setattr(awaited_leaders, "led_topics", slowly)
+    harness = Harness()
+    harness.lost_leaders = {BrokerId(1): 3}
+    waiting = asyncio.ensure_future(asked_for(harness, "orders"))
+    await until(looking.is_set)
+    image = harness.watch.image
+    key = PartitionKey(ORDERS, 1)
+    moved = replace(image.partitions[key], leader=BrokerId(0))
+    harness.watch.update(image, replace(image, partitions=image.partitions.set(key, moved)))
+    go_on.set()
+    reply = await asyncio.wait_for(waiting, WAIT_S)
+    assert [each.leader_id for each in reply.topics[0].partitions] == [0, 0, 0]
 
 
 async def test_thousand_clients_that_wait_for_a_fence_are_looked_for_once_and_answered_over_turns():

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from plimsoll_operator.local.layout import DirectoryLayout, plan
-from plimsoll_operator.local.ports import HeldPorts, Ports, next_port
+from plimsoll_operator.local import ports
+from plimsoll_operator.local.layout import PORT_MAX, DirectoryLayout, Remembered, next_port, plan
+from plimsoll_operator.local.ports import HeldPorts, Ports
 
+FIRST = 19_300
 SERVICES_FIRST = 30_000
 """From here on Kubernetes gives ports to Services of the type NodePort, by default."""
 
@@ -26,7 +29,7 @@ def kafka(brokers: dict[int, Ports]) -> dict[int, int]:
 
 def test_broker_that_joins_later_has_the_next_port(held: HeldPorts) -> None:
     known = plan(None, (0, 1, 2), None, 19_092, held)
-    grown = plan(known, (3,), None, next_port(known.brokers, 19_092), held)
+    grown = plan(known, (3,), None, next_port(known, 19_092), held)
     assert kafka(grown.brokers) == {0: 19_092, 1: 19_093, 2: 19_094, 3: 19_095}
     assert plan(grown, (0, 1, 2, 3), None, None, held) == grown
     assert plan(grown, (0, 1, 2, 3), None, 19_092, held) == grown
@@ -34,16 +37,45 @@ def test_broker_that_joins_later_has_the_next_port(held: HeldPorts) -> None:
 
 def test_ports_that_were_picked_are_kept(held: HeldPorts) -> None:
     known = plan(None, (0, 1), None, None, held)
-    assert next_port(known.brokers, None) is None
+    assert next_port(known, None) is None
     grown = plan(known, (2,), None, None, held)
     assert plan(grown, (0, 1, 2), None, None, held) == grown
 
 
+def in_order(first: int) -> object:
+    """What is tried is the lowest of those that nothing was tried of."""
+    return patch.object(ports.random, "choice", side_effect=range(first, PORT_MAX))
+
+
+def every_port(planned: Remembered) -> list[int]:
+    brokers = planned.brokers.values()
+    own = [port for one in brokers for port in (one.kafka, one.metrics, one.replication)]
+    return [planned.controller_port, planned.api_port, *own]
+
+
+def test_ports_that_are_picked_are_none_of_those_that_are_stated(held: HeldPorts) -> None:
+    with in_order(FIRST):
+        planned = plan(None, (0, 1, 2), None, FIRST, held)
+    assert kafka(planned.brokers) == {0: FIRST, 1: FIRST + 1, 2: FIRST + 2}
+    assert len(set(every_port(planned))) == 11
+    later = next_port(planned, FIRST)
+    assert later is not None
+    with HeldPorts() as others:
+        grown = plan(planned, (3,), None, later, others)
+    assert len(set(every_port(grown))) == 14
+
+
+def test_ports_that_a_broker_gets_after_a_restart_are_none_of_another_ones() -> None:
+    with HeldPorts() as before, in_order(FIRST):
+        known = plan(None, (0, 1), None, None, before)
+    with HeldPorts() as after, in_order(FIRST):
+        grown = plan(known, (0, 1, 2), None, None, after)
+    assert len(set(every_port(grown))) == 11
+
+
 def test_picked_ports_are_none_that_connections_or_services_are_given(held: HeldPorts) -> None:
     planned = plan(None, tuple(range(20)), None, None, held)
-    brokers = planned.brokers.values()
-    picked = [planned.controller_port, planned.api_port]
-    picked += [port for one in brokers for port in (one.kafka, one.metrics, one.replication)]
+    picked = every_port(planned)
     assert len(set(picked)) == 62
     assert max(picked) < SERVICES_FIRST
 

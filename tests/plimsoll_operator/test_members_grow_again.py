@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.plimsoll_operator.builders import an_image, with_topic
 from tests.plimsoll_operator.test_members_handler import Growing
 
 from plimsoll_core.cluster.model import Rebalance, RebalanceObject
 from plimsoll_core.cluster.records import RebalanceNoted
-from plimsoll_operator.kube.resources import REBALANCES
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.resources import REBALANCES, Kind
 
 
 @pytest.fixture
@@ -58,3 +61,50 @@ async def test_fill_that_was_touched_or_begun_or_has_ended_is_left_alone_by_the_
     scene.join(4)
     await scene.look()
     assert sorted(scene.rebalances()) == ["main-fill-3", "main-fill-4"]
+
+
+@pytest.mark.parametrize("when", ["create", "get"])
+async def test_fill_that_is_approved_while_another_one_takes_its_place_stays(
+    scene: Growing, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scene.edit(count=4)
+    scene.join(3)
+    await scene.look()
+    await scene.edit(count=5)
+    scene.join(4)
+    call = getattr(scene.kube, when)
+
+    async def approved_meanwhile(kind: Kind, *rest: Any) -> Object:
+        answer: Object = await call(kind, *rest)
+        if kind == REBALANCES:
+            body = scene.kube.find(REBALANCES, "kafka", "main-fill-3")
+            approved = {**body, "spec": {**body["spec"], "approvedPlan": "sha256:x"}}
+            scene.kube.put(REBALANCES, approved)
+        return answer
+
+    monkeypatch.setattr(scene.kube, when, approved_meanwhile)
+    await scene.look()
+    assert sorted(scene.rebalances()) == ["main-fill-3", "main-fill-3-4"]
+
+
+async def test_fill_whose_status_changes_while_another_one_takes_its_place_is_deleted(
+    scene: Growing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster that grew changes what it proposes."""
+    await scene.edit(count=4)
+    scene.join(3)
+    await scene.look()
+    await scene.edit(count=5)
+    scene.join(4)
+    get, shown = scene.kube.get, ["AwaitingApproval", "Planning"]
+
+    async def shown_meanwhile(kind: Kind, *rest: Any) -> Object:
+        answer: Object = await get(kind, *rest)
+        if kind == REBALANCES and shown:
+            scene.show("main-fill-3", shown.pop())
+        return answer
+
+    monkeypatch.setattr(scene.kube, "get", shown_meanwhile)
+    await scene.look()
+    assert shown == []
+    assert list(scene.rebalances()) == ["main-fill-3-4"]

@@ -42,14 +42,22 @@ class _LedByLost(NamedTuple):
     topics: asyncio.Task[frozenset[UUID]]
 
 
+class _Held(NamedTuple):
+    """An answer: until when at most, and by what it was found that it waits."""
+
+    until_s: float
+    image: ClusterImage
+    lost: Lost
+
+
 class AwaitedLeaders:
     """Of one broker."""
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
         self._led: _LedByLost | None = None
-        # Answers that are held, each until when at most; and who looks for them.
-        self._waiting: dict[asyncio.Future[None], float] = {}
+        # Answers that are held, and who looks for them.
+        self._waiting: dict[asyncio.Future[None], _Held] = {}
         self._watching: asyncio.Task[None] | None = None
 
     def some(self) -> Lost:
@@ -64,20 +72,20 @@ class AwaitedLeaders:
         """`things`: that `named` goes through.  A lost leader may be reached again instead."""
         view, loop = self._view, asyncio.get_running_loop()
         until_s = loop.time() + AWAITED_MS / 1000
-        image, topics = None, None
+        seen, topics = None, None
         while loop.time() < until_s and (lost := self.some()):
-            if view.image is not image:
-                image = view.image
-                topics = await view.aside.some(things, partial(named, image))
+            image = view.image
+            if image is not seen:
+                seen, topics = image, await view.aside.some(things, partial(named, image))
             # Who leads nothing is not followed: an answer about all topics names each.
             if topics is not None and topics.isdisjoint(await self._led_by(image, lost)):
                 break
-            await self._change(until_s)
+            await self._change(_Held(until_s, image, lost))
 
-    def _change(self, until_s: float) -> asyncio.Future[None]:
+    def _change(self, held: _Held) -> asyncio.Future[None]:
         """Of who leads or is lost; or its time is over."""
         change = asyncio.get_running_loop().create_future()
-        self._waiting[change] = until_s
+        self._waiting[change] = held
         if self._watching is None:
             self._watching = asyncio.ensure_future(self._watch())
             self._watching.add_done_callback(_heard)
@@ -89,11 +97,14 @@ class AwaitedLeaders:
         view, loop, waiting = self._view, asyncio.get_running_loop(), self._waiting
         try:
             while waiting:
-                image, lost = view.image, self.some()
-                await view.watch.wait_for(partial(_are_fenced, lost), LOOK_AGAIN_MS)
-                now = self.some()
-                changed = not now or now != lost or view.image is not image
-                told = [one for one in waiting if changed or waiting[one] <= loop.time()]
+                await view.watch.wait_for(partial(_are_fenced, self.some()), LOOK_AGAIN_MS)
+                image, lost, now_s = view.image, self.some(), loop.time()
+                # Not by what was here before this wait: they changed also while one was looking.
+                told = [
+                    one
+                    for one, held in waiting.items()
+                    if held.until_s <= now_s or held.image is not image or held.lost != lost
+                ]
                 async for one in in_slices(told):
                     _tell(one)
                     del waiting[one]

@@ -8,13 +8,14 @@ the guards of brokers and `controller.security.reauthorization` ask for them).
 
 from __future__ import annotations
 
-from plimsoll_core.security.acl import CLUSTER_NAME, AclOperation, ResourceType
+from plimsoll_core.security.acl import CLUSTER_NAME, Acl, AclOperation, Pattern, ResourceType
 from plimsoll_core.security.acl_index import AclQuestion, AclVerdict, Ground
 from plimsoll_core.security.state import Security
 
 _USER = "User:"
 _OF_THE_CLUSTER = (AclOperation.CREATE, AclOperation.DELETE)
 """Of the cluster, enough to create or delete each topic."""
+_IN_NO_NAME = "\0"
 
 
 def explained(security: Security, asked: AclQuestion) -> AclVerdict:
@@ -41,10 +42,15 @@ def _another_right_that_is_enough(security: Security, asked: AclQuestion) -> Acl
     write, kind = AclOperation.WRITE, ResourceType.TOPIC
     if not security.allows_on_any(asked.principal, asked.host, write, kind):
         return None
-    names = sorted({acl.name for acl in security.acls if acl.resource is kind})
+    names = sorted({_under(acl) for acl in security.acls if acl.resource is kind})
     found = (
         security.explain(asked._replace(operation=write, resource=kind, name=name))
         for name in names
     )
     by_default = AclVerdict(True, Ground.NO_ACL_FOUND)
     return next((one for one in found if one.allowed and one.rule), by_default)
+
+
+def _under(acl: Acl) -> str:
+    """A name that the rule is about: of a prefix none that another rule may name."""
+    return acl.name if acl.pattern is Pattern.LITERAL else f"{acl.name}{_IN_NO_NAME}"

@@ -200,9 +200,17 @@ class Kube:
         )
 
     async def delete(
-        self, kind: Kind, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        version: str = "",
+        grace_seconds: int | None = None,
     ) -> None:
-        options: Object = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        wanted = {"uid": uid, **({"resourceVersion": version} if version else {})}
+        options: Object = {"preconditions": wanted, "propagationPolicy": "Background"}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         path = kind.path(namespace, name)

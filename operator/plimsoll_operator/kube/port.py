@@ -148,7 +148,15 @@ class KubeApi(Protocol):
         as of the resourceVersion `version`; empty: however it is, and whichever bears the name."""
 
     async def delete(
-        self, kind: Kind, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        version: str = "",
+        grace_seconds: int | None = None,
     ) -> None:
-        """Delete exactly the object with `uid`; another one under its name gives `Conflict`.
+        """Delete exactly the object with `uid`; another one under its name gives `Conflict`, and so
+        does one that is not as of the resourceVersion `version`; empty: however it is.
         `grace_seconds` 0 deletes a pod without its kubelet's word."""

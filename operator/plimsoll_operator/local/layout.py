@@ -7,6 +7,7 @@ was.  Called by `cluster`; decides nothing else.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -15,6 +16,8 @@ import yaml
 
 from plimsoll_operator.local.ports import HeldPorts, Ports
 from plimsoll_operator.metalog.directory_files import write_whole
+
+PORT_MAX = 65_535
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,11 +159,14 @@ def plan(
     """What is remembered, completed for these brokers; all of its ports are held.  `port`: the
     first broker's, if given."""
     brokers = dict(known.brokers) if known else {}
-    for place, broker_id in enumerate(broker_ids):
-        wanted = port + place if port is not None else None
+    wanted = {} if port is None else {b: port + place for place, b in enumerate(broker_ids)}
+    # Before any is picked: each is another.
+    for one in (*wanted.values(), *(_ports_of(known) if known else ())):
+        held.keep(one)
+    for broker_id in broker_ids:
         had = brokers.get(broker_id, Ports(kafka=0, metrics=0))
         brokers[broker_id] = Ports(
-            kafka=wanted or had.kafka or held.pick(),
+            kafka=wanted.get(broker_id) or had.kafka or held.pick(),
             metrics=had.metrics or held.pick(),
             replication=had.replication or held.pick(),
         )
@@ -168,15 +174,25 @@ def plan(
         raise BadDirectory(
             f"the directory holds cluster {known.cluster_id}, the file asks for {cluster_id}"
         )
-    planned = Remembered(
+    return Remembered(
         cluster_id=known.cluster_id if known else cluster_id or uuid4(),
         controller_port=known.controller_port if known else held.pick(),
         brokers=brokers,
         api_port=(known.api_port if known else 0) or held.pick(),
     )
-    for ports in planned.brokers.values():
-        for one in (ports.kafka, ports.metrics, ports.replication):
-            held.keep(one)
-    held.keep(planned.controller_port)
-    held.keep(planned.api_port)
-    return planned
+
+
+def next_port(known: Remembered, first: int | None) -> int | None:
+    """Clients' port of a broker that joins later, where they follow the `first` one; None where one
+    is picked."""
+    if first is None:
+        return None
+    used = set(_ports_of(known))
+    return next(port for port in range(first, PORT_MAX + 1) if port not in used)
+
+
+def _ports_of(known: Remembered) -> Iterator[int]:
+    """All that were picked or wanted."""
+    for ports in known.brokers.values():
+        yield from filter(None, (ports.kafka, ports.metrics, ports.replication))
+    yield from filter(None, (known.controller_port, known.api_port))

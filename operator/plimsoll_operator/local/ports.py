@@ -17,7 +17,6 @@ from typing import Self
 import msgspec
 
 LOOPBACK = "127.0.0.1"
-PORT_MAX = 65_535
 PICKED = range(20_000, 29_000)
 """None that the kernel gives to connections (from 32768 on), nor Kubernetes to Services of the type
 NodePort (from 30000 on)."""
@@ -78,15 +77,6 @@ class HeldPorts:
         for held in self._sockets.values():
             held.close()
         self._sockets.clear()
-
-
-def next_port(brokers: Mapping[int, Ports], first: int | None) -> int | None:
-    """Clients' port of a broker that joins later, where they follow the `first` one; None where one
-    is picked."""
-    if first is None:
-        return None
-    used = {port for ports in brokers.values() for port in (ports.kafka, ports.replication)}
-    return next(port for port in range(first, PORT_MAX + 1) if port not in used)
 
 
 def taken(brokers: Mapping[int, Ports], listeners: tuple[int, ...] = ()) -> str:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 from immutables import Map
 
-from plimsoll_core.security.acl import CLUSTER_NAME, Acl, AclOperation, ResourceType
+from plimsoll_core.security.acl import (
+    CLUSTER_NAME,
+    Acl,
+    AclOperation,
+    AclPermission,
+    Pattern,
+    ResourceType,
+)
 from plimsoll_core.security.acl_index import AclQuestion, Ground, index_of
 from plimsoll_core.security.explained_rights import explained
 from plimsoll_core.security.state import Authorization, DeclaredUser, Security, UserObject
@@ -31,6 +38,24 @@ def test_right_on_the_cluster_to_create_or_delete_is_enough_for_each_topic(
     assert found.allowed
     assert found.rule in security.acls
     assert not explained(security, asked(AclOperation.ALTER)).allowed
+
+
+def test_prefix_of_which_one_topic_is_denied_is_the_rule_that_allows_idempotent_writes() -> None:
+    """It was said that no rule of anybody names the resource."""
+    write, topic = AclOperation.WRITE, ResourceType.TOPIC
+    allow = Acl(
+        resource=topic, name="a", pattern=Pattern.PREFIXED, principal=ALICE, operation=write
+    )
+    deny = Acl(
+        resource=topic, name="a", principal=ALICE, operation=write, permission=AclPermission.DENY
+    )
+    rules = [allow, deny]
+    security = Security(acls=Map(dict.fromkeys(rules, ("",))), index=index_of(rules))
+    cluster = asked(AclOperation.IDEMPOTENT_WRITE)._replace(
+        resource=ResourceType.CLUSTER, name=CLUSTER_NAME
+    )
+    found = explained(security, cluster)
+    assert (found.allowed, found.rule) == (True, allow)
 
 
 def test_super_user_that_is_disabled_may_nothing() -> None:

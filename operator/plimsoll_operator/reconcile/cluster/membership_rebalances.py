@@ -31,6 +31,8 @@ AGAIN_MS = 60_000
 """After which a drain that failed is made anew."""
 SOON_MS = 10_000
 """After which one is made anew that ended while others still moved what it was about."""
+TRIES = 5
+"""To delete one whose status changes meanwhile."""
 FINAL = frozenset({"Completed", "Cancelled", "Failed", "NothingToDo"})
 
 
@@ -199,8 +201,8 @@ async def _fill(term: Term, context: Context, made: list[Made]) -> None:
         if known is None:
             await _create(term, rebalance.fill(context, brokers))
         for one in earlier:
-            if one.name != name and _is_open(one, term.image):
-                await _delete(term, one)
+            if one.name != name:
+                await _replaced(term, one)
     await term.ask(SettleNewcomers(broker_ids=newcomers))
 
 
@@ -218,6 +220,23 @@ async def _create(term: Term, manifest: Manifest) -> None:
         await term.kube.create(REBALANCES, manifest)
     except Conflict:
         return  # an earlier one of this name is still there: it is looked at next time
+
+
+async def _replaced(term: Term, one: Made) -> None:
+    """Deleted, unless somebody approved of it since it was read."""
+    for _ in range(TRIES):
+        try:
+            item = await term.kube.get(REBALANCES, term.key[0], one.name)
+            now = _made(term.image, item)
+            if now.uid != one.uid or not _is_open(now, term.image):
+                return
+            version = item["metadata"]["resourceVersion"]
+            await term.kube.delete(REBALANCES, term.key[0], one.name, uid=one.uid, version=version)
+        except NotFound:
+            return
+        except Conflict:  # perhaps only its status is another
+            continue
+        return
 
 
 async def _delete(term: Term, one: Made) -> None:
