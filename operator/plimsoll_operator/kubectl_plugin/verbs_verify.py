@@ -112,8 +112,8 @@ async def _delete(session: PluginSession, body: Object) -> str:
 
 
 async def progress(session: PluginSession, name: str) -> Findings:
-    """How far it is; one that cannot begin is deleted.  The exit code is 0 once it has passed, and 1
-    for any other end."""
+    """How far it is; one that cannot begin is deleted.  The exit code is 0 once it has passed, and
+    1 for any other end."""
     try:
         body = await session.kube.get(VERIFICATIONS, session.namespace, name)
     except ApiError as error:
