@@ -281,6 +281,15 @@ class TestPartitions:
         ]
         assert len([n for n in "abc" if world.p(1 if n != "b" else 0, n)]) == 3
 
+    def test_topic_of_a_controller_that_died_before_the_first_partition_grows_from_nothing(
+        self, world: Any
+    ) -> None:
+        topic = NewTopic(name="cut", partitions=2, replication_factor=3)
+        world.ask(CreateTopics(topics=(topic,)), crash_after=1)
+        assert world.image.topics[world.image.topic_ids["cut"]].partitions == 0
+        assert grow(world, 2, name="cut").code == 0
+        assert [len(world.p(index, "cut").replicas) for index in (0, 1)] == [3, 3]
+
     def test_validate_only_adds_nothing(self, world: Any) -> None:
         end = len(world.log)
         wish = TopicGrowth(topic="t", partitions=4)

@@ -77,7 +77,9 @@ def place_more(
     turn: DecisionContext, topic: Topic, extra: int, replication_factor: int, strategy: str
 ) -> Assignment | Refusal:
     """Rows for more partitions.  Growth continues where the topic began, so that the formula stays
-    one formula."""
+    one formula.  It has none where its controller ended after the topic's own record."""
+    if not topic.partitions:
+        return place_new(turn, topic.name, extra, replication_factor, strategy)
     leader = turn.image.partitions[PartitionKey(topic.id, 0)].replicas[0]
 
     def place(pool: list[placement.Located]) -> Assignment | Refusal:
