@@ -1,4 +1,5 @@
-"""Waits that end: for an event at most so long, and for a task that is cancelled."""
+"""Waits that end: for an event at most so long, and for a task that is cancelled.  And what nobody
+may wait for any more."""
 
 from __future__ import annotations
 
@@ -21,3 +22,10 @@ async def cancelled(task: asyncio.Future[Any]) -> None:
     if not task.done():
         task.cancel()
         await asyncio.wait([task])
+
+
+def heard(made: asyncio.Future[Any]) -> None:
+    """For `add_done_callback`: whoever waits for it is told of its failure; when they are all gone
+    nobody is, and that is no failure of its own."""
+    if not made.cancelled():
+        made.exception()

@@ -9,6 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from tests.served import serve
 
 from plimsoll_broker.control import controller_client, metadata_stream
 from plimsoll_broker.control.controller_client import (
@@ -69,14 +70,7 @@ class FakeController:
         self.port = self._server.sockets[0].getsockname()[1]
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._tasks.add(task)
-
-        def ended(_: object) -> None:
-            self._tasks.discard(task)
-            writer.close()  # here, as a task that is cancelled before its first step runs nothing
-
-        task.add_done_callback(ended)
+        serve(self._tasks, self._serve(reader, writer), writer)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1

@@ -2,11 +2,11 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
 from tests.plimsoll_broker.described import ORDERS, Harness, a_broker, an_image
+from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller
 from tests.virtual_time import VirtualTimeLoop
 
@@ -249,12 +249,6 @@ async def test_metadata_do_not_wait_for_a_leader_lost_long_ago_beside_one_that_i
         await asyncio.sleep(0)
     assert waiting.done(), "it does not look again for it"
     assert leader(await waiting) == -1
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 async def test_follower_knows_the_leader_that_it_lost_until_that_leads_no_more(

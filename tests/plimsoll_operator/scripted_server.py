@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from tests.served import serve
+
 
 @dataclass(frozen=True)
 class Received:
@@ -67,14 +69,7 @@ class ScriptedServer:
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._tasks.add(task)
-
-        def ended(_: object) -> None:
-            self._tasks.discard(task)
-            writer.close()  # here, as a task that is cancelled before its first step runs nothing
-
-        task.add_done_callback(ended)
+        serve(self._tasks, self._serve(reader, writer), writer)
 
     async def close(self) -> None:
         """No connection is left open."""

@@ -22,12 +22,17 @@ def scene() -> Growing:
     return made
 
 
-async def test_growing_again_before_the_first_fill_is_approved_leaves_one_for_all(
-    scene: Growing,
-) -> None:
+async def first_fill(scene: Growing) -> None:
+    """Broker 3 joins, and `main-fill-3` is proposed."""
     await scene.edit(count=4)
     scene.join(3)
     await scene.look()
+
+
+async def test_growing_again_before_the_first_fill_is_approved_leaves_one_for_all(
+    scene: Growing,
+) -> None:
+    await first_fill(scene)
     assert list(scene.rebalances()) == ["main-fill-3"]
     scene.show("main-fill-3", "AwaitingApproval")
     await scene.edit(count=5)
@@ -44,9 +49,7 @@ async def test_growing_again_before_the_first_fill_is_approved_leaves_one_for_al
 async def test_fill_that_was_touched_or_begun_or_has_ended_is_left_alone_by_the_next(
     scene: Growing, what: str
 ) -> None:
-    await scene.edit(count=4)
-    scene.join(3)
-    await scene.look()
+    await first_fill(scene)
     body = scene.kube.find(REBALANCES, "kafka", "main-fill-3")
     if what == "edited":  # somebody approves of it just now
         body["spec"]["approvedPlan"] = "sha256:x"
@@ -67,9 +70,7 @@ async def test_fill_that_was_touched_or_begun_or_has_ended_is_left_alone_by_the_
 async def test_fill_that_is_approved_while_another_one_takes_its_place_stays(
     scene: Growing, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await scene.edit(count=4)
-    scene.join(3)
-    await scene.look()
+    await first_fill(scene)
     await scene.edit(count=5)
     scene.join(4)
     call = getattr(scene.kube, when)
@@ -91,9 +92,7 @@ async def test_fill_whose_status_changes_while_another_one_takes_its_place_is_de
     scene: Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cluster that grew changes what it proposes."""
-    await scene.edit(count=4)
-    scene.join(3)
-    await scene.look()
+    await first_fill(scene)
     await scene.edit(count=5)
     scene.join(4)
     get, shown = scene.kube.get, ["AwaitingApproval", "Planning"]

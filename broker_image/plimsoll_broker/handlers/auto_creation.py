@@ -17,7 +17,7 @@ from itertools import islice
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import ask
 from plimsoll_broker.handlers.mutation_quota import reserved
-from plimsoll_broker.server.client_quotas import Charges, measured
+from plimsoll_broker.server.client_quotas import Charges, in_steps
 from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.cluster.legal_topic_names import CLUSTER_METADATA, check_form
 from plimsoll_core.cluster.topic_configs import AUTO_CREATE
@@ -65,8 +65,7 @@ class AutoCreation:
     def _ask_for(self, new: list[str], charges: Charges | None, behalf: OnBehalf | None) -> None:
         self._recent.update(new)
         request = CreateTopics(topics=tuple(NewTopic(name=name) for name in new), behalf=behalf)
-        work = self._make(request, charges)
-        task = asyncio.ensure_future(work if charges is None else measured(charges, work))
+        task = asyncio.ensure_future(in_steps(charges, self._make(request, charges)))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from plimsoll_broker.background.time_slices import in_slices
@@ -24,6 +24,7 @@ from plimsoll_core.cluster.awaited_fences import (
 )
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
+from plimsoll_process.waits import heard
 
 LOOK_AGAIN_MS = 25
 """Whether a leader that was lost is reached again: a fetcher's first try comes so late."""
@@ -88,7 +89,7 @@ class AwaitedLeaders:
         self._waiting[change] = held
         if self._watching is None:
             self._watching = asyncio.ensure_future(self._watch())
-            self._watching.add_done_callback(_heard)
+            self._watching.add_done_callback(heard)
         return change
 
     async def _watch(self) -> None:
@@ -120,14 +121,8 @@ class AwaitedLeaders:
             find = partial(led_topics, image, lost)
             work = self._view.aside.some(hosted_count(image, lost), find)
             led = self._led = _LedByLost(image, lost, asyncio.ensure_future(work))
-            led.topics.add_done_callback(_heard)
+            led.topics.add_done_callback(heard)
         return await asyncio.shield(led.topics)
-
-
-def _heard(made: asyncio.Task[Any]) -> None:
-    """Whoever asked is told what came of it; when they are all gone nobody is."""
-    if not made.cancelled():
-        made.exception()
 
 
 def _tell(change: asyncio.Future[None]) -> None:

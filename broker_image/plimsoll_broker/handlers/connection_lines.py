@@ -63,7 +63,7 @@ async def _behind(
         await asyncio.wait((before,))
         if before.cancelled() or before.exception() is not None:
             raise CloseConnection("behind-a-failure")
-    return await in_steps(context, serve())
+    return await in_steps(context.charges, serve())
 
 
 def _tell(answer: asyncio.Future[Reply | None], task: asyncio.Task[Served]) -> None:

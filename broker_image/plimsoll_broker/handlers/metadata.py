@@ -28,6 +28,7 @@ from plimsoll_core.cluster.model import ClusterImage, PartitionKey, Topic
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.security.acl import ResourceType
+from plimsoll_process.waits import heard
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response
 
@@ -201,17 +202,15 @@ class MetadataHandler:
         self, context: RequestContext, asked: _MetadataQuestion, answer: Coroutine[Any, Any, bytes]
     ) -> Awaitable[bytes]:
         """Whoever asks first is charged."""
-        making = self._making[asked] = asyncio.ensure_future(in_steps(context, answer))
+        making = self._making[asked] = asyncio.ensure_future(in_steps(context.charges, answer))
         making.add_done_callback(partial(self._made, asked))
         return asyncio.shield(making)
 
     def _made(self, asked: _MetadataQuestion, making: asyncio.Future[bytes]) -> None:
-        """Whoever asked is told what came of it; when they are all gone nobody is, and a failure
-        that nobody looks at would end the process."""
+        """A failure that nobody looks at would end the process."""
         if self._making.get(asked) is making:
             del self._making[asked]
-        if not making.cancelled():
-            making.exception()
+        heard(making)
 
     def _remember(self, answering: _Answering, asked: _MetadataQuestion, answer: bytes) -> None:
         size = len(asked.body) + len(answer)

@@ -14,7 +14,7 @@ from types import coroutine
 from typing import Any, TypeVar
 
 from plimsoll_broker.background.threads import in_thread
-from plimsoll_broker.server.dispatch import ConnectionState, RequestContext
+from plimsoll_broker.server.dispatch import ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.quotas.connections import AddressConnections
 from plimsoll_core.quotas.state import ClientQuotas, Quota
@@ -218,9 +218,9 @@ async def in_charged_thread(work: Callable[[], _R]) -> _R:
         charges.used(took_ns)
 
 
-def in_steps(context: RequestContext, work: Coroutine[Any, Any, _T]) -> Awaitable[_T]:
+def in_steps(charges: Charges | None, work: Coroutine[Any, Any, _T]) -> Awaitable[_T]:
     """What a handler has done by a task of its own, which the session sees nothing of."""
-    return work if context.charges is None else measured(context.charges, work)
+    return work if charges is None else measured(charges, work)
 
 
 def _now_ms() -> int:

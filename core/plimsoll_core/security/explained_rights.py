@@ -12,7 +12,7 @@ from plimsoll_core.security.acl import CLUSTER_NAME, Acl, AclOperation, Pattern,
 from plimsoll_core.security.acl_index import AclQuestion, AclVerdict, Ground
 from plimsoll_core.security.state import Security
 
-_USER = "User:"
+_USER = "User"
 _OF_THE_CLUSTER = (AclOperation.CREATE, AclOperation.DELETE)
 """Of the cluster, enough to create or delete each topic."""
 _IN_NO_NAME = "\0"
@@ -21,7 +21,7 @@ _IN_NO_NAME = "\0"
 def explained(security: Security, asked: AclQuestion) -> AclVerdict:
     """Whatever the mode is."""
     kind, _, user = asked.principal.partition(":")
-    if f"{kind}:" == _USER and security.is_disabled(user):
+    if kind == _USER and security.is_disabled(user):
         return AclVerdict(False, Ground.DISABLED)
     verdict = security.explain(asked)
     if verdict.allowed:

@@ -52,7 +52,7 @@ from plimsoll_operator.metalog.interface import (
     SnapshotRequired,
     UnknownRecord,
 )
-from plimsoll_process.waits import set_within
+from plimsoll_process.waits import heard, set_within
 
 logger = logging.getLogger("plimsoll.controller")
 
@@ -387,9 +387,4 @@ class Controller:
     def _tick(self, late_ms: int) -> None:
         self.stats.loop_lag(late_ms)
         if self._active:
-            self._decide(Tick(late_ms=late_ms)).add_done_callback(_forget)
-
-
-def _forget(future: asyncio.Future[Answer]) -> None:
-    if not future.cancelled():
-        future.exception()
+            self._decide(Tick(late_ms=late_ms)).add_done_callback(heard)

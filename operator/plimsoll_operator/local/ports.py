@@ -32,7 +32,7 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeldPorts:
-    """Free ports, each another, and those of an earlier run."""
+    """Free ports, each another, and those that are stated or of an earlier run."""
 
     def __init__(self) -> None:
         self._sockets: dict[int, socket.socket] = {}
@@ -56,8 +56,8 @@ class HeldPorts:
         return self._hold(port, shared=False)
 
     def keep(self, port: int) -> None:
-        """Hold a port of an earlier run, whose connections may still be closing.  Where another
-        process listens, whoever wants to listen here is told."""
+        """Hold a port that is stated, or of an earlier run, whose connections may still be closing.
+        Where another process listens, whoever wants to listen here is told."""
         if port not in self._sockets:
             self._hold(port, shared=True)
 

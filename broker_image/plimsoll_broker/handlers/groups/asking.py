@@ -169,7 +169,7 @@ class GroupHandler:
                     self._coordinators.stats.answered(op, answer)
                 return self._reply(request, answers)
         reply = asyncio.ensure_future(
-            in_steps(request.context, self._when_answered(request, asked))
+            in_steps(request.context.charges, self._when_answered(request, asked))
         )
         # Not in the task itself: one that is cancelled before its first turn never begins.
         reply.add_done_callback(partial(self._close, asked))

@@ -122,7 +122,7 @@ class _Passage:
         return self._begun(self._changed_aside(body, verdict))
 
     def _begun(self, work: Coroutine[Any, Any, Reply | None]) -> asyncio.Future[Reply | None]:
-        return asyncio.ensure_future(in_steps(self._context, work))
+        return asyncio.ensure_future(in_steps(self._context.charges, work))
 
     async def _changed_later(
         self, result: Awaitable[Reply | None], verdict: Guarded
