@@ -5,7 +5,6 @@ dev/release.sh.  One cluster lives through all of it, test by test, in this orde
 Upgrade of docs/operations.md, step by step.  The last test judges what was written meanwhile.
 """
 
-import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,17 +13,11 @@ from typing import Any
 import pytest
 from dev.kubectl import ROOT, Cluster, is_true, wait_for
 from tests.e2e.drill import SYSTEM, TOPICS, Drill, assert_all_passed, verified
+from tests.e2e.earlier import EARLIER, release
 from tests.e2e.test_operator import ready
 
-EARLIER, PRESENT = "0.1", "0.2"
+PRESENT = "0.2"
 ROLL_S = 300
-
-
-def release(what: str) -> str:
-    """Of the earlier release: see dev/release.sh."""
-    command = [str(ROOT / "dev" / "release.sh"), what, EARLIER]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=1200)
-    return done.stdout.strip().splitlines()[-1]
 
 
 def spark_image() -> str:
