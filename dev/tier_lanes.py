@@ -57,13 +57,14 @@ MARKED = ("tests/integration", "tests/conformance", "tests/e2e", "tests/plimsoll
 # They have namespaces and kinds of their own.
 BARE = e2e("node", "metalog", "api_contract")
 # They leave the release and the operator's pods as they are: each may run beside any other.
-USING_A, USING_B = e2e("demo", "tokens"), e2e("cli", "mishaps", "racks", "admission")
+USING_A = e2e("demo", "operator")
+USING_B = e2e("cli", "mishaps", "racks", "admission", "tokens")
 # They kill operators or restart them in turn, and bear it when another test does.
 KILLING_A, KILLING_B = e2e("operations"), e2e("inside", "listeners")
 TIERS = (
-    Tier(name="e2e-demo", about="a real Kubernetes: the demo, pods that log in by tokens",
+    Tier(name="e2e-demo", about="a real Kubernetes: the demo, topics and deletions",
          lane=Lane.RELEASE_A, marker="e2e", limit_s=1800, paths=USING_A, quiet_s=900),
-    Tier(name="e2e-cli", about="beside it: kubectl plimsoll, mishaps, racks, admission",
+    Tier(name="e2e-cli", about="beside it: kubectl plimsoll, mishaps, racks, admission, tokens",
          lane=Lane.RELEASE_B, marker="e2e", limit_s=1800, paths=USING_B, quiet_s=900),
     Tier(name="e2e-moves", about="growing, shrinking, moving, rolling, the operator killed",
          lane=Lane.KILLS_A, marker="e2e", limit_s=2700, paths=KILLING_A, quiet_s=900),
