@@ -18,6 +18,9 @@ from tests.e2e.test_operator import ready
 
 PRESENT = "0.2"
 ROLL_S = 300
+STEP_S, AND_NEXT_S = 40, 60
+"""What a step takes twice over where processors are idle; so long is then written for the next ones:
+the one Verification of the first step serves all of them."""
 
 
 def spark_image() -> str:
@@ -103,7 +106,7 @@ def change(drill: Drill, **spec: Any) -> None:
 
 @pytest.mark.timeout(1800)
 def test_new_operator_restarts_no_broker_of_the_release_before(drill: Drill):
-    with verified(drill, least_s=60) as watch:
+    with verified(drill, STEP_S, AND_NEXT_S) as watch:
         before = pods(drill)
         assert len(before) == 3
         install_present(drill.cluster)
@@ -120,7 +123,7 @@ def test_new_operator_restarts_no_broker_of_the_release_before(drill: Drill):
 
 @pytest.mark.timeout(900)
 def test_brokers_are_rolled_by_their_version_and_a_pinned_metadata_version_waits(drill: Drill):
-    with verified(drill, least_s=60) as watch:
+    with verified(drill, STEP_S, AND_NEXT_S) as watch:
         before = pods(drill)
         change(drill, version=PRESENT, metadataVersion=EARLIER)
         says(drill, pinned=PRESENT, metadata=EARLIER, brokers={PRESENT: 3})
@@ -130,7 +133,7 @@ def test_brokers_are_rolled_by_their_version_and_a_pinned_metadata_version_waits
 
 @pytest.mark.timeout(900)
 def test_brokers_and_operator_go_back_while_nothing_newer_is_finalised(drill: Drill):
-    with verified(drill, least_s=60) as watch:
+    with verified(drill, STEP_S, AND_NEXT_S) as watch:
         change(drill, version=EARLIER)
         says(drill, pinned=EARLIER, metadata=EARLIER, brokers={EARLIER: 3})
         install_earlier(drill.cluster)
@@ -140,7 +143,7 @@ def test_brokers_and_operator_go_back_while_nothing_newer_is_finalised(drill: Dr
 
 @pytest.mark.timeout(900)
 def test_forward_again_the_new_metadata_version_is_finalised_by_itself(drill: Drill):
-    with verified(drill, least_s=60, then_s=0) as watch:
+    with verified(drill, STEP_S, 0) as watch:
         install_present(drill.cluster)
         says(drill, operator=PRESENT, metadata=EARLIER)
         change(drill, version=PRESENT, metadataVersion=None)
