@@ -19,7 +19,7 @@ from tests.e2e.test_operator import ready
 PRESENT = "0.2"
 ROLL_S = 300
 STEP_S, AND_NEXT_S = 40, 60
-"""What a step takes twice over where processors are idle; so long is then written for the next ones:
+"""What a step takes twice over where processors are idle; so long is then written for the others:
 the one Verification of the first step serves all of them."""
 
 
