@@ -7,13 +7,15 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from kubernetes import config
+from kubernetes.client.rest import RESTResponse
 from urllib3.exceptions import HTTPError
 
 ALL_GROUPS = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-NOT_FOUND = 404
+OK, NOT_FOUND = 200, 404
 DENIED = (401, 403)
 DISCOVERY_S = 20.0
 VIEW_AUDIENCE = "plimsoll.dev/view"
@@ -22,6 +24,7 @@ APPLY = "application/apply-patch+yaml"
 APPLIER = "fieldManager=plimsoll-dev&force=true&fieldValidation=Strict"
 TOKEN_S = 600
 TOKEN_SPARE_S = 100
+READ_SPARE_S = 10
 
 
 class ReadFailed(RuntimeError):
@@ -62,6 +65,22 @@ class ApiReader:
     ) -> str | None:
         """A response's body; None: there is no such thing."""
         return self._send("GET", path, timeout_s, {"Accept": accept, **(headers or {})})
+
+    def changes(self, path: str, name: str, seen: str, timeout_s: int) -> Iterator[dict[str, Any]]:
+        """Each version of the object of this name in a collection that follows version `seen`, for
+        so long; the first one is the one that it has, where `seen` is empty."""
+        query = f"watch=1&fieldSelector=metadata.name%3D{name}&timeoutSeconds={timeout_s}"
+        path = f"{path}?{query}" + (f"&resourceVersion={seen}" if seen else "")
+        reply = self._call("GET", path, timeout_s + READ_SPARE_S, {"Accept": "application/json"})
+        if reply.status != OK:
+            said = reply.read().decode()
+            raise ReadFailed(f"{path}: {reply.status} {said}", reply.status, said)
+        try:
+            with reply.response as lines:
+                for line in lines:
+                    yield json.loads(line)["object"]
+        except HTTPError as error:
+            raise ReadFailed(f"{path}: {error}") from error
 
     def make_namespace(self, name: str, labels: dict[str, str], timeout_s: float) -> None:
         """Fails where there is one."""
@@ -123,11 +142,8 @@ class ApiReader:
         headers: dict[str, str],
         body: dict[str, Any] | None = None,
     ) -> str | None:
-        call = self._client.param_serialize(
-            method, path, header_params=headers, body=body, auth_settings=["BearerToken"]
-        )
+        reply = self._call(method, path, timeout_s, headers, body)
         try:
-            reply = self._client.call_api(*call, _request_timeout=timeout_s)
             reply.read()
         except HTTPError as error:
             raise ReadFailed(f"{path}: {error}") from error
@@ -137,6 +153,23 @@ class ApiReader:
         if reply.status >= 300:
             raise ReadFailed(f"{path}: {reply.status} {said}", reply.status, said)
         return said
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        timeout_s: float,
+        headers: dict[str, str],
+        body: dict[str, Any] | None = None,
+    ) -> RESTResponse:
+        """An answer of which the body has not been read."""
+        call = self._client.param_serialize(
+            method, path, header_params=headers, body=body, auth_settings=["BearerToken"]
+        )
+        try:
+            return self._client.call_api(*call, _request_timeout=timeout_s)
+        except HTTPError as error:
+            raise ReadFailed(f"{path}: {error}") from error
 
     def path_of(self, kind: str, namespace: str) -> str:
         """Of a resource's collection; `kind` as kubectl takes it."""

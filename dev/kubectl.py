@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -86,6 +86,14 @@ class Cluster:
         said = self._read(self._path(kind, namespace) + query)
         found: list[dict[str, Any]] = json.loads(said)["items"] if said else []
         return found
+
+    def changes(
+        self, kind: str, name: str, namespace: str, seen: str, timeout_s: int
+    ) -> Iterator[dict[str, Any]]:
+        """Each version of an object that follows version `seen` (empty: the one that it has
+        first), for so long."""
+        reader = _reader(self.environment.get("KUBECONFIG"))
+        return reader.changes(self._path(kind, namespace), name, seen, timeout_s)
 
     def raw(self, path: str) -> str:
         said = self._read(path)

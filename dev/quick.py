@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 from dev.slow_tests import UNIT
-from dev.tiers import MARKED, environment
+from dev.tier_lanes import MARKED
+from dev.tiers import environment
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = str(ROOT / ".venv" / "bin" / "python")

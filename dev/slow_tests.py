@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from dev.tiers import TIERS
+from dev.tier_lanes import TIERS
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "dev" / "slow_tests.txt"

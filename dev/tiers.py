@@ -1,17 +1,15 @@
 """`make test`: every tier, in lanes beside each other, one summary, one closing line that counts.
 
 A real Kubernetes waits most of the time, and so do local clusters and those who are their clients:
-each has a lane, whose tiers run in turn.  On Kubernetes all tests share one release of the chart:
-those that only use it run first, in two lanes; then, in turn, those that upgrade, restart, kill or
-cut off the operator, or count on being the only ones who do.  What only computes runs beside all
-of it at the lowest priority, in two lanes, so that both processors have work until the end.
+each has lanes, whose tiers run in turn.  What only computes runs beside all of it at the lowest
+priority, in two lanes, so that both processors have work until the end.  `dev/tier_lanes.py` says
+what runs in which.
 
 A failing tier does not stop the others: one run tells all that is wrong.  Each tier's output is in
 `.cache/tests/`; what failed is printed.  `python -m dev.tiers unit integration` runs just those,
 `e2e` all whose name begins with it; a single one's output is shown as it comes.
 """
 
-import enum
 import os
 import signal
 import subprocess
@@ -25,6 +23,7 @@ from pathlib import Path
 from typing import TextIO
 
 from dev import processor_time
+from dev.tier_lanes import ON_RELEASE, PATIENT, STAGES, TIERS, Lane, Tier, named
 from dev.tier_summary import Outcome, judge, progress, summary
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,74 +33,6 @@ LOGS = ROOT / ".cache" / "tests"
 TOLD_S = 15
 FAILURE_LINES = 300
 TIMED_OUT = 124
-
-
-class Lane(enum.Enum):
-    """What runs in turn; lanes run beside each other."""
-
-    RELEASE_A = enum.auto()  # on the one Kubernetes of this machine, using the release
-    RELEASE_B = enum.auto()  # the same
-    RELEASE_ALONE = enum.auto()  # when both are over: disturbing the operator
-    BARE_NODE = enum.auto()  # on the same, but looking at nothing of the operator's
-    PROCESSES = enum.auto()  # local clusters of real processes
-    CLIENTS = enum.auto()  # programs of others, which take a local cluster for Kafka
-    COMPUTING = enum.auto()
-    SIMULATION = enum.auto()
-
-
-ON_RELEASE = (Lane.RELEASE_A, Lane.RELEASE_B, Lane.RELEASE_ALONE)
-"""They share what `tests/e2e/release.py` has installed, and keep it."""
-PATIENT = frozenset({Lane.COMPUTING, Lane.SIMULATION})
-"""They bound no real time: they get the processor time that others leave."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tier:
-    """A set of tests that need the same things around them."""
-
-    name: str
-    about: str
-    marker: str
-    limit_s: int
-    lane: Lane
-    paths: tuple[str, ...] = ("tests",)  # where its tests are: collecting all takes its time
-    quiet_s: int = 120  # a test that takes longer has its stacks printed
-    ignored: tuple[str, ...] = ()  # what lies there and is another tier's
-    needs_tools: bool = False  # helm, promtool: built from their modules
-
-
-def e2e(*names: str) -> tuple[str, ...]:
-    return tuple(f"tests/e2e/test_{name}.py" for name in names)
-
-
-# Everything in these folders is marked by its conftest.py.
-MARKED = ("tests/integration", "tests/conformance", "tests/e2e", "tests/plimsoll_sim")
-# They have namespaces and kinds of their own.
-BARE = e2e("node", "metalog", "api_contract")
-# They leave the release and the operator's pods as they are: each may run beside any other.
-USING_A, USING_B = e2e("demo", "tokens"), e2e("cli", "mishaps", "racks", "admission")
-TIERS = (
-    Tier(name="e2e-demo", about="a real Kubernetes: the demo, pods that log in by tokens",
-         lane=Lane.RELEASE_A, marker="e2e", limit_s=1800, paths=USING_A, quiet_s=900),
-    Tier(name="e2e-cli", about="beside it: kubectl plimsoll, mishaps, racks, admission",
-         lane=Lane.RELEASE_B, marker="e2e", limit_s=1800, paths=USING_B, quiet_s=900),
-    Tier(name="e2e-alone", about="what disturbs the operator: upgrades, outages, alerts",
-         lane=Lane.RELEASE_ALONE, marker="e2e", limit_s=4500, paths=("tests/e2e",), quiet_s=900,
-         ignored=(*BARE, *USING_A, *USING_B)),
-    Tier(name="node", about="the Kubernetes itself, its API, and the metadata log in it",
-         lane=Lane.BARE_NODE, marker="e2e", limit_s=1800, paths=BARE, quiet_s=900),
-    Tier(name="integration", about="local clusters of real processes, kill -9",
-         lane=Lane.PROCESSES, marker="integration", limit_s=2400, paths=("tests/integration",)),
-    Tier(name="conformance", about="unmodified Kafka clients and tools",
-         lane=Lane.CLIENTS, marker="conformance", limit_s=1800, paths=("tests/conformance",)),
-    Tier(name="spark", about="Spark jobs on this machine", lane=Lane.CLIENTS,
-         marker="spark", limit_s=1200, paths=("tests/plimsoll_spark",)),
-    Tier(name="simulation", about="whole clusters on virtual time: scenarios, mutants, chance",
-         lane=Lane.SIMULATION, marker="simulation", limit_s=4500, paths=("tests/plimsoll_sim",)),
-    Tier(name="unit", about="pure tests, properties, chart, manifests", lane=Lane.COMPUTING,
-         marker="not (simulation or integration or conformance or spark or e2e)", limit_s=2700,
-         ignored=MARKED, needs_tools=True),
-)  # fmt: skip
 
 
 def environment() -> dict[str, str]:
@@ -206,6 +137,11 @@ class Run:
         command = [str(PYTHON), "-m", "tests.e2e.release"]
         return self._step("release", "the chart, installed", command)
 
+    def earlier(self) -> None:
+        """The release before: what tests that upgrade begin with."""
+        command = [str(PYTHON), "-m", "tests.e2e.earlier"]
+        self._step("earlier", "images of the release before", command)
+
     def install(self) -> None:
         """helm and promtool, built from their modules."""
         try:
@@ -238,16 +174,20 @@ class Run:
             self._over(self._tier(tier))
 
     def tiers_on_release(self, of: dict[Lane, list[Tier]]) -> None:
-        """Those that use it beside each other, then those that disturb them."""
-        users = [
-            threading.Thread(target=self.tiers, args=(of[lane],), daemon=True)
-            for lane in (Lane.RELEASE_A, Lane.RELEASE_B)
-        ]
-        for user in users:
-            user.start()
-        for user in users:
-            user.join()
-        self.tiers(of[Lane.RELEASE_ALONE])
+        """Stage by stage; within a stage beside each other."""
+
+        def run(lane: Lane) -> None:
+            # In the shorter lane of a stage whose tests build no images.
+            if lane is Lane.KILLS_B and of[lane] and of[Lane.RELEASE_ALONE]:
+                self.earlier()
+            self.tiers(of[lane])
+
+        for stage in STAGES:
+            lanes = [threading.Thread(target=run, args=(lane,), daemon=True) for lane in stage]
+            for lane in lanes:
+                lane.start()
+            for lane in lanes:
+                lane.join()
 
     def _tier(self, tier: Tier) -> Outcome:
         if tier.needs_tools:
@@ -359,11 +299,6 @@ def beside(run: Run, tiers: list[Tier], *, everything: bool) -> None:
         while lane.is_alive():
             lane.join(TOLD_S)
             run.tell()
-
-
-def named(names: list[str]) -> list[Tier]:
-    """Of this name, or of one that begins with it and goes on behind a dash."""
-    return [tier for tier in TIERS if any(f"{tier.name}-".startswith(f"{name}-") for name in names)]
 
 
 def main(names: list[str]) -> int:

@@ -7,29 +7,30 @@ from pathlib import Path
 
 import pytest
 from dev import tiers
-from dev.tier_summary import Outcome, judge, progress, summary
-from dev.tiers import (
+from dev.tier_lanes import (
+    KILLING_A,
+    KILLING_B,
     MARKED,
-    ROOT,
+    ON_RELEASE,
     TIERS,
-    TIMED_OUT,
     USING_A,
     USING_B,
-    Ended,
     Lane,
-    Processes,
-    Run,
     Tier,
-    beside,
     named,
 )
+from dev.tier_summary import Outcome, judge, progress, summary
+from dev.tiers import ROOT, TIMED_OUT, Ended, Processes, Run, beside
 
 MARK = re.compile(r"pytest\.mark\.(\w+)")
+KILLS = re.compile(r"kill(?:ed)?_operator|rollout|deployment/plimsoll")
+"""How a test has one pod of the operator end: another leads within seconds."""
 DISTURBS = re.compile(
-    r"kill_operator|no_api_server|hung_api_server|stopped_operator|rollout|deployment/plimsoll"
+    r"no_api_server|hung_api_server|stopped_operator|scale\", \"deployment|\bfired\("
     r"|\"helm\"|\bupgrade\(|install_present|customresourcedefinition"
 )
-"""What a test does, or has done, to the operator, the API server or the release that others use."""
+"""What a test does to all of the operator's pods, the API server or the release that others use;
+or how it would notice that another test kills an operator."""
 REPORT = """<testsuites><testsuite tests="3" failures="1" errors="0" skipped="1">
 <properties><property name="processor_s" value="7"/></properties>
 <testcase name="a" time="1.5"/><testcase name="b" time="0.1"/><testcase name="c" time="2.0"/>
@@ -70,20 +71,28 @@ def test_end_to_end_tests_are_each_of_one_tier() -> None:
 def test_end_to_end_tests_that_run_beside_others_leave_operator_and_release_alone(
     path: str,
 ) -> None:
-    assert DISTURBS.findall((ROOT / path).read_text()) == []
+    text = (ROOT / path).read_text()
+    assert KILLS.findall(text) == DISTURBS.findall(text) == []
 
 
-@pytest.mark.parametrize(
-    "name", ["installing", "upgrade", "listeners", "operator", "inside", "operations", "prometheus"]
-)
-def test_end_to_end_tests_that_disturb_the_operator_are_recognised_by_what_they_call(
+@pytest.mark.parametrize("path", [*KILLING_A, *KILLING_B])
+def test_end_to_end_tests_beside_others_that_kill_operators_do_nothing_worse(path: str) -> None:
+    text = (ROOT / path).read_text()
+    assert KILLS.search(text)
+    assert DISTURBS.findall(text) == []
+
+
+@pytest.mark.parametrize("name", ["installing", "upgrade", "outages", "prometheus"])
+def test_end_to_end_tests_that_disturb_every_cluster_are_recognised_by_what_they_call(
     name: str,
 ) -> None:
     assert DISTURBS.search((ROOT / "tests" / "e2e" / f"test_{name}.py").read_text())
 
 
 def test_name_before_a_dash_names_all_tiers_that_begin_with_it() -> None:
-    assert [tier.name for tier in named(["e2e"])] == ["e2e-demo", "e2e-cli", "e2e-alone"]
+    assert [tier.name for tier in named(["e2e"])] == [
+        *("e2e-demo", "e2e-cli", "e2e-moves", "e2e-secured", "e2e-alone")
+    ]
     assert [tier.name for tier in named(["unit", "e2e-cli"])] == ["e2e-cli", "unit"]
     assert named(["e2"]) == named([]) == []
 
@@ -187,11 +196,16 @@ def test_run_of_everything_takes_every_tier_once_and_the_node_first() -> None:
     run = RecordedRun()
     beside(run, list(TIERS), everything=True)
     names = [tier.name for tier in TIERS]
-    assert sorted(run.asked) == sorted(["kubernetes", "release", "tools", "check", *names])
+    assert sorted(run.asked) == sorted(
+        ["kubernetes", "release", "earlier", "tools", "check", *names]
+    )
     assert run.asked.index("kubernetes") < min(map(run.asked.index, ("release", "node")))
     users = sorted(map(run.asked.index, ("e2e-demo", "e2e-cli")))
     assert run.asked.index("release") < users[0]
-    assert users[1] < run.asked.index("e2e-alone")
+    kill = sorted(map(run.asked.index, ("e2e-moves", "e2e-secured")))
+    assert users[1] < run.asked.index("earlier") < run.asked.index("e2e-secured")
+    assert users[1] < kill[0]
+    assert kill[1] < run.asked.index("e2e-alone")
     assert run.asked.index("tools") < run.asked.index("unit")
 
 
@@ -211,22 +225,24 @@ def test_tidy_is_left_out_of_the_gates_alone_and_is_a_part_of_the_unit_tier() ->
     )
 
 
-def test_tiers_that_only_use_the_release_run_beside_each_other() -> None:
+def test_tiers_of_one_stage_run_beside_each_other_and_stages_in_turn() -> None:
     both = threading.Barrier(2)
 
     class Meeting(RecordedRun):
         def _tier(self, tier: Tier) -> Outcome:
-            if tier.name in ("e2e-demo", "e2e-cli"):
+            if tier.lane is not Lane.RELEASE_ALONE:
                 both.wait(timeout=30)
             return super()._tier(tier)
 
     run = Meeting()
     beside(run, named(["e2e"]), everything=False)
+    assert run.asked[:2] == ["kubernetes", "release"]
     assert sorted(run.asked[2:4]) == ["e2e-cli", "e2e-demo"]
-    assert [*run.asked[:2], *run.asked[4:]] == ["kubernetes", "release", "e2e-alone"]
+    assert sorted(run.asked[4:7]) == ["e2e-moves", "e2e-secured", "earlier"]
+    assert run.asked[7:] == ["e2e-alone"]
 
 
-@pytest.mark.parametrize("lane", [Lane.RELEASE_A, Lane.RELEASE_B, Lane.RELEASE_ALONE])
+@pytest.mark.parametrize("lane", ON_RELEASE)
 def test_tier_on_the_release_keeps_it_as_it_is(
     lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,7 +261,7 @@ def test_tier_on_the_release_keeps_it_as_it_is(
     assert "env" not in asked[1]
 
 
-ON_NODE = {"e2e-demo", "e2e-cli", "e2e-alone", "node"}
+ON_NODE = {"e2e-demo", "e2e-cli", "e2e-moves", "e2e-secured", "e2e-alone", "node"}
 
 
 @pytest.mark.parametrize(

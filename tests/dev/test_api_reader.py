@@ -45,6 +45,8 @@ class ApiServer(http.server.ThreadingHTTPServer):
         self.view_status = 200
         self.apply_status = 200
         self.asked: list[tuple[str, Any]] = []
+        # What a watch is told.
+        self.changes: list[Any] = []
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
@@ -66,12 +68,13 @@ class Answers(http.server.BaseHTTPRequestHandler):
             self.answer(200, {"items": GROUPS[self.path]})
             return
         self.server.asked.append((self.path, self.headers.get("X-Plimsoll-Authorization")))
-        self.answer(self.server.view_status, {"clusters": []})
+        told = [{"type": "MODIFIED", "object": one} for one in self.server.changes]
+        self.answer(self.server.view_status, *(told or [{"clusters": []}]))
 
-    def answer(self, status: int, body: Any) -> None:
+    def answer(self, status: int, *lines: Any) -> None:
         self.send_response(status)
         self.end_headers()
-        self.wfile.write(json.dumps(body).encode())
+        self.wfile.write("\n".join(json.dumps(line) for line in lines).encode())
 
     def log_message(self, *_: Any) -> None: ...
 
@@ -155,3 +158,22 @@ def test_object_in_no_namespace_is_a_failure(server: ApiServer, reader: ApiReade
     server.apply_status = 404
     with pytest.raises(ReadFailed, match="no such place"):
         reader.apply(TOPIC, "ns", 5)
+
+
+def test_changes_are_each_version_that_the_api_server_sends(
+    server: ApiServer, reader: ApiReader
+) -> None:
+    server.changes = [{"metadata": {"resourceVersion": str(of)}} for of in (4, 5)]
+    assert list(reader.changes("/api/v1/namespaces/ns/secrets", "a", "3", 1)) == server.changes
+    ((path, _),) = server.asked
+    place, _, query = path.partition("?")
+    assert place == "/api/v1/namespaces/ns/secrets"
+    assert {"watch=1", "fieldSelector=metadata.name%3Da", "resourceVersion=3"} < set(
+        query.split("&")
+    )
+
+
+def test_changes_that_are_refused_are_a_failure(server: ApiServer, reader: ApiReader) -> None:
+    server.view_status = 403
+    with pytest.raises(ReadFailed, match="403"):
+        list(reader.changes("/api/v1/namespaces/ns/secrets", "a", "", 1))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from dev import quick, slow_tests
-from dev.tiers import MARKED, TIERS
+from dev.tier_lanes import MARKED, TIERS
 
 ROOT = Path(__file__).parents[2]
 

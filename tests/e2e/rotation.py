@@ -11,7 +11,10 @@ import json
 import socket
 import ssl
 import struct
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -25,6 +28,8 @@ from plimsoll_operator.pki.authority import DAY_MS, new_authority, signed_by
 from plimsoll_operator.pki.rotation import CLIENT_OVERLAP_MS, OVERLAP_MS, Authorities
 
 SEEN_S = 90
+LOOK_S = 3
+"""After so long who follows an authority asks for its changes anew, or ends."""
 USER = "certified"
 PORT = 9094
 LISTENER = {"name": USER, "port": PORT, "tls": {}, "authentication": ["Tls"]}
@@ -35,13 +40,15 @@ API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
 class Rotation:
-    """`states`: of one authority, as they were seen."""
+    """One authority.  `states`: all that it went through while it was followed; `begun`: its
+    certificate before."""
 
     def __init__(self, drill: Drill, name: str) -> None:
         self._drill = drill
         self.name = name
         self.states: list[str] = []
         self.begun = b""
+        self._failed: Exception | None = None
 
     @classmethod
     def inside(cls, drill: Drill) -> Rotation:
@@ -80,20 +87,43 @@ class Rotation:
 
     @property
     def state(self) -> str:
-        known = self.known()
+        return self._state_of(self.known())
+
+    def _state_of(self, known: Authorities) -> str:
         if known.announced is not None:
             return "announced"
         if known.former:
             return "signs"
         return "idle" if known.current.certificate == self.begun else "retired"
 
-    def moved(self) -> bool:
-        """Whether it is in another state than it was seen in last."""
-        state = self.state
-        if self.states[-1:] == [state]:
-            return False
-        self.states.append(state)
-        return True
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Within: each version of the Secret is looked at, however short it is there."""
+        over = threading.Event()
+        thread = threading.Thread(target=self._follow, args=(over,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+        assert self._failed is None, self._failed
+
+    def _follow(self, over: threading.Event) -> None:
+        seen, cluster = "", self._drill.cluster
+        while not over.is_set() and self._failed is None:
+            try:
+                for secret in cluster.changes("secret", self.name, SYSTEM, seen, LOOK_S):
+                    seen = secret["metadata"]["resourceVersion"]
+                    self._add(secret)
+            except Exception as error:  # noqa: BLE001 - told by the thread that follows
+                self._failed = error
+
+    def _add(self, secret: dict[str, Any]) -> None:
+        known = authorities_of(secret)
+        assert known is not None, self.name
+        if self.states[-1:] != [state := self._state_of(known)]:
+            self.states.append(state)
 
     def let_time_pass(self) -> None:
         """The state that it is in has lasted for as long as it has to."""

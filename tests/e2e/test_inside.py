@@ -241,39 +241,46 @@ class Rotations:
         self._drill = drill
         self._client = client
         self.inside, self.clients = Rotation.inside(drill), clients
-        # Somebody is to be killed.
-        self._owed = False
-        self._both_were_good = False
+        # How many states both had reached when the operator was killed last.
+        self._known = 0
+        # In which states of that of clients was looked at what its users show.
+        self._looked: set[str] = set()
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Within: no state of either is missed."""
+        with self.inside.followed(), self.clients.followed():
+            yield
+
+    def begun(self) -> bool | None:
+        """Both were looked at."""
+        return (self.inside.states and self.clients.states and True) or None
 
     def go_on(self) -> bool | None:
-        """True when both have been replaced."""
-        moved = self.inside.moved()
-        moved |= (was := self.clients.moved())
-        self._owed |= moved
+        """True when both have been replaced.  Nothing here waits: a state may last for a second."""
+        reached = len(self.inside.states) + len(self.clients.states)
         # Whoever held the Lease may be dead already.
-        if self._owed and killed_operator(self._drill):
-            self._owed = False
-        if was and self.clients.states[-1] == "announced":
-            self._look("announced")
+        if reached > self._known and killed_operator(self._drill):
+            self._known = reached
+        state = self.clients.states[-1]
+        if state in ("announced", "signs") and state not in self._looked and self._learnt(state):
+            self._looked.add(state)
             self.clients.let_time_pass()
-        if self.clients.states[-1] == "signs" and not self._both_were_good:
-            self._follow()
         hurry(self._drill)
         return {self.inside.states[-1], self.clients.states[-1]} == {"retired"} or None
 
-    def _look(self, state: str) -> None:
+    def _learnt(self, state: str) -> bool:
+        """Whether what the authority before signed is good; and, where the next one signs, users
+        have certificates of it and brokers know it: both are good."""
+        current = self.clients.known().current.certificate
+        if state == "signs" and not self._client.learns(current):
+            return False
         for broker in (0, 1):
             shown = self._client.let_in(broker, self._client.first)
             assert shown, f"{state}: broker {broker} refuses what the authority before signed"
-
-    def _follow(self) -> None:
-        """Its users have certificates of the one that signs: both are good."""
-        if self._client.learns(self.clients.known().current.certificate):
-            self._look("signs")
-            for broker in (0, 1):
-                self._client.wait_until_let_in(broker)
-            self.clients.let_time_pass()
-            self._both_were_good = True
+        return state == "announced" or all(
+            self._client.let_in(broker, self._client.newest) for broker in (0, 1)
+        )
 
 
 def test_authorities_are_rotated_with_a_broker_down_and_the_operator_killed_in_each_state(
@@ -293,10 +300,13 @@ def test_authorities_are_rotated_with_a_broker_down_and_the_operator_killed_in_e
         with paused(drill, 2):
             wait_for("broker 2 to be out", lambda: in_sync(drill, {0, 1}), 60)
             shrinks = metric(drill, "isr_shrinks_total", (0, 1))
-            rotations.inside.states.append("idle")
-            asked = f"plimsoll.dev/rotate-internal-ca={uuid.uuid4().hex}"
-            drill.cluster.kubectl("annotate", "logcluster", "main", "-n", drill.namespace, asked)
-            wait_for("other authorities", rotations.go_on, REACHED_S, every_s=0.5)
+            with rotations.followed():
+                wait_for("the first look", rotations.begun, 30)
+                asked = f"plimsoll.dev/rotate-internal-ca={uuid.uuid4().hex}"
+                drill.cluster.kubectl(
+                    "annotate", "logcluster", "main", "-n", drill.namespace, asked
+                )
+                wait_for("other authorities", rotations.go_on, REACHED_S, every_s=0.5)
             assert rotations.inside.states == ["idle", "announced", "signs", "retired"]
             assert rotations.clients.states == ["announced", "signs", "retired"]
             assert not answered(drill, stolen, 0), "its authority is trusted no more"

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from dev.kubectl import ROOT, Cluster, CommandFailed, wait_for
-from tests.e2e.test_operator import ORDERS, SYSTEM, a_log_cluster, apply, ready
+from tests.e2e.release import SYSTEM
+from tests.e2e.test_operator import ORDERS, a_log_cluster, apply, ready
 
 from plimsoll_operator.preflight.checklist import BEFORE
 

@@ -5,7 +5,6 @@ dev/release.sh.  One cluster lives through all of it, test by test, in this orde
 Upgrade of docs/operations.md, step by step.  The last test judges what was written meanwhile.
 """
 
-import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,17 +13,14 @@ from typing import Any
 import pytest
 from dev.kubectl import ROOT, Cluster, is_true, wait_for
 from tests.e2e.drill import SYSTEM, TOPICS, Drill, assert_all_passed, verified
+from tests.e2e.earlier import EARLIER, release
 from tests.e2e.test_operator import ready
 
-EARLIER, PRESENT = "0.1", "0.2"
+PRESENT = "0.2"
 ROLL_S = 300
-
-
-def release(what: str) -> str:
-    """Of the earlier release: see dev/release.sh."""
-    command = [str(ROOT / "dev" / "release.sh"), what, EARLIER]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=1200)
-    return done.stdout.strip().splitlines()[-1]
+STEP_S, AND_NEXT_S = 40, 60
+"""What a step takes twice over where processors are idle; so long is then written for the others:
+the one Verification of the first step serves all of them."""
 
 
 def spark_image() -> str:
@@ -110,7 +106,7 @@ def change(drill: Drill, **spec: Any) -> None:
 
 @pytest.mark.timeout(1800)
 def test_new_operator_restarts_no_broker_of_the_release_before(drill: Drill):
-    with verified(drill, least_s=60) as watch:
+    with verified(drill, STEP_S, AND_NEXT_S) as watch:
         before = pods(drill)
         assert len(before) == 3
         install_present(drill.cluster)
@@ -127,7 +123,7 @@ def test_new_operator_restarts_no_broker_of_the_release_before(drill: Drill):
 
 @pytest.mark.timeout(900)
 def test_brokers_are_rolled_by_their_version_and_a_pinned_metadata_version_waits(drill: Drill):
-    with verified(drill, least_s=60) as watch:
+    with verified(drill, STEP_S, AND_NEXT_S) as watch:
         before = pods(drill)
         change(drill, version=PRESENT, metadataVersion=EARLIER)
         says(drill, pinned=PRESENT, metadata=EARLIER, brokers={PRESENT: 3})
@@ -137,7 +133,7 @@ def test_brokers_are_rolled_by_their_version_and_a_pinned_metadata_version_waits
 
 @pytest.mark.timeout(900)
 def test_brokers_and_operator_go_back_while_nothing_newer_is_finalised(drill: Drill):
-    with verified(drill, least_s=60) as watch:
+    with verified(drill, STEP_S, AND_NEXT_S) as watch:
         change(drill, version=EARLIER)
         says(drill, pinned=EARLIER, metadata=EARLIER, brokers={EARLIER: 3})
         install_earlier(drill.cluster)
@@ -147,7 +143,7 @@ def test_brokers_and_operator_go_back_while_nothing_newer_is_finalised(drill: Dr
 
 @pytest.mark.timeout(900)
 def test_forward_again_the_new_metadata_version_is_finalised_by_itself(drill: Drill):
-    with verified(drill, least_s=60, then_s=0) as watch:
+    with verified(drill, STEP_S, 0) as watch:
         install_present(drill.cluster)
         says(drill, operator=PRESENT, metadata=EARLIER)
         change(drill, version=PRESENT, metadataVersion=None)

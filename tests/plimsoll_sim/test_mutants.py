@@ -12,7 +12,16 @@ from tests.plimsoll_sim.mutants_check import TIMEOUT_S, noticed
 
 from plimsoll_sim.cluster.patience import Patience
 from plimsoll_sim.mutants import hunt, kills_table
-from plimsoll_sim.mutants.hunt import CHECKED, LIVENESS, SCENARIOS, Chase, Kill, Try
+from plimsoll_sim.mutants.__main__ import shorter
+from plimsoll_sim.mutants.hunt import (
+    CHECKED,
+    LIVENESS,
+    SCENARIOS,
+    SHORT_STEPS,
+    Chase,
+    Kill,
+    Try,
+)
 from plimsoll_sim.mutants.kills_table import BEGIN, END, PAGE, known, renew
 from plimsoll_sim.mutants.mutant import Edit, Mutant, Stale, texts
 from plimsoll_sim.mutants.mutant_table import MUTANTS
@@ -88,6 +97,20 @@ def test_mutant_that_only_delays_is_not_detected_by_a_short_wait(
     assert waits == asked
 
 
+def test_short_runs_are_looked_for_where_a_long_one_is_known_that_ends_by_itself() -> None:
+    def known(steps: int, predicate: str) -> dict[str, object]:
+        kill = {"seed": 1, "steps": steps, "predicate": predicate}
+        return {"tried": 1, "kills": [kill], "scenarios": {"S05": ["S05"]}}
+
+    found = shorter(MUTANTS[0], known(2_500, "CommitQuorum"))
+    assert found is not None
+    assert {one.steps for one in found.tries} == {SHORT_STEPS}
+    assert found.scenarios, "played already"
+    assert shorter(MUTANTS[0], known(SHORT_STEPS, "CommitQuorum")) is None
+    assert shorter(MUTANTS[0], known(2_500, LIVENESS)) is None
+    assert shorter(MUTANTS[0], None) is None
+
+
 def test_mutant_of_removed_code_fails() -> None:
     here = str(Path(__file__).relative_to(PAGE.parent.parent))
     gone = Mutant(name="gone", rule="", edits=(Edit(here, "there is no" + " such line", ""),))
@@ -108,22 +131,26 @@ def test_mutants_all_change_code_that_compiles() -> None:
 def test_check_that_writes_replaces_seeds_that_no_longer_notice_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stays, shifts = MUTANTS[0], MUTANTS[1]
+    stays, shifts, is_shorter = MUTANTS[:3]
     was = {"seed": 2, "steps": 100, "predicate": "CommitQuorum"}
     files = {"S05": ["S05", "S05b"]}
-    before = {one.name: {"tried": 1, "kills": [was], "scenarios": files} for one in (stays, shifts)}
+    before = {
+        one.name: {"tried": 1, "kills": [{**was, "steps": steps}], "scenarios": files}
+        for one, steps in ((stays, 100), (shifts, 100), (is_shorter, 2_500))
+    }
     table, page = tmp_path / "kills.json", tmp_path / "simulation.md"
     table.write_text(json.dumps(before))
     page.write_text(f"above\n{BEGIN}{END}below\n")
     monkeypatch.setattr(kills_table, "KNOWN", table)
     monkeypatch.setattr(kills_table, "PAGE", page)
-    for mutant, seed in ((stays, 2), (shifts, 7)):
-        kill = Kill(seed=seed, steps=90, predicate="CommitQuorum")
+    for mutant, seed, steps in ((stays, 2, 100), (shifts, 7, 90), (is_shorter, 2, 600)):
+        kill = Kill(seed=seed, steps=steps, predicate="CommitQuorum")
         found = Chase(mutant=mutant, tries=[], kills_max=1, check=True)
         found.kills, found.scenarios = [kill], {"S05": ["S05"]}
-        renew((stays, shifts), found)
+        renew((stays, shifts, is_shorter), found)
     after = json.loads(table.read_text())
     assert after[stays.name] == before[stays.name]
     assert after[shifts.name]["kills"] == [{**was, "seed": 7, "steps": 90}]
     assert after[shifts.name]["scenarios"] == files
+    assert after[is_shorter.name]["kills"] == [{**was, "steps": 600}]
     assert "| S05, S05b | any | 7 |" in page.read_text()

@@ -4,6 +4,7 @@
     python -m plimsoll_sim.mutants NAME... --seeds 100   some, from seed 1 on
     python -m plimsoll_sim.mutants --check               all, from the seeds that are known
     python -m plimsoll_sim.mutants --check --write       and those that no longer notice anew
+    python -m plimsoll_sim.mutants --shorten --write     short runs where long ones are known
 
 Exit codes: 0 every mutant was noticed, by a seed and by each scenario that is named for it; 1 some
 were not; 2 usage, or a mutant of code that has changed.
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from plimsoll_sim.mutants.hunt import LIVENESS, STEPS, Chase, Try, hunt
+from plimsoll_sim.mutants.hunt import LIVENESS, SHORT_STEPS, STEPS, Chase, Kill, Try, hunt
 from plimsoll_sim.mutants.kills_table import known, renew, told, write
 from plimsoll_sim.mutants.mutant import Mutant, Stale, texts
 from plimsoll_sim.mutants.mutant_table import MUTANTS
@@ -27,6 +28,11 @@ KILLS = 2
 """How many seeds are remembered: they shift whenever the code changes."""
 MORE_SEEDS = 300
 """How many seeds `--check` tries after the known ones."""
+SHORT_SEEDS = 40
+"""How many are tried in short runs, before the others."""
+
+
+SHORT = [Try(SHORT_STEPS, seed) for seed in range(1, 1 + SHORT_SEEDS)]
 
 
 def main() -> int:
@@ -36,6 +42,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=KILLS, metavar="N", help="until so many fail")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--check", action="store_true", help="one seed each, the known ones first")
+    parser.add_argument("--shorten", action="store_true", help="look for short runs that notice")
     parser.add_argument("--write", action="store_true", help="write down what was found")
     parser.add_argument("--json", action="store_true", help="print what was found")
     arguments = parser.parse_args()
@@ -43,22 +50,25 @@ def main() -> int:
     if unknown:
         parser.error(f"no such mutant: {', '.join(unknown)}")
     mutants = [one for one in MUTANTS if not arguments.names or one.name in arguments.names]
+    whole = not (arguments.check or arguments.shorten)
     try:
         for mutant in MUTANTS:
             texts(mutant)
     except Stale as error:
         print(error, file=sys.stderr)
         return 2
-    if arguments.check:
+    if arguments.shorten:
+        chases = [one for mutant in mutants if (one := shorter(mutant, known().get(mutant.name)))]
+    elif arguments.check:
         chases = [_check(one, known().get(one.name, {})) for one in mutants]
     else:
-        tries = [Try(STEPS, seed) for seed in range(1, arguments.seeds + 1)]
+        tries = [*SHORT, *(Try(STEPS, seed) for seed in range(1, arguments.seeds + 1))]
         chases = [Chase(mutant=one, tries=tries, kills_max=arguments.kills) for one in mutants]
-    done = partial(renew if arguments.check else write, MUTANTS) if arguments.write else _nothing
+    done = partial(write if whole else renew, MUTANTS) if arguments.write else _nothing
     hunt(chases, arguments.jobs, lambda line: print(line, file=sys.stderr, flush=True), done)
     if arguments.json:
         print(json.dumps(told(chases)))
-    return _judge(chases)
+    return 0 if arguments.shorten else _judge(chases)
 
 
 def _nothing(chase: Chase) -> None:
@@ -80,11 +90,20 @@ def _check(mutant: Mutant, known: dict[str, Any]) -> Chase:
     )
 
 
+def shorter(mutant: Mutant, known: dict[str, Any] | None) -> Chase | None:
+    """Where a long run is known.  What is noticed by its liveness takes as long in a short one."""
+    kills = [Kill(**kill) for kill in (known or {}).get("kills", [])]
+    if not kills or any(one.steps <= SHORT_STEPS or one.predicate == LIVENESS for one in kills):
+        return None
+    assert known is not None
+    return Chase(mutant=mutant, tries=SHORT, kills_max=1, check=True, scenarios=known["scenarios"])
+
+
 def _known_first(kills: Sequence[dict[str, Any]]) -> list[Try]:
     """Those that end soonest before others: what never comes about takes longest to notice."""
     soon = sorted(kills, key=lambda kill: (kill["predicate"] == LIVENESS, kill["steps"]))
     tries = [Try(kill["steps"], kill["seed"]) for kill in soon]
-    return [*tries, *[Try(STEPS, seed) for seed in range(1, 1 + MORE_SEEDS)]]
+    return [*tries, *SHORT, *[Try(STEPS, seed) for seed in range(1, 1 + MORE_SEEDS)]]
 
 
 def _judge(chases: Sequence[Chase]) -> int:

@@ -54,11 +54,11 @@ def write(mutants: Sequence[Mutant], chase: Chase) -> None:
 
 
 def renew(mutants: Sequence[Mutant], chase: Chase) -> None:
-    """After a check: a seed that was found takes the place of those that no longer notice.  Of the
-    scenarios a check plays no more than it must, so those that are known stay."""
+    """After a check: a run that was found takes the place of those that no longer notice, or take
+    longer.  Of the scenarios a check plays no more than it must, so those that are known stay."""
     old = known().get(chase.mutant.name, {"kills": [], "scenarios": {}})
-    seeds = {kill["seed"] for kill in old["kills"]}
-    unknown = [kill for kill in chase.kills if kill.seed not in seeds]
+    runs = {(kill["seed"], kill["steps"]) for kill in old["kills"]}
+    unknown = [kill for kill in chase.kills if (kill.seed, kill.steps) not in runs]
     files = {name: old["scenarios"].get(name) or saw for name, saw in chase.scenarios.items()}
     if unknown or files != old["scenarios"]:
         kills = chase.kills if unknown else [Kill(**kill) for kill in old["kills"]]

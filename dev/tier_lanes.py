@@ -1,0 +1,94 @@
+"""Which tests of `make test` run beside which: the tiers, and the lanes that they run in.
+
+`dev/tiers.py` runs them.  On Kubernetes all tests share one release of the chart, in three stages:
+those that only use it, in two lanes; those that kill or restart one of its pods, after which
+another leads within seconds, in two lanes again; then, in turn, those that upgrade it, stop all of
+its pods or cut them off, or count on being the only ones who kill one.
+"""
+
+import enum
+from dataclasses import dataclass
+
+
+class Lane(enum.Enum):
+    """What runs in turn; lanes run beside each other."""
+
+    RELEASE_A = enum.auto()  # on the one Kubernetes of this machine, using the release
+    RELEASE_B = enum.auto()  # the same
+    KILLS_A = enum.auto()  # when both are over: killing the operator's pods
+    KILLS_B = enum.auto()  # the same
+    RELEASE_ALONE = enum.auto()  # when these are over, too: disturbing the operator
+    BARE_NODE = enum.auto()  # on the same, but looking at nothing of the operator's
+    PROCESSES = enum.auto()  # local clusters of real processes
+    CLIENTS = enum.auto()  # programs of others, which take a local cluster for Kafka
+    COMPUTING = enum.auto()
+    SIMULATION = enum.auto()
+
+
+STAGES = ((Lane.RELEASE_A, Lane.RELEASE_B), (Lane.KILLS_A, Lane.KILLS_B), (Lane.RELEASE_ALONE,))
+"""One after the other; the lanes of a stage run beside each other."""
+ON_RELEASE = tuple(lane for stage in STAGES for lane in stage)
+"""They share what `tests/e2e/release.py` has installed, and keep it."""
+PATIENT = frozenset({Lane.COMPUTING, Lane.SIMULATION})
+"""They bound no real time: they get the processor time that others leave."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """A set of tests that need the same things around them."""
+
+    name: str
+    about: str
+    marker: str
+    limit_s: int
+    lane: Lane
+    paths: tuple[str, ...] = ("tests",)  # where its tests are: collecting all takes its time
+    quiet_s: int = 120  # a test that takes longer has its stacks printed
+    ignored: tuple[str, ...] = ()  # what lies there and is another tier's
+    needs_tools: bool = False  # helm, promtool: built from their modules
+
+
+def e2e(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/e2e/test_{name}.py" for name in names)
+
+
+# Everything in these folders is marked by its conftest.py.
+MARKED = ("tests/integration", "tests/conformance", "tests/e2e", "tests/plimsoll_sim")
+# They have namespaces and kinds of their own.
+BARE = e2e("node", "metalog", "api_contract")
+# They leave the release and the operator's pods as they are: each may run beside any other.
+USING_A = e2e("demo", "operator")
+USING_B = e2e("cli", "mishaps", "racks", "admission", "tokens")
+# They kill operators or restart them in turn, and bear it when another test does.
+KILLING_A, KILLING_B = e2e("operations"), e2e("inside", "listeners")
+TIERS = (
+    Tier(name="e2e-demo", about="a real Kubernetes: the demo, topics and deletions",
+         lane=Lane.RELEASE_A, marker="e2e", limit_s=1800, paths=USING_A, quiet_s=900),
+    Tier(name="e2e-cli", about="beside it: kubectl plimsoll, mishaps, racks, admission, tokens",
+         lane=Lane.RELEASE_B, marker="e2e", limit_s=1800, paths=USING_B, quiet_s=900),
+    Tier(name="e2e-moves", about="growing, shrinking, moving, rolling, the operator killed",
+         lane=Lane.KILLS_A, marker="e2e", limit_s=2700, paths=KILLING_A, quiet_s=900),
+    Tier(name="e2e-secured", about="beside it: authorities and listeners, the operator killed",
+         lane=Lane.KILLS_B, marker="e2e", limit_s=2700, paths=KILLING_B, quiet_s=900),
+    Tier(name="e2e-alone", about="what disturbs all clusters: upgrades, outages, alerts",
+         lane=Lane.RELEASE_ALONE, marker="e2e", limit_s=3600, paths=("tests/e2e",), quiet_s=900,
+         ignored=(*BARE, *USING_A, *USING_B, *KILLING_A, *KILLING_B)),
+    Tier(name="node", about="the Kubernetes itself, its API, and the metadata log in it",
+         lane=Lane.BARE_NODE, marker="e2e", limit_s=1800, paths=BARE, quiet_s=900),
+    Tier(name="integration", about="local clusters of real processes, kill -9",
+         lane=Lane.PROCESSES, marker="integration", limit_s=2400, paths=("tests/integration",)),
+    Tier(name="conformance", about="unmodified Kafka clients and tools",
+         lane=Lane.CLIENTS, marker="conformance", limit_s=1800, paths=("tests/conformance",)),
+    Tier(name="spark", about="Spark jobs on this machine", lane=Lane.CLIENTS,
+         marker="spark", limit_s=1200, paths=("tests/plimsoll_spark",)),
+    Tier(name="simulation", about="whole clusters on virtual time: scenarios, mutants, chance",
+         lane=Lane.SIMULATION, marker="simulation", limit_s=4500, paths=("tests/plimsoll_sim",)),
+    Tier(name="unit", about="pure tests, properties, chart, manifests", lane=Lane.COMPUTING,
+         marker="not (simulation or integration or conformance or spark or e2e)", limit_s=2700,
+         ignored=MARKED, needs_tools=True),
+)  # fmt: skip
+
+
+def named(names: list[str]) -> list[Tier]:
+    """Of this name, or of one that begins with it and goes on behind a dash."""
+    return [tier for tier in TIERS if any(f"{tier.name}-".startswith(f"{name}-") for name in names)]
