@@ -126,7 +126,7 @@ class LogStore(CheckpointFiles):
                 continue
             if self._deleted.found(path, now_ms):
                 continue
-            if (partition := _partition_of(name)) is not None:
+            if (partition := checkpoint_formats.partition_of(name)) is not None:
                 topic, index = partition
                 data = self.disk.read(path / checkpoint_formats.PARTITION_METADATA)
                 topic_id = checkpoint_formats.decode_partition_metadata(data or b"")
@@ -154,9 +154,16 @@ class LogStore(CheckpointFiles):
     # --- logs -------------------------------------------------------------------------------------
 
     def open_log(
-        self, topic: str, topic_id: UUID, index: int, config: LogConfig, now_ms: int
+        self,
+        topic: str,
+        topic_id: UUID,
+        index: int,
+        config: LogConfig,
+        now_ms: int,
+        *,
+        evenly: bool = False,
     ) -> Log:
-        """The partition's log, recovered if need be, or a new one.
+        """The partition's log, recovered if need be, or a new one; `evenly`: one of all of them.
 
         A directory that holds another topic's data under this name is set aside first.
         """
@@ -193,6 +200,7 @@ class LogStore(CheckpointFiles):
             with self._changing_new:
                 self._new[partition] = path
             log.make_durable = partial(self._make_one_durable, partition)
+        log.producers.share(self.producers, evenly=evenly)
         self.logs[partition] = log
         self._unopened.discard(partition)
         return log
@@ -244,7 +252,7 @@ class LogStore(CheckpointFiles):
     ) -> None:
         """Recover a log now, for the `open_log` that follows: a start does so one by one, with
         the rest of the process heard in between."""
-        self.open_log(topic, topic_id, index, config, now_ms)
+        self.open_log(topic, topic_id, index, config, now_ms, evenly=True)
         self._early.add((topic, index))
 
     def delete_log(self, log: Log, now_ms: int) -> None:
@@ -266,7 +274,7 @@ class LogStore(CheckpointFiles):
 
     def set_aside(self, path: Path, now_ms: int) -> None:
         """A directory that must not be served (`Found` without a place in the cluster)."""
-        partition = _partition_of(path.name)
+        partition = checkpoint_formats.partition_of(path.name)
         if partition is not None and partition in self._early:
             self._early.discard(partition)
             self.strand_log(self.logs[partition], now_ms)
@@ -289,9 +297,9 @@ class LogStore(CheckpointFiles):
     # --- a log whose disk was full ----------------------------------------------------------------
 
     def begin_reopen(self, log: Log) -> Callable[[], Log]:
-        """Open it anew, as after a crash; what is returned may run in a thread.  From before this
-        is called until `reopened` puts it in the old one's place it is `reopening`: nothing else
-        uses its directory."""
+        """Open it anew, as after a crash; what is returned may run in a thread, so its producers do
+        not count among others' yet.  From before this is called until `reopened` puts it in the old
+        one's place it is `reopening`: nothing else uses its directory."""
         partition = (log.topic, log.index)
         place = _place(self, log.directory, log.topic, log.topic_id, log.index)
         known = Known(
@@ -305,6 +313,8 @@ class LogStore(CheckpointFiles):
         partition = (log.topic, log.index)
         assert self.logs[partition] is old
         self.logs[partition] = log
+        old.producers.clear()  # the new one knows them
+        log.producers.share(self.producers)
         if partition in self._new:
             self._undurable.pop(partition, None)
             log.make_durable = partial(self._make_one_durable, partition)
@@ -349,7 +359,6 @@ def _place(store: LogStore, path: Path, topic: str, topic_id: UUID, index: int) 
         topic_id=topic_id,
         index=index,
         recent=store.recent,
-        producers=store.producers,
         descriptors=store.descriptors,
     )
 
@@ -387,11 +396,3 @@ def _closed_cleanly(log: Log) -> bool:
     except StorageError:
         return False
     return True
-
-
-def _partition_of(name: str) -> Partition | None:
-    """`<topic>-<index>`, as long as it could be one."""
-    topic, dash, index = name.rpartition("-")
-    if not dash or not topic or not index.isdecimal():
-        return None
-    return topic, int(index)
