@@ -169,8 +169,8 @@ async def test_half_a_request_is_closed_although_bytes_go_on_dripping():
 
 
 async def test_request_whose_rest_came_while_the_process_did_not_run_is_served():
-    """A stop interrupts the wait for sockets, and timers come first then: a client that had sent half
-    a request was closed, though nobody had listened."""
+    """A stop interrupts the wait for sockets, and timers come first then: a client that had sent
+    half a request was closed, though nobody had listened."""
     loop = asyncio.get_running_loop()
     async with Listening(Handlers(), request_ms_max=400) as it:
         frame = request_frame(ApiKey.METADATA, 0, 2, "test", b"whole")
