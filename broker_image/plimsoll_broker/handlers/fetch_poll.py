@@ -203,7 +203,7 @@ class Poll:
     def _wait_again(self, read: Read) -> None:
         self.drop(read)
         for hosted in self.watched:
-            if not read.size:
+            if not read.size:  # else `_look` told it already
                 self.growth.looked_at(hosted)
             self._listen_to(hosted)
 
