@@ -3,7 +3,6 @@
 import base64
 from dataclasses import replace
 from typing import Any
-from uuid import UUID
 
 import msgspec
 import pytest
@@ -347,21 +346,6 @@ async def test_authority_whose_secret_was_deleted_is_made_anew_and_signs_at_once
     assert made.trusted != before
     assert signed_by(made.pair(0).certificate, made.trusted)
     assert not signed_by(made.pair(0).certificate, before)
-
-
-async def test_authority_of_a_deleted_cluster_of_the_same_name_is_left_as_it_is() -> None:
-    deleted, made = Declared(TLS), Declared(TLS)
-    await deleted.look()
-    kept = deleted.secret(labels.listener_authority(deleted.deciding.image.cluster_id))
-    kept["metadata"]["name"] = labels.listener_authority(UUID(int=9))
-    made.scene.kube.put(SECRETS, kept)
-    shown = deleted.scene.kube.objects["configmaps", "kafka", "main-listener-ca"]
-    made.scene.kube.put(CONFIG_MAPS, shown)
-    await made.look()
-    assert made.stalled == ""
-    assert made.trusted != deleted.trusted
-    assert signed_by(made.pair(0).certificate, made.trusted)
-    assert made.secret(kept["metadata"]["name"])["data"] == kept["data"]
 
 
 async def test_keys_of_the_authority_lie_in_the_operators_namespace() -> None:

@@ -140,17 +140,6 @@ class LogStore(CheckpointFiles):
             self._recovery_points.forget_but({(one.topic, one.index) for one in found})
         return found
 
-    def _other_topic(self, partition: Partition, path: Path, topic_id: UUID) -> bool:
-        """Whether what is there is another topic's, so that the log begins anew; after a clean stop
-        the cluster may count on what was here, and nothing may begin anew in its place."""
-        data = self.disk.read(path / checkpoint_formats.PARTITION_METADATA)
-        found = checkpoint_formats.decode_partition_metadata(data or b"")
-        gone = not self.disk.exists(path) and self._recovery_points.get(partition) is not None
-        if self.clean_epoch is not None and (gone or (data is not None and found is None)):
-            why = "it is gone" if gone else "its partition.metadata does not say whose log it is"
-            raise StorageError(StorageFault.CORRUPT, path, why)
-        return self.disk.exists(path) and found != topic_id
-
     # --- logs -------------------------------------------------------------------------------------
 
     def open_log(
@@ -183,7 +172,7 @@ class LogStore(CheckpointFiles):
             saved_start=self._log_starts.get(partition),
             clean=self.clean_epoch is not None,
         )
-        if self._other_topic(partition, path, topic_id):
+        if _is_anothers(self.disk, path, topic_id, known):
             self.set_aside(path, now_ms)
         if not self.disk.exists(path):
             known = Known(clean=True)
@@ -361,6 +350,18 @@ def _place(store: LogStore, path: Path, topic: str, topic_id: UUID, index: int) 
         recent=store.recent,
         descriptors=store.descriptors,
     )
+
+
+def _is_anothers(disk: Disk, path: Path, topic_id: UUID, known: Known) -> bool:
+    """Whether what is there is another topic's, so that the log begins anew; after a clean stop
+    the cluster may count on what was here, and nothing may begin anew in its place."""
+    data = disk.read(path / checkpoint_formats.PARTITION_METADATA)
+    found = checkpoint_formats.decode_partition_metadata(data or b"")
+    gone = not disk.exists(path) and known.recovery_point is not None
+    if known.clean and (gone or (data is not None and found is None)):
+        why = "it is gone" if gone else "its partition.metadata does not say whose log it is"
+        raise StorageError(StorageFault.CORRUPT, path, why)
+    return disk.exists(path) and found != topic_id
 
 
 def _sync_new(disk: Disk, path: Path) -> StorageError | None:
