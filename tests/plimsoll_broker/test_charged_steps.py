@@ -4,6 +4,7 @@ charged, too."""
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -200,6 +201,73 @@ async def test_what_is_done_in_a_thread_for_a_request_is_charged_to_it_and_to_no
     )
     assert HELD_S <= mine.elsewhere_ns / 1e9 < 2 * HELD_S
     assert others.elsewhere_ns == 0
+
+
+class Spent:
+    """What somebody's charges are told, in turn."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def resumes(self) -> None:
+        self.told.append("resumes")
+
+    def took(self) -> None:
+        self.told.append("took")
+
+
+async def test_steps_within_steps_of_the_same_request_are_charged_once_and_as_a_whole() -> None:
+    """What came before the inner ones, in the same turn, cost nothing."""
+    spent, others = Spent(), Spent()
+
+    async def inner() -> int:
+        await asyncio.sleep(0)
+        return 7
+
+    async def outer() -> int:
+        found = await measured(spent, inner())  # type: ignore[arg-type]
+        return found + await measured(others, inner())  # type: ignore[arg-type]
+
+    assert await measured(spent, outer()) == 14  # type: ignore[arg-type]
+    assert spent.told == ["resumes", "took"] * 3
+    assert others.told == ["resumes", "took"] * 2
+
+
+@pytest.mark.filterwarnings("error")
+async def test_request_that_is_cancelled_before_its_first_step_is_closed() -> None:
+    async def never() -> None:
+        raise AssertionError("it did not begin")
+
+    work = never()
+    task = asyncio.ensure_future(measured(Spent(), work))  # type: ignore[arg-type]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
+
+
+async def test_failure_and_cancellation_of_what_is_measured_are_its_own() -> None:
+    spent, cancelled = Spent(), []
+
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("its own")
+
+    async def waits() -> str:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            cancelled.append(True)
+        return "went on"
+
+    with pytest.raises(ValueError, match="its own"):
+        await asyncio.ensure_future(measured(spent, fails()))  # type: ignore[arg-type]
+    task = asyncio.ensure_future(measured(spent, waits()))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    task.cancel()
+    assert await task == "went on"
+    assert cancelled == [True]
+    assert spent.told == ["resumes", "took"] * 4
 
 
 async def test_answer_of_metadata_that_is_made_for_many_is_charged_to_whoever_asks_first(

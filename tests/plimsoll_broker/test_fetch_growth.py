@@ -81,6 +81,28 @@ async def test_poll_that_lacks_bytes_is_read_again_only_when_they_are_there(
     assert reads == {0: 2, 1: 2}
 
 
+@pytest.mark.usefixtures("reads")
+@pytest.mark.parametrize(("there", "offsets"), [(0, (0, 0)), (1, (0, 1)), (1, (1, 0))])
+async def test_poll_that_names_a_partition_twice_is_answered_when_there_is_enough_for_both(
+    one: Broker, there: int, offsets: tuple[int, int]
+) -> None:
+    """It waited to its end: what came was counted for one of them, within the limit of the other,
+    which the records that were there had filled."""
+    consumer, producer = await one.client(), await one.client()
+    size = len(SMALL)
+    for _ in range(there):
+        await producer.produce("t", SMALL, index=0)
+    wanted = {"partition_bytes_max": size, "max_bytes": 2**20}
+    values = fetch_values("t", (0, 0), max_wait=60_000, min_bytes=2 * size, **wanted)
+    for named, offset in zip(values["topics"][0]["partitions"], offsets, strict=True):
+        named["fetch_offset"] = offset
+    poll = asyncio.create_task(consumer.ask(ApiKey.FETCH, 12, values))
+    await until(lambda: bool(one.hosted("t", 0).replica.parked._for_commit))
+    await producer.produce("t", SMALL, index=0)
+    reply: Any = await asyncio.wait_for(poll, 30)
+    assert [len(bytes(each.records)) for each in reply.responses[0].partitions] == [size, size]
+
+
 async def test_poll_of_little_is_answered_by_the_byte_that_makes_it_enough(
     one: Broker, reads: Counter[int]
 ) -> None:

@@ -109,8 +109,8 @@ async def test_leader_whose_connection_is_gone_is_lost_before_the_next_request(
         assert connection is not None
         connection.connection_lost(None)
         assert list(pool.lost_leaders()) == [LEADER]
-        assert connection.lost_s is not None
-        connection.lost_s -= 60
+        assert connection._lost_s is not None
+        connection._lost_s -= 60
         assert pool.lost_leaders()[LEADER] >= 60_000, "also while a limit keeps it from asking"
         assert pool._fetchers[ONE].silent_ms == 0, "it was not asked"
     finally:

@@ -65,11 +65,13 @@ def test_broker_fenced_a_moment_ago_is_listed_in_the_answer_without_it_as_a_lead
     assert [each.node_id for each in asked(harness).brokers] == [1], "no answer is remembered"
 
 
-def test_broker_that_led_nothing_when_it_was_fenced_is_listed_no_more():
+def test_broker_that_stopped_and_led_nothing_when_it_was_fenced_is_listed_no_more():
     harness = Harness()
-    image = an_image(a_broker(0), a_broker(1), a_broker(2))
+    stops = replace(a_broker(2), shutting_down=True)
+    image = an_image(a_broker(0), a_broker(1), stops)
     harness.watch.update(harness.watch.image, image)
-    harness.watch.update(image, an_image(a_broker(0), a_broker(1), a_broker(2, fenced=True)))
+    stopped = replace(stops, fenced=True)
+    harness.watch.update(image, an_image(a_broker(0), a_broker(1), stopped))
     assert [each.node_id for each in asked(harness).brokers] == [0, 1], "as in Kafka"
 
 

@@ -1,7 +1,9 @@
 """Slow, silent and many: what clients may hold together, and that brokers are not shut out."""
 
 import asyncio
+import socket
 import struct
+import time
 from dataclasses import replace
 
 import pytest
@@ -164,6 +166,25 @@ async def test_half_a_request_is_closed_although_bytes_go_on_dripping():
         assert await client.closed() == b""
         dripping.cancel()
         assert it.stats.closed_for == {"half-request": 1}
+
+
+async def test_request_whose_rest_came_while_the_process_did_not_run_is_served():
+    """A stop interrupts the wait for sockets, and timers come first then: a client that had sent
+    half a request was closed, though nobody had listened."""
+    loop = asyncio.get_running_loop()
+    async with Listening(Handlers(), request_ms_max=400) as it:
+        frame = request_frame(ApiKey.METADATA, 0, 2, "test", b"whole")
+        with socket.create_connection(("127.0.0.1", it.server.port)) as client:
+            client.setblocking(False)
+            client.send(frame[:10])
+            await until(lambda: any(each.activity.owing_s for each in it.server._open))
+            client.send(frame[10:])
+            it.server._sweeper.cancel()
+            time.sleep(0.6)  # noqa: ASYNC251 - nothing of it runs
+            it.server._sweep()
+            reply = await asyncio.wait_for(loop.sock_recv(client, 1_000), WAIT_S)
+            assert reply.endswith(b"at once whole")
+        assert not it.stats.closed_for["half-request"]
 
 
 @pytest.mark.parametrize("length", [65_537, BUDGETS.frame])

@@ -114,6 +114,26 @@ async def test_answer_that_was_lost_is_no_objection_to_leading(
     assert (len(asked), leader.said) == (3, [])
 
 
+async def test_candidate_that_is_ended_while_it_asks_for_objections_leaves_nobody_asking() -> None:
+    asking, ended = asyncio.Event(), list[str]()
+
+    async def objection() -> None:
+        asking.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("here")
+
+    kube = Kube(MemoryTransport(MemoryApiServer(wall_ms, lambda: "uid")))
+    lease = Lease(kube, namespace="default", name="l", identity="me", wall_ms=wall_ms)
+    running = asyncio.ensure_future(Candidate(lease, Leads(), objection).forever())
+    async with asyncio.timeout(30):
+        await asking.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    assert ended == ["here"]
+
+
 async def test_lease_that_is_lost_before_anybody_tells_of_objections_is_sought_anew() -> None:
     class Lost(Lease):
         acquired = 0

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from plimsoll_operator.local import ports
-from plimsoll_operator.local.layout import PORT_MAX, DirectoryLayout, Remembered, next_port, plan
+from plimsoll_operator.local.layout import PORT_MAX, DirectoryLayout, Remembered, plan
 from plimsoll_operator.local.ports import HeldPorts, Ports
 
 FIRST = 19_300
@@ -29,15 +29,42 @@ def kafka(brokers: dict[int, Ports]) -> dict[int, int]:
 
 def test_broker_that_joins_later_has_the_next_port(held: HeldPorts) -> None:
     known = plan(None, (0, 1, 2), None, 19_092, held)
-    grown = plan(known, (3,), None, next_port(known, 19_092), held)
+    grown = plan(known, (3,), None, 19_092, held)
     assert kafka(grown.brokers) == {0: 19_092, 1: 19_093, 2: 19_094, 3: 19_095}
     assert plan(grown, (0, 1, 2, 3), None, None, held) == grown
     assert plan(grown, (0, 1, 2, 3), None, 19_092, held) == grown
 
 
+def test_brokers_keep_their_ports_when_one_of_them_has_gone(held: HeldPorts) -> None:
+    """Each that came after it moved by one, to where another had been."""
+    known = plan(None, (0, 1, 2), None, 19_092, held)
+    grown = plan(known, (3,), None, 19_092, held)
+    assert plan(grown, (0, 2, 3), None, 19_092, held) == grown
+
+
+def test_broker_that_is_not_declared_has_no_port_of_those_that_are_stated_anew(
+    held: HeldPorts,
+) -> None:
+    """Broker 3 joined later, and the file says nothing of it: broker 2 was given its port."""
+    known = plan(None, (0, 1, 2), None, 19_092, held)
+    grown = plan(known, (3,), None, 19_092, held)
+    moved = plan(grown, (0, 1, 2), None, 19_093, held)
+    later = plan(moved, (3,), None, 19_093, held)
+    assert kafka(later.brokers) == {0: 19_093, 1: 19_094, 2: 19_095, 3: 19_096}
+    assert later.brokers[3].metrics == grown.brokers[3].metrics
+
+
+def test_port_that_was_picked_gives_way_to_one_that_is_stated(held: HeldPorts) -> None:
+    with in_order(FIRST):
+        known = plan(None, (0, 1), None, None, held)
+    with HeldPorts() as others:
+        planned = plan(known, (0, 1), None, FIRST, others)
+    assert kafka(planned.brokers) == {0: FIRST, 1: FIRST + 1}
+    assert len(set(every_port(planned))) == 8
+
+
 def test_ports_that_were_picked_are_kept(held: HeldPorts) -> None:
     known = plan(None, (0, 1), None, None, held)
-    assert next_port(known, None) is None
     grown = plan(known, (2,), None, None, held)
     assert plan(grown, (0, 1, 2), None, None, held) == grown
 
@@ -58,10 +85,8 @@ def test_ports_that_are_picked_are_none_of_those_that_are_stated(held: HeldPorts
         planned = plan(None, (0, 1, 2), None, FIRST, held)
     assert kafka(planned.brokers) == {0: FIRST, 1: FIRST + 1, 2: FIRST + 2}
     assert len(set(every_port(planned))) == 11
-    later = next_port(planned, FIRST)
-    assert later is not None
     with HeldPorts() as others:
-        grown = plan(planned, (3,), None, later, others)
+        grown = plan(planned, (3,), None, FIRST, others)
     assert len(set(every_port(grown))) == 14
 
 

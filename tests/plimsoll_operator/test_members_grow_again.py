@@ -10,6 +10,7 @@ from tests.plimsoll_operator.test_members_handler import Growing
 
 from plimsoll_core.cluster.model import Rebalance, RebalanceObject
 from plimsoll_core.cluster.records import RebalanceNoted
+from plimsoll_operator.api.labels import short_id
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import REBALANCES, Kind
 
@@ -64,6 +65,54 @@ async def test_fill_that_was_touched_or_begun_or_has_ended_is_left_alone_by_the_
     scene.join(4)
     await scene.look()
     assert sorted(scene.rebalances()) == ["main-fill-3", "main-fill-4"]
+
+
+def somebody_elses(name: str) -> Object:
+    spec = {"clusterRef": {"name": "main"}, "mode": "AddBrokers", "brokers": [9]}
+    metadata = {"name": name, "namespace": "kafka", "uid": "theirs"}
+    return {"metadata": metadata, "spec": {**spec, "approval": "Manual"}}
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "made"),
+    [
+        (4, "main-fill-3", ("AddBrokers", [3], "Manual")),
+        (2, "main-drain-2", ("RemoveBrokers", [2], "Automatic")),
+    ],
+)
+async def test_rebalance_of_the_operator_has_another_name_where_its_own_is_somebody_elses(
+    scene: Growing, count: int, name: str, made: tuple[str, list[int], str]
+) -> None:
+    """That one was taken for it: nothing was proposed, and no broker emptied."""
+    scene.kube.put(REBALANCES, somebody_elses(name))
+    scene.moved((1, 2))
+    await scene.edit(count=count)
+    if count == 4:
+        scene.join(3)
+    other = f"{name}-{short_id(scene.image.cluster_id)}"
+    for _ in range(2):
+        await scene.look()
+        assert scene.rebalances() == {name: ("AddBrokers", [9], "Manual"), other: made}
+    assert scene.image.newcomers == ()
+
+
+async def test_fill_that_is_made_by_another_operator_meanwhile_is_the_only_one(
+    scene: Growing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, copies = scene.kube.create, list[Object]()
+
+    async def made_meanwhile(kind: Kind, body: Object) -> Object:
+        if kind == REBALANCES and not copies:
+            copies.append(await create(kind, body))
+        answer: Object = await create(kind, body)
+        return answer
+
+    monkeypatch.setattr(scene.kube, "create", made_meanwhile)
+    await first_fill(scene)
+    assert scene.image.newcomers == (3,), "it is looked at first"
+    await scene.look()
+    assert list(scene.rebalances()) == ["main-fill-3"]
+    assert scene.image.newcomers == ()
 
 
 @pytest.mark.parametrize("when", ["create", "get"])

@@ -15,6 +15,8 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_wire.fetch import FetchPartition
 
+_ANY = 2**62
+
 
 class Growth:
     """`by_end`: a follower's, who is told what is not committed yet."""
@@ -26,7 +28,7 @@ class Growth:
         # Up to where each partition was looked at or counted.
         self._ends: dict[Hosted, int] = {}
         self._moved: dict[Hosted, None] = {}
-        # What of each still counts, within its limit; a first batch counts whatever that is.
+        # What of each still counts, within its limits; a first batch counts whatever that is.
         self._room: dict[Hosted, int] = {}
         self._came = self._missing = 0
         # Whether what a look would find does not follow from what came.
@@ -49,8 +51,8 @@ class Growth:
         end, size, most = self._end(hosted), told, asked.max_bytes
         if told < most and asked.offset < end:
             size = max(told, min(self._between(hosted, asked.offset, end), most))
-        if size:
-            self._room[hosted] = self._room.get(hosted, 0) + max(most - size, 0)
+        room = max(most - size, 0) if size else _ANY
+        self._room[hosted] = self._room.get(hosted, 0) + room
         return size
 
     def there_is(self, looked: Iterable[tuple[Hosted, FetchPartition, int]]) -> int:
@@ -74,14 +76,14 @@ class Growth:
         moved, self._moved = self._moved, {}
         return moved
 
-    def count(self, hosted: Hosted) -> None:
-        """What came to it."""
+    def count(self, hosted: Hosted, times: int) -> None:
+        """What came to it, which is told so many times: a client may name a partition twice."""
         before, end = self._ends.get(hosted), self._end(hosted)
         self._ends[hosted] = end
         if before is None or end < before:
             self._unknown = True
         elif end > before:
-            came = self._between(hosted, before, end)
+            came = times * self._between(hosted, before, end)
             if (room := self._room.get(hosted)) is not None:
                 came = min(came, room)
                 self._room[hosted] = room - came

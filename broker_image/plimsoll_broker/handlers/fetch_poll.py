@@ -203,7 +203,7 @@ class Poll:
     def _wait_again(self, read: Read) -> None:
         self.drop(read)
         for hosted in self.watched:
-            if not read.size:
+            if not read.size:  # else `_look` told it already
                 self.growth.looked_at(hosted)
             self._listen_to(hosted)
 
@@ -263,7 +263,7 @@ class Poll:
             return True
         for hosted in moved:
             self._listen_to(hosted)
-            growth.count(hosted)
+            growth.count(hosted, len(self.watched[hosted]))
         return growth.is_enough
 
     def _fails(self, hosted: Hosted) -> bool:
@@ -339,7 +339,7 @@ class LongPoll(Poll):
                 return
             async for hosted in in_slices(moved):
                 self._listen_to(hosted)
-                growth.count(hosted)
+                growth.count(hosted, len(self.watched[hosted]))
                 if growth.is_enough or self._fails(hosted):
                     return
 
@@ -348,9 +348,11 @@ class LongPoll(Poll):
         granted = self.connection.account.grant(wanted)
         size, there, urgent = 0, 0, False
         found: list[FetchedPartition] = []
+        looked_at: set[Hosted] = set()
         try:
             async for one in in_slices(self._all()):
-                if one.hosted is not None:
+                if one.hosted is not None and one.hosted not in looked_at:
+                    looked_at.add(one.hosted)
                     if one.hosted not in self._listening:  # it moved since `_listen`
                         self._listen_to(one.hosted)
                     self.growth.looked_at(one.hosted)

@@ -159,7 +159,7 @@ class MetadataHandler:
         if not is_short(context):
             return self._later(context, asked, self._read_aside(context, answering, asked))
         request = decode_request(ApiKey.METADATA, version, context.body)
-        if self._creation.enabled and self._want(context, self._missing(image, request)):
+        if self._creation.enabled and self._want(context, self._to_be_made(image, request)):
             return answering.encoded(request)  # not remembered: the next one asks anew
         if _told(image, request.topics, version) > THINGS_AT_ONCE:
             return self._later(context, asked, self._made_aside(asked, answering, request))
@@ -176,20 +176,20 @@ class MetadataHandler:
             answer = await aside.do(partial(answering.of, context.body))
         else:
             request = await aside.decoded(context)
-            missing = await aside.do(partial(self._missing, answering.image, request))
-            wanted = self._want(context, missing)
+            names = await aside.do(partial(self._to_be_made, answering.image, request))
+            wanted = self._want(context, names)
             answer = await aside.do(partial(answering.encoded, request))
         if asked is not None and not wanted:
             self._remember(answering, asked, answer)
         return answer
 
-    def _want(self, context: RequestContext, missing: list[str]) -> bool:
+    def _want(self, context: RequestContext, names: list[str]) -> bool:
         """Have those topics made; whether there are any."""
-        return self._creation.want(missing, context.charges, behalf_of(self._view, context))
+        return self._creation.want(names, context.charges, behalf_of(self._view, context))
 
-    def _missing(self, image: ClusterImage, request: Any) -> list[str]:
+    def _to_be_made(self, image: ClusterImage, request: Any) -> list[str]:
         """The topics that the client asks for and that may soon be there."""
-        return list(filter(self._creation.may_make, _missing(image, request)))
+        return list(filter(self._creation.may_make, _unknown(image, request)))
 
     async def _made_aside(
         self, asked: _MetadataQuestion, answering: _Answering, request: Any
@@ -259,7 +259,7 @@ def _topic_id(image: ClusterImage, item: Any) -> UUID | None:
     return image.topic_ids.get(name) if name is not None else getattr(item, "topic_id", None)
 
 
-def _missing(image: ClusterImage, request: Any) -> list[str]:
+def _unknown(image: ClusterImage, request: Any) -> list[str]:
     """The names that a client knows of no topic for, and would have topics made for.  Versions
     below 4 cannot say that they would not."""
     if not getattr(request, "allow_auto_topic_creation", True):

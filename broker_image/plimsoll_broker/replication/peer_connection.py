@@ -38,8 +38,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._frame_end = 0  # of the reply that is coming; 0: its length is not here yet
         self._filled = 0
         self._unasked = memoryview(bytearray(_LENGTH.size))
-        self._lost: str | None = None
-        self.lost_s: float | None = None  # when it was
+        # When it was lost, and why; None: it is there.
+        self._lost_s: float | None = None
+        self._why_lost = "closed"
         self._asked_s = 0.0  # when the request was sent
         self._heard_s = 0.0  # when the peer last sent anything
         self._silence_s = 0.0  # for how long it may send nothing
@@ -63,8 +64,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         `silence_s`: for so long the peer may send nothing.  A slow link may take longer for the
         whole of a large reply, but not for ever.
         """
-        if self._transport is None or self._lost is not None:
-            raise PeerLost(self._lost or "closed")
+        if self._transport is None or self._lost_s is not None:
+            raise PeerLost(self._why_lost)
         assert self._reply is None, "one request at a time"
         loop = asyncio.get_running_loop()
         reply = self._reply = loop.create_future()
@@ -104,11 +105,11 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def lost_for_ms(self) -> int | None:
-        """Since when every request fails; None: it is there.  Whoever asks by it notices with the
-        next request: after what came is taken up, or when a limit lets it ask."""
-        if self.lost_s is None:
+        """For how long every request has failed; None: it is there.  Whoever asks by it notices
+        with the next request: after what came is taken up, or when a limit lets it ask."""
+        if self._lost_s is None:
             return None
-        return int((asyncio.get_running_loop().time() - self.lost_s) * 1000)
+        return int((asyncio.get_running_loop().time() - self._lost_s) * 1000)
 
     def close(self) -> None:
         """Give up the connection; every request in flight fails with `PeerLost`."""
@@ -117,8 +118,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._fail("closed")
 
     def _fail(self, why: str) -> None:
-        if self._lost is None:
-            self._lost, self.lost_s = why, asyncio.get_running_loop().time()
+        if self._lost_s is None:
+            self._lost_s, self._why_lost = asyncio.get_running_loop().time(), why
         self._forget_timer()
         reply = self._reply
         if reply is not None and not reply.done():

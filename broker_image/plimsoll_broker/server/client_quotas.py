@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from types import coroutine
 from typing import Any, TypeVar
 
 from plimsoll_broker.background.threads import in_thread
@@ -174,27 +173,44 @@ class _Paying:
 _paying = _Paying()
 
 
-@coroutine
-def measured(charges: Charges, awaitable: Awaitable[_T]) -> Generator[Any, None, _T]:
-    """The awaitable, each of whose steps is charged for the time for which it holds the loop."""
-    steps = awaitable.__await__()
-    error: BaseException | None = None
-    while True:
+class _Measured(Coroutine[Any, Any, _T], Generator[Any, Any, _T]):
+    """Not a function that yields: one that is cancelled before its first step never hears of it,
+    and what it was to run is never closed."""
+
+    __slots__ = ("_charges", "_steps")
+
+    def __init__(self, charges: Charges, awaitable: Awaitable[_T]) -> None:
+        self._charges = charges
+        self._steps: Any = awaitable.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._step(self._steps.send, value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._step(self._steps.throw, *error)
+
+    def close(self) -> None:
+        self._steps.close()
+
+    def __await__(self) -> Generator[Any, Any, _T]:
+        return self
+
+    def _step(self, step: Callable[..., Any], *values: Any) -> Any:
+        charges, before = self._charges, _paying.charges
+        if charges is before:
+            return step(*values)  # of a step that is charged as a whole
         charges.resumes()
-        before, _paying.charges = _paying.charges, charges
+        _paying.charges = charges
         try:
-            waiting = steps.send(None) if error is None else steps.throw(error)
-        except StopIteration as end:
-            result: _T = end.value
-            return result
+            return step(*values)
         finally:
             _paying.charges = before
             charges.took()
-        error = None
-        try:
-            yield waiting
-        except BaseException as raised:  # noqa: BLE001 - handed on to whom it is for
-            error = raised
+
+
+def measured(charges: Charges, awaitable: Awaitable[_T]) -> Coroutine[Any, Any, _T]:
+    """The awaitable, each of whose steps is charged for the time for which it holds the loop."""
+    return _Measured(charges, awaitable)
 
 
 async def in_charged_thread(work: Callable[[], _R]) -> _R:

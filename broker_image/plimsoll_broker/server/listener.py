@@ -24,6 +24,7 @@ from plimsoll_broker.server.session_owner import SessionOwner
 from plimsoll_broker.server.turn_budget import TurnBudget
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.late_timers import LateTimer
 from plimsoll_core.security.client_certificates import CertificateProof
 from plimsoll_core.security.inside import PLAINTEXT
 from plimsoll_net.handshakes import Accepting, HandshakeQueue
@@ -87,6 +88,8 @@ class Server:
         self._unswept: list[Session] = []
         self._portion = _SWEPT_MIN
         self._sweeper: asyncio.TimerHandle | None = None
+        self._swept_next_s = 0.0
+        self._late = LateTimer()
         self._failure: asyncio.Future[None] | None = None
         self._owner = SessionOwner(
             dispatch=dispatch,
@@ -247,13 +250,22 @@ class Server:
             self._failure.set_exception(error)
 
     def _schedule_sweep(self) -> None:
+        self._sweep_in(_SWEEP_PAUSE_S if self._unswept else self.limits.sweep_ms / 1000)
+
+    def _sweep_in(self, delay_s: float) -> None:
         loop = asyncio.get_running_loop()
-        delay_s = _SWEEP_PAUSE_S if self._unswept else self.limits.sweep_ms / 1000
+        self._swept_next_s = loop.time() + delay_s
         self._sweeper = loop.call_later(delay_s, self._sweep)
 
     def _sweep(self) -> None:
-        """Close overdue connections: first bytes, a request, reading replies, the next request."""
+        """Close overdue connections: first bytes, a request, reading replies, the next request.
+        After a time in which this process did not run, what came meanwhile counts first."""
         now = asyncio.get_running_loop().time()
+        now_ms = int(now * 1000)
+        not_before_ms = self._late.not_before_ms(int(self._swept_next_s * 1000), now_ms)
+        if not_before_ms is not None:
+            self._sweep_in((not_before_ms - now_ms) / 1000)
+            return
         short = self.memory is not None and self.memory.replies.short
         if not self._unswept:
             self._unswept = list(self._open)

@@ -60,6 +60,14 @@ def uuid_value(text: str) -> UUID | None:
 # --- offsets of every partition -----------------------------------------------------------------
 
 
+def partition_of(name: str) -> Partition | None:
+    """`<topic>-<index>`, as long as it could be one."""
+    topic, dash, index = name.rpartition("-")
+    if not dash or not topic or not index.isdecimal():
+        return None
+    return topic, int(index)
+
+
 def encode_offsets(offsets: Mapping[Partition, int]) -> bytes:
     """A line with the CRC comes last: a flipped digit is as good an offset as another."""
     lines = [f"{topic} {index} {offset}" for (topic, index), offset in sorted(offsets.items())]

@@ -126,7 +126,7 @@ class LogStore(CheckpointFiles):
                 continue
             if self._deleted.found(path, now_ms):
                 continue
-            if (partition := _partition_of(name)) is not None:
+            if (partition := checkpoint_formats.partition_of(name)) is not None:
                 topic, index = partition
                 data = self.disk.read(path / checkpoint_formats.PARTITION_METADATA)
                 topic_id = checkpoint_formats.decode_partition_metadata(data or b"")
@@ -140,23 +140,19 @@ class LogStore(CheckpointFiles):
             self._recovery_points.forget_but({(one.topic, one.index) for one in found})
         return found
 
-    def _other_topic(self, partition: Partition, path: Path, topic_id: UUID) -> bool:
-        """Whether what is there is another topic's, so that the log begins anew; after a clean stop
-        the cluster may count on what was here, and nothing may begin anew in its place."""
-        data = self.disk.read(path / checkpoint_formats.PARTITION_METADATA)
-        found = checkpoint_formats.decode_partition_metadata(data or b"")
-        gone = not self.disk.exists(path) and self._recovery_points.get(partition) is not None
-        if self.clean_epoch is not None and (gone or (data is not None and found is None)):
-            why = "it is gone" if gone else "its partition.metadata does not say whose log it is"
-            raise StorageError(StorageFault.CORRUPT, path, why)
-        return self.disk.exists(path) and found != topic_id
-
     # --- logs -------------------------------------------------------------------------------------
 
     def open_log(
-        self, topic: str, topic_id: UUID, index: int, config: LogConfig, now_ms: int
+        self,
+        topic: str,
+        topic_id: UUID,
+        index: int,
+        config: LogConfig,
+        now_ms: int,
+        *,
+        evenly: bool = False,
     ) -> Log:
-        """The partition's log, recovered if need be, or a new one.
+        """The partition's log, recovered if need be, or a new one; `evenly`: one of all of them.
 
         A directory that holds another topic's data under this name is set aside first.
         """
@@ -176,7 +172,7 @@ class LogStore(CheckpointFiles):
             saved_start=self._log_starts.get(partition),
             clean=self.clean_epoch is not None,
         )
-        if self._other_topic(partition, path, topic_id):
+        if _is_anothers(self.disk, path, topic_id, known):
             self.set_aside(path, now_ms)
         if not self.disk.exists(path):
             known = Known(clean=True)
@@ -193,6 +189,7 @@ class LogStore(CheckpointFiles):
             with self._changing_new:
                 self._new[partition] = path
             log.make_durable = partial(self._make_one_durable, partition)
+        log.producers.share(self.producers, evenly=evenly)
         self.logs[partition] = log
         self._unopened.discard(partition)
         return log
@@ -244,7 +241,7 @@ class LogStore(CheckpointFiles):
     ) -> None:
         """Recover a log now, for the `open_log` that follows: a start does so one by one, with
         the rest of the process heard in between."""
-        self.open_log(topic, topic_id, index, config, now_ms)
+        self.open_log(topic, topic_id, index, config, now_ms, evenly=True)
         self._early.add((topic, index))
 
     def delete_log(self, log: Log, now_ms: int) -> None:
@@ -266,7 +263,7 @@ class LogStore(CheckpointFiles):
 
     def set_aside(self, path: Path, now_ms: int) -> None:
         """A directory that must not be served (`Found` without a place in the cluster)."""
-        partition = _partition_of(path.name)
+        partition = checkpoint_formats.partition_of(path.name)
         if partition is not None and partition in self._early:
             self._early.discard(partition)
             self.strand_log(self.logs[partition], now_ms)
@@ -289,9 +286,9 @@ class LogStore(CheckpointFiles):
     # --- a log whose disk was full ----------------------------------------------------------------
 
     def begin_reopen(self, log: Log) -> Callable[[], Log]:
-        """Open it anew, as after a crash; what is returned may run in a thread.  From before this
-        is called until `reopened` puts it in the old one's place it is `reopening`: nothing else
-        uses its directory."""
+        """Open it anew, as after a crash; what is returned may run in a thread, so its producers do
+        not count among others' yet.  From before this is called until `reopened` puts it in the old
+        one's place it is `reopening`: nothing else uses its directory."""
         partition = (log.topic, log.index)
         place = _place(self, log.directory, log.topic, log.topic_id, log.index)
         known = Known(
@@ -305,6 +302,8 @@ class LogStore(CheckpointFiles):
         partition = (log.topic, log.index)
         assert self.logs[partition] is old
         self.logs[partition] = log
+        old.producers.clear()  # the new one knows them
+        log.producers.share(self.producers)
         if partition in self._new:
             self._undurable.pop(partition, None)
             log.make_durable = partial(self._make_one_durable, partition)
@@ -349,9 +348,20 @@ def _place(store: LogStore, path: Path, topic: str, topic_id: UUID, index: int) 
         topic_id=topic_id,
         index=index,
         recent=store.recent,
-        producers=store.producers,
         descriptors=store.descriptors,
     )
+
+
+def _is_anothers(disk: Disk, path: Path, topic_id: UUID, known: Known) -> bool:
+    """Whether what is there is another topic's, so that the log begins anew; after a clean stop
+    the cluster may count on what was here, and nothing may begin anew in its place."""
+    data = disk.read(path / checkpoint_formats.PARTITION_METADATA)
+    found = checkpoint_formats.decode_partition_metadata(data or b"")
+    gone = not disk.exists(path) and known.recovery_point is not None
+    if known.clean and (gone or (data is not None and found is None)):
+        why = "it is gone" if gone else "its partition.metadata does not say whose log it is"
+        raise StorageError(StorageFault.CORRUPT, path, why)
+    return disk.exists(path) and found != topic_id
 
 
 def _sync_new(disk: Disk, path: Path) -> StorageError | None:
@@ -387,11 +397,3 @@ def _closed_cleanly(log: Log) -> bool:
     except StorageError:
         return False
     return True
-
-
-def _partition_of(name: str) -> Partition | None:
-    """`<topic>-<index>`, as long as it could be one."""
-    topic, dash, index = name.rpartition("-")
-    if not dash or not topic or not index.isdecimal():
-        return None
-    return topic, int(index)

@@ -13,14 +13,13 @@ from plimsoll_broker.storage.recent_batches import RecentMemory
 from plimsoll_broker.storage.rolling import Descriptors
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.replica.leader_epochs import EpochCache
-from plimsoll_core.replica.producer_memory import ProducerMemory
 from plimsoll_core.replica.producer_sequences import ProducerStates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
-    """Which partition's log, and where it is.  `recent`, `producers`: what the newest batches, and
-    the producers, of its broker's logs have together; `descriptors`: what they know of those."""
+    """Which partition's log, and where it is.  `recent`: what the newest batches of all logs of its
+    broker have together; `descriptors`: what they know of those."""
 
     disk: Disk
     directory: Path
@@ -28,7 +27,6 @@ class LogPlace:
     topic_id: UUID
     index: int
     recent: RecentMemory = field(default_factory=RecentMemory)
-    producers: ProducerMemory = field(default_factory=ProducerMemory)
     descriptors: Descriptors = field(default_factory=Descriptors)
 
 

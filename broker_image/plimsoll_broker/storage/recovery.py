@@ -90,7 +90,6 @@ def load_log(
     else:
         why = "its segments contradict each other"
         raise StorageError(StorageFault.CORRUPT, place.directory, why)
-    contents.producers.share(place.producers)
     log = Log(place, config, contents, before_cut)
     if log.log_start_offset > log.log_end_offset:
         log.discard_to(log.log_start_offset)  # what lies between is deleted for all readers

@@ -7,16 +7,16 @@ who leads, and asks again after up to a second.  An answer of a broker that has 
 election yet brings the old leader back, and the next one costs another second.  So a broker stays
 in the list for a while after its fence, without any partition.
 
-One that led nothing before its fence does not: above all one that stopped cleanly, which handed its
-partitions over in earlier images, and every active broker applied those before the fence.  Nobody
-misses it, and admin clients that ask each listed broker would wait for it.  Called by brokers'
-views of the image.
+One that stopped cleanly does not: it handed its partitions over in earlier images, and every active
+broker applied those before the fence.  Nobody misses it, and admin clients that ask each listed
+broker would wait for it.  Of one that died it does not matter what it led last: what is taken from
+it comes in several images where it is much.  Called by brokers' views of the image.
 Source: docs/protocol.md §5.6.
 """
 
 from __future__ import annotations
 
-from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.model import Broker, ClusterImage
 from plimsoll_core.ids import BrokerId
 
 LISTED_MS = 9_000
@@ -39,7 +39,7 @@ class RecentFences:
             before = old.brokers.get(broker_id)
             if not broker.fenced:
                 self._until_ms.pop(broker_id, None)
-            elif before is not None and not before.fenced and _leads(old, broker_id):
+            elif before is not None and not before.fenced and _is_missed(old, before):
                 self._until_ms[broker_id] = now_ms + LISTED_MS
         for broker_id in [one for one in self._until_ms if one not in new.brokers]:
             del self._until_ms[broker_id]
@@ -51,6 +51,11 @@ class RecentFences:
         for broker_id in [one for one, until_ms in self._until_ms.items() if now_ms >= until_ms]:
             del self._until_ms[broker_id]
         return frozenset(self._until_ms)
+
+
+def _is_missed(image: ClusterImage, broker: Broker) -> bool:
+    """Unless it had handed over all that it led when it stopped."""
+    return not broker.shutting_down or _leads(image, broker.id)
 
 
 def _leads(image: ClusterImage, broker_id: BrokerId) -> bool:

@@ -3,7 +3,8 @@
 Each log's `ProducerStates` tells it of newcomers.  A log's own bound does not bound a broker: any
 client may write with any number of producer ids to each partition, and what a broker knew when its
 memory was full it would read back at each start.  When there are too many, the logs that know most
-forget those that wrote to them longest ago, until each knows as many as any other at most.  Each
+forget those that wrote to them longest ago, until each knows as many as any other at most; where
+there are more logs than producers that fit, those that were written to last keep one each.  Each
 such log is gone through for that: a few at a time, while there is still room for those that come
 meanwhile, since a broker with a large memory knows millions.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 PRODUCER_BYTES = 1_152
@@ -24,7 +25,9 @@ AT_ONCE = 5_000
 
 
 class Remembers(Protocol):
-    """One log's producers."""
+    """One log's producers.  `written_at`: `ProducerMemory.came` when one of them wrote last."""
+
+    written_at: int
 
     def __len__(self) -> int: ...
 
@@ -32,17 +35,26 @@ class Remembers(Protocol):
         """All but those that wrote last."""
 
 
+class _Share(NamedTuple):
+    """How many a log may know, by its number."""
+
+    number: int
+    most: int
+
+
 class ProducerMemory:
     """`limit`: producers, each counted once for each log that it has written to."""
 
     def __init__(self, limit: int = PRODUCERS_ASSUMED) -> None:
         self.limit = limit
+        # Grows with each newcomer.
+        self.came = 0
         self._numbers = count()
         # Of logs that are open: one that is closed is in nobody's hands.
         self._logs: WeakValueDictionary[int, Remembers] = WeakValueDictionary()
-        # Logs that are still to forget, by their numbers, and how many each may know then.
-        self._to_forget: list[int] = []
-        self._most = 0
+        # Of logs that are still to forget, and `came` when that was found.
+        self._to_forget: list[_Share] = []
+        self._found_at = 0
         # So many may come before they are counted again.  Those that go are not told.
         self._room = self._least_room
 
@@ -57,41 +69,76 @@ class ProducerMemory:
         self._count()
 
     def join(self, log: Remembers) -> None:
-        """It is open now."""
+        """It is open now, and knows no more than there is room for."""
+        self._logs[next(self._numbers)] = log
+        self.read_back(log)
+
+    def join_evenly(self, log: Remembers) -> None:
+        """One of many that are opened, at a start: it has its share of the others' room.  Nothing
+        else may wait for it meanwhile, since all that are open may have to forget."""
         self._logs[next(self._numbers)] = log
         self.added(len(log))
 
+    def read_back(self, log: Remembers) -> None:
+        """It knows again what it wrote down.  Nobody else forgets for that."""
+        if (producers := len(log)) <= self._room:
+            self.added(producers)
+            return
+        others = sum(map(len, self._logs.values())) - producers
+        log.forget_to(max(self.limit - others, 0))
+        self._room = 0  # the next newcomer has them counted: this was enough for one turn
+
     def added(self, producers: int) -> None:
         """By one of the logs."""
+        self.came += producers
         self._room -= producers
         if self._room <= 0:
             self._count()
 
     def _count(self) -> None:
-        """Forget a portion where that is due; all of it where more came than there is room for, as
-        when logs that know many are opened."""
+        """Forget a portion where that is due; more where more came than there is room for, as when
+        logs that know many are opened."""
         logs = dict(self._logs)
         known = sum(map(len, logs.values()))
         enough = self.limit - self._least_room
-        is_over = known > self.limit
-        if is_over or (known > enough and not self._to_forget):
-            self._most = _level([len(log) for log in logs.values()], self.limit * 3 // 4)
-            self._to_forget = [number for number, log in logs.items() if len(log) > self._most]
-        self._forget(logs, None if is_over else AT_ONCE)
-        known = sum(map(len, logs.values()))
+        if known > self.limit or (known > enough and not self._to_forget):
+            self.came += 1  # who writes from now on wrote after this
+            self._to_forget, self._found_at = self._shares(logs), self.came
+        known = self._forget(logs, known)
         self._room = max(enough - known, 0) + 1
         if self._to_forget:
-            left = sum(len(logs[number]) for number in self._to_forget if number in logs)
+            left = sum(len(logs[one.number]) for one in self._to_forget if one.number in logs)
             portions = left // AT_ONCE + 1
             self._room = max((self.limit - known) // (portions + 1), 1)
 
-    def _forget(self, logs: Mapping[int, Remembers], at_once: int | None) -> None:
+    def _shares(self, logs: Mapping[int, Remembers]) -> list[_Share]:
+        """Of those that know more than that."""
+        room = self.limit * 3 // 4
+        if most := _level([len(log) for log in logs.values()], room):
+            return [_Share(number, most) for number, log in logs.items() if len(log) > most]
+        oldest_first = sorted(
+            (number for number, log in logs.items() if len(log)),
+            key=lambda number: logs[number].written_at,
+        )
+        nobody = max(len(oldest_first) - room, 0)
+        one = (_Share(number, 1) for number in oldest_first[nobody:] if len(logs[number]) > 1)
+        return [*one, *(_Share(number, 0) for number in oldest_first[:nobody])]
+
+    def _forget(self, logs: Mapping[int, Remembers], known: int) -> int:
+        """How many are known then."""
         gone_through = 0
-        while self._to_forget and (at_once is None or gone_through < at_once):
-            log = logs.get(self._to_forget.pop())
-            if log is not None and len(log) > self._most:
-                gone_through += len(log)
-                log.forget_to(self._most)
+        while self._to_forget and (gone_through < AT_ONCE or known > self.limit):
+            number, most = self._to_forget.pop()
+            log = logs.get(number)
+            if log is None or len(log) <= most:
+                continue
+            if not most and log.written_at >= self._found_at:
+                continue  # it is not one of those that were written to longest ago any more
+            before = len(log)
+            gone_through += before
+            log.forget_to(most)
+            known -= before - len(log)
+        return known
 
 
 def _level(sizes: Sequence[int], room: int) -> int:

@@ -70,18 +70,19 @@ class _Producer:
 class ProducerStates:
     """Every producer id that has written to one log."""
 
-    __slots__ = ("__weakref__", "_memory", "_producers")
+    __slots__ = ("__weakref__", "_memory", "_producers", "written_at")
 
     def __init__(self, entries: Iterable[ProducerEntry] = ()) -> None:
         self._producers: dict[int, _Producer] = {}
         # What bounds them together with those of other logs; None: nothing does.
         self._memory: ProducerMemory | None = None
+        self.written_at = 0
         self.restore(entries)
 
-    def share(self, memory: ProducerMemory) -> None:
-        """They count from now on."""
+    def share(self, memory: ProducerMemory, *, evenly: bool = False) -> None:
+        """They count from now on; `evenly`: with all that are opened at a start."""
         self._memory = memory
-        memory.join(self)
+        (memory.join_evenly if evenly else memory.join)(self)
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -139,8 +140,11 @@ class ProducerStates:
             )
         )
         producer.idle_since_ms = None
-        if new and self._memory is not None:
-            self._memory.added(1)
+        memory = self._memory
+        if memory is not None:
+            self.written_at = memory.came
+            if new:
+                memory.added(1)
 
     def forget_to(self, most: int) -> None:
         """Any number of ids may be made up, and none of those that write now may be refused."""
@@ -198,7 +202,7 @@ class ProducerStates:
                 )
             )
         if self._memory is not None:
-            self._memory.added(len(self._producers))
+            self._memory.read_back(self)
 
     def clear(self) -> None:
         self._producers.clear()

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from plimsoll_operator.api import API_VERSION
-from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import VERIFICATIONS
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable, told
@@ -100,12 +100,18 @@ def _missing(session: PluginSession, topic: str) -> str:
     return f"No Topic object {where} declares {topic} either: apply one, or create the topic."
 
 
-async def _delete(session: PluginSession, body: Object) -> str:
-    """One that has not begun, for which others of its topic would wait; a sentence about it."""
-    name, uid = body["metadata"]["name"], body["metadata"]["uid"]
+async def _delete(session: PluginSession, body: Object) -> str | None:
+    """One that has not begun, for which others of its topic would wait; a sentence about it.  None:
+    it has changed since it was read, and may have begun."""
+    meta = body["metadata"]
+    name, uid, version = meta["name"], meta["uid"], meta["resourceVersion"]
     try:
         with contextlib.suppress(NotFound):
-            await session.kube.delete(VERIFICATIONS, session.namespace, name, uid=uid)
+            await session.kube.delete(
+                VERIFICATIONS, session.namespace, name, uid=uid, version=version
+            )
+    except Conflict:
+        return None
     except ApiError as error:
         return f"Verification {name} stays, and begins once that has changed: {told(error)}"
     return f"Verification {name} is deleted: it had not begun."
@@ -126,14 +132,14 @@ async def progress(session: PluginSession, name: str) -> Findings:
     if waits and ready["reason"] == NO_TOPIC:
         missing = await _nobody_declares(session, body["spec"]["topic"])
     refused = bool(missing) or (waits and _is_refused(ready["reason"], body["spec"]))
-    over = ended or refused
+    gone = await _delete(session, body) if refused and not ended else None
+    over = ended or gone is not None
     passed = verdict == "Passed"
     head = f"Verification {name}: {phase}{f', {verdict}' if verdict else ''}"
     parts: list[Any] = [line(head, bad=over and not passed)]
     if ready and (over or waits):
         parts.append(line(f"{ready['reason']}: {ready['message']}"))
         option = IN_OPTIONS.get(ready["reason"]) if over else None
-        gone = await _delete(session, body) if refused and not ended else None
         parts += [line(one) for one in (missing, option, gone) if one]
     if counts := status.get("counts"):
         titles = ("acked", "read", "lost", "duplicated", "outOfOrder", "gaps")

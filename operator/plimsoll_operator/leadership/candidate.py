@@ -109,7 +109,11 @@ class Candidate:
         while True:
             asking = asyncio.ensure_future(self._objection())
             watched: set[asyncio.Future[Any]] = {holding, asking}
-            await asyncio.wait(watched, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+            try:
+                await asyncio.wait(watched, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                await cancelled(asking)
+                raise
             if asking.done():
                 try:
                     return asking.result()

@@ -36,7 +36,7 @@ from plimsoll_operator.local.broker_pods import BrokerPods
 from plimsoll_operator.local.documents import Documents, stranger
 from plimsoll_operator.local.driver_pods import DriverPods
 from plimsoll_operator.local.kept_objects import LocalObjects
-from plimsoll_operator.local.layout import DirectoryLayout, Remembered, next_port, plan
+from plimsoll_operator.local.layout import DirectoryLayout, Remembered, plan
 from plimsoll_operator.local.machine import Machine
 from plimsoll_operator.local.pod_dispatch import LocalPods
 from plimsoll_operator.local.ports import LOOPBACK, HeldPorts, Ports, taken
@@ -181,9 +181,9 @@ class LocalCluster:
 
     def _ports(self, broker_id: int) -> Ports:
         """A broker's; one that joins later gets its own when it is first asked for."""
-        if broker_id not in self._planned.brokers:
-            port = next_port(self._planned, self._wishes.port)
-            self._planned = plan(self._planned, (broker_id,), None, port, self._held)
+        known = self._planned.brokers.get(broker_id)
+        if known is None or not known.kafka:
+            self._planned = plan(self._planned, (broker_id,), None, self._wishes.port, self._held)
             self._layout.remember(self._planned)
         return self._planned.brokers[broker_id]
 

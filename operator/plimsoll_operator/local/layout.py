@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 import yaml
+from msgspec.structs import replace
 
 from plimsoll_operator.local.ports import HeldPorts, Ports
 from plimsoll_operator.metalog.directory_files import write_whole
@@ -28,6 +29,8 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     brokers: dict[int, Ports]
     api_port: int = 0
     """0: none was picked yet, by an earlier version."""
+    first_port: int = 0
+    """From which on clients' ports were given out; 0: picked, or given by an earlier version."""
 
 
 class BadDirectory(Exception):
@@ -153,15 +156,20 @@ def plan(
     known: Remembered | None,
     broker_ids: tuple[int, ...],
     cluster_id: UUID | None,
-    port: int | None,
+    first: int | None,
     held: HeldPorts,
 ) -> Remembered:
-    """What is remembered, completed for these brokers; all of its ports are held.  `port`: the
-    first broker's, if given."""
+    """What is remembered, completed for these brokers; all of its ports are held.  `first`, if
+    given: clients' port of the first broker, which the others follow; where it is what it was
+    before, each has the one that it had."""
+    if known and first is not None and first != known.first_port:
+        known = _without(known, range(first, first + len(broker_ids)))
     brokers = dict(known.brokers) if known else {}
-    wanted = {} if port is None else {b: port + place for place, b in enumerate(broker_ids)}
+    following = _following(known, first)
+    new = [b for b in broker_ids if b not in brokers or not brokers[b].kafka]
+    wanted = {b: next(following, 0) for b in new}
     # Before any is picked: each is another.
-    for one in (*wanted.values(), *(_ports_of(known) if known else ())):
+    for one in (*filter(None, wanted.values()), *_ports_of(known)):
         held.keep(one)
     for broker_id in broker_ids:
         had = brokers.get(broker_id, Ports(kafka=0, metrics=0))
@@ -176,23 +184,42 @@ def plan(
         )
     return Remembered(
         cluster_id=known.cluster_id if known else cluster_id or uuid4(),
-        controller_port=known.controller_port if known else held.pick(),
+        controller_port=(known.controller_port if known else 0) or held.pick(),
         brokers=brokers,
         api_port=(known.api_port if known else 0) or held.pick(),
+        first_port=first or (known.first_port if known else 0),
     )
 
 
-def next_port(known: Remembered, first: int | None) -> int | None:
-    """Clients' port of a broker that joins later, where they follow the `first` one; None where one
-    is picked."""
-    if first is None:
-        return None
+def _without(known: Remembered, stated: range) -> Remembered:
+    """Clients' ports are given out anew, and what was picked is none of those that are stated."""
+
+    def kept(port: int) -> int:
+        return 0 if port in stated else port
+
+    brokers = {
+        broker_id: Ports(kafka=0, metrics=kept(one.metrics), replication=kept(one.replication))
+        for broker_id, one in known.brokers.items()
+    }
+    return replace(
+        known,
+        brokers=brokers,
+        controller_port=kept(known.controller_port),
+        api_port=kept(known.api_port),
+    )
+
+
+def _following(known: Remembered | None, first: int | None) -> Iterator[int]:
+    """None of those that are remembered."""
     used = set(_ports_of(known))
-    return next(port for port in range(first, PORT_MAX + 1) if port not in used)
+    ports = () if first is None else range(first, PORT_MAX + 1)
+    return (port for port in ports if port not in used)
 
 
-def _ports_of(known: Remembered) -> Iterator[int]:
+def _ports_of(known: Remembered | None) -> Iterator[int]:
     """All that were picked or wanted."""
+    if known is None:
+        return
     for ports in known.brokers.values():
         yield from filter(None, (ports.kafka, ports.metrics, ports.replication))
     yield from filter(None, (known.controller_port, known.api_port))

@@ -11,7 +11,7 @@ from typing import Literal
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api import API_VERSION
-from plimsoll_operator.api.labels import PURPOSE, Manifest
+from plimsoll_operator.api.labels import PURPOSE, Manifest, short_id
 from plimsoll_operator.manifests.manifest_context import Context
 
 Purpose = Literal["drain", "fill"]
@@ -25,6 +25,11 @@ def rebalance_name(cluster: str, purpose: Purpose, brokers: Sequence[BrokerId]) 
     if len(brokers) > IDS_SPELT_MAX:
         ids = f"{len(brokers)}-{hashlib.sha256(ids.encode()).hexdigest()[:10]}"
     return f"{cluster}-{purpose}-{ids}"
+
+
+def other_name(context: Context, name: str) -> str:
+    """Where an object of that name is not this cluster's."""
+    return f"{name}-{short_id(context.cluster_id)}"
 
 
 def drain(context: Context, brokers: Sequence[BrokerId]) -> Manifest:

@@ -23,12 +23,12 @@ FAILOVER: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="lists-a-broker-that-stopped",
-        rule="Metadata lists no broker that led nothing when it was fenced (5.6)",
+        rule="Metadata lists no broker that stopped and led nothing when it was fenced (5.6)",
         scenarios=("S46",),
         edits=(
             Edit(
                 CLUSTER + "recent_fences.py",
-                "not before.fenced and _leads(old, broker_id):",
+                "not before.fenced and _is_missed(old, before):",
                 "not before.fenced:",
             ),
         ),

@@ -36,3 +36,20 @@ def test_logs_of_a_store_share_what_they_remember_of_producers(volume, fill):
         for log in logs:
             fill(log, 1, producer_id=number, producer_epoch=0, base_sequence=0)
         assert sum(len(log.producers) for log in logs) <= 80
+
+
+def test_log_that_a_thread_opens_anew_shares_its_producers_when_it_is_back_in_service(volume, fill):
+    """Others were made to forget from that thread, while the event loop wrote to them."""
+    store = volume.start()
+    log, other = (store.open_log("orders", TOPIC_ID, n, volume.config, 0) for n in range(2))
+    for number in range(30):
+        for one in (log, other):
+            fill(one, 1, producer_id=number, producer_epoch=0, base_sequence=0)
+    store.producers.bound(70)
+    again = store.begin_reopen(log)()
+    assert (len(again.producers), len(other.producers)) == (30, 30)
+    store.reopened(log, again)
+    assert (len(log.producers), len(again.producers), len(other.producers)) == (0, 30, 30)
+    for number in range(30, 35):
+        fill(again, 1, producer_id=number, producer_epoch=0, base_sequence=0)
+    assert len(again.producers) + len(other.producers) < 60, "they count"

@@ -1,6 +1,7 @@
 """Which fenced brokers clients are told of, and which fences an answer waits for."""
 
 from itertools import cycle
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -9,6 +10,7 @@ from tests.plimsoll_operator.builders import an_image, with_topic
 from plimsoll_core.cluster.awaited_fences import AWAITED_MS, awaited, hosted_count, led_topics
 from plimsoll_core.cluster.recent_fences import LISTED_MS, RecentFences
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import BrokerProvenDead
 
 ALL = with_topic(an_image(), ((0, 1, 2), (1, 2, 0), (2, 0, 1)))
 """Each leads one partition."""
@@ -59,13 +61,43 @@ def led_by(image, *broker_ids):
     return replace(image, partitions=partitions)
 
 
+def stopping(image, broker_id):
+    broker = image.brokers[BrokerId(broker_id)]
+    brokers = image.brokers.set(broker.id, replace(broker, shutting_down=True))
+    return replace(image, brokers=brokers)
+
+
 def test_broker_that_handed_over_what_it_led_before_it_was_fenced_is_not_listed():
     """It stopped cleanly.  Kafka does not list it either: admin clients ask each broker that is
     listed, and wait for it."""
-    fences, before = RecentFences(), led_by(ALL, 1)
-    fences.update(ALL, before, 90)
-    fences.update(before, fenced(before, 0), 100)
+    fences, stops = RecentFences(), stopping(led_by(ALL, 1), 0)
+    fences.update(ALL, stops, 90)
+    fences.update(stops, fenced(stops, 0), 100)
     assert fences.listed(100) == set()
+
+
+def test_broker_that_ended_before_it_had_handed_over_all_that_it_led_is_listed():
+    fences, stops = RecentFences(), stopping(ALL, 0)
+    fences.update(stops, fenced(stops, 0), 100)
+    assert fences.listed(100) == {0}
+
+
+def test_broker_whose_partitions_were_taken_from_it_in_several_images_is_listed(new_world: Any):
+    """It led none of the last slice: what it had led was in earlier ones, a moment before."""
+    world, fences = new_world(3, slice_partitions_max=2), RecentFences()
+    world.declare(partitions=5)
+    epoch = world.image.brokers[0].broker_epoch
+    request = BrokerProvenDead(broker_id=BrokerId(0), broker_epoch=epoch, evidence="gone")
+    led = []
+    while request is not None:
+        before, decision = world.image, world.decide(request)
+        for record in decision.records:
+            world.commit(record)
+        led.append(sum(p.leader == 0 for p in before.partitions.values()))
+        fences.update(before, world.image, 100)
+        request = decision.again
+    assert (len(led) > 1, led[0] > 0, led[-1]) == (True, True, 0)
+    assert fences.listed(100) == {0}
 
 
 def test_topics_that_lost_leaders_lead_are_found_by_what_they_host():

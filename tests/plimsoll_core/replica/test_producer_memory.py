@@ -88,7 +88,7 @@ class Counted:
     """A log's producers as a number; `gone_through`: of how many it looked who wrote last."""
 
     def __init__(self, gone_through: list[int]) -> None:
-        self.size = 0
+        self.size = self.written_at = 0
         self._gone_through = gone_through
 
     def __len__(self) -> int:
@@ -120,6 +120,68 @@ def test_newcomer_to_a_broker_that_knows_a_million_has_a_few_thousand_of_them_go
         assert not gone_through[0] or sum(map(len, all_logs)) <= memory.limit
     assert sum(map(len, all_logs)) <= memory.limit
     assert AT_ONCE <= most < AT_ONCE + PRODUCERS_MAX
+
+
+def test_logs_written_to_last_are_remembered_where_there_are_more_logs_than_producers_fit() -> None:
+    """All of them forgot everybody at once: also who wrote a moment ago, whose retries were written
+    a second time."""
+    memory = ProducerMemory(800)
+    logs = [ProducerStates() for _ in range(1_000)]
+    for number, states in enumerate(logs):
+        states.share(memory)
+        write(states, number, 0)
+        write(logs[0], 0, number + 1)
+        assert known(logs) <= 800
+    assert known(logs) >= 500
+    told = [states for states in logs if len(states)]
+    assert told == [logs[0], *logs[1 - len(told) :]]
+
+
+def test_log_that_was_written_to_since_it_was_found_old_forgets_nobody() -> None:
+    memory = ProducerMemory(9 * AT_ONCE)
+    logs = [ProducerStates() for _ in range(memory.limit)]
+    for states in logs:
+        states.share(memory)
+    for number, states in enumerate(logs):
+        write(states, number, 0)
+        if memory._to_forget:
+            break
+    left = {share.number for share in memory._to_forget}
+    assert 0 in left
+    assert len(logs[0]) == 1
+    write(logs[0], 0, 1)
+    for later, one in enumerate(logs[number + 1 :], number + 1):
+        write(one, later, 0)
+        if not memory._to_forget:
+            break
+    assert [len(each) for each in logs[:3]] == [1, 0, 0]
+
+
+def test_log_that_is_opened_among_others_has_as_many_producers_as_there_is_room_for() -> None:
+    """All forgot until each knew as many as any other, in one turn of the event loop."""
+    gone_through = [0]
+    memory = ProducerMemory(PRODUCERS_MAX * 12)
+    logs = [Counted(gone_through) for _ in range(13)]
+    for log in logs:
+        log.size, gone_through[0] = PRODUCERS_MAX - 100, 0
+        memory.join(log)
+        assert gone_through[0] <= PRODUCERS_MAX
+    assert sum(map(len, logs)) == memory.limit
+    gone_through[0] = 0
+    logs[0].size += 1
+    memory.added(1)
+    assert AT_ONCE <= gone_through[0] <= AT_ONCE + PRODUCERS_MAX, "a portion"
+    assert sum(map(len, logs)) <= memory.limit
+
+
+def test_logs_that_are_opened_at_a_start_share_what_there_is_room_for() -> None:
+    memory = ProducerMemory(PRODUCERS_MAX * 2)
+    logs = [Counted([0]) for _ in range(10)]
+    for log in logs:
+        log.size = PRODUCERS_MAX
+        memory.join_evenly(log)
+        assert sum(map(len, logs)) - PRODUCERS_MAX <= memory.limit
+    assert min(map(len, logs)) >= memory.limit * 3 // 4 // 10
 
 
 def test_log_forgets_thousands_of_producers_within_a_small_part_of_a_turn() -> None:

@@ -221,6 +221,27 @@ async def test_verification_that_cannot_begin_and_may_not_be_deleted_is_said_to_
     assert f"{name} stays, and begins once that has changed: " in said(found)
 
 
+async def test_verification_that_begins_while_it_is_found_refused_is_followed_and_not_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = scene(views={"/topics/t": {}})
+    name = await verbs_verify.begin(session, verbs_verify.Workload(topic="t", records=5))
+    made = session.kube.find(VERIFICATIONS, "kafka", name)
+    disabled = READY | {"status": "False", "reason": "VerificationDisabled", "message": "No Spark."}
+    session.kube.put(VERIFICATIONS, {**made, "status": {"conditions": [disabled]}})
+    get = session.kube.get
+
+    async def begun_meanwhile(*asked: Any) -> Any:
+        body = await get(*asked)
+        session.kube.put(VERIFICATIONS, {**made, "status": {"phase": "Running"}})
+        return body
+
+    monkeypatch.setattr(session.kube, "get", begun_meanwhile)
+    found = await verbs_verify.progress(session, name)
+    assert (found.over, found.code) == (False, 0)
+    assert session.kube.find(VERIFICATIONS, "kafka", name)["status"] == {"phase": "Running"}
+
+
 async def test_verification_of_a_topic_that_nobody_declares_is_refused_and_not_made() -> None:
     session = scene()
     with pytest.raises(Problem) as caught:

@@ -67,9 +67,13 @@ async def reconcile(term: Term, context: Context) -> list[BlockedAction]:
     return rows
 
 
-async def _read(term: Term, context: Context) -> list[Made]:
+def _own_labels(context: Context) -> dict[str, str]:
     short = labels.short_id(context.cluster_id)
-    selector = f"{labels.CLUSTER}={context.name},{labels.CLUSTER_ID}={short}"
+    return {labels.CLUSTER: context.name, labels.CLUSTER_ID: short}
+
+
+async def _read(term: Term, context: Context) -> list[Made]:
+    selector = ",".join(f"{key}={value}" for key, value in _own_labels(context).items())
     try:
         found = await term.kube.list(REBALANCES, context.namespace, label_selector=selector)
     except NotFound:  # the CRD is not there
@@ -127,7 +131,7 @@ async def _drain(term: Term, context: Context, made: list[Made]) -> list[Blocked
             rows += _waits(term, one, busy)
     missing = [b for b in full if b not in covered]
     if missing:
-        await _create(term, rebalance.drain(context, missing))
+        await _create(term, context, rebalance.drain(context, missing))
     return rows
 
 
@@ -193,15 +197,16 @@ async def _fill(term: Term, context: Context, made: list[Made]) -> None:
         others = {BrokerId(b) for one in earlier for b in one.brokers}
         brokers = tuple(sorted({*newcomers, *others}))
         name = rebalance.rebalance_name(context.name, "fill", brokers)
-        known = next((one for one in made if one.name == name), None)
+        names = (name, rebalance.other_name(context, name))
+        known = next((one for one in made if one.name in names), None)
         if known is not None and (known.going or known.final):
             if not known.going:
                 await _delete(term, known)
             return
-        if known is None:
-            await _create(term, rebalance.fill(context, brokers))
+        if known is None and not await _create(term, context, rebalance.fill(context, brokers)):
+            return
         for one in earlier:
-            if one.name != name:
+            if one.name not in names:
                 await _replaced(term, one)
     await term.ask(SettleNewcomers(broker_ids=newcomers))
 
@@ -215,11 +220,29 @@ def _is_open(one: Made, image: ClusterImage) -> bool:
 # --- objects --------------------------------------------------------------------------------------
 
 
-async def _create(term: Term, manifest: Manifest) -> None:
+async def _create(term: Term, context: Context, manifest: Manifest) -> bool:
+    """Under another name where one of this name is somebody else's.  False: one that was made for
+    this cluster is there, and looked at next time."""
+    if await _made_now(term, manifest):
+        return True
+    metadata = manifest["metadata"]
+    try:
+        there = await term.kube.get(REBALANCES, term.key[0], metadata["name"])
+    except NotFound:
+        return False
+    if _own_labels(context).items() <= (there["metadata"].get("labels") or {}).items():
+        return False
+    name = rebalance.other_name(context, metadata["name"])
+    return await _made_now(term, {**manifest, "metadata": {**metadata, "name": name}})
+
+
+async def _made_now(term: Term, manifest: Manifest) -> bool:
+    """False: there is one of this name."""
     try:
         await term.kube.create(REBALANCES, manifest)
     except Conflict:
-        return  # an earlier one of this name is still there: it is looked at next time
+        return False
+    return True
 
 
 async def _replaced(term: Term, one: Made) -> None:
