@@ -18,6 +18,8 @@ from tests.kafka_python import left_sockets
 Mishap = Callable[[Cluster], AbstractContextManager[None]]
 
 RECONNECT_MS_MAX = 1_000
+ROUNDS_APART_S = 0.05
+"""Without a pause they would take what processors there are."""
 """A Service refuses connections until its endpoints are known, a few seconds after a cluster is
 Ready; kafka-python would ask six times in half a minute."""
 
@@ -120,6 +122,7 @@ def write_during(
             ends = time.monotonic() + seconds
             while time.monotonic() < ends:
                 worst_ms = max(worst_ms, write_round(producer, topic, partitions))
+                time.sleep(ROUNDS_APART_S)
         producer.close(timeout=10)
     return worst_ms
 

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 from dev.kubectl import Cluster, CommandFailed, wait_for
 
 SYSTEM = "plimsoll-system"
-PER_SECOND = 300
-"""A write to each partition of `orders` every 40 ms: what is asked is whether any is lost.  What is
-written has to be moved later, at a MiB a second."""
-RECORD_BYTES = 320
+PER_SECOND = 100
+"""A write to each partition of `orders` every 120 ms: what is asked is whether any is lost, and
+each costs brokers some milliseconds of a processor."""
+RECORD_BYTES = 960
+"""What is written has to be moved later, at a MiB a second, during which brokers are killed."""
 AND_NEXT_S = 110
 """So much longer than its step needs does a Verification write: for two or three steps in all."""
 LEADS_S = 90

@@ -139,7 +139,7 @@ def writing(drill: Drill, servers: str, config: dict[str, Any]) -> Iterator[list
 
         def write() -> None:
             try:
-                while not over.wait(0.05):
+                while not over.wait(0.1):
                     write_round(producer, "orders", TOPIC["partitions"])
                     acked.append(TOPIC["partitions"])
                     first.set()

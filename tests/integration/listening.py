@@ -28,6 +28,8 @@ MERGE = "application/merge-patch+json"
 CLUSTER = "/apis/plimsoll.dev/v1alpha1/namespaces/default/logclusters/main"
 CORE = "/api/v1/namespaces/default"
 _HELD = HeldPorts()
+LOAD_PAUSE_S = 0.025
+"""Between two writes, each of which costs a cluster some milliseconds of a processor."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -115,7 +117,7 @@ class Load:
             value = self.name + b"%d" % number
             self._producer.produce(self._topic, value=value, on_delivery=self.acked.delivered)
             self._producer.poll(0)
-            self._stop.wait(0.01)
+            self._stop.wait(LOAD_PAUSE_S)
             number += 1
 
     def give_up(self) -> None:
@@ -127,4 +129,4 @@ class Load:
     def goes_on(self) -> None:
         """More is acknowledged than was when it was asked."""
         before = len(self.acked.records)
-        wait_for("more acks", lambda: len(self.acked.records) > before + 50)
+        wait_for("more acks", lambda: len(self.acked.records) > before + 20)

@@ -31,6 +31,8 @@ EARLIER = "0.1"
 HOST = "127.0.0.1"
 STOP_S = 60
 START_S = 120
+PAUSE_S = 0.02
+"""Between two writes."""
 
 
 def python_path(release: str) -> str:
@@ -241,13 +243,13 @@ class Writer:
             except BufferError:
                 pass
             self._producer.poll(0)
-            self._stop.wait(0.005)
+            self._stop.wait(PAUSE_S)
 
     def __enter__(self) -> Writer:
         self._thread.start()
         return self
 
-    def wait_some(self, count: int = 200) -> None:
+    def wait_some(self, count: int = 50) -> None:
         """So many more are acknowledged: the cluster takes writes as it is now."""
         wanted = len(self.acked.records) + count
         wait_for("writes are acknowledged", lambda: len(self.acked.records) >= wanted, START_S)

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 from tests.documented_commands import ROOT, commands
 from tests.integration import forked
 from tests.integration.declared import log_cluster
-from tests.integration.listening import Load, asked, free_ports
+from tests.integration.listening import LOAD_PAUSE_S, Load, asked, free_ports
 from tests.integration.local_cluster import (
     LocalCluster,
     assert_nothing_lost,
@@ -114,7 +114,7 @@ class OpenClient(Load):
             except confluent_kafka.KafkaException as error:
                 self.acked.errors.append(error.args[0])
             self._producer.poll(0)
-            self._stop.wait(0.01)
+            self._stop.wait(LOAD_PAUSE_S)
 
 
 def is_told(load: Load) -> bool:
