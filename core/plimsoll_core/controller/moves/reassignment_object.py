@@ -39,6 +39,7 @@ from plimsoll_core.controller.moves.reassignment_checks import (
     Named,
     missing_names,
     named_partitions,
+    wrong_form,
 )
 from plimsoll_core.controller.moves.target_choice import Want, choose
 from plimsoll_core.errors import Reason, Refusal
@@ -96,6 +97,8 @@ def _begin(turn: DecisionContext, request: RunReassignment) -> Answer | Refusal:
     )
     if request.cancelled:
         return _end(turn, row, "Cancelled", request.wall_ms)
+    if (wrong := wrong_form(request)) is not None:
+        return _refused(turn, row, wrong, request.wall_ms)
     if request.paused:
         return ReassignmentState(phase=None)
     if len(turn.image.reassignments) >= ROWS_MAX:
@@ -103,9 +106,16 @@ def _begin(turn: DecisionContext, request: RunReassignment) -> Answer | Refusal:
         return Refusal(reason=Reason.TooManyWaiting, message=text)
     if (missing := missing_names(turn, request)) is not None:
         if request.waited_ms < MISSING_MS:
-            return replace_message(missing, f"{missing.message} It is waited for for a minute.")
+            text = f"{missing.message} The controller waits a minute for it."
+            return replace_message(missing, text)
         failed = replace(row, reason=missing.reason.name, message=missing.message)
         return _end(turn, failed, "Failed", request.wall_ms)
+    return _begin_moves(turn, row, request)
+
+
+def _begin_moves(
+    turn: DecisionContext, row: Reassignment, request: RunReassignment
+) -> Answer | Refusal:
     named = named_partitions(turn, request)
     if isinstance(named, Refusal):
         return _refused(turn, row, named, request.wall_ms)
