@@ -42,6 +42,7 @@ from plimsoll_core.controller.moves.reassignment_checks import (
     wrong_form,
 )
 from plimsoll_core.controller.moves.target_choice import Want, choose
+from plimsoll_core.controller.partitions.leadership_return import lead_by_preferred
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.reassignments import (
@@ -133,6 +134,7 @@ def _begin_moves(
     moving = [key for key in keys if turn.image.partitions[key].moving]
     begun_row = replace(row, partitions=_grouped(moving), total=len(keys))
     if not moving:
+        lead_by_preferred(turn, keys)
         return _end(turn, begun_row, "Completed", request.wall_ms)
     _note(turn, begun_row, CAUSE)
     return _waiting_for(turn, begun_row, moving)
@@ -195,6 +197,7 @@ def replace_message(refusal: Refusal, message: str) -> Refusal:
 def _go_on(turn: DecisionContext, row: Reassignment, request: RunReassignment) -> ReassignmentState:
     moving = _moving(turn, row)
     if not moving:
+        lead_by_preferred(turn, row.named())
         return _end(turn, row, "Completed", request.wall_ms)
     lost = [p for p in moving if lost_targets(turn, p)]
     replannable = [p for p in lost if replans(turn, request, p)]

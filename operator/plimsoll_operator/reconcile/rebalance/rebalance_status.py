@@ -111,11 +111,13 @@ def _why(found: Rebalance, phase: Phase, row: Row | None, view: View) -> tuple[s
 
 def _done(row: Row | None) -> str:
     if row is None or not row.dropped:
-        return f"All {row.total if row else 0} partitions are where they should be."
-    return (
-        f"{row.moved} of {row.total} partitions were moved; {row.dropped} were left alone, because"
-        " their replicas or their topics had changed meanwhile."
-    )
+        text = f"All {row.total if row else 0} partitions are where they should be."
+    else:
+        text = (
+            f"{row.moved} of {row.total} partitions were moved; {row.dropped} were left alone,"
+            " because their replicas or their topics had changed meanwhile."
+        )
+    return f"{text} {row.message if row else ''}".strip()
 
 
 def _conditions(phase: Phase, reason: str, message: str, view: View) -> tuple[Condition, ...]:
