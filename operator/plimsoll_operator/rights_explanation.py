@@ -62,9 +62,20 @@ def question(principal: str, host: str, operation: str, resource: str) -> AclQue
         raise ValueError("A principal is written as its type and its name, like User:alice.")
     if operation not in operations:
         raise ValueError(f"There is no operation {operation}; there are: {', '.join(operations)}.")
-    if kind not in kinds or (kind == ResourceType.CLUSTER.value) == bool(name):
+    is_cluster = kind == ResourceType.CLUSTER.value
+    if is_cluster and name not in ("", CLUSTER_NAME):
+        raise ValueError(
+            f"There is one resource of type Cluster: Cluster, or {kind}:{CLUSTER_NAME}."
+        )
+    if kind not in kinds or not (name or is_cluster):
         raise ValueError("A resource is Cluster, or a type and a name: Topic:orders, Group:mine.")
     return AclQuestion(principal, host, operations[operation], kinds[kind], name or CLUSTER_NAME)
+
+
+def resource_text(asked: AclQuestion) -> str:
+    """As `question` takes it, of every release."""
+    kind = asked.resource.value
+    return kind if asked.resource is ResourceType.CLUSTER else f"{kind}:{asked.name}"
 
 
 def explanation(security: Security, asked: AclQuestion) -> Explanation:
@@ -97,7 +108,7 @@ def _shown(user: DeclaredUser) -> str:
     if user.gone_since_ms is None:
         return str(user.object)
     at = timestamp(user.gone_since_ms)
-    return f"{user.object} (deleted at {at}, its rights go when its grace is over)"
+    return f"{user.object} (its object was deleted at {at}, its rights end with its grace)"
 
 
 def _smallest(asked: AclQuestion) -> Acl:

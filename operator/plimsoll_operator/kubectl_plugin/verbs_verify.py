@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -43,7 +44,7 @@ async def begin(session: PluginSession, work: Workload) -> str:
     nobody has declared."""
     await _refuse_unknown(session, work.topic)
     at = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    name = f"verify-{at}"
+    name = f"verify-{at}-{secrets.token_hex(2)}"  # two of the same second are two
     produce: Object = {"records": work.records}
     if work.per_second is not None:
         produce["recordsPerSecond"] = work.per_second

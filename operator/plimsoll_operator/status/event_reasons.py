@@ -95,7 +95,7 @@ REASONS = (
         "RebalanceAwaitsApproval",
         "Normal",
         "Rebalance",
-        "A plan is shown, and waits for `approvedPlan`.",
+        "A plan waits until `spec.approvedPlan` has the hash that `status.plan.hash` shows.",
     ),
     *_phases("Rebalance", "Its moves begin"),
     EventReason("VerificationPassed", "Normal", "Verification", "Every check held."),

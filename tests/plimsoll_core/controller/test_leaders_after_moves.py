@@ -1,4 +1,4 @@
-"""A move that has ended is led by its preferred replica, without a wait for the next tick's scan."""
+"""A move that has ended is led by its preferred replica, without a wait for the next scan."""
 
 from collections.abc import Callable
 from typing import Any
