@@ -25,7 +25,7 @@ from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.port import KubeApi, Object, Transport
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, NAMESPACES, USERS
 from plimsoll_operator.kube.seen_objects import Key
-from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
+from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable, told
 from plimsoll_operator.kubectl_plugin.shown import Format, as_text
 from plimsoll_operator.kubectl_plugin.view_client import OPERATOR_NAMESPACE, ViewClient, view_of
 from plimsoll_operator.rights_explanation import Explanation, explanation, question, resource_text
@@ -62,12 +62,11 @@ def acl() -> None:
 
 @app.command("explain")
 def explain_command(
-    cluster: Annotated[str, typer.Argument(help="The LogCluster.")],
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="PRINCIPAL OPERATION RESOURCE",
-            help="Such as User:alice, Kafka's word (Read, Write, Describe, …), and Topic:NAME,"
+            metavar="LOGCLUSTER PRINCIPAL OPERATION RESOURCE",
+            help="Such as main, User:alice, Kafka's word (Read, Write, …), and Topic:NAME,"
             " Group:NAME, … or Cluster.",
         ),
     ],
@@ -89,9 +88,12 @@ def explain_command(
     By what is committed, rules that clients made among it; asked of the kubeconfig's context.
     """
     try:
-        principal, operation, resource = words
+        cluster, principal, operation, resource = words
     except ValueError:
-        _fail("Name a principal, an operation and a resource: User:alice Read Topic:orders.")
+        _fail(
+            "Name a LogCluster, a principal, an operation and a resource:"
+            " main User:alice Read Topic:orders."
+        )
     try:
         asked = question(principal, host, operation, resource)
     except ValueError as error:
@@ -119,7 +121,9 @@ async def _answered(key: Key, asked: AclQuestion, operator_namespace: str | None
         return await _by_the_view(transport, key, asked, operator_namespace)
     except NotFound:
         _fail(f"There is no LogCluster {key[1]} in the namespace {key[0]} (-n names another one).")
-    except (ApiError, Unreadable, Problem) as error:
+    except ApiError as error:
+        _fail(f"What the API server holds of LogCluster {key[1]} cannot be read: {told(error)}")
+    except (Unreadable, Problem) as error:
         _fail(str(error))
     finally:
         await transport.close()

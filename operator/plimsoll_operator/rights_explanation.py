@@ -36,9 +36,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         who = " and ".join(self.stated_by)
         why = {
             Ground.SUPER_USER.value: "it is a super user of the LogCluster",
-            Ground.DISABLED.value: f"{who} is disabled, so that no login of it is accepted",
+            Ground.DISABLED.value: f"{who} is disabled: brokers refuse its logins",
             Ground.RULE.value: f"{who} state{'' if self.stated_by[1:] else 's'}: {self.rule}",
-            Ground.NO_ACL_FOUND.value: "no rule of anybody names the resource",
+            Ground.NO_ACL_FOUND.value: "no rule names the resource",
             Ground.DEFAULT.value: "no rule allows it",
         }[self.ground]
         text = f"It {says}: {why}."
@@ -47,9 +47,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if self.ground == Ground.DISABLED.value:
             return text  # in every mode
         if self.mode == Mode.OFF.value:
-            text += " But spec.authorization.mode is Off: everybody may do all."
+            text += " But spec.authorization.mode is Off: brokers look at no rules."
         elif self.mode == Mode.AUDIT.value and not self.allowed:
-            text += " But spec.authorization.mode is Audit: it is logged, and done."
+            text += " But spec.authorization.mode is Audit: brokers log it, and carry it out."
         return text
 
 

@@ -135,7 +135,7 @@ def test_user_that_is_disabled_may_nothing_whatever_its_rules_and_the_mode_say()
         found = explain(cluster, [from_object(body, User)], READ)
         assert not found.allowed
         assert found.sentence == (
-            "It may not: User kafka/writer is disabled, so that no login of it is accepted."
+            "It may not: User kafka/writer is disabled: brokers refuse its logins."
         )
 
 

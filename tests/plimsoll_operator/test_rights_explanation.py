@@ -62,12 +62,12 @@ def test_disabled_user_may_not_in_any_mode() -> None:
         found = explanation(committed("u1", user=replace(ROW, disabled=True), mode=mode), READ)
         assert (found.allowed, found.needed) == (False, None)
         assert found.sentence == (
-            "It may not: User kafka/writer is disabled, so that no login of it is accepted."
+            "It may not: User kafka/writer is disabled: brokers refuse its logins."
         )
 
 
 def test_without_a_rule_the_smallest_one_is_named() -> None:
     found = explanation(committed(), READ)
     assert found.sentence == (
-        f"It may not: no rule of anybody names the resource. This rule would allow it: {STATES}"
+        f"It may not: no rule names the resource. This rule would allow it: {STATES}"
     )

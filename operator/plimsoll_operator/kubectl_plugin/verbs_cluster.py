@@ -92,7 +92,7 @@ def _ready_brokers(found: Object, shown: Object) -> str:
     ready = found.get("active", found.get("ready", 0))
     there = len(found["ids"]) if "ids" in found else found.get("desired", 0)
     desired = shown.get("desired", there)
-    return f"{ready} of {there}" + (f", {desired} are asked for" if desired != there else "")
+    return f"{ready} of {there}" + (f", the spec asks for {desired}" if desired != there else "")
 
 
 def _now(view: Any) -> list[RenderableType]:

@@ -138,8 +138,8 @@ REASONS = (
         "PeerRefused",
         "Warning",
         ONLY_CLUSTER,
-        "Who called the controllers' port as a broker was not believed; at most once a minute for"
-        " each reason.",
+        "The operator refused a caller of the controllers' port as no broker; at most once a"
+        " minute for each reason.",
     ),
     EventReason(
         "MetadataLogMended",

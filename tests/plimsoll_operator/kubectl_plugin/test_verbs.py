@@ -101,7 +101,7 @@ async def test_status_counts_the_brokers_that_run_although_a_shrink_is_refused()
     status = {"conditions": [READY], "brokers": brokers}
     for views in ({"": view}, None):
         text = said(await verbs_cluster.status(scene(views=views, status=status)))
-        assert "5 of 5, 2 are asked for" in text
+        assert "5 of 5, the spec asks for 2" in text
 
 
 async def test_status_shows_the_view_and_the_worst_partitions() -> None:

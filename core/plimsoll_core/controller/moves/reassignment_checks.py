@@ -131,7 +131,7 @@ def _check_free(movers: Iterable[Mover], move: TopicMove, p: Partition) -> Refus
         return None
     return Refusal(
         reason=Reason.ReassignmentInProgress,
-        message=f"{move.topic}-{p.index} is moved by {held}; wait for it.",
+        message=f"{move.topic}-{p.index} is moved by {held}: this one begins after it.",
     )
 
 

@@ -216,8 +216,7 @@ def _leftovers(turn: DecisionContext, row: Rebalance, look: Look) -> Refusal | N
         if turn.image.topics[p.topic_id].strategy == EXPLICIT:
             continue
         if p.moving:
-            text = f"{looks.name(turn, p)} is moved by something else, which is waited for."
-            look.waits.add(looks.OTHERS, text)
+            look.waits.add(looks.OTHERS, looks.moved_by(turn, p, None))
         else:
             wants.append(Want(partition=p, size=len(p.replicas), off=leaving))
     chosen = choose(turn, wants[: turn.settings.slice_partitions_max])

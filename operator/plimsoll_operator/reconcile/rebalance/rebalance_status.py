@@ -106,7 +106,7 @@ def _why(found: Rebalance, phase: Phase, row: Row | None, view: View) -> tuple[s
         case "Failed" if row is not None:
             return row.reason or "Failed", row.message
         case _:
-            return "Moving", f"{left} partitions are to be moved yet."
+            return "Moving", f"{left} partitions are left to move."
 
 
 def _done(row: Row | None) -> str:
@@ -135,7 +135,7 @@ def _conditions(phase: Phase, reason: str, message: str, view: View) -> tuple[Co
         else condition("Failed", False, "NotFailed", "Nothing has failed."),
         condition("Blocked", True, reason, message)
         if blocked
-        else condition("Blocked", False, "NotBlocked", "Nothing is waited for."),
+        else condition("Blocked", False, "NotBlocked", "It waits for nothing."),
     ]
     if (planned := _planned(view)) is not None:
         found.append(planned)
