@@ -41,7 +41,7 @@ async def topics(session: PluginSession) -> Findings:
             warned(row["underMinISR"], row["underMinISR"]),
             row["notFull"],
             size(row["bytes"]),
-            f"its data will be deleted at {row['deletionAt']}" if row["deletionAt"] else "",
+            f"its data will be deleted at {at}" if (at := row.get("deletionAt")) else "",
         ]
         for row in rows
     ]

@@ -140,7 +140,7 @@ async def progress(session: PluginSession, name: str) -> Findings:
         titles = ("acked", "read", "lost", "duplicated", "outOfOrder", "gaps")
         cells = [warned(counts.get(title, 0), title in titles[2:] and counts.get(title))
                  for title in titles]  # fmt: skip
-        parts.append(table(titles, [cells]))
+        parts.append(table(["out of order" if t == "outOfOrder" else t for t in titles], [cells]))
     if evidence := status.get("evidence"):
         parts.append(line(f"Its report is the ConfigMap {evidence['reportConfigMap']}."))
     data = {"name": name, "status": status}
