@@ -169,6 +169,12 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         f"{INSTALL} --create-namespace -f values-airgapped.yaml --wait",
         f"{INSTALL} -f values.yaml --wait",
     ),
+    "tests/helm/test_documented_install.py"
+    "::test_documented_pull_secret_is_the_one_that_the_values_name": (
+        "kubectl create namespace plimsoll-system",
+        "kubectl create secret docker-registry mirror -n plimsoll-system"
+        " --docker-server=registry.inside:5000 --docker-username=NAME --docker-password=PASSWORD",
+    ),
     "tests/helm/test_chart.py::test_crds_survive_an_uninstall": (
         "helm uninstall plimsoll -n plimsoll-system",
     ),

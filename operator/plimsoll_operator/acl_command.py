@@ -25,9 +25,10 @@ from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.port import KubeApi, Object, Transport
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, NAMESPACES, USERS
 from plimsoll_operator.kube.seen_objects import Key
-from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
+from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable, told
+from plimsoll_operator.kubectl_plugin.shown import Format, as_text
 from plimsoll_operator.kubectl_plugin.view_client import OPERATOR_NAMESPACE, ViewClient, view_of
-from plimsoll_operator.rights_explanation import Explanation, explanation, question
+from plimsoll_operator.rights_explanation import Explanation, explanation, question, resource_text
 
 UNREAD_NAMED_MAX = 5
 BY_OBJECTS = (
@@ -48,6 +49,11 @@ class RightsFound(NamedTuple):
     def text(self) -> str:
         return " ".join((self.explanation.sentence, *self.notes))
 
+    @property
+    def data(self) -> Object:
+        fields: Object = msgspec.to_builtins(self.explanation)
+        return {**fields, "sentence": self.explanation.sentence, "notes": self.notes}
+
 
 @app.callback()
 def acl() -> None:
@@ -56,12 +62,11 @@ def acl() -> None:
 
 @app.command("explain")
 def explain_command(
-    cluster: Annotated[str, typer.Argument(help="The LogCluster.")],
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="PRINCIPAL OPERATION RESOURCE",
-            help="Such as User:alice, Kafka's word (Read, Write, Describe, …), and Topic:NAME,"
+            metavar="LOGCLUSTER PRINCIPAL OPERATION RESOURCE",
+            help="Such as main, User:alice, Kafka's word (Read, Write, …), and Topic:NAME,"
             " Group:NAME, … or Cluster.",
         ),
     ],
@@ -74,29 +79,33 @@ def explain_command(
         bool,
         typer.Option("--declared", help="By the LogCluster and its User objects alone."),
     ] = False,
+    output: Annotated[
+        Format | None, typer.Option("--output", "-o", help="For programs; default: a sentence.")
+    ] = None,
 ) -> None:
     """What brokers decide about a principal, by which rule, or which one would be needed.
 
     By what is committed, rules that clients made among it; asked of the kubeconfig's context.
     """
     try:
-        principal, operation, resource = words
+        cluster, principal, operation, resource = words
     except ValueError:
-        _fail("Name a principal, an operation and a resource: User:alice Read Topic:orders.")
+        _fail(
+            "Name a LogCluster, a principal, an operation and a resource:"
+            " main User:alice Read Topic:orders."
+        )
     try:
         asked = question(principal, host, operation, resource)
     except ValueError as error:
         _fail(str(error))
     where = None if by_objects else operator_namespace
-    found = asyncio.run(_answered((namespace, cluster), asked, resource, where))
-    typer.echo(found.text)
+    found = asyncio.run(_answered((namespace, cluster), asked, where))
+    typer.echo(found.text if output is None else as_text(found.data, output.value))
     if not found.explanation.allowed:
         raise typer.Exit(1)
 
 
-async def _answered(
-    key: Key, asked: AclQuestion, resource: str, operator_namespace: str | None
-) -> RightsFound:
+async def _answered(key: Key, asked: AclQuestion, operator_namespace: str | None) -> RightsFound:
     """`operator_namespace` None: by objects."""
     # The official client takes half a second to import, for which no other command should wait.
     from plimsoll_operator.kube.access import NoCluster, find_access
@@ -109,36 +118,36 @@ async def _answered(
     try:
         if operator_namespace is None:
             return await by_declaration(Kube(transport), key, asked)
-        return await _by_the_view(transport, key, asked, resource, operator_namespace)
+        return await _by_the_view(transport, key, asked, operator_namespace)
     except NotFound:
         _fail(f"There is no LogCluster {key[1]} in the namespace {key[0]} (-n names another one).")
-    except (ApiError, Unreadable, Problem) as error:
+    except ApiError as error:
+        _fail(f"What the API server holds of LogCluster {key[1]} cannot be read: {told(error)}")
+    except (Unreadable, Problem) as error:
         _fail(str(error))
     finally:
         await transport.close()
 
 
 async def _by_the_view(
-    transport: Transport, key: Key, asked: AclQuestion, resource: str, operator_namespace: str
+    transport: Transport, key: Key, asked: AclQuestion, operator_namespace: str
 ) -> RightsFound:
     await Kube(transport).get(LOG_CLUSTERS, *key)  # what does not exist is led by nobody
     view = await view_of(transport, operator_namespace)
     try:
-        return await by_what_is_committed(view, key, asked, resource)
+        return await by_what_is_committed(view, key, asked)
     except ViewUnavailable as error:
         hint = "--declared goes by the LogCluster and its User objects alone."
         raise ViewUnavailable(f"{error} {hint}") from error
 
 
-async def by_what_is_committed(
-    view: ViewClient, key: Key, asked: AclQuestion, resource: str
-) -> RightsFound:
+async def by_what_is_committed(view: ViewClient, key: Key, asked: AclQuestion) -> RightsFound:
     """Raises `Problem`."""
     params = {
         "principal": asked.principal,
         "host": asked.host,
         "operation": asked.operation.value,
-        "resource": resource,
+        "resource": resource_text(asked),
     }
     answer = await view.get(f"/v1/clusters/{key[0]}/{key[1]}/rights", params)
     try:

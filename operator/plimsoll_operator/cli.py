@@ -1,15 +1,16 @@
 """The command `plimsoll`.
 
 Standard output is for the machine (`local`: one JSON line when ready; `version`: the version;
-`example`: YAML; `preflight`: the report), everything else goes to standard error.  Exit codes:
-0 after a clean stop, 1 when it could not run, 2 for bad arguments or files; `preflight`: 0 when no
-check failed, 1 when one did or there is no Kubernetes, 2 for bad arguments.
+`example`: YAML; `spark-jars`: a folder; `preflight`: the report), everything else goes to standard
+error.  Exit codes: 0 after a clean stop, 1 when it could not run, 2 for bad arguments or files;
+`preflight`: 0 when no check failed, 1 when one did or there is no Kubernetes, 2 for bad arguments.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -25,7 +26,7 @@ from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.load import Resource, Unreadable, from_yaml
 from plimsoll_operator.control_failures import surface
 from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.local import log_output
+from plimsoll_operator.local import log_output, spark
 from plimsoll_operator.local.cluster import LocalCluster, LocalOptions, LocalReady
 from plimsoll_operator.local.documents import Documents, gather
 from plimsoll_operator.local.layout import BadDirectory, DirectoryLayout
@@ -105,6 +106,15 @@ def local(
         uvloop.run(_local(wishes))
     except (BadDirectory, CannotRun, MetadataLogError, OSError) as error:
         _fail(str(error), 1)
+
+
+@app.command("spark-jars")
+def spark_jars() -> None:
+    """Fetch Spark's Kafka connector with Maven, for Verifications of `plimsoll local`.
+
+    Prints the folder: PLIMSOLL_SPARK_JARS, or one of the user's cache.
+    """
+    raise typer.Exit(spark.fetch_jars(os.environ))
 
 
 @app.command()

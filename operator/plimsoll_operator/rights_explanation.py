@@ -36,9 +36,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         who = " and ".join(self.stated_by)
         why = {
             Ground.SUPER_USER.value: "it is a super user of the LogCluster",
-            Ground.DISABLED.value: f"{who} is disabled, so that no login of it is accepted",
+            Ground.DISABLED.value: f"{who} is disabled: brokers refuse its logins",
             Ground.RULE.value: f"{who} state{'' if self.stated_by[1:] else 's'}: {self.rule}",
-            Ground.NO_ACL_FOUND.value: "no rule of anybody names the resource",
+            Ground.NO_ACL_FOUND.value: "no rule names the resource",
             Ground.DEFAULT.value: "no rule allows it",
         }[self.ground]
         text = f"It {says}: {why}."
@@ -47,9 +47,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if self.ground == Ground.DISABLED.value:
             return text  # in every mode
         if self.mode == Mode.OFF.value:
-            text += " But spec.authorization.mode is Off: everybody may do all."
+            text += " But spec.authorization.mode is Off: brokers look at no rules."
         elif self.mode == Mode.AUDIT.value and not self.allowed:
-            text += " But spec.authorization.mode is Audit: it is logged, and done."
+            text += " But spec.authorization.mode is Audit: brokers log it, and carry it out."
         return text
 
 
@@ -62,9 +62,20 @@ def question(principal: str, host: str, operation: str, resource: str) -> AclQue
         raise ValueError("A principal is written as its type and its name, like User:alice.")
     if operation not in operations:
         raise ValueError(f"There is no operation {operation}; there are: {', '.join(operations)}.")
-    if kind not in kinds or (kind == ResourceType.CLUSTER.value) == bool(name):
+    is_cluster = kind == ResourceType.CLUSTER.value
+    if is_cluster and name not in ("", CLUSTER_NAME):
+        raise ValueError(
+            f"There is one resource of type Cluster: Cluster, or {kind}:{CLUSTER_NAME}."
+        )
+    if kind not in kinds or not (name or is_cluster):
         raise ValueError("A resource is Cluster, or a type and a name: Topic:orders, Group:mine.")
     return AclQuestion(principal, host, operations[operation], kinds[kind], name or CLUSTER_NAME)
+
+
+def resource_text(asked: AclQuestion) -> str:
+    """As `question` takes it, of every release."""
+    kind = asked.resource.value
+    return kind if asked.resource is ResourceType.CLUSTER else f"{kind}:{asked.name}"
 
 
 def explanation(security: Security, asked: AclQuestion) -> Explanation:
@@ -97,7 +108,7 @@ def _shown(user: DeclaredUser) -> str:
     if user.gone_since_ms is None:
         return str(user.object)
     at = timestamp(user.gone_since_ms)
-    return f"{user.object} (deleted at {at}, its rights go when its grace is over)"
+    return f"{user.object} (its object was deleted at {at}, its rights end with its grace)"
 
 
 def _smallest(asked: AclQuestion) -> Acl:

@@ -1,4 +1,4 @@
-"""What is installed beside the code: CRDs, examples, and the version of the whole.
+"""What is installed beside the code: CRDs, examples, what fetches Spark's jars, and the version.
 
 In a wheel the files lie inside the package, in a working tree at its top.  Called by the command
 `plimsoll`, and by the API server in memory for its CRDs.
@@ -36,8 +36,13 @@ class ExampleName(StrEnum):
 
 
 def shipped_directory(name: str) -> Path:
-    """`crds` or `examples`."""
+    """`crds`, `examples` or `spark`."""
     return next(place / name for place in _PLACES if (place / name).is_dir())
+
+
+def working_tree() -> Path | None:
+    """Its top; None in a wheel."""
+    return None if (_PACKAGE / "crds").is_dir() else _PACKAGE.parent.parent
 
 
 def example_text(name: ExampleName) -> str:

@@ -52,7 +52,7 @@ def judge(settings: Settings, counts: Counts, *, stopped: str | None, recreated:
     for reason, applies, sentence in _doubts(settings, counts, stopped):
         if applies:
             return Verdict(verdict="Inconclusive", reason=reason, message=sentence)
-    message = f"all {counts.acked} acked records were read back as promised"
+    message = f"all {counts.acked} acknowledged records were read back, and every check held"
     if counts.unknown:
         message += f"; {counts.unknown} records got no answer in time and are not judged"
     return Verdict(verdict="Passed", reason=Reason.ALL_CHECKS_PASSED, message=message)

@@ -97,6 +97,26 @@ def test_cluster_without_internet_pulls_from_its_mirror_alone(tmp_path: Path) ->
         assert mirror in image
 
 
+def test_documented_pull_secret_is_the_one_that_the_values_name() -> None:
+    """Made by kubectl alone: no cluster is asked."""
+    namespace, secret = [one for one in commands(PAGE) if one.startswith("kubectl create ")][1:]
+    made = []
+    for command in (namespace, secret):
+        done = subprocess.run(
+            [*shlex.split(command), "--dry-run=client", "-o", "yaml"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        made.append(quick_yaml.load(done.stdout))
+    values = quick_yaml.load(files_of(PAGE)["values-airgapped.yaml"])
+    assert made[0]["metadata"]["name"] == made[1]["metadata"]["namespace"] == "plimsoll-system"
+    assert values["imagePullSecrets"] == [{"name": made[1]["metadata"]["name"]}]
+    assert made[1]["type"] == "kubernetes.io/dockerconfigjson"
+    registry = values["image"]["registry"].partition("/")[0]
+    assert f"--docker-server={registry} " in secret
+
+
 def test_page_lists_every_image_of_the_release() -> None:
     (listed,) = [one.text.split() for one in fences(PAGE) if one.kind == "text"]
     assert listed == [f"plimsoll/{name}:{own_version()}" for name in DOCKERFILES]

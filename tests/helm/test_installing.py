@@ -1,5 +1,8 @@
 """The chart where clusters differ: private registries, given users, namespaces, hooks."""
 
+import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ from typer.testing import CliRunner
 from plimsoll_operator import cli
 from plimsoll_operator.options import OperatorOptions, from_environment
 from plimsoll_operator.preflight.rights import RIGHTS
+from plimsoll_operator.shipped_files import ExampleName, example_text
 
 HOOKS = (
     "preflight.enabled=true",
@@ -53,6 +57,42 @@ def test_pull_secrets_reach_every_pod():
     assert options().image_pull_secrets == ()
     assert options("imagePullSecrets[0].name=a", "imagePullSecrets[1].name=b").image_pull_secrets \
         == ("a", "b")  # fmt: skip
+
+
+def notes(tmp_path: Path, *settings: str) -> str:
+    """NOTES.txt, which `helm template` leaves out: as an object of a chart that is a copy."""
+    chart = tmp_path / "plimsoll"
+    shutil.copytree(CHART, chart)
+    words = (chart / "templates" / "NOTES.txt").read_text()
+    (chart / "templates" / "NOTES.txt").unlink()
+    (chart / "templates" / "_notes.tpl").write_text('{{- define "notes" -}}' + words + "{{- end }}")
+    text = 'kind: Notes\ntext: {{ include "notes" . | quote }}\n'
+    (chart / "templates" / "notes.yaml").write_text(text)
+    values = [word for one in settings for word in ("--set", one)]
+    done = helm(
+        *("template", "plimsoll", str(chart), "-n", "plimsoll-system", "--kube-version", "1.34.0"),
+        *("--show-only", "templates/notes.yaml", *values),
+    )
+    assert done.returncode == 0, done.stderr
+    (found,) = [one for one in quick_yaml.load_all(done.stdout) if one]
+    return str(found["text"])
+
+
+def test_notes_apply_one_logcluster_and_its_topic_from_examples_that_there_are(tmp_path: Path):
+    """All of `examples/` at once would be three LogClusters of one name."""
+    text = notes(tmp_path)
+    assert "kubectl create namespace kafka\n" in text
+    names = re.findall(r"plimsoll example (\S+) \|", text)
+    kinds = [quick_yaml.load(example_text(ExampleName(name)))["kind"] for name in names]
+    assert kinds == ["LogCluster", "Topic"]
+    assert "pull their image" not in text
+
+
+def test_notes_name_the_watched_namespace_and_its_pull_secret(tmp_path: Path):
+    text = notes(tmp_path, *NARROW, "imagePullSecrets[0].name=pull")
+    assert "kubectl create namespace" not in text
+    assert "| kubectl apply -n kafka -f -\n" in text
+    assert "Brokers pull their image with pull: make it in namespace kafka, too." in text
 
 
 def test_registry_reaches_all_three_images_of_every_pod():

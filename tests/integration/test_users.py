@@ -296,7 +296,7 @@ def test_user_that_is_disabled_is_cut_off_and_comes_back_when_it_is_not(
     wait_for("it is told that it may not", told)
     write = ("main", "User:writer", "Write", "Topic:orders")
     assert explained(cluster, *write)[1] == (
-        "It may not: User default/writer is disabled, so that no login of it is accepted."
+        "It may not: User default/writer is disabled: brokers refuse its logins."
     )
     asked(cluster, "PATCH", f"{USERS}/writer", {"spec": {"disabled": False}})
     wait_for("it may again", lambda: produced(client(cluster, "writer")) == "", poll_s=0.5)

@@ -57,6 +57,26 @@ def test_installed_plugin_of_kubectl_says_what_it_can(plimsoll: Path) -> None:
     assert all(verb in shown for verb in ("status", "why", "what-if", "adopt", "report"))
 
 
+def test_installed_command_has_what_fetches_sparks_jars_and_names_the_users_cache(
+    plimsoll: Path, tmp_path: Path
+) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("bash", "dirname", "mkdir", "sha256sum"):  # no Maven
+        (tools / name).symlink_to(f"/usr/bin/{name}")
+    done = subprocess.run(
+        [str(plimsoll), "spark-jars"],
+        env={"PATH": str(tools), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=COMMAND_LIMIT_S,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "mvn is not installed" in done.stderr
+    assert (tmp_path / ".cache/plimsoll/spark-jars").is_dir()
+
+
 def test_every_module_of_the_wheel_but_sparks_is_importable(plimsoll: Path, tmp_path: Path) -> None:
     """Nothing that they import is missing, though most commands never reach it."""
     script = tmp_path / "import_all.py"

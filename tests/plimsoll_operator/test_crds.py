@@ -103,6 +103,29 @@ def cpu_schema() -> dict:
     return brokers["resources"]["properties"]["requests"]["additionalProperties"]
 
 
+def test_logcluster_shows_and_scales_by_the_brokers_that_run():
+    """As a Deployment's `status.replicas`: all that there are, not only as many as are desired."""
+    version = crd(LOG_CLUSTER)["spec"]["versions"][0]
+    paths = {c["name"]: c["jsonPath"] for c in version["additionalPrinterColumns"]}
+    assert paths["Brokers"] == ".status.brokers.active"
+    assert paths["Desired"] == ".status.brokers.desired"
+    assert version["subresources"]["scale"] == {
+        "specReplicasPath": ".spec.brokers.count",
+        "statusReplicasPath": ".status.brokers.active",
+        "labelSelectorPath": ".status.selector",
+    }
+
+
+@BY_NAME
+def test_columns_of_times_name_their_unit(kind: Kind):
+    columns = crd(kind)["spec"]["versions"][0]["additionalPrinterColumns"]
+    units = {"Milliseconds": "(ms)", "Seconds": "(s)"}
+    for column in columns:
+        for ending, unit in units.items():
+            if column["jsonPath"].endswith(ending):
+                assert column["name"].endswith(unit), column
+
+
 def test_long_topic_names_widen_nobodys_lines():
     columns = crd(TOPIC)["spec"]["versions"][0]["additionalPrinterColumns"]
     assert [c["name"] for c in columns if c.get("priority")] == ["Topic"]

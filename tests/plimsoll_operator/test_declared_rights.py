@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
+import yaml
 from tests.plimsoll_operator.builders import a_cluster, a_cluster_body
 from tests.plimsoll_operator.scripted_kube import ScriptedKube
 from typer.testing import CliRunner
 
 from plimsoll_core.security.acl import AclOperation, ResourceType
-from plimsoll_core.security.acl_index import AclQuestion
+from plimsoll_core.security.acl_index import AclQuestion, Ground
+from plimsoll_operator import acl_command
 from plimsoll_operator.acl_command import (
     BY_OBJECTS,
+    RightsFound,
     app,
     by_declaration,
     by_what_is_committed,
@@ -130,7 +135,7 @@ def test_user_that_is_disabled_may_nothing_whatever_its_rules_and_the_mode_say()
         found = explain(cluster, [from_object(body, User)], READ)
         assert not found.allowed
         assert found.sentence == (
-            "It may not: User kafka/writer is disabled, so that no login of it is accepted."
+            "It may not: User kafka/writer is disabled: brokers refuse its logins."
         )
 
 
@@ -149,13 +154,13 @@ class Answers:
 async def test_committed_rights_are_asked_of_the_view_in_kafkas_words() -> None:
     told = {"mode": "Enforce", "allowed": True, "ground": "Rule", "rule": "Allow …"}
     view = Answers(told | {"statedBy": ["a client (CreateAcls)"]})
-    found = await by_what_is_committed(view, ("kafka", "main"), READ, "Topic:orders")
+    found = await by_what_is_committed(view, ("kafka", "main"), READ)
     assert found.text == "It may: a client (CreateAcls) states: Allow …."
     params = {"principal": "User:writer", "host": "10.0.0.1", "operation": "Read"}
     path = "/v1/clusters/kafka/main/rights"
     assert view.asked == (path, params | {"resource": "Topic:orders"})
     with pytest.raises(Problem, match="cannot be read"):
-        await by_what_is_committed(Answers({}), ("kafka", "main"), READ, "Topic:orders")
+        await by_what_is_committed(Answers({}), ("kafka", "main"), READ)
 
 
 async def test_objects_are_read_from_the_api_server() -> None:
@@ -222,3 +227,34 @@ def test_question_is_read_from_its_words() -> None:
     assert question("User:writer", "10.0.0.1", "Read", "Topic:orders") == READ
     on_cluster = question("User:a", "*", "Alter", "Cluster")
     assert on_cluster.name == "kafka-cluster"
+    assert question("User:a", "*", "Alter", "Cluster:kafka-cluster") == on_cluster, "as it is shown"
+
+
+async def test_every_operator_is_asked_for_the_cluster_as_its_release_takes_it() -> None:
+    """Without the name, which release 0.1 refuses."""
+    asked: list[str] = []
+
+    class View:
+        async def get(self, path: str, params: dict[str, str]) -> Any:
+            asked.append(params["resource"])
+            return {"mode": "Enforce", "allowed": True, "ground": Ground.SUPER_USER.value}
+
+    for text in ("Cluster", "Cluster:kafka-cluster", "Topic:orders"):
+        words = question("User:a", "*", "Describe", text)
+        await by_what_is_committed(View(), ("kafka", "main"), words)  # type: ignore[arg-type]
+    assert asked == ["Cluster", "Cluster", "Topic:orders"]
+
+
+@pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_answer_for_programs_has_the_rule_and_the_exit_code_of_the_sentence(
+    monkeypatch: pytest.MonkeyPatch, output: str, read: Any
+) -> None:
+    found = explain(ENFORCED, [], READ)
+    answered = AsyncMock(return_value=RightsFound(found, ("A note.",)))
+    monkeypatch.setattr(acl_command, "_answered", answered)
+    words = ["explain", "main", "User:writer", "Read", "Topic:orders", "-o", output]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1
+    data = read(done.stdout)
+    assert (data["allowed"], data["mode"], data["needed"]) == (False, "Enforce", found.needed)
+    assert (data["sentence"], data["notes"]) == (found.sentence, ["A note."])

@@ -8,6 +8,8 @@ import pytest
 
 from plimsoll_operator.local import spark
 
+TOP = Path(__file__).parents[2]
+
 
 @pytest.fixture
 def equipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
@@ -44,5 +46,36 @@ def test_folder_without_the_connector_is_named(equipped: dict[str, str], tmp_pat
     empty = str(tmp_path / "empty")
     said = spark.why_no_driver({**equipped, "PLIMSOLL_SPARK_JARS": empty})
     assert empty in said
-    assert "spark/jars.sh" in said
+    assert "`plimsoll spark-jars` fetches it" in said
     assert "Java" not in said
+
+
+def test_jars_of_a_working_tree_are_below_it_wherever_the_cluster_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert spark.jars_directory({}) == TOP / ".cache" / "spark-jars"
+
+
+def test_jars_of_a_wheel_are_in_the_users_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(spark, "working_tree", lambda: None)
+    found = spark.jars_directory({"HOME": "/home/ada"})
+    assert found == Path("/home/ada/.cache/plimsoll/spark-jars")
+    cache = {"HOME": "/home/ada", "XDG_CACHE_HOME": "/var/cache/ada"}
+    assert spark.jars_directory(cache) == Path("/var/cache/ada/plimsoll/spark-jars")
+    assert spark.jars_directory({**cache, spark.JARS_VARIABLE: "jars"}) == tmp_path / "jars"
+
+
+def test_machine_without_maven_is_told_so_by_what_fetches_the_jars(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("bash", "dirname", "mkdir", "sha256sum"):
+        (tools / name).symlink_to(f"/usr/bin/{name}")
+    environment = {"PATH": str(tools), spark.JARS_VARIABLE: str(tmp_path / "jars")}
+    assert spark.fetch_jars(environment) == 1
+    assert "mvn is not installed" in capfd.readouterr().err

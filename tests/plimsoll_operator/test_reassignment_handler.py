@@ -197,7 +197,7 @@ async def test_reassignment_away_from_where_nothing_is_left_is_complete_and_says
     assert status.phase == "Completed"
     assert conditions(status)["Complete"] == ("True", "NothingToMove")
     assert conditions(status)["Failed"] == ("False", "NotFailed")
-    assert "Nothing had to move." in status.conditions[0].message
+    assert "Nothing to move:" in status.conditions[0].message
 
 
 async def test_reassignment_of_unknown_topic_stays_pending_and_blocked():

@@ -38,14 +38,15 @@ async def test_event_tells_of_each_plan_that_waits_once():
     assert [(o.reason, o.message) for o in told] == [
         (
             "RebalanceAwaitsApproval",
-            f"Rebalance fill waits for approvedPlan: {first} (6 replicas, {leaders} "
-            "leaders, 600Mi to be copied).",
+            "Rebalance fill waits until spec.approvedPlan has the hash that its status.plan.hash "
+            f"shows (6 replicas, {leaders} leaders, 600Mi to be copied).",
         )
     ]
     scene.change(mode="RemoveBrokers", brokers=[0])
     second = (await scene.look()).plan.hash
     assert second != first
-    assert [o.message.split()[5] for o in told] == [first, second]
+    assert len(told) == 2
+    assert not any(name in o.message for o in told for name in (first, second)), "it may change"
     scene.change(3, mode="RemoveBrokers", brokers=[0], approvedPlan=second)
     await scene.look()
     assert len(told) == 2

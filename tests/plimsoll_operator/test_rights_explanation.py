@@ -52,8 +52,8 @@ def test_rule_of_a_client_and_of_an_object_is_told_as_both() -> None:
 def test_rule_of_a_deleted_user_within_its_grace_lets_in_and_says_that_it_goes() -> None:
     found = explanation(committed("u1", user=replace(ROW, gone_since_ms=60_000)), READ)
     assert found.sentence == (
-        "It may: User kafka/writer (deleted at 1970-01-01T00:01:00Z, its rights go when its grace"
-        f" is over) states: {STATES}"
+        "It may: User kafka/writer (its object was deleted at 1970-01-01T00:01:00Z, its rights end"
+        f" with its grace) states: {STATES}"
     )
 
 
@@ -62,12 +62,12 @@ def test_disabled_user_may_not_in_any_mode() -> None:
         found = explanation(committed("u1", user=replace(ROW, disabled=True), mode=mode), READ)
         assert (found.allowed, found.needed) == (False, None)
         assert found.sentence == (
-            "It may not: User kafka/writer is disabled, so that no login of it is accepted."
+            "It may not: User kafka/writer is disabled: brokers refuse its logins."
         )
 
 
 def test_without_a_rule_the_smallest_one_is_named() -> None:
     found = explanation(committed(), READ)
     assert found.sentence == (
-        f"It may not: no rule of anybody names the resource. This rule would allow it: {STATES}"
+        f"It may not: no rule names the resource. This rule would allow it: {STATES}"
     )

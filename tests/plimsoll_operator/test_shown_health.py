@@ -299,12 +299,14 @@ def test_cluster_that_shrinks_says_what_is_left():
     assert reconciling.message == "Broker 3 leaves: it is empty and being removed."
 
 
-def test_cluster_that_cannot_shrink_is_not_done():
+def test_cluster_that_cannot_shrink_is_not_done_and_counts_the_brokers_that_run():
     image = with_topic(an_image(), ROWS)
     status = cluster_status(image, a_cluster(brokers={"count": 2}))
+    assert status.brokers is not None
+    assert (status.brokers.active, status.brokers.desired, status.brokers.ready) == (3, 2, 2)
     ready, reconciling = cluster_conditions(image, status)
     assert (ready.status, reconciling.status) == ("True", "True")
-    assert reconciling.message == "There are 3 brokers, 2 are asked for."
+    assert reconciling.message == "There are 3 brokers, the spec asks for 2."
 
 
 def test_topic_ready_message_is_singular_for_one_partition():

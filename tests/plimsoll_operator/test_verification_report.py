@@ -128,6 +128,16 @@ async def test_progress_that_cannot_be_read_shows_a_run_without_counts(text: str
     assert (status.phase, status.counts.sent) == ("Producing", 0)
 
 
+async def test_verdict_of_a_report_is_a_whole_sentence_in_the_condition():
+    scene = a_scene()
+    await step(scene)
+    report(scene, verdict_json=VERDICT | {"message": "all 9 acknowledged records were read back"})
+    status = await step(scene)
+    assert {one.message for one in status.conditions if one.status == "True"} == {
+        "All 9 acknowledged records were read back."
+    }
+
+
 @pytest.mark.parametrize(
     "odd",
     [

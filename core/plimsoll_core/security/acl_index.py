@@ -113,7 +113,7 @@ class AclIndex(msgspec.Struct, frozen=True):
         return self._changed(acl, -1)
 
     def allows(self, asked: AclQuestion, *, otherwise: bool = False) -> bool:
-        """Whether it may.  `otherwise`: what holds where no rule of anybody names the resource."""
+        """Whether it may.  `otherwise`: what holds where no rule names the resource."""
         kind, name, operation = asked.resource, asked.name, asked.operation
         allowing, denying = _ALLOWS[operation], _DENIES[operation]
         allowed = False

@@ -28,7 +28,20 @@ class BrokersStatus(Api, frozen=True, kw_only=True):
     """Brokers by state.  `ids`: the members; `leaving`: those of them that are being emptied."""
 
     desired: Count
-    ready: Count
+    ready: Annotated[
+        int,
+        Meta(ge=0, description="Of the desired ones, those that take part: never more than that."),
+    ]
+    active: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                description="All that take part, those among them that are to leave, or leave.",
+            ),
+        ]
+        | None
+    ) = None
     fenced: Count
     ids: Annotated[tuple[BrokerNumber, ...], Meta(max_length=200)]
     leaving: Annotated[tuple[BrokerNumber, ...], Meta(max_length=200)] | None = None

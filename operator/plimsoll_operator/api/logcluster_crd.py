@@ -72,7 +72,7 @@ LOG_CLUSTER = Kind(
     ),
     columns=(
         ("Version", "string", ".status.versions.pinned"),
-        ("Brokers", "integer", ".status.brokers.ready"),
+        ("Brokers", "integer", ".status.brokers.active"),
         ("Desired", "integer", ".status.brokers.desired"),
         ("Offline", "integer", ".status.partitions.offline"),
         ("UnderMinISR", "integer", ".status.partitions.underMinISR"),
@@ -85,7 +85,7 @@ LOG_CLUSTER = Kind(
     wide=frozenset({"Version", "Metadata", "Inside"}),
     scale={
         "specReplicasPath": ".spec.brokers.count",
-        "statusReplicasPath": ".status.brokers.ready",
+        "statusReplicasPath": ".status.brokers.active",
         "labelSelectorPath": ".status.selector",
     },
 )

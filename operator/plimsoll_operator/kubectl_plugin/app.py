@@ -11,7 +11,6 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import fields
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +28,7 @@ from plimsoll_operator.kubectl_plugin import (
 )
 from plimsoll_operator.kubectl_plugin.problems import Problem
 from plimsoll_operator.kubectl_plugin.session import CommonOptions, PluginSession, connect
-from plimsoll_operator.kubectl_plugin.shown import Findings
+from plimsoll_operator.kubectl_plugin.shown import Findings, Format
 from plimsoll_operator.kubectl_plugin.view_client import OPERATOR_NAMESPACE
 
 WATCH_S = 2.0
@@ -43,11 +42,6 @@ HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
     name="kubectl-plimsoll", no_args_is_help=True, help=HELP, context_settings=HELP_OPTIONS
 )
-
-
-class Format(Enum):
-    JSON = "json"
-    YAML = "yaml"
 
 
 def _common(name: str, annotation: Any, default: Any) -> inspect.Parameter:

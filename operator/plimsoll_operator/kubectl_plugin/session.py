@@ -61,8 +61,7 @@ class PluginSession:
         bodies = await self.objects(LOG_CLUSTERS)
         names = [body["metadata"]["name"] for body in bodies]
         if self._wanted is None and len(bodies) != 1:
-            which = f"-c names one of: {', '.join(names)}." if names else "There is none."
-            raise Problem(f"There are {len(bodies)} LogClusters in {self.namespace}. {which}")
+            raise Problem(_not_one(names, self.namespace))
         for body in bodies:
             if self._wanted in (None, body["metadata"]["name"]):
                 self._body = body
@@ -110,6 +109,15 @@ class PluginSession:
         """The operator's view of the cluster.  Raises `ViewUnavailable`, `Problem`."""
         namespace, name = self.cluster.key
         return await self.view.get(f"/v1/clusters/{namespace}/{name}{path}", params)
+
+
+def _not_one(names: list[str], namespace: str) -> str:
+    if not names:
+        return f"There is no LogCluster in the namespace {namespace}; -n names another one."
+    return (
+        f"There are {len(names)} LogClusters in the namespace {namespace}; -c names one of:"
+        f" {', '.join(names)}."
+    )
 
 
 def _typed(body: Object) -> LogCluster:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -17,6 +18,13 @@ SENTENCES = frozenset({"message", "what", "cause", "asked by", "until", "note", 
 """Columns that are broken into lines where the terminal is narrow; the others keep theirs."""
 WIDTH = 220
 """Of what is written into a pipe or a file."""
+
+
+class Format(Enum):
+    """What `-o` takes."""
+
+    JSON = "json"
+    YAML = "yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,7 @@ def _counts(view: Any, status: Object) -> list[RenderableType]:
     fenced, offline = brokers.get("fenced", 0), partitions.get("offline", 0)
     under = partitions.get("underMinISR", 0)
     rows: list[list[Any]] = [
-        ["brokers ready", f"{brokers.get('ready', 0)} of {brokers.get('desired', 0)}"],
+        ["brokers ready", _ready_brokers(brokers, status.get("brokers") or {})],
         ["brokers fenced", warned(fenced, fenced)],
         ["partitions", partitions.get("total", 0)],
         ["partitions offline", warned(offline, offline)],
@@ -84,6 +84,15 @@ def _counts(view: Any, status: Object) -> list[RenderableType]:
             ["topics", f"{view['topics']}, {view['clientMade']} of them without an object"],
         ]
     return [heading("Now" if view else "As shown last"), table(("what", "value"), rows)]
+
+
+def _ready_brokers(found: Object, shown: Object) -> str:
+    """Of those that there are; with what the spec asks for where that differs: a cluster grows, or
+    a shrink waits.  `shown`: by the LogCluster's status, which alone knows the latter."""
+    ready = found.get("active", found.get("ready", 0))
+    there = len(found["ids"]) if "ids" in found else found.get("desired", 0)
+    desired = shown.get("desired", there)
+    return f"{ready} of {there}" + (f", the spec asks for {desired}" if desired != there else "")
 
 
 def _now(view: Any) -> list[RenderableType]:

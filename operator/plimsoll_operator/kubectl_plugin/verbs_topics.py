@@ -41,7 +41,7 @@ async def topics(session: PluginSession) -> Findings:
             warned(row["underMinISR"], row["underMinISR"]),
             row["notFull"],
             size(row["bytes"]),
-            f"deleted at {row['deletedAt']}" if row["deletedAt"] else "",
+            f"its data will be deleted at {at}" if (at := row.get("deletionAt")) else "",
         ]
         for row in rows
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -43,7 +44,7 @@ async def begin(session: PluginSession, work: Workload) -> str:
     nobody has declared."""
     await _refuse_unknown(session, work.topic)
     at = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    name = f"verify-{at}"
+    name = f"verify-{at}-{secrets.token_hex(2)}"  # two of the same second are two
     produce: Object = {"records": work.records}
     if work.per_second is not None:
         produce["recordsPerSecond"] = work.per_second
@@ -145,7 +146,7 @@ async def progress(session: PluginSession, name: str) -> Findings:
         titles = ("acked", "read", "lost", "duplicated", "outOfOrder", "gaps")
         cells = [warned(counts.get(title, 0), title in titles[2:] and counts.get(title))
                  for title in titles]  # fmt: skip
-        parts.append(table(titles, [cells]))
+        parts.append(table(["out of order" if t == "outOfOrder" else t for t in titles], [cells]))
     if evidence := status.get("evidence"):
         parts.append(line(f"Its report is the ConfigMap {evidence['reportConfigMap']}."))
     data = {"name": name, "status": status}

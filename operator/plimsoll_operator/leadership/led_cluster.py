@@ -223,8 +223,8 @@ class LedCluster:
     def _tell_refused(self, why: str) -> None:
         """Once a minute for each reason (`Events.add`): who is refused may try many times."""
         text = (
-            f"Who called as a broker was refused on the controllers' port ({why}): it is no broker"
-            " of this cluster, or shows what has been replaced."
+            f"The operator refused a caller of the controllers' port ({why}): it is no broker of"
+            " this cluster, or shows a certificate that was replaced."
         )
         self._tell(Occurrence(key=f"peer-{why}", reason="PeerRefused", message=text, warning=True))
 

@@ -78,8 +78,8 @@ def stranger(documents: Documents) -> str:
         if isinstance(found, Topic | User) and found.cluster_key != documents.cluster.key:
             where = "/".join(found.cluster_key)
             return (
-                f"{type(found).__name__} {found.metadata.name}: It belongs to LogCluster {where},"
-                " which is not in the files."
+                f"{type(found).__name__} {found.metadata.name} belongs to LogCluster {where}, which"
+                f" is not in the files; this one is {'/'.join(documents.cluster.key)}."
             )
     return ""
 

@@ -8,33 +8,50 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from plimsoll_operator.shipped_files import shipped_directory, working_tree
 
 MODULES = ("plimsoll_spark", "pyspark", "pyarrow", "confluent_kafka")
 JARS_VARIABLE = "PLIMSOLL_SPARK_JARS"
 """As `plimsoll_spark.session` reads it."""
-JARS_DEFAULT = Path(".cache/spark-jars")
 CONNECTOR = "spark-sql-kafka-0-10_*.jar"
 
 
 def jars_directory(environment: Mapping[str, str]) -> Path:
-    """Where Spark's Kafka connector is, if it is anywhere."""
-    return Path(environment.get(JARS_VARIABLE) or JARS_DEFAULT).absolute()
+    """Where Spark's Kafka connector is, if it is anywhere: the same from whichever folder a local
+    cluster is started.  Of a working tree below it, else in the user's cache (XDG)."""
+    if stated := environment.get(JARS_VARIABLE):
+        return Path(stated).absolute()
+    tree = working_tree()
+    if tree is not None:
+        return tree / ".cache" / "spark-jars"
+    cache = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or "/") / ".cache"
+    return Path(cache).absolute() / "plimsoll" / "spark-jars"
+
+
+def fetch_jars(environment: Mapping[str, str]) -> int:
+    """With Maven, into `jars_directory`, which is printed; the exit code of what fetches them."""
+    script = shipped_directory("spark") / "jars.sh"
+    words = ("bash", str(script), str(jars_directory(environment)))
+    return subprocess.run(words, env=dict(environment), check=False).returncode
 
 
 def why_no_driver(environment: Mapping[str, str]) -> str:
     """What to install before Verifications can run; empty when they can."""
     missing = []
     if any(importlib.util.find_spec(name) is None for name in MODULES):
-        missing.append("PySpark (`pip install 'plimsoll[spark]'`)")
+        missing.append(f"PySpark (`{sys.executable} -m pip install 'plimsoll[spark]'`)")
     if not _has_java(environment):
         missing.append("a Java runtime, 17 or later (Debian: openjdk-17-jre-headless)")
     jars = jars_directory(environment)
     if not any(jars.glob(CONNECTOR)):
         missing.append(
-            f"Spark's Kafka connector, which is not in {jars} (spark/jars.sh of the source tree"
-            f" fetches it; {JARS_VARIABLE} names its folder)"
+            f"Spark's Kafka connector, which is not in {jars} (`plimsoll spark-jars` fetches it"
+            f" there with Maven; {JARS_VARIABLE} names another folder)"
         )
     if not missing:
         return ""

@@ -40,10 +40,12 @@ class StallSource(Enum):
     CLOCK = "The operator's clock is wrong; certificates go by the API server's meanwhile."
     RESTARTS = "Brokers run another revision of their template than the spec asks for."
     VOLUME_GROWTH = "Volumes are smaller than the spec asks for; what they hold is safe."
-    AUTHORIZATION = "Who may do what is not what the spec says; it is as it was before."
+    AUTHORIZATION = "Rights are not as the spec says; brokers go on with those of before."
     TOKENS = "Keys of tokens are not what their issuer publishes; those before are still believed."
-    CLIENT_CERTIFICATES = "A clients' CA is not what the spec says; it is as it was before."
-    QUOTAS = "What clients may use is not what the spec says; it is as it was before."
+    CLIENT_CERTIFICATES = (
+        "A clients' CA is not as the spec says; brokers go on with that of before."
+    )
+    QUOTAS = "Quotas are not as the spec says; brokers go on with those of before."
     METADATA_VERSION = "The metadata version is another one; the cluster works as before."
 
 

@@ -56,7 +56,7 @@ def _reconciling(image: ClusterImage, brokers: BrokersStatus, why: str) -> Condi
     going = sorted({*image.leaving} | (set(image.brokers) - set(image.members)))
     if image.newcomers or brokers.desired > len(image.members) > 0:
         verb = "joins" if len(image.newcomers) == 1 else "join"
-        who = f"{brokers.desired} brokers are asked for"
+        who = f"The spec asks for {brokers.desired} brokers"
         if image.newcomers:
             who = f"{sentence_start(brokers_text(image.newcomers))} {verb}"
         text = f"{who}: {brokers.ready} of {len(image.members)} brokers take part."
@@ -68,7 +68,7 @@ def _reconciling(image: ClusterImage, brokers: BrokersStatus, why: str) -> Condi
         text = f"{sentence_start(brokers_text(going))} {verb}: {what}."
         return condition("Reconciling", True, "RemovingBrokers", text)
     if len(image.members) > brokers.desired:
-        text = f"There are {len(image.members)} brokers, {brokers.desired} are asked for."
+        text = f"There are {len(image.members)} brokers, the spec asks for {brokers.desired}."
         return condition("Reconciling", True, "RemovingBrokers", text)
     if brokers.ready < brokers.desired:
         text = f"{brokers.ready} of {brokers.desired} brokers take part."

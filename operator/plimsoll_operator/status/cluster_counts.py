@@ -124,7 +124,7 @@ def _lacks_replicas(image: ClusterImage, topic: Topic, could_be: int) -> bool:
 
 
 def _brokers(image: ClusterImage, cluster: LogCluster) -> BrokersStatus:
-    """Of what is asked for; those that leave are extra."""
+    """`ready` is of what the spec asks for, without those that leave; `active` counts them too."""
     found = brokers_status(image)
     staying = [b for b in image.members if b in image.brokers and b not in image.leaving]
     ready = sum(image.brokers[b].active for b in staying)
@@ -135,9 +135,11 @@ def brokers_status(image: ClusterImage) -> BrokersStatus:
     """Members by state; a member that never registered is neither ready nor fenced, one that
     stops counts as fenced."""
     registered = [image.brokers[b] for b in image.members if b in image.brokers]
+    active = sum(b.active for b in registered)
     return BrokersStatus(
         desired=len(image.members),
-        ready=sum(b.active for b in registered),
+        ready=active,
+        active=active,
         fenced=sum(not b.active for b in registered),
         ids=image.members,
         leaving=image.leaving or None,

@@ -84,7 +84,7 @@ class TopicView(JsonView, frozen=True, kw_only=True):
     replication_factor: int
     min_isr: int
     configs: dict[str, str]
-    deleted_at: str | None
+    deletion_at: str | None
     controller_epoch: int
     offset: int
     partitions: list[PartitionView]
@@ -104,7 +104,7 @@ class TopicRow(JsonView, frozen=True, kw_only=True):
     at_min_isr: int = msgspec.field(name="atMinISR")
     not_full: int
     bytes: int | None
-    deleted_at: str | None
+    deletion_at: str | None
 
 
 class BrokerView(JsonView, frozen=True, kw_only=True):
@@ -172,7 +172,7 @@ def topic_view(shown: ViewedController, topic: Topic) -> TopicView:
         replication_factor=topic.replication_factor,
         min_isr=topic.min_isr,
         configs=dict(sorted(topic.configs.items())),
-        deleted_at=_deleted_at(topic),
+        deletion_at=_deletion_at(topic),
         controller_epoch=image.controller_epoch,
         offset=image.next_offset,
         partitions=[_partition(p, soft, movers) for p in partitions_of(image, topic)],
@@ -229,7 +229,7 @@ def _row(shown: ViewedController, topic: Topic) -> TopicRow:
         at_min_isr=counts.at_min_isr,
         not_full=sum(not is_healthy(p) for p in partitions),
         bytes=sum(known) if known else None,
-        deleted_at=_deleted_at(topic),
+        deletion_at=_deletion_at(topic),
     )
 
 
@@ -237,7 +237,7 @@ def _declared_by(topic: Topic) -> str | None:
     return None if topic.object is None else f"{topic.object.namespace}/{topic.object.name}"
 
 
-def _deleted_at(topic: Topic) -> str | None:
+def _deletion_at(topic: Topic) -> str | None:
     pending = topic.pending_deletion
     return None if pending is None else timestamp(pending.until_ms)
 

@@ -95,7 +95,7 @@ REASONS = (
         "RebalanceAwaitsApproval",
         "Normal",
         "Rebalance",
-        "A plan is shown, and waits for `approvedPlan`.",
+        "A plan waits until `spec.approvedPlan` has the hash that `status.plan.hash` shows.",
     ),
     *_phases("Rebalance", "Its moves begin"),
     EventReason("VerificationPassed", "Normal", "Verification", "Every check held."),
@@ -138,8 +138,8 @@ REASONS = (
         "PeerRefused",
         "Warning",
         ONLY_CLUSTER,
-        "Who called the controllers' port as a broker was not believed; at most once a minute for"
-        " each reason.",
+        "The operator refused a caller of the controllers' port as no broker; at most once a"
+        " minute for each reason.",
     ),
     EventReason(
         "MetadataLogMended",

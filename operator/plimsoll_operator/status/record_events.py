@@ -49,8 +49,8 @@ def occurrences(
                 yield Occurrence(
                     key=f"orphaned-{name}",
                     reason="TopicPendingDeletion",
-                    message=f"The object of topic {name} is gone: it serves until its grace ends,"
-                    " and its data goes then.",
+                    message=f"The object of topic {name} is gone: the topic serves until its grace"
+                    " ends; then the brokers delete its data.",
                 )
             case TopicRemoved(topic_id=topic_id) if topic_id in old.topics:
                 name = old.topics[topic_id].name

@@ -66,7 +66,7 @@ def test_new_term_waits_until_every_broker_has_said_so_again(
         world.beat(broker, **BOTH)
     world.ask(Tick())
     assert world.image.metadata_version == 1
-    assert look(world).waits == ((2, "broker 2 is heard of again"),)
+    assert look(world).waits == ((2, "broker 2 sends heartbeats again"),)
     world.beat(2, **BOTH)
     world.ask(Tick())
     assert world.image.metadata_version == NEWEST

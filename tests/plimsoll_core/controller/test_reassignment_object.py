@@ -47,7 +47,7 @@ def run(world: Any, *moves: TopicMove, **fields: Any) -> Any:
     return world.ask(RunReassignment(**{"object": OBJECT, "moves": moves, **fields}))
 
 
-def to(*replicas: int, partitions: tuple[int, ...] = (0,), **fields: Any) -> TopicMove:
+def to(*replicas: int, partitions: tuple[int, ...] | None = (0,), **fields: Any) -> TopicMove:
     return TopicMove(topic="orders", partitions=partitions, replicas=replicas, **fields)
 
 
@@ -157,7 +157,7 @@ class TestBegin:
     ) -> None:
         early = run(five, move, waited_ms=59_999)
         assert isinstance(early, Refused)
-        assert "waited for for a minute" in early.message
+        assert early.message.endswith(" The controller waits a minute for it.")
         late = run(five, move, waited_ms=60_000)
         assert (late.phase, late.reason) == ("Failed", reason)
         assert text in late.message
@@ -169,6 +169,27 @@ class TestBegin:
         assert run(five, to(0, 1, 3)).phase == "Running"
         late = run(five, to(7, 8, 9), object=OTHER, waited_ms=60_000)
         assert (late.phase, late.reason) == ("Failed", "InvalidReplicaAssignment")
+
+    @pytest.mark.parametrize("otherwise", [{}, {"paused": True}], ids=["begun", "paused"])
+    def test_reassignment_that_names_a_partition_twice_fails_although_another_move_is_running(
+        self, five: Any, otherwise: Any
+    ) -> None:
+        """No end of the other move makes it right."""
+        assert run(five, to(0, 1, 3)).phase == "Running"
+        twice = (to(0, 1, 4, partitions=(0,)), to(0, 1, 3, partitions=(1, 0)))
+        state = run(five, *twice, object=OTHER, **otherwise)
+        assert (state.phase, state.reason) == ("Failed", "InvalidRequest")
+        assert state.message == "Two moves name orders-0."
+
+    def test_moves_away_from_brokers_name_a_partition_twice_where_both_have_a_replica_of_it(
+        self, five: Any
+    ) -> None:
+        client_topic(five, "far", rows=((0, 2, 3), (1, 2, 3)))
+        apart = (TopicMove(topic="far", away_from=(0,)), TopicMove(topic="far", away_from=(1,)))
+        assert run(five, *apart).phase == "Running"
+        both = tuple(TopicMove(topic="orders", away_from=(broker,)) for broker in (0, 1))
+        state = run(five, *both, object=OTHER)
+        assert (state.phase, state.message) == ("Failed", "Two moves name orders-0.")
 
     def test_factor_without_the_brokers_is_waited_for(self, five: Any) -> None:
         """Brokers may be added: it has not failed, and nothing has begun."""
@@ -198,6 +219,9 @@ class TestBegin:
             ((TopicMove(topic="orders", away_from=()),), "no partition"),
             ((to(1, 1),), "names a broker twice"),
             ((to(0, 1, 3), to(0, 1, 4)), "Two moves name orders-0"),
+            ((to(0, 1, partitions=None), to(0, 3, partitions=None)), "all partitions of orders"),
+            ((to(0, 1, partitions=None), to(0, 1, 4)), "all partitions of orders"),
+            ((to(0, 1, 4), to(0, 1, partitions=None)), "all partitions of orders"),
             ((TopicMove(topic="orders"),), "exactly one of"),
             ((to(1, 2, away_from=(3,)),), "exactly one of"),
             ((TopicMove(topic="orders", replication_factor=0),), "at least 1"),

@@ -41,6 +41,7 @@ from plimsoll_core.messages.rebalances import (
     BeginRebalance,
     RebalanceObjectGone,
     RebalanceState,
+    RunRebalance,
 )
 from plimsoll_core.messages.requests import (
     Refused,
@@ -148,7 +149,7 @@ class TestBegin:
                 if p.index != index:
                     copied(five, p)
         assert (state.phase, state.reason) == ("Running", "ReassignmentInProgress")
-        assert f"orders-{index} is moved by Reassignment kafka/mine" in state.message
+        assert f"Reassignment kafka/mine moves orders-{index}; the Rebalance waits" in state.message
         assert set(five.image.hosted[1]) == {five.p(index).key}
         five.propose([0, 1, 2, 3], index)
         assert five.p(index).replicas == (0, 1, 3)
@@ -251,6 +252,46 @@ class TestModes:
         firsts = [world.p(n).replicas[0] for n in range(6)]
         assert sorted(firsts) == [0, 0, 1, 1, 2, 2]
         assert (row(world).replicas, row(world).moved) == (0, 4)
+
+
+class TestLeaders:
+    @pytest.mark.parametrize("mode", ["AddBrokers", "Full", "PreferredLeaders"])
+    def test_preferred_replicas_lead_what_moved_when_it_is_completed(
+        self, new_world: Callable[..., Any], mode: str
+    ) -> None:
+        """No tick has passed: the leaders do not wait for the scan of displaced ones."""
+        world = new_world(5)
+        topic(world, ((0, 1, 2),) * 6)
+        begin(world, mode, *((3, 4) if mode == "AddBrokers" else ()))
+        state = finish(world)
+        assert (state.phase, state.message) == ("Completed", "")
+        assert {p.leader for p in all_of(world)} > {0}
+        assert [p.leader for p in all_of(world)] == [p.replicas[0] for p in all_of(world)]
+
+    def test_leader_whose_preferred_replica_is_not_in_sync_is_named_at_the_end(
+        self, new_world: Callable[..., Any]
+    ) -> None:
+        world = new_world(3)
+        topic(world, ((0, 1, 2),) * 6)
+        dies(world, 2)
+        begin(world, "PreferredLeaders")
+        state = look(world)
+        assert state.phase == "Completed"
+        left = [p for p in all_of(world) if p.replicas[0] == 2]
+        assert len(left) == 2
+        assert {p.leader for p in left} <= {0, 1}
+        assert state.message.startswith("At its end 2 partitions have another leader than")
+
+    def test_crash_before_the_move_is_noted_as_ended_leaves_no_leader_behind(
+        self, new_world: Callable[..., Any]
+    ) -> None:
+        for number in range(6):
+            world = new_world(3)
+            topic(world, ((0, 1, 2),) * 3)
+            begin(world, "PreferredLeaders")
+            world.ask(RunRebalance(object=OBJECT), crash_after=number)
+            finish(world)
+            assert [p.leader for p in all_of(world)] == [p.replicas[0] for p in all_of(world)]
 
 
 class TestBack:

@@ -54,7 +54,9 @@ def test_remove_brokers_waits_for_reassignment_onto_its_broker_then_moves_it_off
     move(through, 0, 1, 2)
     state = look(through)
     assert (state.phase, state.reason) == ("Running", "ReassignmentInProgress")
-    assert state.message == "late-0 is moved by something else, which is waited for."
+    assert (
+        state.message == "Another request moves late-0; the Rebalance waits until that has ended."
+    )
     arrives(through)
     look(through)
     assert look(through).reason == ""
@@ -84,7 +86,9 @@ def test_remove_brokers_names_partition_on_two_leaving_brokers_once(five: Any) -
     move(five, 1, 3, 4)
     look(five)
     state = look(five)
-    assert state.message == "late-0 is moved by something else, which is waited for."
+    assert (
+        state.message == "Another request moves late-0; the Rebalance waits until that has ended."
+    )
 
 
 def test_rows_that_an_object_states_stay(five: Any) -> None:

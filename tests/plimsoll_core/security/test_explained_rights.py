@@ -41,7 +41,7 @@ def test_right_on_the_cluster_to_create_or_delete_is_enough_for_each_topic(
 
 
 def test_prefix_of_which_one_topic_is_denied_is_the_rule_that_allows_idempotent_writes() -> None:
-    """It was said that no rule of anybody names the resource."""
+    """It was said that no rule names the resource."""
     write, topic = AclOperation.WRITE, ResourceType.TOPIC
     allow = Acl(
         resource=topic, name="a", pattern=Pattern.PREFIXED, principal=ALICE, operation=write

@@ -130,9 +130,10 @@ def test_reassignment_that_only_reorders_is_named_though_it_ends_in_the_commit_t
         object=holder, moves=(TopicMove(topic="orders", partitions=(0,), replicas=(1, 2, 0)),)
     )
     decision = decide(old, VolatileState(), asked, 0, Settings())
-    other, row = told(old, reordered(1, partition_move.BY_CLIENT), *decision.records)
+    other, row, led = told(old, reordered(1, partition_move.BY_CLIENT), *decision.records)
     assert (other.asked, other.ranges) == (A_CLIENT, ((1, 1),))
     assert (row.asked, row.replicas) == ("Reassignment kafka/afresh", (ROW, (1, 2, 0)))
+    assert (led.leader, led.word) == ((0, 1), "preferred"), "its new first replica leads at once"
 
 
 def test_isr_in_another_order_is_no_change() -> None:

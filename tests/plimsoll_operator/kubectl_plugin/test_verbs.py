@@ -89,6 +89,21 @@ async def test_status_without_an_operator_shows_what_the_object_showed_last() ->
     assert found.data["view"] is None
 
 
+async def test_status_counts_the_brokers_that_run_although_a_shrink_is_refused() -> None:
+    """The operator's view knows how many there are, the LogCluster how many are asked for."""
+    image = with_topic(an_image((0, 1, 2, 3, 4)), ((0, 1, 2),))
+    view = as_json(
+        cluster_views.cluster_view(
+            shown(image), ("kafka", "main"), "op-1", cluster_views.survey(image)
+        )
+    )
+    brokers = {"ready": 2, "active": 5, "desired": 2, "ids": [0, 1, 2, 3, 4]}
+    status = {"conditions": [READY], "brokers": brokers}
+    for views in ({"": view}, None):
+        text = said(await verbs_cluster.status(scene(views=views, status=status)))
+        assert "5 of 5, the spec asks for 2" in text
+
+
 async def test_status_shows_the_view_and_the_worst_partitions() -> None:
     image = with_topic(an_image(), ((0, 1, 2),))
     overview = cluster_views.cluster_view(
@@ -156,6 +171,16 @@ async def test_message_with_a_terminals_escape_sequence_is_shown_and_does_not_ac
     shown_text = said(found)
     assert r"soon\x1b[2J\x9b1A\u202e is no number," in shown_text
     assert not {"\x1b", "\x9b", "\u202e"} & set(shown_text)
+
+
+async def test_topic_whose_object_is_gone_says_when_its_data_will_be_deleted() -> None:
+    image = with_topic(an_image(), ((0, 1, 2),))
+    row = as_json(cluster_views.topic_rows(shown(image)))[0]
+    session = scene(views={"/topics": {"topics": [row]}})
+    assert "will be" not in said(await verbs_topics.topics(session))
+    row["deletionAt"] = "2026-11-28T00:00:00Z"
+    text = said(await verbs_topics.topics(session))
+    assert "its data will be deleted at 2026-11-28T00:00:00Z" in text
 
 
 async def test_adopted_topic_is_yaml_that_the_api_server_takes_and_declares_what_is_there() -> None:
@@ -240,6 +265,12 @@ async def test_verification_that_begins_while_it_is_found_refused_is_followed_an
     found = await verbs_verify.progress(session, name)
     assert (found.over, found.code) == (False, 0)
     assert session.kube.find(VERIFICATIONS, "kafka", name)["status"] == {"phase": "Running"}
+
+
+async def test_two_verifications_of_one_second_have_two_names() -> None:
+    session = scene(views={"/topics/t": {}})
+    work = verbs_verify.Workload(topic="t", records=5)
+    assert len({await verbs_verify.begin(session, work) for _ in range(3)}) == 3
 
 
 async def test_verification_of_a_topic_that_nobody_declares_is_refused_and_not_made() -> None:

@@ -76,6 +76,6 @@ def _understands(turn: DecisionContext, broker_id: BrokerId) -> tuple[int, str]:
         return finalised, f"broker {broker_id} has registered"
     contact = turn.soft.contacts.get(broker_id)
     if contact is None or contact.metadata_versions is None or not turn.has_session(broker):
-        return finalised, f"broker {broker_id} is heard of again"
+        return finalised, f"broker {broker_id} sends heartbeats again"
     newest = contact.metadata_versions[1]
     return newest, f"broker {broker_id}, which runs release {contact.release}, is upgraded"

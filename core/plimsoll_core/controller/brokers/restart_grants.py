@@ -53,7 +53,7 @@ def withdraw_restart(turn: DecisionContext, request: WithdrawRestart) -> Answer:
     """End a grant that is not needed any more; another one stays, whatever was asked."""
     grant = turn.image.grants.get(request.broker_id)
     if grant and (grant.pod_uid, grant.revision) == (request.pod_uid, request.revision):
-        cause = "its pod runs already what is wanted"
+        cause = "its pod runs the wanted revision already"
         turn.add(RestartEnded(cause=cause, broker_id=request.broker_id))
     return Done()
 

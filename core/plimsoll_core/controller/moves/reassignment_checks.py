@@ -1,7 +1,8 @@
 """Whether a Reassignment object can be begun: what it names exists, is free, and is named once.
 
 Called by `reassignment_object`.  What does not exist is waited for until the object is a minute
-old; what is wrong in itself is final at once; what another object moves is waited for.
+old; what is wrong in itself is final at once, whatever else moves; what another object moves is
+waited for.
 Source: the protocol's rule for reassignments.
 """
 
@@ -39,6 +40,26 @@ applied together."""
 Named = list[tuple[TopicMove, list[Partition]]]
 
 
+def wrong_form(request: RunReassignment) -> Refusal | None:
+    """What no state of the cluster makes right: looked at before anything is waited for."""
+    listed: dict[str, set[int]] = {}
+    whole: set[str] = set()
+    for move in request.moves:
+        if refusal := _check_form(move):
+            return refusal
+        named, indexes = listed.setdefault(move.topic, set()), set(move.partitions or ())
+        if both := named & indexes:
+            return _invalid(f"Two moves name {move.topic}-{min(both)}.")
+        named |= indexes
+        # With `awayFrom` and no list, only where replicas are says which ones it is about.
+        all_of_it = move.partitions is None and move.away_from is None
+        if (all_of_it and named) or (move.topic in whole and (all_of_it or indexes)):
+            return _invalid(f"A move names all partitions of {move.topic}, another one some too.")
+        if all_of_it:
+            whole.add(move.topic)
+    return None
+
+
 def missing_names(turn: DecisionContext, request: RunReassignment) -> Refusal | None:
     """A topic, a partition or a broker that does not exist; a member may still join."""
     for move in request.moves:
@@ -61,8 +82,7 @@ def named_partitions(turn: DecisionContext, request: RunReassignment) -> Named |
     seen: set[PartitionKey] = set()
     movers = running(turn.image)
     for move in request.moves:
-        refusal = _check_form(move)
-        partitions = refusal or _partitions(turn, move)
+        partitions = _partitions(turn, move)
         if isinstance(partitions, Refusal):
             return partitions
         for p in partitions:
@@ -111,7 +131,7 @@ def _check_free(movers: Iterable[Mover], move: TopicMove, p: Partition) -> Refus
         return None
     return Refusal(
         reason=Reason.ReassignmentInProgress,
-        message=f"{move.topic}-{p.index} is moved by {held}; wait for it.",
+        message=f"{move.topic}-{p.index} is moved by {held}: this one begins after it.",
     )
 
 

@@ -39,8 +39,10 @@ from plimsoll_core.controller.moves.reassignment_checks import (
     Named,
     missing_names,
     named_partitions,
+    wrong_form,
 )
 from plimsoll_core.controller.moves.target_choice import Want, choose
+from plimsoll_core.controller.partitions.leadership_return import lead_by_preferred
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.reassignments import (
@@ -96,6 +98,8 @@ def _begin(turn: DecisionContext, request: RunReassignment) -> Answer | Refusal:
     )
     if request.cancelled:
         return _end(turn, row, "Cancelled", request.wall_ms)
+    if (wrong := wrong_form(request)) is not None:
+        return _refused(turn, row, wrong, request.wall_ms)
     if request.paused:
         return ReassignmentState(phase=None)
     if len(turn.image.reassignments) >= ROWS_MAX:
@@ -103,9 +107,16 @@ def _begin(turn: DecisionContext, request: RunReassignment) -> Answer | Refusal:
         return Refusal(reason=Reason.TooManyWaiting, message=text)
     if (missing := missing_names(turn, request)) is not None:
         if request.waited_ms < MISSING_MS:
-            return replace_message(missing, f"{missing.message} It is waited for for a minute.")
+            text = f"{missing.message} The controller waits a minute for it."
+            return replace_message(missing, text)
         failed = replace(row, reason=missing.reason.name, message=missing.message)
         return _end(turn, failed, "Failed", request.wall_ms)
+    return _begin_moves(turn, row, request)
+
+
+def _begin_moves(
+    turn: DecisionContext, row: Reassignment, request: RunReassignment
+) -> Answer | Refusal:
     named = named_partitions(turn, request)
     if isinstance(named, Refusal):
         return _refused(turn, row, named, request.wall_ms)
@@ -123,6 +134,7 @@ def _begin(turn: DecisionContext, request: RunReassignment) -> Answer | Refusal:
     moving = [key for key in keys if turn.image.partitions[key].moving]
     begun_row = replace(row, partitions=_grouped(moving), total=len(keys))
     if not moving:
+        lead_by_preferred(turn, keys)
         return _end(turn, begun_row, "Completed", request.wall_ms)
     _note(turn, begun_row, CAUSE)
     return _waiting_for(turn, begun_row, moving)
@@ -185,6 +197,7 @@ def replace_message(refusal: Refusal, message: str) -> Refusal:
 def _go_on(turn: DecisionContext, row: Reassignment, request: RunReassignment) -> ReassignmentState:
     moving = _moving(turn, row)
     if not moving:
+        lead_by_preferred(turn, row.named())
         return _end(turn, row, "Completed", request.wall_ms)
     lost = [p for p in moving if lost_targets(turn, p)]
     replannable = [p for p in lost if replans(turn, request, p)]

@@ -36,6 +36,7 @@ from plimsoll_core.controller.moves.partition_move import begun
 from plimsoll_core.controller.moves.rebalance_begin import PART_MAX
 from plimsoll_core.controller.moves.rebalance_schedule import Look, PendingMoves, Row
 from plimsoll_core.controller.moves.target_choice import Want, choose
+from plimsoll_core.controller.partitions.leadership_return import lead_by_preferred
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.rebalances import RebalanceObjectGone, RebalanceState, RunRebalance
@@ -93,7 +94,7 @@ def _go_on(turn: DecisionContext, row: Rebalance, request: RunRebalance) -> Reba
             look.waits.add(refusal.reason.name, refusal.message)
     row = _watch_margin(turn, row)
     if not _rest(turn, row).moves and not look.waits.others and not row.paused:
-        return _end(turn, row, "Completed", request.wall_ms)
+        return _end(turn, _with_leaders_left(turn, row), "Completed", request.wall_ms)
     if look.more:
         turn.again = request
     return _waiting_for(turn, row, look)
@@ -106,7 +107,10 @@ def _rest(turn: DecisionContext, row: Rebalance) -> RebalanceRest:
 def _advance(turn: DecisionContext, row: Rebalance, look: Look) -> None:
     """Claims, changes, and what these have carried out already."""
     uid = row.object.uid
-    active = _rest(turn, row).active
+    rest = _rest(turn, row)
+    active = rest.active
+    # Before the moves are noted as ended: a crash between leaves it to the next look.
+    lead_by_preferred(turn, [rest.moves[number].key for number in look.moved])
     claimed = [move.number for move, _ in look.begin if move.key not in active]
     _advanced(turn, uid, claimed, look.moved, look.dropped)
     wishes: list[tuple[Partition, PartitionUpdate]] = []
@@ -115,8 +119,9 @@ def _advance(turn: DecisionContext, row: Rebalance, look: Look) -> None:
         assert isinstance(wish, PartitionUpdate), "a partition that does not move drops no replica"
         wishes.append((p, wish))
     turn.change(wishes, CAUSE)
-    done = [m.number for m, p in look.begin if not turn.image.partitions[p.key].moving]
-    _advanced(turn, uid, [], done, [])
+    ended = [m for m, p in look.begin if not turn.image.partitions[p.key].moving]
+    lead_by_preferred(turn, [move.key for move in ended])
+    _advanced(turn, uid, [], [move.number for move in ended], [])
 
 
 def _advanced(
@@ -211,8 +216,7 @@ def _leftovers(turn: DecisionContext, row: Rebalance, look: Look) -> Refusal | N
         if turn.image.topics[p.topic_id].strategy == EXPLICIT:
             continue
         if p.moving:
-            text = f"{looks.name(turn, p)} is moved by something else, which is waited for."
-            look.waits.add(looks.OTHERS, text)
+            look.waits.add(looks.OTHERS, looks.moved_by(turn, p, None))
         else:
             wants.append(Want(partition=p, size=len(p.replicas), off=leaving))
     chosen = choose(turn, wants[: turn.settings.slice_partitions_max])
@@ -308,6 +312,19 @@ def _roll_back(
 
 def _note(turn: DecisionContext, row: Rebalance, cause: str) -> None:
     turn.add(RebalanceNoted(cause=cause, rebalance=row))
+
+
+def _with_leaders_left(turn: DecisionContext, row: Rebalance) -> Rebalance:
+    """What moved is led by its preferred replica, unless that may not lead yet."""
+    count = len(turn.soft.displaced)
+    if not count:
+        return row
+    have = "partition has" if count == 1 else "partitions have"
+    text = (
+        f"At its end {count} {have} another leader than the preferred replica; the controller"
+        " elects that one when it has been in sync for a minute."
+    )
+    return replace(row, message=text)
 
 
 def _end(

@@ -141,8 +141,7 @@ def _judge(
         return None
     if p.moving:
         held = mover_of(movers, p.key)
-        whose = f"{held}" if held else "something else"
-        look.waits.add(OTHERS, f"{name(turn, p)} is moved by {whose}, which is waited for.")
+        look.waits.add(OTHERS, moved_by(turn, p, held))
         return None
     if p.replicas == move.after:
         look.moved.append(move.number)
@@ -234,6 +233,12 @@ class _Room:
             busy = self._busy[broker] = self._busy.get(broker, 0) + 1
             if busy >= self._limits.concurrent_moves_per_broker:
                 self._full.add(broker)
+
+
+def moved_by(turn: DecisionContext, p: Partition, held: Mover | None) -> str:
+    """`held` None: a client's request moves it, or nobody knows any more what does."""
+    whose = "Another request" if held is None else str(held)
+    return f"{whose} moves {name(turn, p)}; the Rebalance waits until that has ended."
 
 
 def name(turn: DecisionContext, p: Partition) -> str:

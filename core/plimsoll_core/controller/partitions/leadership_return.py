@@ -1,15 +1,16 @@
-"""Returns leaderships to the preferred replicas, by itself, after a while.
+"""Returns leaderships to the preferred replicas: after a while by itself, at once what was moved.
 
-Called by ticks, in bounded batches.  Not to a broker that fell out unplanned a moment ago.
+Called by ticks, in bounded batches, and by Rebalances and Reassignments at the end of their moves.
+Not to a broker that fell out unplanned a moment ago.
 Source: the protocol's rule for elections on request (automatic ones).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from plimsoll_core.cluster.model import Partition
+from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.partitions.requested_elections import PREFERRED
@@ -25,15 +26,22 @@ def return_leaders(turn: DecisionContext) -> None:
     if turn.now_ms < due_ms:
         return
     most = turn.settings.slice_partitions_max
-    batch = list(islice(_displaced(turn), most))
+    batch = list(islice(_returning(turn, turn.soft.displaced), most))
     turn.change([(p, PartitionUpdate(preferred=True)) for p in batch], PREFERRED)
     if len(batch) < most:
         turn.soft.leaders_due_ms = turn.now_ms + turn.settings.preferred_leader_interval_ms
 
 
-def _displaced(turn: DecisionContext) -> Iterator[Partition]:
+def lead_by_preferred(turn: DecisionContext, keys: Iterable[PartitionKey]) -> None:
+    """Of these partitions: at most one bounded batch; the rest goes back with the ticks."""
+    displaced = (key for key in keys if key in turn.soft.displaced)
+    batch = islice(_returning(turn, displaced), turn.settings.slice_partitions_max)
+    turn.change([(p, PartitionUpdate(preferred=True)) for p in batch], PREFERRED)
+
+
+def _returning(turn: DecisionContext, keys: Iterable[PartitionKey]) -> Iterator[Partition]:
     steady: dict[BrokerId, bool] = {}
-    for key in turn.soft.displaced:
+    for key in keys:
         p = turn.image.partitions[key]
         first = p.replicas[0]
         if first not in p.isr or first in turn.image.leaving:

@@ -63,22 +63,24 @@ def _widest(image: ClusterImage, waits: str) -> Condition | None:
     open_to_all = [one.name for one in image.listeners if not one.authentication]
     if open_to_all or not image.listeners:
         names = ", ".join(open_to_all) or "the only one"
-        text = f"Whoever reaches a listener that asks nobody for a name ({names}) is anonymous."
+        text = f"Clients of listeners without authentication ({names}) are anonymous."
         return condition("Secure", False, "AnonymousListener", text)
     if access.mode is not Mode.ENFORCE:
-        text = f"spec.authorization.mode is {access.mode.value}: whoever logs in may do all."
+        text = f"spec.authorization.mode is {access.mode.value}: every user may do everything."
         return condition("Secure", False, "AuthorizationOff", text)
     if not closed_inside:
         text = (
-            "Clients log in and need rights; whoever reaches the ports of brokers and the operator"
-            f" needs none (spec.certificates.internal.mode is {image.inside.mode.value} so far)."
+            "Clients log in and need rights; peers on the inside of brokers and the operator need"
+            f" neither (spec.certificates.internal.mode is {image.inside.mode.value} so far)."
         )
         return condition("Secure", False, "PlaintextInside", text)
     if plaintext := [one.name for one in image.listeners if not one.tls]:
         text = f"What clients of a listener without tls ({', '.join(plaintext)}) send can be read."
         return condition("Secure", False, "PlaintextListener", text)
     if access.allow_everyone_if_no_acl:
-        text = "Whoever logs in may do all with what no rule names (allowEveryoneIfNoAcl)."
+        text = (
+            "Every user may do everything where no rule names the resource (allowEveryoneIfNoAcl)."
+        )
         return condition("Secure", False, "AllowEveryone", text)
     text = (
         "Clients log in over TLS and need rights; brokers and the operator prove to each other who"

@@ -88,8 +88,10 @@ def _why(
         case "Failed":
             return row.reason, row.message
         case "Completed" if row.total == 0:
-            text = "No partition that it names has a replica where it moves away from."
-            return "NothingToMove", f"{text} Nothing had to move."
+            return (
+                "NothingToMove",
+                "Nothing to move: awayFrom names brokers without a replica of these partitions.",
+            )
         case "Completed":
             return "Done", f"All {row.total} partitions are where they should be."
         case "Cancelled":
@@ -97,7 +99,7 @@ def _why(
         case "Paused":
             return "Paused", f"{moving} partitions go on when paused is false."
         case _:
-            return "Moving", f"{moving} of {row.total} partitions are on the move."
+            return "Moving", f"{moving} of {row.total} partitions are moving."
 
 
 def _conditions(
@@ -116,7 +118,7 @@ def _conditions(
         else _not("Failed", "Nothing has failed."),
         condition("Blocked", True, reason, message)
         if blocked
-        else _not("Blocked", "Nothing is waited for."),
+        else _not("Blocked", "It waits for nothing."),
     ]
     return tuple(found)
 

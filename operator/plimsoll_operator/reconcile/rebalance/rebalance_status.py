@@ -106,16 +106,18 @@ def _why(found: Rebalance, phase: Phase, row: Row | None, view: View) -> tuple[s
         case "Failed" if row is not None:
             return row.reason or "Failed", row.message
         case _:
-            return "Moving", f"{left} partitions are to be moved yet."
+            return "Moving", f"{left} partitions are left to move."
 
 
 def _done(row: Row | None) -> str:
     if row is None or not row.dropped:
-        return f"All {row.total if row else 0} partitions are where they should be."
-    return (
-        f"{row.moved} of {row.total} partitions were moved; {row.dropped} were left alone, because"
-        " their replicas or their topics had changed meanwhile."
-    )
+        text = f"All {row.total if row else 0} partitions are where they should be."
+    else:
+        text = (
+            f"{row.moved} of {row.total} partitions were moved; {row.dropped} were left alone,"
+            " because their replicas or their topics had changed meanwhile."
+        )
+    return f"{text} {row.message if row else ''}".strip()
 
 
 def _conditions(phase: Phase, reason: str, message: str, view: View) -> tuple[Condition, ...]:
@@ -133,7 +135,7 @@ def _conditions(phase: Phase, reason: str, message: str, view: View) -> tuple[Co
         else condition("Failed", False, "NotFailed", "Nothing has failed."),
         condition("Blocked", True, reason, message)
         if blocked
-        else condition("Blocked", False, "NotBlocked", "Nothing is waited for."),
+        else condition("Blocked", False, "NotBlocked", "It waits for nothing."),
     ]
     if (planned := _planned(view)) is not None:
         found.append(planned)

@@ -102,14 +102,15 @@ def _tell_who_approves(term: Term, found: Rebalance, status: RebalanceStatus) ->
     before = term.status_of(Target(REBALANCES, *found.key), RebalanceStatus)
     if before is not None and before.plan is not None and before.plan.hash == plan.hash:
         return
-    moves = plan.moves
+    moves, name = plan.moves, found.metadata.name
     copies = f"{moves.replicas} replicas, {moves.leaders} leaders, {moves.bytes} to be copied"
+    # Without the hash: an Event stays as it was written, and what others move changes the plan.
     term.tell(
         Occurrence(
             key=f"rebalance-{found.metadata.uid}-waits",
             reason="RebalanceAwaitsApproval",
-            message=f"Rebalance {found.metadata.name} waits for approvedPlan: {plan.hash}"
-            f" ({copies}).",
+            message=f"Rebalance {name} waits until spec.approvedPlan has the hash that its"
+            f" status.plan.hash shows ({copies}).",
             about=about_seen(REBALANCES.kind, found.metadata),
         )
     )

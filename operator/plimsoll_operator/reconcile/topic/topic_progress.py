@@ -33,4 +33,4 @@ def reconciling(moving: list[Partition]) -> Condition:
         return condition("Reconciling", False, "Done", text)
     changing = any(len(p.target) != len(p.settled) for p in moving)
     reason = "ChangingReplicationFactor" if changing else "MovingReplicas"
-    return condition("Reconciling", True, reason, f"{len(moving)} partitions are on the move.")
+    return condition("Reconciling", True, reason, f"{len(moving)} partitions are moving.")

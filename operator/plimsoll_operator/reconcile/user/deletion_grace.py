@@ -110,8 +110,8 @@ def _too_many(term: Term, cluster: LogCluster) -> dict[str, str]:
             found[namespace] = (
                 f"{count} User objects of namespace {namespace} disappeared within an hour ({names}"
                 f"{f' and {more} more' if more > 0 else ''}). More than {most} look like an"
-                " accident: nobody is cut off. Re-apply them (disabled: true cuts one off at once),"
-                " or acknowledge these alone:"
+                " accident: no user is cut off. Re-apply them (disabled: true cuts one off at"
+                " once), or acknowledge these alone:"
                 f" {users_way_out(cluster, namespace, max(users)[0])} Or set"
                 f" spec.users.deletion.maxPerHour to {count} or more for good."
             )

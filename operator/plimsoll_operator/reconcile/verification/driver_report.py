@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from plimsoll_core.phrasing import sentence_start
 from plimsoll_operator.api.conditions import condition, milliseconds
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.verification import (
@@ -107,9 +108,14 @@ def _verdict(content: dict[str, Any], name: str) -> VerificationStatus:
         conditions=final(
             "Complete" if verdict == "Passed" else "Failed",
             _reason(content.get("reason"), verdict),
-            message if isinstance(message, str) else "",
+            _sentence(message) if isinstance(message, str) and message else "",
         ),
     )
+
+
+def _sentence(message: str) -> str:
+    """As other conditions have it; drivers write theirs as a part of a line."""
+    return sentence_start(message) + ("" if message.endswith((".", "!", "?")) else ".")
 
 
 def _reason(stated: object, verdict: str) -> str:
