@@ -9,7 +9,7 @@ RecordBatch v2; bit 6 of the attributes is KIP-534's delete horizon.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import compress
+from itertools import compress, islice
 from struct import unpack_from
 from typing import NamedTuple
 
@@ -34,6 +34,7 @@ from plimsoll_wire.records import (
 )
 
 _NO_TIME = -1
+_KEYLESS_TOLD = 1_000
 _ALIKE_MAX = 128
 """So many at once: a format of `struct` is that long."""
 _MORE_FOLLOWS, _LAST_BYTE = bytes(range(128, 256)), bytes(range(128))
@@ -212,12 +213,12 @@ def _run(records: bytes, place: int, size: int, most: int, allowed: bytes) -> in
 
 
 def check_keys(records: bytes, count: int) -> None:
-    """Raises BadRecords at the first record without a key."""
+    """Raises BadRecords if there are records without a key, with the indexes of the first ones."""
     if plain_keys(records, count) is not None:
         return
-    for index, record in enumerate(iter_keyed(records, count)):
-        if record.key is None:
-            raise BadRecords("a record of a compacted topic needs a key", index)
+    found = (i for i, record in enumerate(iter_keyed(records, count)) if record.key is None)
+    if keyless := tuple(islice(found, _KEYLESS_TOLD)):
+        raise BadRecords("a record of a compacted topic needs a key", *keyless)
 
 
 def picked(header: BatchHeader, records: bytes, live: int) -> bytes:

@@ -65,8 +65,8 @@ class ProduceRequest(NamedTuple):
 class ProducedPartition(NamedTuple):
     """One partition's part of a reply.
 
-    `leader`: (id, epoch) for those errors that tell a client where to go (v10).  `bad_record`:
-    which record of the batch the refusal is about, by its index (v8).
+    `leader`: (id, epoch) for those errors that tell a client where to go (v10).  `bad_records`:
+    which records of the batch the refusal is about, by their indexes (v8).
     """
 
     partition: int
@@ -76,7 +76,7 @@ class ProducedPartition(NamedTuple):
     log_start_offset: int = -1
     message: str | None = None
     leader: tuple[int, int] | None = None
-    bad_record: int | None = None
+    bad_records: tuple[int, ...] = ()
 
 
 class NodeEndpoint(NamedTuple):
@@ -194,8 +194,8 @@ def _of_one_partition(
     producers get it, from version 5 on; None: another."""
     if len(topics) != 1 or len(topics[0][1]) != 1:
         return None
-    text, ((index, code, base_offset, time_ms, log_start, message, leader, bad_record),) = topics[0]
-    if message is not None or leader is not None or bad_record is not None:
+    text, ((index, code, base_offset, time_ms, log_start, message, leader, bad),) = topics[0]
+    if message is not None or leader is not None or bad:
         return None
     name = text.encode()
     if version >= _FLEXIBLE:
@@ -210,20 +210,23 @@ def _of_one_partition(
 
 
 def _partition(partition: ProducedPartition, version: int, flexible: bool) -> bytes:
-    index, code, base_offset, append_time, log_start, message, leader, bad_record = partition
+    index, code, base_offset, append_time, log_start, message, leader, bad_records = partition
     if version < 5:
         return _PARTITION_V2.pack(index, code, base_offset, append_time)
     fixed = _PARTITION_V5.pack(index, code, base_offset, append_time, log_start)
     if version < 8:
         return fixed
-    if leader is None and message is None and bad_record is None:
+    if leader is None and message is None and not bad_records:
         return fixed + (_NOTHING_MORE_FLEXIBLE if flexible else _NOTHING_MORE)
     text = primitives.nullable_message(message, flexible)
-    errors = primitives.count(0, flexible)
-    if bad_record is not None:
-        tags_end = primitives.EMPTY_TAGS if flexible else b""
-        errors = primitives.count(1, flexible) + _I32.pack(bad_record) + text + tags_end
-    rest = errors + text
+    tags_end = primitives.EMPTY_TAGS if flexible else b""
+    # The text once, for the first of them: a reply is not larger than what it answers.
+    none = primitives.nullable_message(None, flexible)
+    errors = b"".join(
+        _I32.pack(record) + (none if place else text) + tags_end
+        for place, record in enumerate(bad_records)
+    )
+    rest = primitives.count(len(bad_records), flexible) + errors + text
     if not flexible:
         return fixed + rest
     tags = {}

@@ -13,12 +13,13 @@ _VARINT_BYTES_MAX = 10
 
 
 class BadRecords(Exception):
-    """The bytes are not that many records; `index`: which of them is not one."""
+    """The bytes are not that many records, or not such ones; `indexes`: which of them are not, the
+    first of them at least."""
 
-    def __init__(self, sentence: str, index: int = 0) -> None:
+    def __init__(self, sentence: str, index: int = 0, *more: int) -> None:
         super().__init__(sentence)
         self.sentence = sentence
-        self.index = index
+        self.indexes = (index, *more)
 
 
 def iter_times(records: bytes, count: int) -> Iterator[tuple[int, int]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.plimsoll_broker.metric_values import told
 from tests.plimsoll_broker.storage.cleaning import batches, keyed_batch, latest, records
+from tests.plimsoll_broker.test_batch_checks import produced
 from tests.plimsoll_broker.test_replication import kill, until
 from tests.plimsoll_broker.trio import Broker, Client, Controller
 
@@ -20,6 +21,7 @@ from plimsoll_broker.storage.log import Log
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.records import MetadataVersionFinalized
 from plimsoll_core.errors import Code
+from plimsoll_wire.api_versions import ApiKey
 
 Make = Callable[[int], Broker]
 COMPACT = {
@@ -150,6 +152,24 @@ async def test_record_without_a_key_is_refused_by_a_compacted_topic_alone(
     many = keyed_batch(0, [(b"k", b"v")] * 3_000 + [(None, b"v")], codec=codec)
     assert (await client.produce("t", many))[0] == Code.INVALID_RECORD
     assert (await client.produce("t", keyed_batch(0, [(b"", b"v")])))[0] == Code.NONE
+
+
+async def test_refusal_of_a_compacted_topic_names_each_record_without_a_key(
+    controller: Controller, broker: Make
+) -> None:
+    """librdkafka and Java tell the others that they were only in its batch."""
+    one = await broker(0).start()
+    controller.create("t", (0,), **COMPACT)
+    client = await one.client()
+    batch = keyed_batch(0, [(None if i % 10 == 0 else b"k", b"v") for i in range(100)])
+    reply = await client.ask(ApiKey.PRODUCE, 9, produced(batch))
+    refused = reply.responses[0].partition_responses[0]
+    named = {bad.batch_index: bad.batch_index_error_message for bad in refused.record_errors}
+    assert list(named) == list(range(0, 100, 10))
+    assert [text for text in named.values() if text] == [refused.error_message], "told once"
+    too_many = keyed_batch(0, [(None, b"v")] * 1_001)
+    reply = await client.ask(ApiKey.PRODUCE, 9, produced(too_many))
+    assert len(reply.responses[0].partition_responses[0].record_errors) == 1_000
 
 
 async def test_fresh_follower_of_a_compacted_log_reaches_its_end(

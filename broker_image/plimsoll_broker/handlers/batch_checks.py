@@ -43,11 +43,11 @@ _ATTRIBUTES_AT = 21
 
 
 class BadSent(NamedTuple):
-    """Why a batch is none that a client may send; `record`: which of its records it is about."""
+    """Why a batch is none that a client may send; `records`: which of its records it is about."""
 
     code: Code
     message: str
-    record: int | None = None
+    records: tuple[int, ...] = ()
 
 
 def check_times(header: BatchHeader, limits: TimeLimits, now_ms: int) -> BadSent | None:
@@ -66,7 +66,7 @@ def check_times(header: BatchHeader, limits: TimeLimits, now_ms: int) -> BadSent
         f"the time {wrong} of a record is out of range: it must be within {max(earliest, 0)} and "
         f"{min(latest, 2**63 - 1)} (message.timestamp.{config}.max.ms)"
     )
-    return BadSent(Code.INVALID_TIMESTAMP, message, 0 if wrong == first else None)
+    return BadSent(Code.INVALID_TIMESTAMP, message, (0,) if wrong == first else ())
 
 
 def effort(records: memoryview | None) -> tuple[int, int]:
@@ -156,7 +156,7 @@ def _bad_records(
             raise
         return BadSent(Code.INVALID_RECORD, error.sentence)
     except BadRecords as error:
-        return BadSent(Code.INVALID_RECORD, error.sentence, error.index)
+        return BadSent(Code.INVALID_RECORD, error.sentence, error.indexes)
     return None
 
 

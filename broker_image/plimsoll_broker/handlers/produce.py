@@ -298,8 +298,8 @@ class ProduceHandler:
             return ProducedPartition(index, Code.NOT_LEADER_OR_FOLLOWER), None
         header = _judged(hosted, records, checked, self._clock)
         if not isinstance(header, BatchHeader):
-            message, record = header.message or None, header.record
-            return ProducedPartition(index, header.code, message=message, bad_record=record), None
+            message, bad = header.message or None, header.records
+            return ProducedPartition(index, header.code, message=message, bad_records=bad), None
         assert records is not None
         verdict = hosted.replica.produce(header, request.acks)
         match verdict:

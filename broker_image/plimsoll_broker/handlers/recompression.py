@@ -30,7 +30,7 @@ def recompressed(
     try:
         plain = opened(header.codec, records[HEADER_SIZE:], OPENED_BYTES_MAX)
     except BadRecords as error:
-        return BadSent(Code.INVALID_RECORD, error.sentence, error.index)
+        return BadSent(Code.INVALID_RECORD, error.sentence, error.indexes)
     body = packed(codec, plain)
     del plain
     size = HEADER_SIZE + len(body)

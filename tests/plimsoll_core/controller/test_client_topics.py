@@ -147,6 +147,7 @@ class TestCreate:
             ({"configs": {"retention.ms": "soon"}}, 40, "InvalidConfig", "whole number"),
             ({"configs": {"min.insync.replicas": "0"}}, 40, "InvalidConfig", "from 1"),
             ({"name": "orders"}, 36, "TopicAlreadyExists", "Topic 'orders' already exists"),
+            ({"name": "orders", "configs": {"no.such": "1"}}, 36, "TopicAlreadyExists", "exists"),
             ({"name": "__cluster_metadata"}, 42, "InvalidRequest", "choose another"),
             ({"name": ""}, 17, "InvalidTopicName", "the empty string is not allowed"),
             ({"name": ".."}, 17, "InvalidTopicName", "'..' is not allowed"),

@@ -70,6 +70,14 @@ def test_other_topics_are_not_made_so(newest: Any, name: str) -> None:
     assert isinstance(ensure(newest, name), Refused)
 
 
+def test_client_that_makes_a_topic_of_offsets_hears_that_it_exists(newest: Any) -> None:
+    ensure(newest)
+    end = len(newest.log)
+    (made,) = newest.ask(CreateTopics(topics=(NewTopic(name=GROUP_OFFSETS),))).topics
+    assert (made.reason, made.code) == ("TopicAlreadyExists", 36)
+    assert len(newest.log) == end
+
+
 @pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
 def test_clients_and_objects_may_have_no_internal_topic(newest: Any, name: str) -> None:
     (made,) = newest.ask(CreateTopics(topics=(NewTopic(name=name),))).topics

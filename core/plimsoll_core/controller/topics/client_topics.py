@@ -53,11 +53,14 @@ def _create_one(turn: DecisionContext, wish: NewTopic) -> TopicAnswer:
 
 
 def _plan(turn: DecisionContext, wish: NewTopic) -> TopicPlan | Refusal:
+    # As in Kafka, that a topic exists is told before what is wrong with its configs: who makes a
+    # topic if it is missing waits for that code.
+    if refusal := _may_create(turn, wish):
+        return refusal
     configs = client_configs(wish.configs)
     if isinstance(configs, Refusal):
         return configs
-    refusal = _may_create(turn, wish) or check_version(turn, configs.kept)
-    if refusal:
+    if refusal := check_version(turn, configs.kept):
         return refusal
     rows = _rows(turn, wish)
     if isinstance(rows, Refusal):
@@ -67,8 +70,7 @@ def _plan(turn: DecisionContext, wish: NewTopic) -> TopicPlan | Refusal:
 
 
 def _may_create(turn: DecisionContext, wish: NewTopic) -> Refusal | None:
-    refusal = check_name(turn, wish.name) or reserved(wish.name)
-    if refusal:
+    if refusal := check_name(turn, wish.name):
         return refusal
     if wish.name == CLUSTER_METADATA:
         return Refusal(
@@ -79,6 +81,8 @@ def _may_create(turn: DecisionContext, wish: NewTopic) -> Refusal | None:
         return Refusal(
             reason=Reason.TopicAlreadyExists, message=f"Topic '{wish.name}' already exists."
         )
+    if refusal := reserved(wish.name):
+        return refusal
     if not turn.settings.client_created_topics:
         return Refusal(
             reason=Reason.PolicyViolation,
