@@ -120,5 +120,9 @@ class CheckpointFiles:
         power cut may bring back any: of the others the files' names tell."""
         self.begin_log_starts()()
 
+    def save_all_log_starts(self) -> None:
+        """At a clean stop: the next start is to miss a first segment that is gone."""
+        self._log_starts.replace({at: log.log_start_offset for at, log in self._settled()})
+
     def _settled(self) -> Iterator[tuple[Partition, Log]]:
         return ((at, log) for at, log in self.logs.items() if at not in self.reopening)

@@ -126,11 +126,11 @@ class LogStore(CheckpointFiles):
                 continue
             if self._deleted.found(path, now_ms):
                 continue
-            if (partition := _partition_of(name)) is not None:
+            if (partition := checkpoint_formats.partition_of(name)) is not None:
                 topic, index = partition
                 data = self.disk.read(path / checkpoint_formats.PARTITION_METADATA)
                 topic_id = checkpoint_formats.decode_partition_metadata(data or b"")
-                damaged = data is not None and topic_id is None
+                damaged = topic_id is None and (data is not None or self._counted_on(partition))
                 found.append(
                     Found(topic=topic, index=index, topic_id=topic_id, path=path, damaged=damaged)
                 )
@@ -145,11 +145,17 @@ class LogStore(CheckpointFiles):
         the cluster may count on what was here, and nothing may begin anew in its place."""
         data = self.disk.read(path / checkpoint_formats.PARTITION_METADATA)
         found = checkpoint_formats.decode_partition_metadata(data or b"")
-        gone = not self.disk.exists(path) and self._recovery_points.get(partition) is not None
-        if self.clean_epoch is not None and (gone or (data is not None and found is None)):
+        exists = self.disk.exists(path)
+        gone = not exists and self._recovery_points.get(partition) is not None
+        untold = found is None and (data is not None or (exists and self._counted_on(partition)))
+        if self.clean_epoch is not None and (gone or untold):
             why = "it is gone" if gone else "its partition.metadata does not say whose log it is"
             raise StorageError(StorageFault.CORRUPT, path, why)
-        return self.disk.exists(path) and found != topic_id
+        return exists and found != topic_id
+
+    def _counted_on(self, partition: Partition) -> bool:
+        """Whether a clean stop left records there."""
+        return self.clean_epoch is not None and bool(self._recovery_points.get(partition))
 
     # --- logs -------------------------------------------------------------------------------------
 
@@ -266,7 +272,7 @@ class LogStore(CheckpointFiles):
 
     def set_aside(self, path: Path, now_ms: int) -> None:
         """A directory that must not be served (`Found` without a place in the cluster)."""
-        partition = _partition_of(path.name)
+        partition = checkpoint_formats.partition_of(path.name)
         if partition is not None and partition in self._early:
             self._early.discard(partition)
             self.strand_log(self.logs[partition], now_ms)
@@ -324,7 +330,7 @@ class LogStore(CheckpointFiles):
         try:
             if self._deleted.unsynced:
                 self._deleted.sync()
-            self.checkpoint_log_starts()
+            self.save_all_log_starts()
             self.checkpoint_recovery_points()
             self.checkpoint_high_watermarks(high_watermarks)
             if clean and broker_epoch is not None:
@@ -387,11 +393,3 @@ def _closed_cleanly(log: Log) -> bool:
     except StorageError:
         return False
     return True
-
-
-def _partition_of(name: str) -> Partition | None:
-    """`<topic>-<index>`, as long as it could be one."""
-    topic, dash, index = name.rpartition("-")
-    if not dash or not topic or not index.isdecimal():
-        return None
-    return topic, int(index)
