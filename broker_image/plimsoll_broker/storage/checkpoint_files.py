@@ -120,6 +120,10 @@ class CheckpointFiles:
         power cut may bring back any: of the others the files' names tell."""
         self.begin_log_starts()()
 
+    def flushed_at_stop(self, partition: Partition) -> int | None:
+        """The recovery point that was noted before this start."""
+        return self._recovery_points.get(partition)
+
     def save_all_log_starts(self) -> None:
         """At a clean stop: the next start is to miss a first segment that is gone."""
         self._log_starts.replace({at: log.log_start_offset for at, log in self._settled()})

@@ -130,7 +130,7 @@ class LogStore(CheckpointFiles):
                 topic, index = partition
                 data = self.disk.read(path / checkpoint_formats.PARTITION_METADATA)
                 topic_id = checkpoint_formats.decode_partition_metadata(data or b"")
-                damaged = topic_id is None and (data is not None or self._counted_on(partition))
+                damaged = topic_id is None and (data is not None or _counted_on(self, partition))
                 found.append(
                     Found(topic=topic, index=index, topic_id=topic_id, path=path, damaged=damaged)
                 )
@@ -139,23 +139,6 @@ class LogStore(CheckpointFiles):
             # the next clean stop.
             self._recovery_points.forget_but({(one.topic, one.index) for one in found})
         return found
-
-    def _other_topic(self, partition: Partition, path: Path, topic_id: UUID) -> bool:
-        """Whether what is there is another topic's, so that the log begins anew; after a clean stop
-        the cluster may count on what was here, and nothing may begin anew in its place."""
-        data = self.disk.read(path / checkpoint_formats.PARTITION_METADATA)
-        found = checkpoint_formats.decode_partition_metadata(data or b"")
-        exists = self.disk.exists(path)
-        gone = not exists and self._recovery_points.get(partition) is not None
-        untold = found is None and (data is not None or (exists and self._counted_on(partition)))
-        if self.clean_epoch is not None and (gone or untold):
-            why = "it is gone" if gone else "its partition.metadata does not say whose log it is"
-            raise StorageError(StorageFault.CORRUPT, path, why)
-        return exists and found != topic_id
-
-    def _counted_on(self, partition: Partition) -> bool:
-        """Whether a clean stop left records there."""
-        return self.clean_epoch is not None and bool(self._recovery_points.get(partition))
 
     # --- logs -------------------------------------------------------------------------------------
 
@@ -182,7 +165,7 @@ class LogStore(CheckpointFiles):
             saved_start=self._log_starts.get(partition),
             clean=self.clean_epoch is not None,
         )
-        if self._other_topic(partition, path, topic_id):
+        if _other_topic(self, partition, path, topic_id):
             self.set_aside(path, now_ms)
         if not self.disk.exists(path):
             known = Known(clean=True)
@@ -345,6 +328,25 @@ class LogStore(CheckpointFiles):
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _other_topic(store: LogStore, partition: Partition, path: Path, topic_id: UUID) -> bool:
+    """Whether what is there is another topic's, so that the log begins anew; after a clean stop
+    the cluster may count on what was here, and nothing may begin anew in its place."""
+    data = store.disk.read(path / checkpoint_formats.PARTITION_METADATA)
+    found = checkpoint_formats.decode_partition_metadata(data or b"")
+    exists = store.disk.exists(path)
+    gone = not exists and store.flushed_at_stop(partition) is not None
+    untold = found is None and (data is not None or (exists and _counted_on(store, partition)))
+    if store.clean_epoch is not None and (gone or untold):
+        why = "it is gone" if gone else "its partition.metadata does not say whose log it is"
+        raise StorageError(StorageFault.CORRUPT, path, why)
+    return exists and found != topic_id
+
+
+def _counted_on(store: LogStore, partition: Partition) -> bool:
+    """Whether a clean stop left records there."""
+    return store.clean_epoch is not None and bool(store.flushed_at_stop(partition))
 
 
 def _place(store: LogStore, path: Path, topic: str, topic_id: UUID, index: int) -> LogPlace:

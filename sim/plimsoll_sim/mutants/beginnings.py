@@ -51,6 +51,27 @@ BEGINNINGS: tuple[Mutant, ...] = (
         edits=(Edit(DIVERGENCE, "is not None and epoch < oldest", "is not None and False"),),
     ),
     Mutant(
+        name="an-empty-log-begins-anywhere",
+        rule="who holds no record begins where its leader does (4.7, 4.8)",
+        scenarios=("S37m",),
+        profile="beginnings",
+        by_chance=False,  # it takes all records of a log that began later than its leader's
+        edits=(
+            Edit(
+                DIVERGENCE,
+                "if last_fetched_epoch is None and offset > log.log_start_offset and not complete:",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="empties-who-may-be-elected",
+        rule="who holds no record but may be elected stays where it is (4.7)",
+        scenarios=("S37n",),
+        profile="turns",
+        edits=(Edit(DIVERGENCE, "offset > log.log_start_offset and not complete:", "offset > 0:"),),
+    ),
+    Mutant(
         name="begins-only-with-a-batch",
         rule="an empty log takes the batch that holds its start",
         scenarios=("S37d",),

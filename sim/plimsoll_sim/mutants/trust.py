@@ -58,8 +58,7 @@ TRUST: tuple[Mutant, ...] = (
         name="takes-what-is-left-for-all-there-was",
         rule="a log that lost a file after a clean stop is out of service (4.9)",
         scenarios=("S38b",),
-        profile="disks",
-        by_chance=False,  # no random run takes away what was synced
+        profile="lost files",
         edits=(
             Edit(
                 BROKER + "storage/damage.py",
