@@ -24,6 +24,7 @@ from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import TopicObjectGone
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.batches import (
+    DELETE_HORIZON,
     HEADER_SIZE,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
@@ -98,11 +99,12 @@ async def client(one: Broker) -> Client:
         (holds(a_batch(1), b"this is no gzip at all", 1), Code.INVALID_RECORD, 0),
         (holds(a_batch(5), gzip.compress(a_record(0)), 1), Code.INVALID_RECORD, 1),
         (says(a_batch(1), attributes=LOG_APPEND_TIME), Code.INVALID_TIMESTAMP, None),
+        (says(a_batch(1), attributes=DELETE_HORIZON), Code.INVALID_RECORD, None),
         (says(a_batch(1), producer_id=7, base_sequence=0), Code.INVALID_PRODUCER_EPOCH, None),
     ],
     ids=[
         "too-few", "one-too-few", "one-too-many", "absurd-count", "none", "garbage", "no-gzip",
-        "too-few-in-gzip", "log-append-time", "no-epoch",
+        "too-few-in-gzip", "log-append-time", "delete-horizon", "no-epoch",
     ],
 )  # fmt: skip
 async def test_batch_that_lies_is_refused_by_name_and_nothing_is_written(

@@ -135,6 +135,8 @@ def _bad_attributes(header: BatchHeader) -> BadSent | None:
     if header.attributes & LOG_APPEND_TIME:
         message = "the batch says that a log gave it its time, which is not for a producer to say"
         return BadSent(Code.INVALID_TIMESTAMP, message)
+    if header.delete_horizon_ms is not None:
+        return BadSent(Code.INVALID_RECORD, "only a cleaner says from when on tombstones may go")
     if header.codec > CODEC_MAX:
         return BadSent(Code.INVALID_RECORD, "an unknown compression codec")
     return None

@@ -44,6 +44,14 @@ _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
 _SNAPSHOT_VERSION = 1
 
 
+def partition_of(name: str) -> Partition | None:
+    """`<topic>-<index>`, as long as it could be one."""
+    topic, dash, index = name.rpartition("-")
+    if not dash or not topic or not index.isdecimal():
+        return None
+    return topic, int(index)
+
+
 def uuid_text(value: UUID) -> str:
     """Kafka's form: 22 characters of URL-safe base64, no padding."""
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
@@ -58,14 +66,6 @@ def uuid_value(text: str) -> UUID | None:
 
 
 # --- offsets of every partition -----------------------------------------------------------------
-
-
-def partition_of(name: str) -> Partition | None:
-    """`<topic>-<index>`, as long as it could be one."""
-    topic, dash, index = name.rpartition("-")
-    if not dash or not topic or not index.isdecimal():
-        return None
-    return topic, int(index)
 
 
 def encode_offsets(offsets: Mapping[Partition, int]) -> bytes:

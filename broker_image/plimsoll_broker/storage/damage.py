@@ -1,4 +1,5 @@
-"""Finds where the content of a damaged segment begins to differ from what was written.
+"""Finds where the content of a damaged segment begins to differ from what was written, and that
+files are missing.
 
 Called by recovery, which cuts there or takes the log out of service.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+from plimsoll_broker.storage.log_values import LogContents
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_broker.storage.trusted_extent import Extent, reindex
 from plimsoll_wire.batches import BadBatch, BatchError, BatchHeader
@@ -56,3 +58,14 @@ def batch_at(segments: list[Segment], offset: int) -> tuple[Segment, int, BatchH
     except BatchError as error:
         raise damage(segments[at], error) from error
     return None if found is None else (segments[at], *found)
+
+
+def missing(contents: LogContents, saved_start: int | None, recovery_point: int | None) -> str:
+    """What a clean stop left on the disk and is not there any more: a file that is shorter by whole
+    batches contradicts no other one, nor does a first or last segment that is gone."""
+    end, base = contents.log_end_offset, contents.segments[0].base_offset
+    if recovery_point is not None and end < recovery_point:
+        return f"it ends at {end}, and was on the disk up to {recovery_point}"
+    if saved_start is not None and base > saved_start:
+        return f"its first segment begins at {base}, and it began at {saved_start}"
+    return ""

@@ -50,7 +50,6 @@ class LogStore(CheckpointFiles):
 
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         super().__init__(directory, disk if disk is not None else Disk())
-        self.clean_epoch: int | None = None
         # Where rounds of compaction are worked on; None: in a thread.
         self.cleaning: CleaningWork | None = None
         # Bytes that are free, and of how many, as of the last look (`full_disks`); None: none yet.
@@ -130,7 +129,7 @@ class LogStore(CheckpointFiles):
                 topic, index = partition
                 data = self.disk.read(path / checkpoint_formats.PARTITION_METADATA)
                 topic_id = checkpoint_formats.decode_partition_metadata(data or b"")
-                damaged = data is not None and topic_id is None
+                damaged = topic_id is None and (data is not None or self._counted_on(partition))
                 found.append(
                     Found(topic=topic, index=index, topic_id=topic_id, path=path, damaged=damaged)
                 )
@@ -172,7 +171,7 @@ class LogStore(CheckpointFiles):
             saved_start=self._log_starts.get(partition),
             clean=self.clean_epoch is not None,
         )
-        if _is_anothers(self.disk, path, topic_id, known):
+        if self._other_topic(partition, path, topic_id):
             self.set_aside(path, now_ms)
         if not self.disk.exists(path):
             known = Known(clean=True)
@@ -323,7 +322,7 @@ class LogStore(CheckpointFiles):
         try:
             if self._deleted.unsynced:
                 self._deleted.sync()
-            self.checkpoint_log_starts()
+            self.save_all_log_starts()
             self.checkpoint_recovery_points()
             self.checkpoint_high_watermarks(high_watermarks)
             if clean and broker_epoch is not None:
@@ -350,18 +349,6 @@ def _place(store: LogStore, path: Path, topic: str, topic_id: UUID, index: int) 
         recent=store.recent,
         descriptors=store.descriptors,
     )
-
-
-def _is_anothers(disk: Disk, path: Path, topic_id: UUID, known: Known) -> bool:
-    """Whether what is there is another topic's, so that the log begins anew; after a clean stop
-    the cluster may count on what was here, and nothing may begin anew in its place."""
-    data = disk.read(path / checkpoint_formats.PARTITION_METADATA)
-    found = checkpoint_formats.decode_partition_metadata(data or b"")
-    gone = not disk.exists(path) and known.recovery_point is not None
-    if known.clean and (gone or (data is not None and found is None)):
-        why = "it is gone" if gone else "its partition.metadata does not say whose log it is"
-        raise StorageError(StorageFault.CORRUPT, path, why)
-    return disk.exists(path) and found != topic_id
 
 
 def _sync_new(disk: Disk, path: Path) -> StorageError | None:

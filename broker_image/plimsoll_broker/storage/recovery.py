@@ -21,7 +21,7 @@ from itertools import pairwise
 
 from plimsoll_broker.storage import checkpoint_formats
 from plimsoll_broker.storage.cleaner.unfinished import finish_swaps
-from plimsoll_broker.storage.damage import Damaged, batch_at, damage, damaged
+from plimsoll_broker.storage.damage import Damaged, batch_at, damage, damaged, missing
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
@@ -88,7 +88,8 @@ def load_log(
             logger.error("%s is cut at %d: %s", place.directory.name, offset, found)
             _cut(place, segments, found)
     else:
-        why = "its segments contradict each other"
+        raise StorageError(StorageFault.CORRUPT, place.directory, "its segments disagree")
+    if known.clean and (why := missing(contents, known.saved_start, known.recovery_point)):
         raise StorageError(StorageFault.CORRUPT, place.directory, why)
     log = Log(place, config, contents, before_cut)
     if log.log_start_offset > log.log_end_offset:

@@ -8,19 +8,27 @@ from __future__ import annotations
 
 from plimsoll_core.errors import Code
 from plimsoll_core.replica.replica_context import LogView
-from plimsoll_core.replica.replica_values import EndOffset
+from plimsoll_core.replica.replica_values import EndOffset, FollowerFetch
 
 UNKNOWN_END = -1
 """Kafka's UNDEFINED_EPOCH_OFFSET: a follower's log ends nowhere below it, so it begins again."""
 
 
-def check_follower(log: LogView, offset: int, last_fetched_epoch: int | None) -> Code | EndOffset:
+def check_follower(log: LogView, fetch: FollowerFetch, *, complete: bool) -> Code | EndOffset:
     """As `check_position`; and whose last epoch ended before all that is here begins again.
 
     Of such an epoch this log knows that it ended at or before its start, and not with which record:
     a log that ends there may hold what never was committed.  Nothing at or behind the start can be
     the same, and what is below it is deleted: with all of it the follower loses nothing.
+
+    Who says nothing of a last record holds none (a power cut may have taken them all), and agrees
+    with any log: it begins where this one does, or what lies before would be missing there.  Unless
+    it is `complete`, in the ISR or the ELR: then it let go of what was committed, and was cut back
+    to where it begins; it may be elected, and must hold on to that.
     """
+    offset, last_fetched_epoch = fetch.offset, fetch.last_fetched_epoch
+    if last_fetched_epoch is None and offset > log.log_start_offset and not complete:
+        return Code.OFFSET_OUT_OF_RANGE
     if last_fetched_epoch is not None and _ended_before(log, last_fetched_epoch):
         return EndOffset(last_fetched_epoch, UNKNOWN_END)
     return check_position(log, offset, last_fetched_epoch)

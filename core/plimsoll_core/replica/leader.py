@@ -68,6 +68,10 @@ class Leader:
         """Whether the *committed* in-sync set is at its minimum."""
         return len(self.isr.committed) >= self.min_isr
 
+    def may_be_next(self, broker_id: int) -> bool:
+        """Whether it may be elected as it is: nothing that it holds is to be doubted."""
+        return broker_id in self.isr.maximal or broker_id in self.partition.elr
+
     def settled(
         self, follower: BrokerId, log_end: int, high_watermark: int
     ) -> FollowerProgress | None:

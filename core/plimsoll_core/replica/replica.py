@@ -295,7 +295,7 @@ class Replica:
         progress = leader.followers.get(BrokerId(fetch.broker_id))
         if progress is None:
             return Code.UNKNOWN_LEADER_EPOCH
-        answer = check_follower(self.log, fetch.offset, fetch.last_fetched_epoch)
+        answer = check_follower(self.log, fetch, complete=leader.may_be_next(fetch.broker_id))
         if answer is not Code.NONE:
             return answer
         code = self._around.lifetime(BrokerId(fetch.broker_id), fetch.broker_epoch)

@@ -55,6 +55,9 @@ def reset(
         return Reset(leader_end, discard=False)
     if leader_start > log.log_end_offset:
         return begin_again(leader_start)
+    if leader_start < log.log_end_offset and log.epochs.epoch_of_last(log.log_end_offset) is None:
+        # It holds nothing, and nobody knows of which history that is.
+        return begin_again(leader_start)
     return None
 
 

@@ -66,6 +66,8 @@ class DirectoryLog:
         directory_files.claim(self._path, self._cluster_id)
         for leftover in self._path.glob("*.tmp"):
             leftover.unlink(missing_ok=True)  # the thread of a cancelled snapshot renames its own
+        # Its writer may have been killed before its sync: no power cut takes back what is believed.
+        directory_files.sync_directory(self._path)
         found, (opened, follower) = self._read()
         self._open_tail(found, opened)
         self._follower = follower
@@ -239,7 +241,7 @@ class DirectoryLog:
         descriptor = os.open(newest.path, os.O_RDWR)
         if newest.torn:
             os.ftruncate(descriptor, newest.good_bytes)
-            os.fsync(descriptor)
+        os.fsync(descriptor)  # its last line, too, may be only in the page cache
         self._tail = _Tail(path=newest.path, descriptor=descriptor, size=newest.good_bytes)
 
     def _start_new_file(self, first_sequence: int) -> None:

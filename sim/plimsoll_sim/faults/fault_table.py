@@ -36,6 +36,7 @@ from plimsoll_sim.faults.scripts import (
     elect_leader_with_stale_hw,
     elect_leader_with_unflushed_log,
     fill_disk_during_proposal,
+    lose_file,
     reelect_leader_with_pending_waits,
     reelect_uninformed_leader,
     report_short_log_first,
@@ -391,9 +392,8 @@ TABLE: tuple[Fault, ...] = (
     ),
     Fault("exhaust_descriptors", disks.exhaust_descriptors, 0, "Files that cannot be opened."),
     Fault("read_slowly", links.read_slowly, 0, "Writers whose buffers fill, and have room again."),
-    Fault(
-        "set_wall_clock_back", processes.set_wall_clock_back, 0, "Commits with times of long ago."
-    ),
+    Fault("lose_file", lose_file.strike, 0, "What is gone after a clean stop."),
+    Fault("set_wall_clock_back", processes.set_wall_clock_back, 0, "Commits with old times."),
     Fault("linger", inside.linger, 0, "Connections that outlive what they were let in by."),
     Fault("start_verification", objects.start_verification, 0, "A driver, and what it reports."),
 )

@@ -14,6 +14,7 @@ RETENTION = BROKER + "storage/retention.py"
 SEGMENT_REMOVAL = BROKER + "replication/segment_removal.py"
 ALL, OTHERS = "in self._files:\n", "in (self._recovery_points, self._high_watermarks):\n"
 FIRST = "first = offset"
+NOWHERE = "if last_fetched_epoch is None and offset > log.log_start_offset and not complete:"
 LOWERED = "            offsets.lower("
 LOWERED_TOGETHER = "            for partition, offset in offsets"
 
@@ -51,6 +52,21 @@ BEGINNINGS: tuple[Mutant, ...] = (
         edits=(Edit(DIVERGENCE, "is not None and epoch < oldest", "is not None and False"),),
     ),
     Mutant(
+        name="an-empty-log-begins-anywhere",
+        rule="who holds no record begins where its leader does (4.7, 4.8)",
+        scenarios=("S37m",),
+        profile="beginnings",
+        by_chance=False,  # it takes all records of a log that began later than its leader's
+        edits=(Edit(DIVERGENCE, NOWHERE, "if False:"),),
+    ),
+    Mutant(
+        name="empties-who-may-be-elected",
+        rule="who holds no record but may be elected stays where it is (4.7)",
+        scenarios=("S37n",),
+        profile="turns",
+        edits=(Edit(DIVERGENCE, "offset > log.log_start_offset and not complete:", "offset > 0:"),),
+    ),
+    Mutant(
         name="begins-only-with-a-batch",
         rule="an empty log takes the batch that holds its start",
         scenarios=("S37d",),
@@ -67,7 +83,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="follows-no-start",
-        rule="a log that begins again begins where the leader's does, not where it ends",
+        rule="a log that begins again begins where its leader's does, not at its end (both places)",
         scenarios=("S37",),
         profile="beginnings",
         edits=(
@@ -76,6 +92,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
                 "leader_start > log.log_end_offset:\n        return begin_again(leader_start)",
                 "leader_start > log.log_end_offset:\n        return begin_again(leader_end)",
             ),
+            Edit(DIVERGENCE, NOWHERE, "if False:"),
         ),
     ),
     Mutant(

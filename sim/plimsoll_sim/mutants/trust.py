@@ -55,6 +55,19 @@ TRUST: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        name="takes-what-is-left-for-all-there-was",
+        rule="a log that lost a file after a clean stop is out of service (4.9)",
+        scenarios=("S38b",),
+        profile="lost files",
+        edits=(
+            Edit(
+                BROKER + "storage/damage.py",
+                "recovery_point is not None and end < recovery_point",
+                "False",
+            ),
+        ),
+    ),
+    Mutant(
         name="first-segment-without-a-name",
         rule="the segment that a log begins with keeps its name in a power cut (4.9)",
         scenarios=("S39h",),

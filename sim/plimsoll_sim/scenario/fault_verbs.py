@@ -6,6 +6,7 @@ from pathlib import Path
 
 from plimsoll_sim.cluster.lost_disk_content import change_disk, cut_power, image_of
 from plimsoll_sim.engine.process import Process
+from plimsoll_sim.environment.power_cuts import FileNode, Folder
 from plimsoll_sim.hosts.brokers import DATA, BrokerHost
 from plimsoll_sim.scenario.cluster_verbs import Verb
 from plimsoll_sim.scenario.fixed_randomness import ALL, Chosen
@@ -141,6 +142,26 @@ def disk(stage: Stage, words: Words) -> None:
             change_disk(stage.world, host, stage.backups[host.id])
         case _:
             raise BadScript(f"cannot make a disk {what}")
+
+
+def shorten(stage: Stage, words: Words) -> None:
+    """shorten 2 file=00.log size=0: of a broker that does not run; the files of orders-0 (or
+    `of=`) whose names end so are no longer than that from now on, whatever had been synced; with
+    `gone` they are not there."""
+    host, gone = stage.broker(words.take("a broker")), words.flag("gone")
+    suffix, size = words.option("file", ".log"), words.number("size", 0)
+    at = stage.at(words.option("of", ""))
+    words.end()
+    folder = host.volume.find(Path(DATA) / f"{at}")
+    if host.running or not isinstance(folder, Folder):
+        raise BadScript(f"broker {host.id} runs, or has no {at}")
+    for name in [each for each in folder.entries if each.endswith(suffix)]:
+        if gone:
+            del folder.entries[name]
+        elif isinstance(node := folder.entries[name], FileNode):
+            del node.data[size:]
+            node.sync()
+    stage.world.ghost.lossy(host.id, [at])
 
 
 def crash(stage: Stage, words: Words) -> None:
@@ -326,6 +347,7 @@ VERBS: dict[str, Verb] = {
     "pause": pause,
     "resume": resume,
     "disk": disk,
+    "shorten": shorten,
     "crash": crash,
     "clock": clock,
     "cut": cut,

@@ -268,6 +268,7 @@ class Lives(RuleBasedStateMachine):
             self.look(ends=(offset, offset))
             self.promised = self.log.recovery_point
             return
+        self.start_max = max(self.start_max, end)  # a power cut may leave a later file alone
         self.after_crash(0, max(end, offset), self.rng.random() < 0.5, kill_min=0)
         self.hw_max = min(self.hw_max, self.log.log_end_offset)
         if not self.batches:

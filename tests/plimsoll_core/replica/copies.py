@@ -22,6 +22,8 @@ from plimsoll_core.replica.waiters import AckWaiter
 
 TOPIC = UUID(int=7)
 LAG_MS = 30_000
+LIKE_MINE = -2
+"""Of a follower's last record: its term, as the leader has it."""
 
 
 class Batch(NamedTuple):
@@ -194,11 +196,14 @@ class Copy:
         broker_id: int,
         offset: int,
         *,
-        last_epoch: int | None = None,
+        last_epoch: int | None = LIKE_MINE,
         epoch: int | None = None,
         broker_epoch: int | None = None,
     ) -> Code | EndOffset:
-        """A follower's fetch arrives; `epoch` defaults to the leader's own."""
+        """A follower's fetch arrives; `epoch` defaults to the leader's own, `last_epoch` to that of
+        the leader's record before `offset`."""
+        if last_epoch == LIKE_MINE:
+            last_epoch = self.log.epochs.epoch_of_last(offset) if offset <= self.end else None
         fetch = FollowerFetch(
             broker_id,
             10 * broker_id if broker_epoch is None else broker_epoch,

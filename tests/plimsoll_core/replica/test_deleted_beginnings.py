@@ -1,9 +1,10 @@
 """Followers whose logs ended before all that their leader still has."""
 
-from tests.plimsoll_core.replica.copies import Batch, Copy, a_batch
+from tests.plimsoll_core.replica.copies import Batch, Copy, a_batch, a_partition
 from tests.plimsoll_core.replica.test_follower import lead, term
 
 from plimsoll_core.errors import Code
+from plimsoll_core.replica import truncation
 from plimsoll_core.replica.replica_values import EndOffset
 
 
@@ -51,6 +52,42 @@ def test_follower_that_let_go_of_all_its_leader_let_go_of_is_not_sent_back() -> 
     lead(1, a, b)
     assert b.fetch_from(a) is Code.NONE
     assert b.replica.position().last_fetched_epoch == 0, "as complete as it was (S37h)"
+
+
+def test_follower_whose_log_is_empty_above_its_leaders_start_begins_where_the_leader_does() -> None:
+    """A power cut took its records; it names no term that anybody could contradict (S37m)."""
+    a, b = Copy(1, a_partition(isr=(1, 3))), Copy(2, term(1, 0))
+    a.write(5)
+    for start in (3, 5):
+        b.log.discard_to(start)
+        assert b.replica.position().last_fetched_epoch is None
+        assert a.replica.leader is not None
+        assert b.fetch_from(a) is Code.OFFSET_OUT_OF_RANGE
+        assert a.replica.leader.followers[2].log_end is None, "it proved nothing"
+        assert (b.log.log_start_offset, b.end) == (0, 0)
+    b.catch_up(a)
+    assert b.log.batches == a.log.batches
+
+
+def test_follower_whose_log_is_empty_stays_where_it_is_while_it_may_be_elected() -> None:
+    """It let go of what is committed, and was cut back to where it begins (S37n)."""
+    for sets in ({"isr": (1, 2)}, {"isr": (1,), "elr": (2,), "min_isr": 2}):
+        a, b = Copy(1, a_partition(**sets)), Copy(2, term(1, 0))
+        a.write(5)
+        b.log.discard_to(3)
+        assert b.fetch_from(a) is Code.NONE
+        assert b.log.log_start_offset == 3
+
+
+def test_follower_whose_log_is_empty_at_its_leaders_start_goes_on_there() -> None:
+    a, b = Copy(1), Copy(2, term(1, 0))
+    a.write(5)
+    a.log.batches = a.log.batches[2:]
+    a.log.log_start_offset = 2
+    b.log.discard_to(2)
+    a.log.epochs.truncate_from_start(2, a.end)
+    assert b.fetch_from(a) is Code.NONE
+    assert truncation.reset(b.log, 2, a.end) is None
 
 
 def test_follower_of_a_log_that_begins_at_0_is_cut_there() -> None:

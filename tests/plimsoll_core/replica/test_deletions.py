@@ -10,7 +10,8 @@ from plimsoll_core.replica.waiters import AckWaiter
 def fetched(leader: Copy, broker_id: int, log_start: int) -> None:
     """A follower that has everything says where its log begins."""
     epoch = leader.replica.partition.leader_epoch
-    fetch = FollowerFetch(broker_id, 10 * broker_id, epoch, leader.end, None, log_start)
+    last_epoch = leader.log.epochs.epoch_of_last(leader.end)
+    fetch = FollowerFetch(broker_id, 10 * broker_id, epoch, leader.end, last_epoch, log_start)
     assert leader.replica.follower_fetch(fetch, leader.now_ms) is Code.NONE
     leader.step()
 

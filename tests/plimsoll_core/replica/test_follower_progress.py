@@ -11,7 +11,7 @@ from plimsoll_core.replica.replica_values import FollowerFetch
 
 
 def a_fetch(offset: int, acknowledged_ms: int) -> FollowerFetch:
-    return FollowerFetch(2, 20, 0, offset, None, 0, acknowledged_ms)
+    return FollowerFetch(2, 20, 0, offset, 0 if offset else None, 0, acknowledged_ms)
 
 
 def times(progress: FollowerProgress) -> tuple[int | None, int | None]:

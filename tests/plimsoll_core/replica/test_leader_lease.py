@@ -69,7 +69,7 @@ def fetched(copy: Copy, broker: int, acknowledged_ms: int | None, **fields: obje
         10 * broker,
         copy.replica.partition.leader_epoch,
         copy.end,
-        None,
+        copy.log.epochs.epoch_of_last(copy.end),
         0,
         acknowledged_ms,
     )

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 import uuid
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from tests.plimsoll_operator.metalog.shells import CLUSTER_ID
 from tests.plimsoll_operator.metalog.writer import Writer, image_of
 
 from plimsoll_operator.metalog.directory import DirectoryLog
+from plimsoll_operator.metalog.directory_files import batches_path
 from plimsoll_operator.metalog.interface import AppendRefused, LogCorrupt, LogUnavailable
 
 
@@ -145,3 +147,30 @@ async def test_directory_log_opens_while_the_thread_of_a_cancelled_snapshot_rena
     again = DirectoryLog(tmp_path, CLUSTER_ID)
     assert image_of(await again.open()) == writer.image
     await again.close()
+
+
+async def test_directory_log_survives_a_power_cut_after_its_writer_was_killed_before_syncing_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = await a_log(tmp_path)
+    await writer.log.close()
+    durable = set(os.listdir(tmp_path))
+    batches_path(tmp_path, writer.tip.next_sequence).touch()  # by a release
+    fsync = os.fsync
+
+    def watched(descriptor: int) -> None:
+        fsync(descriptor)
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            durable.update(os.listdir(descriptor))
+
+    monkeypatch.setattr(os, "fsync", watched)
+    again = Writer(DirectoryLog(tmp_path, CLUSTER_ID))
+    await again.take_over()
+    await again.put("c")
+    await again.log.close()
+    for path in tmp_path.iterdir():
+        if path.name not in durable:
+            path.unlink()
+    last = DirectoryLog(tmp_path, CLUSTER_ID)
+    assert image_of(await last.open()) == again.image
+    await last.close()

@@ -1,5 +1,5 @@
-"""Runs in which a broker's process cannot open files for a while.  Asked for by name, so that all
-other seeds are what they were."""
+"""Runs in which a broker's process cannot open files for a while, or finds some gone after a clean
+stop.  Asked for by name, so that all other seeds are what they were."""
 
 from __future__ import annotations
 
@@ -15,6 +15,28 @@ DESCRIPTORS: dict[str, Profile] = {
             "change_retention": 2,
             "kill_broker": 1,
             "cut_link_between_brokers": 3,
+        },
+        choices={
+            **STORY,
+            **THREE,
+            "at_once": (1, 2),
+            "retention_bytes": (None, 300, 1_000),
+            "segment_bytes": (100, 200, 300),
+            "chores_faster": (20,),
+            "flap_wait_ms_max": (1_000,),
+            "lag_time_max_ms": (1_000,),
+            "think_ms": ((1, 50), (10, 500)),
+            "producers": ACKED,
+        },
+    ),
+    "lost files": Profile(
+        faults={
+            "lose_file": 10,
+            "stop_broker": 2,
+            "change_retention": 2,
+            "delete_records": 2,
+            "kill_broker": 1,
+            "cut_link_between_brokers": 2,
         },
         choices={
             **STORY,

@@ -1,0 +1,78 @@
+"""Between a clean stop and the next start a log loses a file, or whole batches at its end.
+
+What is left contradicts nothing; only what the stop noted says that there was more.  The first file
+alone is not lost here: a start that does not follow a clean stop does not miss it
+(docs/design/20261122-damage-on-a-volume.md).
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from plimsoll_core.ids import TopicPartition
+from plimsoll_sim.cluster.world import TOPIC
+from plimsoll_sim.environment.power_cuts import FileNode, Folder
+from plimsoll_sim.faults import observed_partitions
+from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
+from plimsoll_sim.hosts.brokers import DATA, BrokerHost
+from plimsoll_wire.batches import iter_headers
+
+
+def strike(context: FaultContext, rng: random.Random) -> str | None:
+    p = observed_partitions.replicated_partition(context.world, rng, replicas_min=2)
+    if p is None:
+        return None
+    host = context.world.brokers[int(rng.choice(p.replicas))]
+    if not host.running:
+        return None
+    at = TopicPartition(TOPIC, p.index)
+    context.run(_script(context, host, at, random.Random(rng.random())))
+    return f"{host.name} {at}"
+
+
+def _script(
+    context: FaultContext, host: BrokerHost, at: TopicPartition, rng: random.Random
+) -> Script:
+    others = [one for one in context.world.brokers.values() if one is not host and one.running]
+    if rng.random() < 0.5:  # it may be the first to come back of those that may lead
+        for one in others:
+            one.stop()
+            yield pause(rng.randint(1, 300))
+    host.stop()
+    yield Wait(lambda: not host.running, 6_000)
+    _lose(context, host, at, rng)
+    yield pause(rng.randint(1, 4_000))
+    for one in others:
+        context.world.start_broker(one)
+
+
+def _lose(context: FaultContext, host: BrokerHost, at: TopicPartition, rng: random.Random) -> None:
+    if not host.running:
+        _damage(context, host, at, rng)
+        context.world.start_broker(host)
+        host.needs_restart = True
+
+
+def _damage(
+    context: FaultContext, host: BrokerHost, at: TopicPartition, rng: random.Random
+) -> None:
+    folder = host.volume.find(Path(DATA) / f"{at}")
+    if not isinstance(folder, Folder):
+        return
+    names = sorted(name for name in folder.entries if name.endswith(".log"))
+    if not names:
+        return
+    context.world.ghost.lossy(host.id, [at])
+    kinds = ["batches", "last", "all"] if names[1:] else ["batches", "all"]
+    match rng.choice(kinds):
+        case "batches":
+            node = folder.entries[names[-1]]
+            assert isinstance(node, FileNode)
+            sizes = [header.length for header in iter_headers(bytes(node.data))]
+            node.truncate(sum(sizes[: rng.randint(0, max(len(sizes) - 1, 0))]))
+            node.sync()
+        case "last":
+            del folder.entries[names[-1]]
+        case _:
+            folder.entries.clear()
