@@ -20,7 +20,7 @@ from plimsoll_broker.replication.full_disks import (
     enough,
 )
 from plimsoll_broker.replication.periodic_chores import Upkeep
-from plimsoll_broker.storage.deleted_directories import DELETE_DELAY_MS
+from plimsoll_broker.storage.deleted_directories import DELETE_DELAY_MS, DeletedDirectories
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import FailedReplica, ReportFailedReplicas
@@ -165,9 +165,9 @@ async def test_directory_that_cannot_be_removed_keeps_nothing_from_giving_room_b
         path.mkdir()
         store.set_aside(path, now_ms)
     moved = sorted(one.directory.glob("gone-*-stray"))
-    due = store.due_removals(now_ms + 2 * 86_400_000)
+    due = store.deleted.due(now_ms + 2 * 86_400_000)
     assert sorted(due) == moved
-    monkeypatch.setattr(store, "due_removals", lambda _: due)
+    monkeypatch.setattr(DeletedDirectories, "due", lambda *_: due)
     remove_tree = Disk.remove_tree
 
     def refuses_one(disk: Disk, path: Path) -> None:
@@ -181,8 +181,8 @@ async def test_directory_that_cannot_be_removed_keeps_nothing_from_giving_room_b
     assert [path for path in moved if path.exists()] == [due[0]]
     assert one.hosted("t").log.log_start_offset > 0
     monkeypatch.undo()
-    assert store.due_removals(now_ms + DELETE_DELAY_MS - 1) == []
-    assert store.due_removals(one.manager.now_ms() + DELETE_DELAY_MS) == [due[0]]
+    assert store.deleted.due(now_ms + DELETE_DELAY_MS - 1) == []
+    assert store.deleted.due(one.manager.now_ms() + DELETE_DELAY_MS) == [due[0]]
 
 
 @pytest.mark.parametrize(("left", "scarce"), [(124, True), (125, False)])

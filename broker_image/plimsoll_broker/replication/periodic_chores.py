@@ -183,12 +183,12 @@ class Upkeep:
         """Of logs that are gone.  One that cannot be removed keeps neither the others nor retention
         from giving room back."""
         store, now_ms = self._manager.store, self._manager.now_ms()
-        for path in store.due_removals(now_ms):
+        for path in store.deleted.due(now_ms):
             try:
-                await in_thread(partial(store.remove, path))
+                await in_thread(partial(store.disk.remove_tree, path))
             except StorageError as error:
                 logger.error("upkeep: %s", error)
-                store.remove_later(path, now_ms)
+                store.deleted.again(path, now_ms)
 
     async def _retain(self) -> None:
         manager = self._manager

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from uuid import UUID
 
 from plimsoll_broker.storage import checkpoint_formats
 from plimsoll_broker.storage.checkpoint_formats import Partition
-from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
+from plimsoll_broker.storage.disk import Disk
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.offset_file import OffsetFile
 
@@ -24,8 +23,6 @@ class CheckpointFiles:
         self.directory = directory
         self.disk = disk
         self.logs: dict[Partition, Log] = {}
-        # The broker epoch in which the last process stopped cleanly; None: it did not.
-        self.clean_epoch: int | None = None
         # Of these a thread opens the log anew: until it is over their lines stay as they are.
         self.reopening: set[Partition] = set()
         self._high_watermarks = self._offsets(checkpoint_formats.HIGH_WATERMARKS)
@@ -133,20 +130,3 @@ class CheckpointFiles:
 
     def _settled(self) -> Iterator[tuple[Partition, Log]]:
         return ((at, log) for at, log in self.logs.items() if at not in self.reopening)
-
-    def _other_topic(self, partition: Partition, path: Path, topic_id: UUID) -> bool:
-        """Whether what is there is another topic's, so that the log begins anew; after a clean stop
-        the cluster may count on what was here, and nothing may begin anew in its place."""
-        data = self.disk.read(path / checkpoint_formats.PARTITION_METADATA)
-        found = checkpoint_formats.decode_partition_metadata(data or b"")
-        exists = self.disk.exists(path)
-        gone = not exists and self.flushed_at_stop(partition) is not None
-        untold = found is None and (data is not None or (exists and self._counted_on(partition)))
-        if self.clean_epoch is not None and (gone or untold):
-            why = "it is gone" if gone else "its partition.metadata does not say whose log it is"
-            raise StorageError(StorageFault.CORRUPT, path, why)
-        return exists and found != topic_id
-
-    def _counted_on(self, partition: Partition) -> bool:
-        """Whether a clean stop left records there."""
-        return self.clean_epoch is not None and bool(self.flushed_at_stop(partition))

@@ -61,7 +61,8 @@ class DeletedDirectories:
         self._due_ms[path] = now_ms + DELETE_DELAY_MS
 
     def due(self, now_ms: int) -> list[Path]:
-        """Those whose time has come; they are the caller's now."""
+        """Those whose time has come; they are the caller's now.  To remove a large one takes long:
+        in a thread."""
         due = [path for path, due_ms in self._due_ms.items() if due_ms <= now_ms]
         for path in due:
             del self._due_ms[path]

@@ -50,6 +50,7 @@ class LogStore(CheckpointFiles):
 
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         super().__init__(directory, disk if disk is not None else Disk())
+        self.clean_epoch: int | None = None
         # Where rounds of compaction are worked on; None: in a thread.
         self.cleaning: CleaningWork | None = None
         # Bytes that are free, and of how many, as of the last look (`full_disks`); None: none yet.
@@ -59,7 +60,8 @@ class LogStore(CheckpointFiles):
         self.producers = ProducerMemory()
         self.descriptors = Descriptors()
         self._lock: Lock | None = None
-        self._deleted = DeletedDirectories(self.disk, directory)
+        # What is gone or not ours, until it is removed.
+        self.deleted = DeletedDirectories(self.disk, directory)
         self._early: set[Partition] = set()
         # Logs that a power cut may still take the identity of.  A thread takes out what it made
         # durable, while the event loop may give the same name to another topic's log.
@@ -123,13 +125,13 @@ class LogStore(CheckpointFiles):
             path = self.directory / name
             if not self.disk.is_directory(path):
                 continue
-            if self._deleted.found(path, now_ms):
+            if self.deleted.found(path, now_ms):
                 continue
             if (partition := checkpoint_formats.partition_of(name)) is not None:
                 topic, index = partition
                 data = self.disk.read(path / checkpoint_formats.PARTITION_METADATA)
                 topic_id = checkpoint_formats.decode_partition_metadata(data or b"")
-                damaged = topic_id is None and (data is not None or self._counted_on(partition))
+                damaged = topic_id is None and (data is not None or _counted_on(self, partition))
                 found.append(
                     Found(topic=topic, index=index, topic_id=topic_id, path=path, damaged=damaged)
                 )
@@ -171,7 +173,7 @@ class LogStore(CheckpointFiles):
             saved_start=self._log_starts.get(partition),
             clean=self.clean_epoch is not None,
         )
-        if self._other_topic(partition, path, topic_id):
+        if _other_topic(self, partition, path, topic_id):
             self.set_aside(path, now_ms)
         if not self.disk.exists(path):
             known = Known(clean=True)
@@ -208,7 +210,7 @@ class LogStore(CheckpointFiles):
         new = tuple(at for at in self._new if at not in self._undurable)
         if new:
             return partial(self._make_durable, new)
-        return self._deleted.sync if self._deleted.unsynced else None
+        return self.deleted.sync if self.deleted.unsynced else None
 
     def _make_durable(self, partitions: Iterable[Partition]) -> None:
         """Whose log this is must survive a power cut before its first record may.  A log whose sync
@@ -258,7 +260,7 @@ class LogStore(CheckpointFiles):
         self._undurable.pop(partition, None)
         self._forget(partition)
         log.close(clean=False)
-        self._deleted.move(log.directory, suffix, now_ms)
+        self.deleted.move(log.directory, suffix, now_ms)
 
     def set_aside(self, path: Path, now_ms: int) -> None:
         """A directory that must not be served (`Found` without a place in the cluster)."""
@@ -269,18 +271,7 @@ class LogStore(CheckpointFiles):
             return
         if partition is not None:
             self._forget(partition)
-        self._deleted.move(path, STRAY, now_ms)
-
-    def due_removals(self, now_ms: int) -> list[Path]:
-        """Directories whose time has come; `remove` each, in a thread if it may be large."""
-        return self._deleted.due(now_ms)
-
-    def remove(self, path: Path) -> None:
-        self.disk.remove_tree(path)
-
-    def remove_later(self, path: Path, now_ms: int) -> None:
-        """One of `due_removals` that could not be removed: it comes again."""
-        self._deleted.again(path, now_ms)
+        self.deleted.move(path, STRAY, now_ms)
 
     # --- a log whose disk was full ----------------------------------------------------------------
 
@@ -320,8 +311,8 @@ class LogStore(CheckpointFiles):
         clean = all(self.disk.together(closing))
         clean = clean and not self._unopened
         try:
-            if self._deleted.unsynced:
-                self._deleted.sync()
+            if self.deleted.unsynced:
+                self.deleted.sync()
             self.save_all_log_starts()
             self.checkpoint_recovery_points()
             self.checkpoint_high_watermarks(high_watermarks)
@@ -337,6 +328,25 @@ class LogStore(CheckpointFiles):
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _other_topic(store: LogStore, partition: Partition, path: Path, topic_id: UUID) -> bool:
+    """Whether what is there is another topic's, so that the log begins anew; after a clean stop
+    the cluster may count on what was here, and nothing may begin anew in its place."""
+    data = store.disk.read(path / checkpoint_formats.PARTITION_METADATA)
+    found = checkpoint_formats.decode_partition_metadata(data or b"")
+    exists = store.disk.exists(path)
+    gone = not exists and store.flushed_at_stop(partition) is not None
+    untold = found is None and (data is not None or (exists and _counted_on(store, partition)))
+    if store.clean_epoch is not None and (gone or untold):
+        why = "it is gone" if gone else "its partition.metadata does not say whose log it is"
+        raise StorageError(StorageFault.CORRUPT, path, why)
+    return exists and found != topic_id
+
+
+def _counted_on(store: LogStore, partition: Partition) -> bool:
+    """Whether a clean stop left records there."""
+    return store.clean_epoch is not None and bool(store.flushed_at_stop(partition))
 
 
 def _place(store: LogStore, path: Path, topic: str, topic_id: UUID, index: int) -> LogPlace:

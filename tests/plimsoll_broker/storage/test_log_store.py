@@ -170,8 +170,8 @@ def test_another_topic_under_the_same_name_is_set_aside_first(volume, fill):
     (stray,) = volume.path.glob("*-stray")
     assert stray.name.startswith("orders-3.")
     assert (stray / "00000000000000000000.log").stat().st_size > 0
-    assert store.due_removals(1_000 + STRAY_DELAY_MS - 1) == []
-    assert store.due_removals(1_000 + STRAY_DELAY_MS) == [stray]
+    assert store.deleted.due(1_000 + STRAY_DELAY_MS - 1) == []
+    assert store.deleted.due(1_000 + STRAY_DELAY_MS) == [stray]
 
 
 def test_new_topic_of_an_old_name_inherits_no_checkpoints(volume, fill):
@@ -209,10 +209,10 @@ def test_deleted_log_goes_a_minute_later(volume, fill):
     store.delete_log(log, now_ms=5_000)
     assert store.logs == {}
     assert not volume.directory.exists()
-    assert store.due_removals(5_000 + DELETE_DELAY_MS - 1) == []
-    (path,) = store.due_removals(5_000 + DELETE_DELAY_MS)
+    assert store.deleted.due(5_000 + DELETE_DELAY_MS - 1) == []
+    (path,) = store.deleted.due(5_000 + DELETE_DELAY_MS)
     assert path.name.endswith("-delete")
-    store.remove(path)
+    store.disk.remove_tree(path)
     assert not path.exists()
     log = store.open_log("orders", OTHER_ID, 3, LogConfig(), 6_000)
     assert (log.log_end_offset, store.high_watermark(log)) == (0, 0)
@@ -223,7 +223,7 @@ def test_deletion_that_a_crash_interrupted_is_finished(volume, fill):
     fill(log, 3)
     volume.store.delete_log(log, now_ms=5_000)
     store = volume.start()
-    assert len(store.due_removals(0)) == 1
+    assert len(store.deleted.due(0)) == 1
 
 
 # --- a reader that is still at it -----------------------------------------------------------------
@@ -235,8 +235,8 @@ def test_file_that_was_deleted_can_still_be_read_by_who_holds_it(volume, fill, r
     segment = log.segments[0]
     data = read_all(log)
     volume.store.delete_log(log, 0)
-    for path in volume.store.due_removals(DELETE_DELAY_MS):
-        volume.store.remove(path)
+    for path in volume.store.deleted.due(DELETE_DELAY_MS):
+        volume.store.disk.remove_tree(path)
     assert segment.file.pread(len(data), 0) == data
 
 

@@ -19,11 +19,11 @@ def test_strays_day_goes_on_over_restarts(volume, fill, monkeypatch):
     (stray,) = volume.path.glob("*-stray")
     for _ in range(3):  # a start every ten hours
         store = volume.start()
-        assert store.due_removals(0) == []
+        assert store.deleted.due(0) == []
         wall_ms += 10 * 3600 * 1000
-    assert store.due_removals(STRAY_DELAY_MS - 20 * 3600 * 1000) == [stray]
+    assert store.deleted.due(STRAY_DELAY_MS - 20 * 3600 * 1000) == [stray]
     store = volume.start()
-    assert store.due_removals(0) == [stray]
+    assert store.deleted.due(0) == [stray]
 
 
 def test_topic_with_the_longest_name_can_be_deleted(volume):
