@@ -169,7 +169,7 @@ def _add_keys(records: bytes, position: int, count: int, keys: list[bytes]) -> _
             if length >= 0x4000:
                 return None
             at += 1
-            long = True
+            long = long or length >= 0x80  # a client may write a small number in two bytes
         rest = at + (length >> 1)
         value = records[rest]
         end = rest if value < 0x80 else rest + _VARINT_BYTES_MAX

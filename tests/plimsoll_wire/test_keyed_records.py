@@ -116,6 +116,14 @@ def test_plain_keys_of_many_alike_are_those_that_are_read_one_by_one(
     compare(bytes(made), len(records))
 
 
+def test_short_key_whose_length_has_more_bytes_than_it_needs_is_no_long_one() -> None:
+    spoilt = bytes.fromhex("10 00 00 00 8200 61 00 00")
+    assert compare(spoilt, 1)
+    found = plain_keys(spoilt, 1)
+    assert found is not None
+    assert (found.keys, found.long) == ([b"a"], False)
+
+
 @pytest.mark.parametrize("data", [b"", b"\x02", b"\x01\0\0\0\0\0\0", b"\xff" * 30, b"\x80" * 30])
 def test_starts_of_what_is_no_record_are_refused(data: bytes) -> None:
     assert plain_keys(data, 1) is None
