@@ -12,6 +12,7 @@ import pytest
 import yaml
 from dev.kubectl import Cluster, wait_for
 from msgspec.structs import replace
+from tests.e2e.farewells import farewells_said
 from tests.plimsoll_operator.kube.contract import *  # noqa: F403
 from tests.plimsoll_operator.kube.contract import ContractServer
 
@@ -63,6 +64,7 @@ async def api(
     yield made
     await emptied(made)
     await transport.close()
+    await farewells_said()
 
 
 async def emptied(api: ContractServer) -> None:

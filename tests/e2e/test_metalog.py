@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from dev.kubectl import Cluster
+from tests.e2e.farewells import farewells_said
 from tests.plimsoll_operator.metalog.fake_api import Request
 from tests.plimsoll_operator.metalog.shells import PLACE, SLOTS, CrashingApi, Shell
 from tests.plimsoll_operator.metalog.test_contract import *  # noqa: F403
@@ -111,6 +112,7 @@ class NodeShell:
 
     async def stop(self) -> None:
         await self._stop_logs()
+        await farewells_said()
 
     async def _stop_logs(self) -> None:
         while self._logs:
