@@ -173,39 +173,55 @@ class _Paying:
 _paying = _Paying()
 
 
-class _Measured(Coroutine[Any, Any, _T], Generator[Any, Any, _T]):
-    """Not a function that yields: one that is cancelled before its first step never hears of it,
-    and what it was to run is never closed."""
+class _Measured(Coroutine[Any, Any, _T]):
+    """`await` runs the generator itself.  That never hears of what ends it before its first step,
+    and would never close what it was to run: this does."""
 
-    __slots__ = ("_charges", "_steps")
+    __slots__ = ("_begun", "_inner", "_steps")
 
     def __init__(self, charges: Charges, awaitable: Awaitable[_T]) -> None:
-        self._charges = charges
-        self._steps: Any = awaitable.__await__()
+        self._begun = False
+        self._inner: Any = awaitable.__await__()
+        self._steps = _charged(charges, self._inner)
 
     def send(self, value: Any) -> Any:
-        return self._step(self._steps.send, value)
+        self._begun = True
+        return self._steps.send(value)
 
     def throw(self, *error: Any) -> Any:
-        return self._step(self._steps.throw, *error)
+        if not self._begun:
+            self._inner.close()
+        return self._steps.throw(*error)
 
     def close(self) -> None:
         self._steps.close()
+        self._inner.close()
 
     def __await__(self) -> Generator[Any, Any, _T]:
-        return self
+        return self._steps
 
-    def _step(self, step: Callable[..., Any], *values: Any) -> Any:
-        charges, before = self._charges, _paying.charges
-        if charges is before:
-            return step(*values)  # of a step that is charged as a whole
-        charges.resumes()
-        _paying.charges = charges
+
+def _charged(charges: Charges, steps: Any) -> Generator[Any, Any, Any]:
+    error: BaseException | None = None
+    while True:
+        before = _paying.charges
+        own = charges is not before  # else it is part of a step that is charged as a whole
+        if own:
+            charges.resumes()
+            _paying.charges = charges
         try:
-            return step(*values)
+            waiting = steps.send(None) if error is None else steps.throw(error)
+        except StopIteration as end:
+            return end.value
         finally:
-            _paying.charges = before
-            charges.took()
+            if own:
+                _paying.charges = before
+                charges.took()
+        error = None
+        try:
+            yield waiting
+        except BaseException as raised:  # noqa: BLE001 - handed on to whom it is for
+            error = raised
 
 
 def measured(charges: Charges, awaitable: Awaitable[_T]) -> Coroutine[Any, Any, _T]:
