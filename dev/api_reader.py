@@ -15,7 +15,7 @@ from kubernetes.client.rest import RESTResponse
 from urllib3.exceptions import HTTPError
 
 ALL_GROUPS = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-OK, NOT_FOUND = 200, 404
+NOT_FOUND = 404
 DENIED = (401, 403)
 DISCOVERY_S = 20.0
 VIEW_AUDIENCE = "plimsoll.dev/view"
@@ -72,9 +72,6 @@ class ApiReader:
         query = f"watch=1&fieldSelector=metadata.name%3D{name}&timeoutSeconds={timeout_s}"
         path = f"{path}?{query}" + (f"&resourceVersion={seen}" if seen else "")
         reply = self._call("GET", path, timeout_s + READ_SPARE_S, {"Accept": "application/json"})
-        if reply.status != OK:
-            said = reply.read().decode()
-            raise ReadFailed(f"{path}: {reply.status} {said}", reply.status, said)
         try:
             with reply.response as lines:
                 for line in lines:
@@ -142,17 +139,16 @@ class ApiReader:
         headers: dict[str, str],
         body: dict[str, Any] | None = None,
     ) -> str | None:
-        reply = self._call(method, path, timeout_s, headers, body)
+        """An answer's body; None: there is no such thing."""
         try:
-            reply.read()
+            reply = self._call(method, path, timeout_s, headers, body)
+            return str(reply.read().decode())
         except HTTPError as error:
             raise ReadFailed(f"{path}: {error}") from error
-        said: str = reply.data.decode()
-        if reply.status == NOT_FOUND:
-            return None
-        if reply.status >= 300:
-            raise ReadFailed(f"{path}: {reply.status} {said}", reply.status, said)
-        return said
+        except ReadFailed as failed:
+            if failed.status == NOT_FOUND:
+                return None
+            raise
 
     def _call(
         self,
@@ -162,14 +158,18 @@ class ApiReader:
         headers: dict[str, str],
         body: dict[str, Any] | None = None,
     ) -> RESTResponse:
-        """An answer of which the body has not been read."""
+        """An answer that is no refusal, of which the body has not been read."""
         call = self._client.param_serialize(
             method, path, header_params=headers, body=body, auth_settings=["BearerToken"]
         )
         try:
-            return self._client.call_api(*call, _request_timeout=timeout_s)
+            reply = self._client.call_api(*call, _request_timeout=timeout_s)
+            refusal = reply.read().decode() if reply.status >= 300 else None
         except HTTPError as error:
             raise ReadFailed(f"{path}: {error}") from error
+        if refusal is not None:
+            raise ReadFailed(f"{path}: {reply.status} {refusal}", reply.status, refusal)
+        return reply
 
     def path_of(self, kind: str, namespace: str) -> str:
         """Of a resource's collection; `kind` as kubectl takes it."""

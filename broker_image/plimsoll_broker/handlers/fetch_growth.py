@@ -16,6 +16,7 @@ from plimsoll_broker.storage.disk import StorageError
 from plimsoll_wire.fetch import FetchPartition
 
 _ANY = 2**62
+"""More bytes than any limit: where nothing was told yet, a first batch of any size counts."""
 
 
 class Growth:

@@ -71,6 +71,15 @@ def replicated_partition(
     return rng.choice(found) if found else None
 
 
+def running_replica(world: World, rng: random.Random) -> tuple[Partition, BrokerHost] | None:
+    """Any partition that others have too, and a broker with it; None also if that is stopped."""
+    p = replicated_partition(world, rng, replicas_min=2)
+    if p is None:
+        return None
+    host = world.brokers[int(rng.choice(p.replicas))]
+    return (p, host) if host.running else None
+
+
 def committed(world: World, key: PartitionKey) -> Partition | None:
     """The partition as it is committed now, None when it is deleted."""
     return world.ghost.image.partitions.get(key)

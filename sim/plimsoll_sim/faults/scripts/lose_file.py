@@ -20,12 +20,10 @@ from plimsoll_wire.batches import iter_headers
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:
-    p = observed_partitions.replicated_partition(context.world, rng, replicas_min=2)
-    if p is None:
+    found = observed_partitions.running_replica(context.world, rng)
+    if found is None:
         return None
-    host = context.world.brokers[int(rng.choice(p.replicas))]
-    if not host.running:
-        return None
+    p, host = found
     at = TopicPartition(TOPIC, p.index)
     context.run(_script(context, host, at, random.Random(rng.random())))
     return f"{host.name} {at}"

@@ -15,12 +15,10 @@ from plimsoll_sim.hosts.brokers import BrokerHost
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:
-    p = observed_partitions.replicated_partition(context.world, rng, replicas_min=2)
-    if p is None:
+    found = observed_partitions.running_replica(context.world, rng)
+    if found is None:
         return None
-    host = context.world.brokers[int(rng.choice(p.replicas))]
-    if not host.running:
-        return None
+    p, host = found
     context.run(_script(context, p, host))
     return f"{host.name} {TOPIC}-{p.index}"
 

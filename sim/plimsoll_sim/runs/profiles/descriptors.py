@@ -5,6 +5,20 @@ from __future__ import annotations
 
 from plimsoll_sim.runs.profiles.profile import ACKED, STORY, THREE, Profile
 
+_SMALL_SEGMENTS = {
+    **STORY,
+    **THREE,
+    "at_once": (1, 2),
+    "retention_bytes": (None, 300, 1_000),
+    "segment_bytes": (100, 200, 300),
+    "chores_faster": (20,),
+    "flap_wait_ms_max": (1_000,),
+    "lag_time_max_ms": (1_000,),
+    "think_ms": ((1, 50), (10, 500)),
+    "producers": ACKED,
+}
+"""Retention, lags and looks at the disk come soon, within one story."""
+
 DESCRIPTORS: dict[str, Profile] = {
     "descriptors": Profile(
         faults={
@@ -16,18 +30,7 @@ DESCRIPTORS: dict[str, Profile] = {
             "kill_broker": 1,
             "cut_link_between_brokers": 3,
         },
-        choices={
-            **STORY,
-            **THREE,
-            "at_once": (1, 2),
-            "retention_bytes": (None, 300, 1_000),
-            "segment_bytes": (100, 200, 300),
-            "chores_faster": (20,),
-            "flap_wait_ms_max": (1_000,),
-            "lag_time_max_ms": (1_000,),
-            "think_ms": ((1, 50), (10, 500)),
-            "producers": ACKED,
-        },
+        choices=_SMALL_SEGMENTS,
     ),
     "lost files": Profile(
         faults={
@@ -38,17 +41,6 @@ DESCRIPTORS: dict[str, Profile] = {
             "kill_broker": 1,
             "cut_link_between_brokers": 2,
         },
-        choices={
-            **STORY,
-            **THREE,
-            "at_once": (1, 2),
-            "retention_bytes": (None, 300, 1_000),
-            "segment_bytes": (100, 200, 300),
-            "chores_faster": (20,),
-            "flap_wait_ms_max": (1_000,),
-            "lag_time_max_ms": (1_000,),
-            "think_ms": ((1, 50), (10, 500)),
-            "producers": ACKED,
-        },
+        choices=_SMALL_SEGMENTS,
     ),
 }
