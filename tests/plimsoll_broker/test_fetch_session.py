@@ -89,7 +89,8 @@ async def rounds(watched: Watched, number: int) -> None:
 
 async def pass_time(leader: Broker, index: int, *followers: int) -> None:
     """More than the lag limit, of the leader's clock, which waits for those who follow: a busy
-    machine makes nobody lag."""
+    machine makes nobody lag.  Until then the limit is the usual one."""
+    leader.manager.around.lag_time_max_ms = LAG_MS
     progress = leader.hosted("t", index).replica.leader.followers
     began_ms, step_ms = leader.manager.now_ms(), LAG_MS // 4
     for now_ms in range(began_ms, began_ms + LAG_MS + 2 * step_ms, step_ms):
@@ -129,38 +130,34 @@ async def test_fetch_session_of_many_partitions_names_only_the_busy_one(
 
 
 async def test_followers_silence_counts_for_what_it_does_not_name(
-    controller: Controller, broker: Make, watched: Watched
+    controller: Controller, three: Three, watched: Watched
 ) -> None:
     """Idle for longer than the lag limit, and then written to: no follower lags."""
-    lag = {"replica.lag.time.max.ms": str(LAG_MS)}
-    brokers = [await broker(b).start(**lag) for b in range(3)]
     led_by_0(controller, 5)
-    await until(lambda: watched.settled(brokers[0]))
-    await pass_time(brokers[0], 3, 1, 2)
-    client = await brokers[0].client()
+    await until(lambda: watched.settled(three[0]))
+    await pass_time(three[0], 3, 1, 2)
+    client = await three[0].client()
     for index in range(5):
         assert await client.produce("t", a_batch(1), index=index) == (Code.NONE, 0)
-        for hosted in brokers[0].manager:
-            brokers[0].manager.check_lag(hosted)
+        for hosted in three[0].manager:
+            three[0].manager.check_lag(hosted)
     assert all(len(controller.partition("t", index).isr) == 3 for index in range(5))
-    assert brokers[0].manager.shrinks.counts == {}
+    assert three[0].manager.shrinks.counts == {}
 
 
 async def test_silent_follower_of_an_idle_partition_leaves_once_something_is_written(
-    controller: Controller, broker: Make, watched: Watched
+    controller: Controller, three: Three, watched: Watched
 ) -> None:
     """Its session is still there, and says nothing."""
-    lag = {"replica.lag.time.max.ms": str(LAG_MS)}
-    brokers = [await broker(b).start(**lag) for b in range(3)]
     led_by_0(controller, 3)
-    await until(lambda: watched.settled(brokers[0]))
-    await brokers[2].path.fetchers.close()
-    client = await brokers[0].client()
-    await pass_time(brokers[0], 1, 1)
+    await until(lambda: watched.settled(three[0]))
+    await three[2].path.fetchers.close()
+    client = await three[0].client()
+    await pass_time(three[0], 1, 1)
     writing = asyncio.create_task(client.produce("t", a_batch(1), index=1))
-    await until(lambda: brokers[0].hosted("t", 1).log.log_end_offset == 1)
-    for hosted in brokers[0].manager:
-        brokers[0].manager.check_lag(hosted)
+    await until(lambda: three[0].hosted("t", 1).log.log_end_offset == 1)
+    for hosted in three[0].manager:
+        three[0].manager.check_lag(hosted)
     assert await writing == (Code.NONE, 0)
     assert controller.partition("t", 1).isr == (0, 1)
     assert controller.partition("t", 2).isr == (0, 1, 2), "nothing was written there"

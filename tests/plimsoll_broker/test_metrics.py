@@ -1,9 +1,11 @@
 """What a broker tells by itself while no controller decides: nothing of it needs an operator."""
 
+import asyncio
+
 import pytest
 from tests.plimsoll_broker.metric_values import a_node, told
 from tests.plimsoll_broker.test_coordinators import Member
-from tests.plimsoll_broker.test_replication import Make, Three, until
+from tests.plimsoll_broker.test_replication import Make, Three, others_lag, until
 from tests.plimsoll_broker.trio import Controller, a_batch
 from tests.stated_metrics import SHOWN_BY_LIBRARY, unlike
 
@@ -18,8 +20,6 @@ from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_core.messages.requests import Answer
 from plimsoll_process.loop_holds import LoopHolds
 
-LAG_MS = 1_500
-LAG = {"replica.lag.time.max.ms": str(LAG_MS)}
 NOBODY_LAGS_MS = 3_600_000
 """However long what a test does first takes on a busy machine."""
 
@@ -43,7 +43,7 @@ async def test_leader_that_is_gone_while_nobody_can_elect_counts_as_none_at_its_
 async def test_leader_whose_followers_fell_behind_is_under_min_isr_before_a_controller_commits_it(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leader = await broker(0).start(**LAG)
+    leader = await broker(0).start()
     leader.manager.around.lag_time_max_ms = NOBODY_LAGS_MS
     others = [await broker(1).start(), await broker(2).start()]
     controller.create("t", (0, 1, 2))
@@ -100,18 +100,18 @@ async def test_requests_are_timed_by_api_and_followers_fetches_apart(
 
 
 async def test_leader_tells_who_left_its_isrs_and_zeros_of_all_its_followers(
-    controller: Controller, broker: Make
+    controller: Controller, three: Three
 ) -> None:
-    a, _, c = [await broker(i).start(**LAG) for i in range(3)]
-    a.manager.around.lag_time_max_ms = NOBODY_LAGS_MS
+    a, b, c = three
     controller.create("t", (0, 1, 2))
     client = await a.client()
     await client.produce("t", a_batch(1))
     assert told(a.manager)["isr_shrinks_total2lagfalse"] == 0
     assert told(a.manager)["follower_lag_seconds2"] == 0
     await c.path.fetchers.close()
-    a.manager.around.lag_time_max_ms = LAG_MS
-    assert (await client.produce("t", a_batch(1)))[0] == 0
+    writing = asyncio.create_task(client.produce("t", a_batch(1)))
+    await others_lag(a, "t", 2, b)
+    assert (await writing)[0] == 0
     values = told(a.manager)
     assert values["isr_shrinks_total2lagfalse"] == 1
     assert values["isr_shrinks_total1lagfalse"] == 0
@@ -120,10 +120,9 @@ async def test_leader_tells_who_left_its_isrs_and_zeros_of_all_its_followers(
 
 
 async def test_partition_with_just_min_isr_of_three_replicas_is_reduced_and_one_of_two_is_not(
-    controller: Controller, broker: Make
+    controller: Controller, three: Three
 ) -> None:
-    a, _, c = [await broker(i).start(**LAG) for i in range(3)]
-    a.manager.around.lag_time_max_ms = NOBODY_LAGS_MS
+    a, b, c = three
     controller.create("two", (0, 1))
     controller.create("three", (0, 1, 2))
     client = await a.client()
@@ -131,8 +130,9 @@ async def test_partition_with_just_min_isr_of_three_replicas_is_reduced_and_one_
         assert (await client.produce(topic, a_batch(1)))[0] == 0
     assert told(a.manager)["reduced_to_min_isr_partitions"] == 0
     await c.path.fetchers.close()
-    a.manager.around.lag_time_max_ms = LAG_MS
-    assert (await client.produce("three", a_batch(1)))[0] == 0
+    writing = asyncio.create_task(client.produce("three", a_batch(1)))
+    await others_lag(a, "three", 2, b)
+    assert (await writing)[0] == 0
     assert told(a.manager)["reduced_to_min_isr_partitions"] == 1
 
 
