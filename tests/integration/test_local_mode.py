@@ -46,6 +46,14 @@ spec:
   placement: {strategy: Blocked}
 """
 
+COMPACTED = """\
+---
+apiVersion: plimsoll.dev/v1alpha1
+kind: Topic
+metadata: {name: latest, namespace: kafka}
+spec: {clusterRef: {name: main}, partitions: 1, config: {cleanup.policy: compact}}
+"""
+
 # The blocked table of the protocol for three brokers.
 BLOCKED_OF_15 = {
     0: (0, 1, 2), 1: (0, 2, 1), 2: (0, 1, 2), 3: (0, 2, 1), 4: (0, 1, 2),
@@ -121,9 +129,10 @@ def test_kafka_python_writes_and_reads(shared: LocalCluster, acks: int | str) ->
 
 
 def test_yaml_makes_the_cluster_and_the_topic_it_describes(tmp_path: Path) -> None:
-    (tmp_path / "orders.yaml").write_text(ORDERS)
+    (tmp_path / "orders.yaml").write_text(ORDERS + COMPACTED)
     files = [tmp_path / "orders.yaml"]
     with LocalCluster(tmp_path / "c", brokers=None, files=files) as cluster:
+        assert len(cluster.topic("latest")) == 1, "what needs the newest metadata version is there"
         placed = {index: tuple(p.replicas) for index, p in cluster.topic("orders").items()}
         assert placed == BLOCKED_OF_15
         acked = produce(cluster.bootstrap, "orders", values(1_000))
@@ -206,6 +215,7 @@ def test_second_local_cluster_on_the_same_directory_is_refused(shared: LocalClus
         (ORDERS.replace("clusterRef: {name: main}", "clusterRef: {name: other}"), "other"),
         (ORDERS.replace("replicationFactor: 3", "replicationFactor: 5"), "brokers"),
         (ORDERS + "  config: {no.such.key: 1}\n", "no.such.key"),
+        (ORDERS + "  cleanupPolicy: compact\n", "spec.cleanupPolicy; there are clusterRef, "),
     ],
 )
 def test_bad_file_is_refused_with_a_message(tmp_path: Path, text: str, sentence: str) -> None:

@@ -114,11 +114,12 @@ def _resource(document: dict[str, Any]) -> Resource:
     metadata = document.get("metadata")
     name = metadata.get("name", "?") if isinstance(metadata, dict) else "?"
     if kind not in MODELS:
-        known = ", ".join(MODELS)
-        raise Unreadable(f"{kind} {name}: there is no such kind; there are {known}.")
+        kinds = ", ".join(MODELS)
+        raise Unreadable(f"{kind} {name}: there is no such kind; there are {kinds}.")
     schema = next(structural(k.spec) for k in KINDS if k.name == kind)
-    for field in unknown_fields(document.get("spec"), schema, "spec"):
-        raise Unreadable(f"{kind} {name}: there is no field {field}.")
+    for field, known in unknown_fields(document.get("spec"), schema, "spec"):
+        there_are = f"there are {', '.join(known)}" if known else "there are none"
+        raise Unreadable(f"{kind} {name}: there is no field {field}; {there_are}.")
     try:
         return msgspec.convert(document, MODELS[kind])
     except msgspec.ValidationError as error:

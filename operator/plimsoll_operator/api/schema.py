@@ -101,8 +101,9 @@ def unbounded(schema: Schema, path: str = "") -> Iterator[str]:
             yield from unbounded(schema[part], f"{path}[]")
 
 
-def unknown_fields(value: Any, schema: Schema, path: str) -> Iterator[str]:
-    """The fields of `value` that `schema` does not know: what the API server would prune."""
+def unknown_fields(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The fields of `value` that `schema` does not know (what the API server would prune), each
+    with those that there are in its place."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from unknown_fields(item, schema.get("items", {}), f"{path}[{index}]")
@@ -110,6 +111,6 @@ def unknown_fields(value: Any, schema: Schema, path: str) -> Iterator[str]:
         return
     for name, field in value.items():
         if name not in schema["properties"]:
-            yield f"{path}.{name}"
+            yield f"{path}.{name}", tuple(schema["properties"])
         else:
             yield from unknown_fields(field, schema["properties"][name], f"{path}.{name}")

@@ -94,7 +94,7 @@ class TestDeclare:
             ({"configs": {"min.insync.replicas": "2"}}, "InvalidConfig", "minInSyncReplicas"),
             ({"configs": {"retentoin.ms": "2"}}, "InvalidConfig", "retentoin.ms"),
             ({"configs": {"cleanup.policy": "expire"}}, "InvalidConfig", "must be delete"),
-            ({"configs": {"cleanup.policy": "compact"}}, "InvalidConfig", "needs metadata"),
+            ({"configs": {"cleanup.policy": "compact"}}, "MetadataTooOld", "needs metadata"),
             ({"deletion_policy": "Keep"}, "InvalidConfig", "Delete or Retain"),
             ({"object": STRANGER}, "TopicNameTaken", "Topic shop/orders"),
             ({"partitions": 10**6}, "InvalidPartitions", "1 to 10000"),

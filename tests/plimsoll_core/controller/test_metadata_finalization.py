@@ -7,7 +7,13 @@ from plimsoll_core.cluster.record_versions import NEWEST
 from plimsoll_core.controller.brokers.metadata_finalization import Finalization, finalization
 from plimsoll_core.controller.decide import Settings
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.messages.requests import HeartbeatAnswer, Refused, Registered, Tick
+from plimsoll_core.messages.requests import (
+    HeartbeatAnswer,
+    Refused,
+    Registered,
+    SetMembers,
+    Tick,
+)
 from plimsoll_core.messages.restarts import RequestRestart
 
 World = Any
@@ -89,6 +95,20 @@ def test_member_that_never_registered_is_waited_for(new_world: Callable[..., Wor
     assert look(world).finalizable == 1
     world.ask(Tick())
     assert world.image.metadata_version == 1
+
+
+def test_version_is_finalised_when_the_last_broker_is_unfenced(
+    new_world: Callable[..., World],
+) -> None:
+    """Whoever waited for the brokers may ask for what needs it at once."""
+    world = new_world(0)
+    world.ask(SetMembers(broker_ids=(0, 1)))
+    upgraded(world, 0)
+    assert world.image.brokers[0].active
+    assert world.image.metadata_version == 1
+    upgraded(world, 1)
+    assert world.image.brokers[1].active
+    assert world.image.metadata_version == NEWEST
 
 
 def test_restart_under_way_is_waited_for(new_world: Callable[..., World]) -> None:

@@ -13,6 +13,7 @@ from plimsoll_core.controller.brokers.controlled_shutdown import (
     leads,
 )
 from plimsoll_core.controller.brokers.fencing import fence, unfence
+from plimsoll_core.controller.brokers.metadata_finalization import finalize
 from plimsoll_core.controller.brokers.unfencing_wait import held_back_until_ms
 from plimsoll_core.controller.brokers.unknown_metadata import others_know_more
 from plimsoll_core.controller.kernel.decision import DecisionContext
@@ -66,6 +67,8 @@ def _fenced(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answer
         if turn.now_ms >= until_ms:
             unfence(turn, broker)
             wake(turn, broker.id)
+            # Whoever waits for a cluster's brokers uses next what only newer metadata can hold.
+            finalize(turn)
             return HeartbeatAnswer(is_caught_up=True, is_fenced=False, should_shut_down=False)
     return HeartbeatAnswer(is_caught_up=caught_up, is_fenced=True, should_shut_down=False)
 

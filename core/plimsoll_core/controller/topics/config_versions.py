@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from plimsoll_core.cluster.record_versions import release_of
 from plimsoll_core.cluster.topic_configs import (
     AS_PRODUCED,
     CLEANUP_POLICY,
@@ -20,7 +19,8 @@ from plimsoll_core.cluster.topic_configs import (
     keeps_everything,
 )
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.controller.kernel.metadata_version import too_old
+from plimsoll_core.errors import Refusal
 
 COMPACTED_SINCE = 2
 """The metadata version that introduced compacted topics."""
@@ -31,21 +31,17 @@ NO_POLICY_SINCE = 3
 
 
 def check_version(turn: DecisionContext, configs: Mapping[str, str]) -> Refusal | None:
-    version = turn.image.metadata_version
-    if compacts(configs) and version < COMPACTED_SINCE:
-        return _too_old(CLEANUP_POLICY, configs, COMPACTED_SINCE)
-    if configs.get(COMPRESSION_TYPE, AS_PRODUCED) != AS_PRODUCED and version < COMPRESSED_SINCE:
-        return _too_old(COMPRESSION_TYPE, configs, COMPRESSED_SINCE)
-    if keeps_everything(configs) and version < NO_POLICY_SINCE:
-        return _too_old(CLEANUP_POLICY, configs, NO_POLICY_SINCE)
-    return None
+    refusal = None
+    if compacts(configs):
+        refusal = _too_old(turn, CLEANUP_POLICY, configs, COMPACTED_SINCE)
+    if configs.get(COMPRESSION_TYPE, AS_PRODUCED) != AS_PRODUCED:
+        refusal = refusal or _too_old(turn, COMPRESSION_TYPE, configs, COMPRESSED_SINCE)
+    if keeps_everything(configs):
+        refusal = refusal or _too_old(turn, CLEANUP_POLICY, configs, NO_POLICY_SINCE)
+    return refusal
 
 
-def _too_old(name: str, configs: Mapping[str, str], since: int) -> Refusal:
-    return Refusal(
-        reason=Reason.InvalidConfig,
-        message=(
-            f"{name}={configs[name]} needs metadata version {release_of(since)} (#{since});"
-            " finalise it in the LogCluster (spec.version) when all brokers run that release."
-        ),
-    )
+def _too_old(
+    turn: DecisionContext, name: str, configs: Mapping[str, str], since: int
+) -> Refusal | None:
+    return too_old(turn, since, f"{name}={configs[name]} needs")

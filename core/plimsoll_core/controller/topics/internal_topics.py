@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS, METADATA_VERSION, is_internal
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.metadata_version import too_old
 from plimsoll_core.controller.topics.internal_replication import MIN_ISR_MAX, wanted_replicas
 from plimsoll_core.controller.topics.topic_creation import TopicPlan, create, created, place_new
 from plimsoll_core.errors import Reason, Refusal
@@ -24,9 +25,8 @@ def ensure_internal_topic(turn: DecisionContext, request: EnsureInternalTopic) -
     topic_id = turn.image.topic_ids.get(name)
     if topic_id is not None:
         return TopicsAnswer(topics=(created(turn, turn.image.topics[topic_id]),))
-    if turn.image.metadata_version < METADATA_VERSION:
-        message = f"{name} needs metadata version 0.2; upgrade every broker and the operator first."
-        return Refusal(reason=Reason.MetadataTooOld, message=message)
+    if refusal := too_old(turn, METADATA_VERSION, f"{name} needs"):
+        return refusal
     stated = turn.settings.offsets_topic
     factor = wanted_replicas(stated.replication_factor, len(turn.receivers()))
     rows = place_new(turn, name, stated.partitions, factor)
