@@ -86,13 +86,11 @@ def _line(result: Result) -> str:
 
 
 def _results(seeds: Sequence[int], kind: RunKind, jobs: int) -> Iterator[Result]:
+    """In processes of their own, of one job too: what runs leave behind ends with them."""
     work = partial(_small, kind=kind)
-    if jobs <= 1:
-        yield from map(work, seeds)
-        return
     gc.freeze()  # so that no worker copies it
     context = multiprocessing.get_context("fork")
-    with context.Pool(jobs, _begin_a_worker, maxtasksperchild=RUNS_OF_A_WORKER) as pool:
+    with context.Pool(max(jobs, 1), _begin_a_worker, maxtasksperchild=RUNS_OF_A_WORKER) as pool:
         yield from pool.imap_unordered(work, seeds)
 
 
