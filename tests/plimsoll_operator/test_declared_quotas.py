@@ -38,7 +38,7 @@ async def test_logcluster_that_declares_defaults_has_them_committed() -> None:
     users = Users()
     declared = a_cluster(
         quotas={
-            "defaultUser": {"producerBytesPerSecond": "1Mi"},
+            "defaultUser": {"producerBytesPerSecond": 2**20},
             "defaultClientId": {},
             "defaultIp": {"connectionsPerSecond": 20},
         }

@@ -16,6 +16,7 @@ from plimsoll_operator.api.cluster_users import ClusterUsers
 from plimsoll_operator.api.listeners import DeclaredListener, Listeners
 from plimsoll_operator.api.maintenance import Maintenance
 from plimsoll_operator.api.meta import (
+    Amount,
     Api,
     BrokerNumber,
     Config,
@@ -173,7 +174,7 @@ class Movement(Api, frozen=True, kw_only=True):
 
     bytes_per_second: (
         Annotated[
-            Quantity,
+            Amount,
             Release,
             Meta(
                 description=(
@@ -346,7 +347,7 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
         return (self.spec.racks and self.spec.racks.topology_key) or TOPOLOGY_KEY_DEFAULT
 
     @property
-    def movement_bytes_per_second(self) -> str:
+    def movement_bytes_per_second(self) -> str | int:
         movement = self.spec.movement
         return (movement.bytes_per_second if movement else None) or MOVEMENT_DEFAULT
 

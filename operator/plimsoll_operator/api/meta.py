@@ -29,6 +29,8 @@ TopicName = Annotated[str, Meta(min_length=1, max_length=249, pattern=r"^[a-zA-Z
 Quantity = Annotated[
     str, Meta(min_length=1, max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|[KMGTPE]i?)?$")
 ]
+Amount = Annotated[int, Meta(ge=1)] | Quantity
+"""As people write it; `quantities.amount` is the number."""
 Release = Annotated[str, Meta(min_length=3, max_length=16, pattern=r"^[0-9]+\.[0-9]+$")]
 Sentence = Annotated[str, Meta(max_length=32768)]
 Short = Annotated[str, Meta(max_length=253)]

@@ -12,14 +12,16 @@ _SUFFIXES = {
 }
 
 
-def amount(quantity: str) -> Decimal:
-    """`512Mi` is 536870912; the schema has checked the form."""
+def amount(quantity: str | int) -> Decimal:
+    """`512Mi` is 536870912, and so is the number; the schema has checked the form."""
+    if isinstance(quantity, int):
+        return Decimal(quantity)
     digits = quantity.rstrip("mkKMGTPEi")
     suffix = quantity[len(digits) :]
     return Decimal(digits) * (_SUFFIXES[suffix] if suffix else 1)
 
 
-def bytes_per_second(quantity: str) -> int:
+def bytes_per_second(quantity: str | int) -> int:
     """At least one: `100m` is a quantity too."""
     return max(1, int(amount(quantity)))
 

@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from plimsoll_core.quotas.state import BY_CLUSTER, DEFAULT, QuotaEntity, QuotaRow, QuotaValues
-from plimsoll_operator.api.meta import Api, Quantity
+from plimsoll_operator.api.meta import Amount, Api
 from plimsoll_operator.api.quantities import amount, bytes_per_second
 
 
@@ -18,10 +18,10 @@ class DeclaredClientQuotas(Api, frozen=True, kw_only=True):
     """What may be used of each broker; what is not stated is not limited."""
 
     producer_bytes_per_second: (
-        Annotated[Quantity, Meta(description="Kafka's producer_byte_rate.")] | None
+        Annotated[Amount, Meta(description="Kafka's producer_byte_rate.")] | None
     ) = None
     consumer_bytes_per_second: (
-        Annotated[Quantity, Meta(description="Kafka's consumer_byte_rate.")] | None
+        Annotated[Amount, Meta(description="Kafka's consumer_byte_rate.")] | None
     ) = None
     request_percentage: (
         Annotated[
@@ -36,7 +36,7 @@ class DeclaredClientQuotas(Api, frozen=True, kw_only=True):
     ) = None
     mutations_per_second: (
         Annotated[
-            Quantity,
+            Amount,
             Meta(
                 description=(
                     "Partitions that are made or deleted; Kafka's controller_mutation_rate."

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from plimsoll_operator.api.meta import (
+    Amount,
     Api,
     BrokerNumber,
     Conditions,
@@ -83,7 +84,7 @@ class Move(Api, frozen=True, kw_only=True):
 class Throttle(Api, frozen=True, kw_only=True):
     """How fast each broker takes in what is moved to it."""
 
-    bytes_per_second: Quantity
+    bytes_per_second: Amount
 
 
 class ReassignmentSpec(Api, frozen=True, kw_only=True):

@@ -58,8 +58,10 @@ def _convert_union(schema: Schema, components: dict[str, Schema]) -> Schema:
     types = {m["type"] for m in members}
     if types == {"integer", "string"}:
         (text,) = [m for m in members if m["type"] == "string"]
+        (number,) = [m for m in members if m["type"] == "integer"]
         return {
             **_without(rest, *_DROPPED),
+            **({"minimum": number["minimum"]} if "minimum" in number else {}),
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "x-kubernetes-int-or-string": True,
             "maxLength": text.get("maxLength", 0),
