@@ -30,6 +30,8 @@ from tests.monitored import given_s, waited_s
 PARTITIONS = 6
 RESUME_S_MAX = 2.0
 RATE_PER_S = 600
+GOES_ON_S_MAX = 60
+"""For so long a client asks and asks again after an outage."""
 
 
 class Moment(NamedTuple):
@@ -156,16 +158,27 @@ def test_consumer_that_starts_as_a_leader_is_killed_reads_every_acknowledged_rec
 
 
 def test_cluster_killed_at_once_keeps_every_acknowledged_record(tmp_path: Path) -> None:
+    """Clients that were there before go on, too: the brokers' first answers are of a time in which
+    all of them are fenced."""
     cluster = LocalCluster(tmp_path / "c")
+    later = Acked()
     with cluster:
         cluster.create_topic("t", PARTITIONS, {"min.insync.replicas": "2"})
+        clients = [a_producer(cluster.bootstrap) for _ in range(4)]
         with writing(cluster, "t") as writer:
             more_acks(writer, RATE_PER_S)
+            for number, client in enumerate(clients):
+                client.produce("t", b"before-%d" % number, on_delivery=later.delivered)
+                assert client.flush(GOES_ON_S_MAX) == 0
             cluster.kill_everything()
             acked = writer.finish(flush=False)
+    for number, client in enumerate(clients):
+        client.produce("t", b"meanwhile-%d" % number, on_delivery=later.delivered)
     assert len(acked.records) > RATE_PER_S
     with cluster:
         cluster.wait_isr("t", 3)
+        assert [client.flush(GOES_ON_S_MAX) for client in clients] == [0] * len(clients)
+        assert len(later.records) == 2 * len(clients)
         found = consume_all(cluster.bootstrap, "t", PARTITIONS)
         assert_nothing_lost(acked, found)
         again = produce(cluster.bootstrap, "t", [b"again-%d" % n for n in range(50)])

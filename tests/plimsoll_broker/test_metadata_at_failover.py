@@ -5,7 +5,7 @@ import threading
 
 import pytest
 from msgspec.structs import replace
-from tests.plimsoll_broker.described import ORDERS, Harness, a_broker, an_image
+from tests.plimsoll_broker.described import CLUSTER_ID, ORDERS, Harness, a_broker, an_image
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller
 from tests.virtual_time import VirtualTimeLoop
@@ -13,8 +13,9 @@ from tests.virtual_time import VirtualTimeLoop
 from plimsoll_broker.background.time_slices import AT_ONCE
 from plimsoll_broker.handlers import awaited_leaders, cluster_view, large_messages, metadata
 from plimsoll_broker.replication import fetcher
+from plimsoll_broker.server.dispatch import CloseConnection
 from plimsoll_core.cluster.awaited_fences import AWAITED_MS
-from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.cluster.recent_fences import LISTED_MS
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import BrokerProvenDead
@@ -26,6 +27,7 @@ EVERYTHING = {
     "allow_auto_topic_creation": False,
     "include_topic_authorized_operations": False,
 }
+NEWBORN = ClusterImage(cluster_id=CLUSTER_ID)
 WITHOUT_0 = (a_broker(0, fenced=True), a_broker(1), a_broker(2, fenced=True))
 
 
@@ -73,6 +75,38 @@ def test_broker_that_stopped_and_led_nothing_when_it_was_fenced_is_listed_no_mor
     stopped = replace(stops, fenced=True)
     harness.watch.update(image, an_image(a_broker(0), a_broker(1), stopped))
     assert [each.node_id for each in asked(harness).brokers] == [0, 1], "as in Kafka"
+
+
+def test_all_registered_brokers_are_listed_while_none_is_unfenced():
+    """All were killed and come back, or stop one after another.  librdkafka that is told of no
+    broker ends its handles, those of its bootstrap servers too, and never asks anybody again."""
+    gone = replace(a_broker(3, fenced=True), endpoints=())
+    harness = Harness(an_image(a_broker(0, fenced=True), a_broker(1, fenced=True), gone))
+    assert [each.node_id for each in asked(harness).brokers] == [0, 1], "3 has no such listener"
+    back = an_image(a_broker(0, fenced=True), a_broker(1), gone)
+    harness.watch.update(harness.watch.image, back)
+    assert [each.node_id for each in asked(harness).brokers] == [1]
+
+
+async def test_metadata_of_a_new_cluster_wait_until_a_broker_can_be_listed():
+    harness = Harness(NEWBORN)
+    answering = asyncio.ensure_future(asked(harness))
+    await asyncio.sleep(0)
+    harness.watch.update(harness.watch.image, an_image(a_broker(1, fenced=True)))
+    assert [each.node_id for each in (await answering).brokers] == [1]
+
+
+def test_connection_is_closed_when_no_broker_can_be_listed_for_long():
+    loop = VirtualTimeLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+
+        async def ask():
+            began_s = loop.time()
+            with pytest.raises(CloseConnection, match="no-broker"):
+                await asked(Harness(NEWBORN))
+            return loop.time() - began_s
+
+        assert runner.run(ask()) == metadata.OPENED_MS_MAX / 1000
 
 
 def test_answers_from_before_the_list_was_another_make_room(monkeypatch: pytest.MonkeyPatch):

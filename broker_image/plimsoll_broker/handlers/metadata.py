@@ -19,7 +19,7 @@ from plimsoll_broker.handlers.cluster_view import AskedOn, ClusterView
 from plimsoll_broker.handlers.forward import behalf_of
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
 from plimsoll_broker.server.client_quotas import in_steps
-from plimsoll_broker.server.dispatch import Handler, RequestContext
+from plimsoll_broker.server.dispatch import CloseConnection, Handler, RequestContext
 from plimsoll_broker.storage.checkpoint_formats import uuid_text
 from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.cluster.legal_topic_names import check_form
@@ -40,6 +40,8 @@ REMEMBERED_BYTES_MAX = 16 * 1024 * 1024
 """Of all of them, with what they answer."""
 ASKED_BYTES_MAX = 256 * 1024
 """Of a request whose answer is remembered."""
+OPENED_MS_MAX = 5_000
+"""For so long a client waits until a broker is known to which it could be sent."""
 _TOPIC = ResourceType.TOPIC
 
 
@@ -80,13 +82,18 @@ class _Answering(NamedTuple):
 
     def _brokers(self) -> list[dict[str, Any]]:
         """Those that the listener is open on, and that clients may connect to, or did a moment
-        ago (`RecentFences`): to no other one."""
-        listener, late = self.listener, self.just_fenced
+        ago (`RecentFences`): to no other one, unless there is none.  librdkafka that is told of no
+        broker forgets those it had, and asks nobody any more."""
+        image, late = self.image, self.just_fenced
+        opened = [
+            (broker, endpoint)
+            for _, broker in sorted(image.brokers.items())
+            if (endpoint := shared.endpoint_of(broker, self.listener)) is not None
+        ]
+        told = [each for each in opened if not each[0].fenced or each[0].id in late]
         return [
             {"node_id": broker.id, **shared.node(broker, endpoint)}
-            for _, broker in sorted(self.image.brokers.items())
-            if (not broker.fenced or broker.id in late)
-            and (endpoint := shared.endpoint_of(broker, listener)) is not None
+            for broker, endpoint in told or opened
         ]
 
     def _topics(self, asked: Any) -> list[dict[str, Any]]:
@@ -128,9 +135,18 @@ class MetadataHandler:
         self._awaited = AwaitedLeaders(view)
 
     def __call__(self, context: RequestContext) -> bytes | Awaitable[bytes]:
+        if not _is_opened(context.connection.listener, self._view.image):
+            return self._after_registration(context)
         if self._awaited.some():
             return self._after_fences(context)
         return self._answer(context)
+
+    async def _after_registration(self, context: RequestContext) -> bytes:
+        """A new cluster's broker has yet to apply that there is one."""
+        is_opened = partial(_is_opened, context.connection.listener)
+        if not await self._view.watch.wait_for(is_opened, OPENED_MS_MAX):
+            raise CloseConnection("no-broker")
+        return await self._after_fences(context)
 
     async def _after_fences(self, context: RequestContext) -> bytes:
         request = await self._view.aside.decoded(context)
@@ -219,6 +235,11 @@ class MetadataHandler:
         if current and len(self._answers) < REMEMBERED_MAX and not full:
             self._answers[asked] = answer
             self._remembered += size
+
+
+def _is_opened(listener: Listener, image: ClusterImage) -> bool:
+    """Whether there is a broker that clients of the listener can be told of."""
+    return any(shared.endpoint_of(each, listener) for each in image.brokers.values())
 
 
 def metadata(view: ClusterView) -> Handler:

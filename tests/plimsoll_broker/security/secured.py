@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from msgspec.structs import replace
-from tests.plimsoll_broker.described import an_image
+from tests.plimsoll_broker.described import a_broker, an_image
 from tests.plimsoll_core.security.scram_client import ScramClient, a_credential
 
 from plimsoll_broker.handlers.admin import admin_handlers
@@ -40,6 +40,8 @@ NO_OPERATIONS = {
 }
 SECURED = Listener(name="secured", port=0, authentication=("ScramSha256", "ScramSha512"))
 OPEN = Listener(name="open", port=0)
+LISTENERS = ("open", "pods", "secured", "tls")
+"""On which the brokers are reached."""
 
 
 def a_rule(
@@ -60,7 +62,11 @@ class Secured:
     """`change` commits records; `commands`: what the controller was asked."""
 
     def __init__(self, mode: Mode = Mode.ENFORCE, *acls: Acl) -> None:
-        image = replace(an_image(), metadata_version=3)
+        broker = a_broker(0)
+        named = (replace(broker.endpoints[0], name=name) for name in LISTENERS)
+        broker = replace(broker, endpoints=(*broker.endpoints, *named))
+        image = an_image(broker, a_broker(1), a_broker(2, fenced=True))
+        image = replace(image, metadata_version=3)
         self.watch = ImageWatch(image)
         self.authority = Authority(image, AuditLog(1), makes_topics=True)
         self.quotas = Quotas()
