@@ -19,6 +19,8 @@ from plimsoll_operator.kubectl_plugin.shown import Findings, heading, line, tabl
 GOOD = {"Ready": "True"}
 """A condition's status when all is well; of the others that is False, or does not matter."""
 BAD = ("Stalled", "Blocked")
+ENDINGS = ("Complete", "Failed")
+"""Conditions of a Reassignment, Rebalance or Verification after which nothing waits any more."""
 ROWS_MAX = 20
 
 
@@ -172,7 +174,7 @@ def _broker(row: Any) -> list[Any]:
 
 
 async def blocked(session: PluginSession) -> Findings:
-    """What waits and until when, and every object that is not as it should be."""
+    """What waits and until when, and every object that is not as it should be and has not ended."""
     await session.refresh()
     waiting = session.status.get("blocked") or []
     unready: list[Object] = []
@@ -193,6 +195,8 @@ async def blocked(session: PluginSession) -> Findings:
 
 def _unready(kind: Kind, body: Object) -> list[Object]:
     name = f"{kind.kind}/{body['metadata']['name']}"
+    conditions = (body.get("status") or {}).get("conditions") or ()
+    ended = any(one["type"] in ENDINGS and one["status"] == "True" for one in conditions)
     return [
         {
             "object": name,
@@ -201,8 +205,8 @@ def _unready(kind: Kind, body: Object) -> list[Object]:
             "since": one.get("lastTransitionTime"),
             "message": one["message"],
         }
-        for one in (body.get("status") or {}).get("conditions") or ()
-        if _is_bad(one) and one["reason"] != "Completed"
+        for one in conditions
+        if _is_bad(one) and (one["type"] == "Stalled" or not ended)
     ]
 
 
