@@ -66,7 +66,7 @@ class Shelf(Generic[R]):
         self._unread: dict[Key, Unread] = {}
         self._missing: dict[Key, frozenset[str]] = {}
         self._verdicts: dict[Key, str] = {}
-        # Of a LogCluster's status: what its operator chose and keeps there.
+        # Of a LogCluster's status: what its operator chose and keeps there, and what waited.
         self._choices: dict[Key, dict[str, Any]] = {}
         self._dated: dict[Key, bool] = {}
 
@@ -142,7 +142,8 @@ class Shelf(Generic[R]):
 
     def choices(self, key: Key) -> dict[str, Any]:
         """What its status showed of `versions` and `certificates`: whoever writes a status without
-        them, because it has not read them yet, takes them away."""
+        them, because it has not read them yet, takes them away.  And of `blocked`: for since when
+        an action waits."""
         return self._choices.get(key, {})
 
     def dated(self, key: Key) -> bool:
@@ -190,7 +191,8 @@ def _metadata(body: dict[str, Any]) -> ObjectMeta:
 
 def _choices(body: dict[str, Any]) -> dict[str, Any]:
     status = body.get("status") or {}
-    return {part: status[part] for part in ("versions", "certificates") if part in status}
+    parts = ("versions", "certificates", "blocked")
+    return {part: status[part] for part in parts if part in status}
 
 
 def _dated(body: dict[str, Any]) -> bool:

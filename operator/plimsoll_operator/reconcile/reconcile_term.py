@@ -13,6 +13,8 @@ from enum import Enum
 from typing import TypeVar, cast
 from uuid import UUID
 
+import msgspec
+
 from plimsoll_core.cluster.model import ClusterImage, Topic
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId
@@ -164,6 +166,11 @@ class Term:
     _kept: dict[type, object] = field(default_factory=dict, init=False)
     # What children were made from last; the LogCluster is never changed in place.
     _context: Context | None = field(default=None, init=False)
+    # What waited under the operator that led before.
+    _blocked_before: tuple[BlockedAction, ...] = field(default=(), init=False)
+
+    def __post_init__(self) -> None:
+        self._blocked_before = self._shown_blocked()
 
     def kept(self, kind: type[Kept], make: Callable[[], Kept]) -> Kept:
         """What one kind's reconciler remembers in this term; made when it is first asked for."""
@@ -255,8 +262,10 @@ class Term:
             self.mark_cluster()
 
     def block(self, action: str, rows: Iterable[BlockedAction]) -> None:
-        """What voluntary actions of one kind wait for now; each says for how long already."""
-        before = {_waits_for(row): row for row in self.blocked.get(action, ())}
+        """What voluntary actions of one kind wait for now; each says for how long already, also
+        under the operator that led before."""
+        known = self.blocked.get(action, self._blocked_before)
+        before = {_waits_for(row): row for row in known}
         now = [before.get(_waits_for(row), row) for row in rows]
         if tuple(now) == self.blocked.get(action, ()):
             return
@@ -265,6 +274,14 @@ class Term:
                 self.tell(_blocked(row))
         self.blocked[action] = tuple(now)
         self.mark_cluster()
+
+    def _shown_blocked(self) -> tuple[BlockedAction, ...]:
+        """As the LogCluster shows it, of all kinds; later this term's own, as far as it knows."""
+        shown = self.objects.clusters.choices(self.key).get("blocked") or ()
+        try:
+            return msgspec.convert(shown, tuple[BlockedAction, ...])
+        except msgspec.ValidationError:
+            return ()
 
     def mark_cluster(self) -> None:
         self.mark(Target(LOG_CLUSTERS, *self.key))
