@@ -9,6 +9,7 @@ from tests.plimsoll_operator.resynced import offered_by_resync
 
 from plimsoll_core.messages.reassignments import LimitMovement
 from plimsoll_core.messages.requests import CreateTopics, NewTopic
+from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import REASSIGNMENTS
@@ -319,3 +320,19 @@ async def test_resync_drops_reassignment_whose_deletion_the_watch_missed():
     scene.kube.drop(REASSIGNMENTS, *KEY)
     assert await offered_by_resync(scene) == [(("kafka", "main"), LOOK)]
     assert scene.objects.reassignments.get(KEY) is None
+
+
+async def test_missing_topic_is_waited_for_a_minute_by_the_clock_that_the_object_has_its_time_of():
+    """The operator's host is two minutes ahead: what was applied together failed for good."""
+    scene = Moves(moves=[{"topic": "later", "replicationFactor": 2}])
+    body, made_ms = scene.kube.find(REASSIGNMENTS, *KEY), 1_800_000_000_000
+    body["metadata"]["creationTimestamp"] = timestamp(made_ms)
+    scene.put(body)
+    scene.term.now_ms = lambda: made_ms + 120_000
+    scene.kube.said_ms = made_ms + 2_000
+    with pytest.raises(Retry, match="waits a minute"):
+        await scene.look()
+    scene.kube.said_ms = made_ms + 61_000
+    status = await scene.look()
+    assert status.phase == "Failed"
+    assert conditions(status)["Failed"] == ("True", "UnknownTopicOrPartition")
