@@ -195,6 +195,29 @@ async def test_grace_of_a_user_whose_object_is_gone_goes_on_under_the_next_opera
     assert not scene.decided.image.security.users
 
 
+@pytest.mark.parametrize("ahead_ms", [240_000, -240_000])
+async def test_grace_is_as_long_under_an_operator_whose_hosts_clock_differs(ahead_ms: int) -> None:
+    """By the API server's clock, which all operators have: one whose host was four minutes ahead
+    ended the grace after one, one that was behind began it anew."""
+    scene, host_ms, server_ms = Users(), [1_000_000_000], 1_000_000_000
+    scene.term.now_ms = lambda: host_ms[0]
+    scene.kube.said_ms = server_ms
+    scene.apply()
+    await scene.reconciled()
+    await gone(scene)
+    scene = under_the_next_operator(scene)
+    host_ms[0] += 60_000 + ahead_ms
+    scene.kube.said_ms = server_ms + 60_000
+    await user.reconcile(scene.term, KEY)
+    assert scene.decided.image.security.users
+    scene.kube.said_ms = server_ms + 299_999
+    await user.reconcile(scene.term, KEY)
+    assert scene.decided.image.security.users
+    scene.kube.said_ms = server_ms + 300_000
+    await user.reconcile(scene.term, KEY)
+    assert not scene.decided.image.security.users
+
+
 async def test_grace_begins_anew_where_the_next_operators_clock_is_behind() -> None:
     scene, now_ms = Users(), [90_000_000]
     scene.term.now_ms = lambda: now_ms[0]

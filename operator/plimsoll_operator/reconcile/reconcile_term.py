@@ -172,6 +172,12 @@ class Term:
     def __post_init__(self) -> None:
         self._blocked_before = self._shown_blocked()
 
+    def server_ms(self) -> int:
+        """The API server's clock, which the next operator to lead has too, as its last answer said
+        it; the host's until one did."""
+        said_ms = self.kube.answered_ms
+        return self.now_ms() if said_ms is None else said_ms
+
     def kept(self, kind: type[Kept], make: Callable[[], Kept]) -> Kept:
         """What one kind's reconciler remembers in this term; made when it is first asked for."""
         if kind not in self._kept:

@@ -13,11 +13,10 @@ from plimsoll_operator.api.quantities import bytes_per_second
 from plimsoll_operator.api.reassignment import Move, Reassignment, ReassignmentSpec
 
 
-def run_request(found: Reassignment, wall_ms: int, server_ms: int | None = None) -> RunReassignment:
-    """What the object asks of its cluster's controller.  `server_ms`: the API server's clock, which
-    says when the object was made; None: it has not been heard, and the host's must do."""
+def run_request(found: Reassignment, wall_ms: int, server_ms: int) -> RunReassignment:
+    """What the object asks of its cluster's controller.  `server_ms`: by the clock that says when
+    the object was made."""
     spec, made = found.spec, found.metadata.creation_timestamp
-    now_ms = wall_ms if server_ms is None else server_ms
     return RunReassignment(
         object=object_of(found),
         moves=tuple(_topic_move(spec, move) for move in spec.moves),
@@ -27,7 +26,7 @@ def run_request(found: Reassignment, wall_ms: int, server_ms: int | None = None)
         paused=bool(spec.paused),
         cancelled=bool(spec.cancelled),
         wall_ms=wall_ms,
-        waited_ms=max(0, now_ms - milliseconds(made)) if made else 0,
+        waited_ms=max(0, server_ms - milliseconds(made)) if made else 0,
     )
 
 

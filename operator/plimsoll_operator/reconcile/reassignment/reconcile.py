@@ -36,7 +36,7 @@ async def reconcile(term: Term, key: Key) -> None:
         return
     if found.cluster_key != term.key or term.cluster is None:
         return
-    answer = await term.ask(run_request(found, term.now_ms(), term.kube.answered_ms))
+    answer = await term.ask(run_request(found, term.now_ms(), term.server_ms()))
     assert isinstance(answer, ReassignmentState | Refused), answer
     uid = found.metadata.uid
     meter = term.meters.setdefault(uid, Meter())

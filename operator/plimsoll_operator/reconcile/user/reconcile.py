@@ -364,7 +364,7 @@ async def _forget(term: Term, row: DeclaredUser) -> None:
     if stays and (wait_ms := await deletion_grace.wait_ms(term, cluster, row)):
         term.add_later(Work(Task.USER, (row.object.namespace, row.object.name)), wait_ms)
         return
-    now_ms = term.now_ms() if stays else None
+    now_ms = term.server_ms() if stays else None
     answer = await term.ask(UserObjectGone(object=row.object, now_ms=now_ms))
     if isinstance(answer, Refused):
         raise Retry(answer.message)
