@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.plimsoll_operator.builders import an_image, with_topic
 from tests.plimsoll_operator.moving import KEY, LOOK, MIB, Moves, an_object
@@ -9,7 +10,7 @@ from tests.plimsoll_operator.resynced import offered_by_resync
 
 from plimsoll_core.messages.reassignments import LimitMovement
 from plimsoll_core.messages.requests import CreateTopics, NewTopic
-from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.api.conditions import merge, timestamp
 from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import REASSIGNMENTS
@@ -81,6 +82,24 @@ async def test_completed_is_final_and_for_ever():
     later = Moves(image=scene.deciding.image)
     assert (await later.look()).phase == "Completed"
     assert later.deciding.records == [], "the operator has restarted; nothing begins again"
+
+
+async def test_reassignment_that_has_ended_is_not_begun_in_another_cluster_of_the_name():
+    """A LogCluster that is made anew has an empty log, and its owner's objects are still there."""
+    scene = Moves()
+    await scene.look()
+    scene.in_sync(0, 3, 4, 0)
+    scene.in_sync(1, 3, 4, 0)
+    status = await scene.look()
+    assert status.phase == "Completed"
+    anew = Moves()
+    shown = msgspec.to_builtins(
+        msgspec.structs.replace(status, conditions=merge((), status.conditions, 1, 0))
+    )
+    anew.put({**an_object(), "status": shown})
+    await reassignment.reconcile(anew.term, KEY)
+    assert not anew.deciding.records
+    assert not anew.term.statuses, "what it shows stays"
 
 
 async def test_restart_of_the_operator_goes_on():

@@ -156,6 +156,15 @@ async def test_completed_is_final_and_for_ever():
     assert later.work == []
 
 
+async def test_rebalance_that_has_ended_is_not_begun_in_another_cluster_of_the_name():
+    ended = [{"type": "Complete", "status": "True", "reason": "Done", "message": ""}]
+    scene = Rebalancings(approval="Automatic")
+    scene.put({**an_object(approval="Automatic"), "status": {"conditions": ended}})
+    await rebalance.reconcile(scene.term, KEY)
+    assert not scene.deciding.records
+    assert not scene.term.statuses, "what it shows stays"
+
+
 async def test_rebalance_without_moves_reports_it_and_has_ended():
     scene = Rebalancings(mode="Full", brokers=None, approval="Automatic")
     for _ in range(20):

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from plimsoll_core.phrasing import brokers_text
+from plimsoll_operator.api.conditions import ENDINGS
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import LOG_BROKERS, USER_KINDS, Kind
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
@@ -19,8 +20,6 @@ from plimsoll_operator.kubectl_plugin.shown import Findings, heading, line, tabl
 GOOD = {"Ready": "True"}
 """A condition's status when all is well; of the others that is False, or does not matter."""
 BAD = ("Stalled", "Blocked")
-ENDINGS = ("Complete", "Failed")
-"""Conditions of a Reassignment, Rebalance or Verification after which nothing waits any more."""
 ROWS_MAX = 20
 
 

@@ -16,7 +16,7 @@ from plimsoll_core.cluster.model import Rebalance as Row
 from plimsoll_core.messages.rebalances import RebalanceObjectGone, RebalanceState
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.planner.rebalance import Planned
-from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.api.conditions import has_ended, timestamp
 from plimsoll_operator.api.quantities import bytes_per_second
 from plimsoll_operator.api.rebalance import PlanStatus, Rebalance, RebalanceStatus
 from plimsoll_operator.kube.errors import ApiError, NotFound
@@ -75,6 +75,10 @@ async def reconcile(term: Term, key: Key) -> None:
         return
     if found.cluster_key != term.key or term.cluster is None:
         return
+    if found.metadata.uid not in term.image.rebalances and has_ended(
+        term.objects.rebalances.conditions(key)
+    ):
+        return  # under another cluster of this name: it is carried out once
     seen = await rebalancing_of(term).look(found)
     plan = await _plan(term, found, seen.sketch)
     status = status_of(found, _view(term, found, seen, plan))
