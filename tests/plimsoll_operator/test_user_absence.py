@@ -125,6 +125,32 @@ async def test_user_whose_object_goes_with_its_crd_or_namespace_stays(going: Any
     assert "writer" in scene.decided.image.security.users
 
 
+@pytest.mark.parametrize("again", [False, True])
+async def test_user_whose_object_went_with_a_crd_that_was_applied_again_stays(again: bool) -> None:
+    """A CRD that was deleted takes all Users with it, and one that is applied again brings none
+    back: five minutes later nobody could log in.  `again`: another operator leads by then."""
+    scene = Users()
+    scene.apply()
+    await scene.reconciled()
+    uid = next(iter(scene.decided.image.security.users.values())).object.uid
+    late = {"uid": "crd-2", "creationTimestamp": "2026-02-01T00:00:00Z"}
+    scene.kube.set_metadata(CRDS, None, "users.plimsoll.dev", **late)
+    if again:
+        scene = under_the_next_operator(scene)
+    scene.kube.said_ms = 1_000_000
+    scene.kube.drop(USERS, *KEY)
+    scene.objects.users.drop(KEY)
+    for _ in range(2):
+        await user.reconcile(scene.term, KEY)
+        scene.kube.said_ms += 300_000
+    assert "writer" in scene.decided.image.security.users
+    scene.term.seen_uids[uid] = "2026-02-01T00:00:01Z"  # seen under the new one, and then deleted
+    for _ in range(2):
+        await user.reconcile(scene.term, KEY)
+        scene.kube.said_ms += 300_000
+    assert "writer" not in scene.decided.image.security.users
+
+
 async def test_user_that_is_only_not_seen_stays() -> None:
     scene = Users()
     scene.apply()

@@ -104,7 +104,7 @@ class LedCluster:
         self._events = Events(parts.status_kube, parts.options.identity, parts.now_ms)
         self._cluster_due: asyncio.TimerHandle | None = None
         self._stalled_for = ("", "")
-        # What was seen of Topic objects (`seen_uids`) outlives a term; nothing else does.
+        # What was seen of Topics and Users (`seen_uids`) outlives a term; nothing else does.
         self._new_term = partial(
             Term,
             key=found.key,
@@ -245,7 +245,9 @@ class LedCluster:
 
     def offer(self, work: Work) -> None:
         """Something was seen that may matter."""
-        if work.task is Task.TOPIC and (found := self.term.objects.topics.get(work.key)):
+        objects, key = self.term.objects, work.key
+        shelf = {Task.TOPIC: objects.topics, Task.USER: objects.users}.get(work.task)
+        if shelf is not None and (found := shelf.get(key)):
             self.term.seen_uids[found.metadata.uid] = found.metadata.creation_timestamp or ""
         self._queue.add(work)
 

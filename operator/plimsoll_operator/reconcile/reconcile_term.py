@@ -104,7 +104,7 @@ class Term:
     # The users' objects as last seen.
     objects: Objects
     options: OperatorOptions
-    # The Lease that this term holds; an annotation of it tells since when the Topic CRD counts.
+    # The Lease that this term holds; annotations of it tell since when CRDs count (`crd_age`).
     lease_name: str
     # Queue work for now, or for so many milliseconds from now.
     add: Callable[[Work], None]
@@ -151,10 +151,11 @@ class Term:
     unchanged_at: dict[tuple[str, str], str] = field(default_factory=dict)
     # The members that the spec asks for now, and since when (`monotonic_ms`).
     settling: tuple[tuple[BrokerId, ...], int] | None = None
-    # Topic objects seen, by uid, with the time of their creation; shared by all terms of a process.
+    # Topics and Users seen, by uid, with the time of their creation; shared by all terms of a
+    # process.
     seen_uids: dict[str, str] = field(default_factory=dict)
-    # Whether that annotation was read or written in this term.
-    crd_noted: bool = False
+    # Which of those annotations were read or written in this term.
+    crds_noted: set[str] = field(default_factory=set)
     # The release that brokers run when the spec does not say.
     pinned: str | None = None
     # How brokers and the operator are to talk to each other: as the spec says, or as it was decided

@@ -26,7 +26,8 @@ from plimsoll_operator.api.labels import TOPICS_CRD
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.port import Listed, Object
-from plimsoll_operator.kube.resources import CRDS, LEASES, LOG_CLUSTERS, NAMESPACES, TOPICS
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, NAMESPACES, TOPICS
+from plimsoll_operator.reconcile import crd_age
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.topic.deletion_acknowledgement import is_acknowledged
@@ -50,8 +51,8 @@ async def reconcile(term: Term) -> None:
     try:
         if suspects:
             await _examine(term, suspects)
-        elif not term.crd_noted:
-            await _counts_since(term)
+        else:
+            await crd_age.note(term, CRD_NAME, TOPICS_CRD)
     except ApiError as error:
         raise Retry(f"absence is not proven: {error}") from error
 
@@ -59,7 +60,7 @@ async def reconcile(term: Term) -> None:
 async def _examine(term: Term, suspects: list[Topic]) -> None:
     if not await _cluster_stands(term):
         return
-    since = await _counts_since(term)
+    since = await crd_age.counts_since(term, CRD_NAME, TOPICS_CRD)
     if since is None:
         logger.warning("the Topic CRD is going, and every object with it: absent topics stay")
         return
@@ -223,24 +224,3 @@ async def _is_absent(term: Term, topic: Topic, holder: TopicObject) -> bool:
     except NotFound:
         return True
     return not _stands_for(term, found, topic)
-
-
-async def _counts_since(term: Term) -> str | None:
-    """Objects made before then went with their CRD; None: it is going now.
-
-    Deleting a CRD deletes all its objects; no user asked to delete their topics.  Every
-    object counts under the CRD that is noted at this cluster's Lease.
-    """
-    crd = await term.kube.get(CRDS, None, CRD_NAME)
-    uid = str(crd["metadata"]["uid"])
-    if crd["metadata"].get("deletionTimestamp"):
-        return None
-    lease = await term.kube.get(LEASES, term.key[0], term.lease_name)
-    noted = (lease["metadata"].get("annotations") or {}).get(TOPICS_CRD)
-    if noted is None:
-        patch = {"metadata": {"annotations": {TOPICS_CRD: uid}}}
-        await term.kube.merge(LEASES, term.key[0], term.lease_name, patch)
-    term.crd_noted = True
-    if noted is None:
-        return ""
-    return "" if noted == uid else str(crd["metadata"]["creationTimestamp"])
