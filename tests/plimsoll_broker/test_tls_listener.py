@@ -8,15 +8,12 @@ import socket
 import ssl
 import struct
 import subprocess
-import time
 
 import pytest
 import uvloop
-from tests.plimsoll_broker.listening import WAIT_S
 from tests.plimsoll_broker.tls_listening import HOST, MIB, now_ms, s_client, tls_serving, until
 
 from plimsoll_broker.server.connection_limits import ListenerLimits
-from plimsoll_core import late_timers
 from plimsoll_net import handshakes, tls_connection, tls_transport
 from plimsoll_operator.pki.authority import issue, new_authority
 from plimsoll_wire.api_versions import ApiKey
@@ -241,22 +238,6 @@ async def test_half_handshakes_end_by_themselves(harness, monkeypatch):
     assert await answered(await harness.connect()) == (1, b"at once hello")
     for one in held:
         one.close()
-
-
-async def test_handshake_whose_bytes_came_while_the_process_stood_still_goes_on(
-    harness, monkeypatch
-):
-    monkeypatch.setattr(handshakes, "HANDSHAKE_S_MAX", 0.5)
-    monkeypatch.setattr(late_timers, "READ_MS", 30_000)
-    held = raw(harness)
-    await until(lambda: harness.server.handshakes.half_open == 1)
-    held.sendall(client_hello(harness))
-    time.sleep(0.7)  # noqa: ASYNC251 - the process stands still, and reads nothing
-    held.settimeout(WAIT_S)
-    answered_with = await asyncio.to_thread(held.recv, 1)
-    assert answered_with == bytes([handshakes.HANDSHAKE_RECORD]), "and not the end"
-    assert harness.server.stats.closed_for[handshakes.TOO_SLOW] == 0
-    held.close()
 
 
 async def test_half_handshakes_from_one_address_are_few(harness, monkeypatch):

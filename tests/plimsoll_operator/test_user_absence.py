@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from tests.plimsoll_operator.builders import a_cluster_body
@@ -11,10 +12,11 @@ from tests.plimsoll_operator.declared_users import KEY, Users, declared_user
 
 from plimsoll_operator.api.labels import ACKNOWLEDGE, ACKNOWLEDGE_USERS
 from plimsoll_operator.kube.resources import CRDS, NAMESPACES, SECRETS, USERS
+from plimsoll_operator.leadership.led_cluster import LedCluster
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
 from plimsoll_operator.reconcile.registry import all_work
 from plimsoll_operator.reconcile.user import reconcile as user
-from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.reconcile.work_queue import ReconcileQueue, Retry
 from plimsoll_operator.status.occurrence import Occurrence
 
 
@@ -323,3 +325,15 @@ async def test_users_made_only_to_go_hold_up_no_other_namespaces_deletions() -> 
     await users_go(scene, (KEY[0], "writer"))
     assert "writer" not in scene.decided.image.security.users
     assert any(name.startswith("shop.") for name in scene.decided.image.security.users)
+
+
+def test_user_that_is_offered_to_its_leader_is_noted_with_the_time_that_it_was_made() -> None:
+    scene = Users()
+    scene.apply()
+    leader = object.__new__(LedCluster)
+    leader.term = scene.term
+    leader._queue = ReconcileQueue(handle=AsyncMock())
+    leader.offer(Work(Task.USER, KEY))
+    found = scene.objects.users.get(KEY)
+    assert found is not None
+    assert scene.term.seen_uids == {found.metadata.uid: found.metadata.creation_timestamp}

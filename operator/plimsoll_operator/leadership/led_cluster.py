@@ -26,6 +26,7 @@ from plimsoll_net.inside_identity import InsideIdentity
 from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.meta import ObjectMeta
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.history.keeper import HistoryKeeper
@@ -245,11 +246,15 @@ class LedCluster:
 
     def offer(self, work: Work) -> None:
         """Something was seen that may matter."""
-        objects, key = self.term.objects, work.key
-        shelf = {Task.TOPIC: objects.topics, Task.USER: objects.users}.get(work.task)
-        if shelf is not None and (found := shelf.get(key)):
-            self.term.seen_uids[found.metadata.uid] = found.metadata.creation_timestamp or ""
+        objects = self.term.objects
+        if work.task is Task.TOPIC and (topic := objects.topics.get(work.key)):
+            self._note_seen(topic.metadata)
+        if work.task is Task.USER and (user := objects.users.get(work.key)):
+            self._note_seen(user.metadata)
         self._queue.add(work)
+
+    def _note_seen(self, meta: ObjectMeta) -> None:
+        self.term.seen_uids[meta.uid] = meta.creation_timestamp or ""
 
     # --- work -----------------------------------------------------------------------------------
 
