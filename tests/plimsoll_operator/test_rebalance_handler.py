@@ -138,6 +138,17 @@ async def test_approving_what_does_not_hold_any_more_asks_again():
     assert not scene.deciding.image.rebalances
 
 
+async def test_plan_that_the_operator_before_showed_is_not_called_unknown():
+    status = await Rebalancings().look()
+    before = msgspec.structs.replace(status.plan, hash="sha256:before")
+    later = Rebalancings()
+    body = an_object(approvedPlan=before.hash)
+    later.put({**body, "status": {"plan": msgspec.to_builtins(before)}})
+    status = await later.look()
+    assert conditions(status)["Ready"] == ("False", "PlanChanged")
+    assert not later.deciding.image.rebalances
+
+
 async def test_automatic_starts_at_once():
     scene = Rebalancings(approval="Automatic")
     assert (await scene.look()).phase == "Running"

@@ -153,26 +153,36 @@ async def _plan(term: Term, found: Rebalance, sketch: Sketch | None) -> PlanStat
                 rate = bytes_per_second(throttle.bytes_per_second)
             shown = plan_status(term.image, planned, rate, sketch.made_ms, details)
             term.plans[uid] = shown
-            hashes = term.plan_hashes.setdefault(uid, deque(maxlen=HASHES_MAX))
+            hashes = await _hashes(term, found)
             if shown.hash not in hashes:
                 hashes.append(shown.hash)
         return shown
     row = term.image.rebalances.get(uid)
     if shown is None and row is not None and row.plan_hash:
-        shown = await _shown_before(term, found, row)
-        if shown is not None:
-            term.plans[uid] = shown
+        before = await _shown_before(term, found)
+        if before is not None and before.hash == row.plan_hash:
+            shown = term.plans[uid] = before
     return shown
 
 
-async def _shown_before(term: Term, found: Rebalance, row: Row) -> PlanStatus | None:
-    """What the term before showed: only to go on showing it."""
+async def _hashes(term: Term, found: Rebalance) -> deque[str]:
+    """Of the plans that were shown in this term; and in the one before, whose last one may be what
+    was approved meanwhile."""
+    hashes = term.plan_hashes.get(found.metadata.uid)
+    if hashes is None:
+        hashes = term.plan_hashes[found.metadata.uid] = deque(maxlen=HASHES_MAX)
+        if found.spec.approved_plan and (before := await _shown_before(term, found)):
+            hashes.append(before.hash)
+    return hashes
+
+
+async def _shown_before(term: Term, found: Rebalance) -> PlanStatus | None:
+    """What the term before showed: to go on showing it, and to know it when it is approved."""
     try:
         body = await term.kube.get(REBALANCES, *found.key)
-        shown = msgspec.convert((body.get("status") or {}).get("plan"), PlanStatus)
+        return msgspec.convert((body.get("status") or {}).get("plan"), PlanStatus)
     except (ApiError, msgspec.ValidationError):
         return None
-    return shown if shown.hash == row.plan_hash else None
 
 
 async def _write_details(term: Term, found: Rebalance, planned: Planned) -> str | None:
