@@ -11,11 +11,13 @@ from tests.plimsoll_operator.test_members_handler import Growing
 
 from plimsoll_core.cluster.model import Rebalance, RebalanceObject
 from plimsoll_core.cluster.records import RebalanceNoted
+from plimsoll_operator.api.conditions import milliseconds
 from plimsoll_operator.api.labels import short_id
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import REBALANCES, Kind
 from plimsoll_operator.reconcile.cluster import edit_settling
+from plimsoll_operator.reconcile.cluster.membership_rebalances import SOON_MS
 from plimsoll_operator.reconcile.work_queue import Retry
 
 
@@ -96,6 +98,24 @@ async def test_broker_that_is_being_removed_joins_again_only_when_that_has_ended
     assert scene.image.members == (0, 1, 2)
     assert ("statefulsets", "kafka", "main-broker-2") in scene.kube.objects
     assert scene.blocked() == []
+
+
+async def test_drain_that_left_something_behind_is_made_anew_by_the_api_servers_clock(
+    scene: Growing,
+) -> None:
+    """The operator's host is an hour behind: the broker kept its replicas for so long, and nothing
+    told why."""
+    scene.moved((1, 2))
+    await scene.edit(count=2)
+    body = scene.kube.find(REBALANCES, "kafka", "main-drain-2")
+    made_ms = milliseconds(body["metadata"]["creationTimestamp"])
+    scene.show("main-drain-2", "Completed")
+    scene.term.now_ms = lambda: made_ms - 3_600_000
+    scene.kube.said_ms = made_ms + SOON_MS
+    await scene.look()
+    await scene.look()
+    anew = scene.kube.find(REBALANCES, "kafka", "main-drain-2")
+    assert anew["metadata"]["uid"] != body["metadata"]["uid"]
 
 
 def somebody_elses(name: str) -> Object:
