@@ -1,4 +1,4 @@
-"""What kafka-python leaves behind in the last end-to-end test makes no run fail."""
+"""What test processes leave behind: sockets of kafka-python, and ports that they hold."""
 
 import os
 import subprocess
@@ -32,3 +32,13 @@ def test_socket_that_the_last_test_leaves_in_a_cycle_fails_no_run(tmp_path: Path
         timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_ports_that_a_test_process_holds_are_let_go_at_its_end() -> None:
+    held = "from tests.integration.listening import free_ports; print(free_ports(1))"
+    done = subprocess.run(
+        [sys.executable, "-W", "default::ResourceWarning", "-c", held],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr

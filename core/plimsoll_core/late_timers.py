@@ -4,8 +4,8 @@ A timer that comes late says nothing about those who are judged: the process was
 and what came meanwhile may be unread.  A stop interrupts `epoll_wait`, and asyncio's loop then
 runs what is due before it reads a socket; after a suspended machine, peers send again; and of a
 thousand connections most are served in later turns.  Asked by a broker's timers of sessions, of lag
-and of slow connections; the controller's ticks have a rule of their own (`brokers.session_expiry`).
-Pure.
+and of slow connections, and by those of handshakes; the controller's ticks have a rule of their own
+(`brokers.session_expiry`).  Pure.
 """
 
 from __future__ import annotations

@@ -14,9 +14,10 @@ import logging
 import ssl
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from plimsoll_core.late_timers import LateTimer
 from plimsoll_core.security.inside import Peer
 from plimsoll_net.inside_identity import peer_of
 from plimsoll_net.peer_chain import PeerChain, peer_chain
@@ -64,14 +65,23 @@ class Accepting:
     plain: Callable[[], bool] = lambda: False
 
 
+@dataclass(slots=True, kw_only=True)
+class _HalfOpen:
+    """A connection without a session: what it counts for, and its end."""
+
+    network: str
+    timer: asyncio.TimerHandle
+    late: LateTimer = field(default_factory=LateTimer)
+
+
 class HandshakeQueue:
     """`connection` is a server's protocol factory; `close` ends what has no session."""
 
     def __init__(self, accepting: Accepting) -> None:
         self._accepting = accepting
         self._loop = asyncio.get_running_loop()
-        # Connections without a session: the address that each counts for, and its end.
-        self._half_open: dict[TlsConnection, tuple[str, asyncio.TimerHandle]] = {}
+        # Connections without a session.
+        self._half_open: dict[TlsConnection, _HalfOpen] = {}
         self._addresses: Counter[str] = Counter()
         # Connections that were admitted and are not over: their addresses.
         self._admitted: dict[TlsConnection, str] = {}
@@ -102,12 +112,11 @@ class HandshakeQueue:
         network = network_of(connection.peer)
         # Strangers that say nothing keep nobody out: the oldest makes room.
         if self._addresses[network] >= HALF_OPEN_PER_ADDRESS_MAX:
-            fellows = (one for one, (other, _) in self._half_open.items() if other == network)
+            fellows = (one for one, other in self._half_open.items() if other.network == network)
             self._drop(next(fellows), TOO_MANY)
         elif len(self._half_open) >= HALF_OPEN_MAX:
             self._drop(next(iter(self._half_open)), TOO_MANY)
-        timer = self._loop.call_later(HANDSHAKE_S_MAX, self._drop, connection, TOO_SLOW)
-        self._half_open[connection] = (network, timer)
+        self._half_open[connection] = self._half_opened(connection, network)
         self._addresses[network] += 1
         return True
 
@@ -125,6 +134,23 @@ class HandshakeQueue:
         host = self._admitted.pop(connection, None)
         if host is not None and self._accepting.left is not None:
             self._accepting.left(host)
+
+    def _half_opened(self, connection: TlsConnection, network: str) -> _HalfOpen:
+        at_s = self._loop.time() + HANDSHAKE_S_MAX
+        timer = self._loop.call_at(at_s, self._judge, connection, at_s)
+        return _HalfOpen(network=network, timer=timer)
+
+    def _judge(self, connection: TlsConnection, expected_s: float) -> None:
+        """Its time is over; unless this process did not run, and its bytes may be unread."""
+        half = self._half_open[connection]
+        again_ms = half.late.not_before_ms(
+            round(expected_s * 1000), round(self._loop.time() * 1000)
+        )
+        if again_ms is None:
+            self._drop(connection, TOO_SLOW)
+        else:
+            at_s = again_ms / 1000
+            half.timer = self._loop.call_at(at_s, self._judge, connection, at_s)
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -187,12 +213,12 @@ class HandshakeQueue:
             connection.plain.close()
 
     def _forget(self, connection: TlsConnection) -> None:
-        network, timer = self._half_open.pop(connection)
-        timer.cancel()
+        half = self._half_open.pop(connection)
+        half.timer.cancel()
         self._due.pop(connection, None)
-        self._addresses[network] -= 1
-        if not self._addresses[network]:
-            del self._addresses[network]
+        self._addresses[half.network] -= 1
+        if not self._addresses[half.network]:
+            del self._addresses[half.network]
 
 
 def network_of(host: str) -> str:

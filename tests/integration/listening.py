@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
 import itertools
 import json
@@ -28,6 +29,7 @@ MERGE = "application/merge-patch+json"
 CLUSTER = "/apis/plimsoll.dev/v1alpha1/namespaces/default/logclusters/main"
 CORE = "/api/v1/namespaces/default"
 _HELD = HeldPorts()
+atexit.register(_HELD.close)
 LOAD_PAUSE_S = 0.025
 """Between two writes, each of which costs a cluster some milliseconds of a processor."""
 

@@ -14,7 +14,7 @@ from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.messages.requests import Answer, Done, Request
 from plimsoll_operator.controller.controller_stats import ControllerStats
-from plimsoll_operator.kube.resources import LOG_CLUSTERS
+from plimsoll_operator.kube.resources import LEASES, LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.metalog.interface import LogUsage
 from plimsoll_operator.options import OperatorOptions
@@ -61,6 +61,7 @@ class Scene:
         self.work: list[Work] = []
         self.marked: list[Any] = []
         self.declare(**cluster_spec)
+        self.kube.put(LEASES, {"metadata": {"name": "main-1", "namespace": "kafka"}, "spec": {}})
         self.term = Term(
             key=("kafka", "main"),
             cluster_id=image.cluster_id,

@@ -17,6 +17,7 @@ from plimsoll_operator.api.crds import (
     status_schema,
 )
 from plimsoll_operator.api.schema import structural, unbounded
+from plimsoll_operator.kube.memory import tables
 
 CRDS = Path(__file__).parents[2] / "crds"
 BY_NAME = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -107,13 +108,24 @@ def test_logcluster_shows_and_scales_by_the_brokers_that_run():
     """As a Deployment's `status.replicas`: all that there are, not only as many as are desired."""
     version = crd(LOG_CLUSTER)["spec"]["versions"][0]
     paths = {c["name"]: c["jsonPath"] for c in version["additionalPrinterColumns"]}
-    assert paths["Brokers"] == ".status.brokers.active"
+    assert paths["Brokers"] == ".status.brokers['active','ready']"
     assert paths["Desired"] == ".status.brokers.desired"
     assert version["subresources"]["scale"] == {
         "specReplicasPath": ".spec.brokers.count",
         "statusReplicasPath": ".status.brokers.active",
         "labelSelectorPath": ".status.selector",
     }
+
+
+@pytest.mark.parametrize(
+    ("brokers", "cell"), [({"ready": 2, "active": 3}, 3), ({"ready": 2}, 2), ({}, None)]
+)
+def test_brokers_column_shows_ready_where_an_earlier_operator_wrote_the_status(
+    brokers: dict[str, int], cell: int | None
+):
+    columns = crd(LOG_CLUSTER)["spec"]["versions"][0]["additionalPrinterColumns"]
+    (path,) = (column["jsonPath"] for column in columns if column["name"] == "Brokers")
+    assert tables.at({"status": {"brokers": brokers}}, path) == cell
 
 
 @BY_NAME

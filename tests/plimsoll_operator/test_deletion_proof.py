@@ -83,9 +83,10 @@ class Scene:
         noted = {TOPICS_CRD: uid}
         self.kube.set_metadata(LEASES, "kafka", "main-1", annotations=noted)
 
-    def topic_object(self, uid: str) -> None:
+    def topic_object(self, uid: str, **spec: Any) -> None:
         meta = {"name": OBJECT.name, "namespace": OBJECT.namespace, "uid": uid}
-        self.kube.put(TOPICS, {"metadata": meta, "spec": {"clusterRef": {"name": "main"}}})
+        body = {"metadata": meta, "spec": {"clusterRef": {"name": "main"}, **spec}}
+        self.kube.put(TOPICS, body)
 
     async def look(self) -> list[Request]:
         await deletion_proof.reconcile(self.term)
@@ -133,6 +134,30 @@ async def test_object_that_exists_but_was_not_seen_is_not_absent():
 async def test_object_that_was_made_again_is_not_absent():
     scene = Scene()
     scene.topic_object("another-uid")
+    assert await scene.look() == []
+
+
+@pytest.mark.parametrize(
+    "spec", [{"topicName": "other"}, {"clusterRef": {"name": "other"}}], ids=["name", "cluster"]
+)
+@pytest.mark.parametrize("seen", [True, False])
+async def test_object_that_was_made_again_for_another_topic_leaves_the_first_one_absent(
+    spec: dict[str, Any], seen: bool
+):
+    """Both fields are immutable, so who changes one makes the object again: the topic that it
+    declared before stayed for ever."""
+    scene = Scene()
+    scene.topic_object("another-uid", **spec)
+    if seen:
+        scene.objects.topics.put(scene.kube.find(TOPICS, OBJECT.namespace, OBJECT.name))
+    (asked,) = await scene.look()
+    assert isinstance(asked, TopicObjectGone)
+    assert asked.object == OBJECT
+
+
+async def test_object_of_the_same_uid_is_present_whatever_it_declares():
+    scene = Scene()
+    scene.topic_object(OBJECT.uid, topicName="other")
     assert await scene.look() == []
 
 

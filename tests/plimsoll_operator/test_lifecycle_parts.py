@@ -6,7 +6,7 @@ import pytest
 from tests.plimsoll_operator.builders import a_cluster_body
 from tests.plimsoll_operator.scripted_kube import ScriptedKube
 
-from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS, VERIFICATIONS
 from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.options import BadOption, from_environment
@@ -58,6 +58,32 @@ async def test_topic_without_a_cluster_is_told_so_once():
     scene.objects.topics.put(scene.kube.find(TOPICS, "kafka", "orders"))
     await look_at_strays(scene.parts)
     assert scene.writes == 1
+
+
+@pytest.mark.parametrize("ending", ["Complete", "Failed"])
+@pytest.mark.parametrize("readable", [True, False])
+async def test_verification_that_has_ended_keeps_its_verdict_when_its_cluster_goes(
+    ending: str, readable: bool
+):
+    """The status was written anew with one condition, and nothing else."""
+    scene = Scene()
+    scene.objects.topics.drop(("kafka", "orders"))
+    spec = {"clusterRef": {"name": "main"}, "topic": "orders", "produce": {"records": 1}}
+    ended = [
+        {"type": ending, "status": "True", "reason": "Passed", "message": "Nothing is lost."},
+        {"type": "Ready", "status": "True", "reason": "Passed", "message": "Nothing is lost."},
+    ]
+    body = {
+        "metadata": {"name": "check", "namespace": "kafka", "uid": "v1", "generation": 1},
+        "spec": spec,
+        "status": {"phase": "Completed", "verdict": "Passed", "conditions": ended},
+    }
+    scene.kube.put(VERIFICATIONS, body)
+    seen = body if readable else {**body, "spec": {**spec, "clusterRef": {}}}
+    assert (scene.objects.verifications.put(seen) is not None) == readable
+    await look_at_strays(scene.parts)
+    assert scene.writes == 0
+    assert scene.kube.find(VERIFICATIONS, "kafka", "check")["status"]["verdict"] == "Passed"
 
 
 async def test_cluster_that_exists_but_was_not_seen_yet_makes_no_stray():

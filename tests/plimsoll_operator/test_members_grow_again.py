@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,9 +11,14 @@ from tests.plimsoll_operator.test_members_handler import Growing
 
 from plimsoll_core.cluster.model import Rebalance, RebalanceObject
 from plimsoll_core.cluster.records import RebalanceNoted
+from plimsoll_operator.api.conditions import milliseconds
 from plimsoll_operator.api.labels import short_id
+from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import REBALANCES, Kind
+from plimsoll_operator.reconcile.cluster import edit_settling
+from plimsoll_operator.reconcile.cluster.membership_rebalances import SOON_MS
+from plimsoll_operator.reconcile.work_queue import Retry
 
 
 @pytest.fixture
@@ -65,6 +71,51 @@ async def test_fill_that_was_touched_or_begun_or_has_ended_is_left_alone_by_the_
     scene.join(4)
     await scene.look()
     assert sorted(scene.rebalances()) == ["main-fill-3", "main-fill-4"]
+
+
+async def test_broker_that_is_being_removed_joins_again_only_when_that_has_ended(
+    scene: Growing,
+) -> None:
+    """An operator that slept since it listed the StatefulSets deletes that of the broker when it
+    wakes, by its uid; without a grant, while the broker may hold replicas again."""
+    scene.kube.refuse["delete"] = Unavailable(0, "asleep")
+    with pytest.raises(Retry):
+        await scene.edit(count=2)
+    assert scene.image.members == (0, 1)
+    scene.declare(brokers={"count": 3})
+    for _ in range(3):
+        with suppress(Retry):
+            await scene.look(after_ms=edit_settling.SETTLE_MS)
+        assert scene.image.members == (0, 1)
+        assert ("statefulsets", "kafka", "main-broker-2") in scene.kube.objects
+    del scene.kube.refuse["delete"]
+    await scene.look()
+    assert scene.blocked() == [("Start", 2, "BrokerLeaving")]
+    assert ("statefulsets", "kafka", "main-broker-2") not in scene.kube.objects
+    await scene.stopped(2)
+    await scene.look()
+    await scene.look()
+    assert scene.image.members == (0, 1, 2)
+    assert ("statefulsets", "kafka", "main-broker-2") in scene.kube.objects
+    assert scene.blocked() == []
+
+
+async def test_drain_that_left_something_behind_is_made_anew_by_the_api_servers_clock(
+    scene: Growing,
+) -> None:
+    """The operator's host is an hour behind: the broker kept its replicas for so long, and nothing
+    told why."""
+    scene.moved((1, 2))
+    await scene.edit(count=2)
+    body = scene.kube.find(REBALANCES, "kafka", "main-drain-2")
+    made_ms = milliseconds(body["metadata"]["creationTimestamp"])
+    scene.show("main-drain-2", "Completed")
+    scene.term.now_ms = lambda: made_ms - 3_600_000
+    scene.kube.said_ms = made_ms + SOON_MS
+    await scene.look()
+    await scene.look()
+    anew = scene.kube.find(REBALANCES, "kafka", "main-drain-2")
+    assert anew["metadata"]["uid"] != body["metadata"]["uid"]
 
 
 def somebody_elses(name: str) -> Object:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.plimsoll_operator.builders import an_image, with_topic
 from tests.plimsoll_operator.moving import KEY, LOOK, MIB, Moves, an_object
@@ -9,6 +10,7 @@ from tests.plimsoll_operator.resynced import offered_by_resync
 
 from plimsoll_core.messages.reassignments import LimitMovement
 from plimsoll_core.messages.requests import CreateTopics, NewTopic
+from plimsoll_operator.api.conditions import merge, timestamp
 from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import REASSIGNMENTS
@@ -80,6 +82,24 @@ async def test_completed_is_final_and_for_ever():
     later = Moves(image=scene.deciding.image)
     assert (await later.look()).phase == "Completed"
     assert later.deciding.records == [], "the operator has restarted; nothing begins again"
+
+
+async def test_reassignment_that_has_ended_is_not_begun_in_another_cluster_of_the_name():
+    """A LogCluster that is made anew has an empty log, and its owner's objects are still there."""
+    scene = Moves()
+    await scene.look()
+    scene.in_sync(0, 3, 4, 0)
+    scene.in_sync(1, 3, 4, 0)
+    status = await scene.look()
+    assert status.phase == "Completed"
+    anew = Moves()
+    shown = msgspec.to_builtins(
+        msgspec.structs.replace(status, conditions=merge((), status.conditions, 1, 0))
+    )
+    anew.put({**an_object(), "status": shown})
+    await reassignment.reconcile(anew.term, KEY)
+    assert not anew.deciding.records
+    assert not anew.term.statuses, "what it shows stays"
 
 
 async def test_restart_of_the_operator_goes_on():
@@ -319,3 +339,19 @@ async def test_resync_drops_reassignment_whose_deletion_the_watch_missed():
     scene.kube.drop(REASSIGNMENTS, *KEY)
     assert await offered_by_resync(scene) == [(("kafka", "main"), LOOK)]
     assert scene.objects.reassignments.get(KEY) is None
+
+
+async def test_missing_topic_is_waited_for_a_minute_by_the_clock_that_the_object_has_its_time_of():
+    """The operator's host is two minutes ahead: what was applied together failed for good."""
+    scene = Moves(moves=[{"topic": "later", "replicationFactor": 2}])
+    body, made_ms = scene.kube.find(REASSIGNMENTS, *KEY), 1_800_000_000_000
+    body["metadata"]["creationTimestamp"] = timestamp(made_ms)
+    scene.put(body)
+    scene.term.now_ms = lambda: made_ms + 120_000
+    scene.kube.said_ms = made_ms + 2_000
+    with pytest.raises(Retry, match="waits a minute"):
+        await scene.look()
+    scene.kube.said_ms = made_ms + 61_000
+    status = await scene.look()
+    assert status.phase == "Failed"
+    assert conditions(status)["Failed"] == ("True", "UnknownTopicOrPartition")

@@ -138,6 +138,17 @@ async def test_approving_what_does_not_hold_any_more_asks_again():
     assert not scene.deciding.image.rebalances
 
 
+async def test_plan_that_the_operator_before_showed_is_not_called_unknown():
+    status = await Rebalancings().look()
+    before = msgspec.structs.replace(status.plan, hash="sha256:before")
+    later = Rebalancings()
+    body = an_object(approvedPlan=before.hash)
+    later.put({**body, "status": {"plan": msgspec.to_builtins(before)}})
+    status = await later.look()
+    assert conditions(status)["Ready"] == ("False", "PlanChanged")
+    assert not later.deciding.image.rebalances
+
+
 async def test_automatic_starts_at_once():
     scene = Rebalancings(approval="Automatic")
     assert (await scene.look()).phase == "Running"
@@ -154,6 +165,15 @@ async def test_completed_is_final_and_for_ever():
     assert (await later.look()).phase == "Completed"
     assert later.deciding.records == [], "the operator has restarted; nothing begins again"
     assert later.work == []
+
+
+async def test_rebalance_that_has_ended_is_not_begun_in_another_cluster_of_the_name():
+    ended = [{"type": "Complete", "status": "True", "reason": "Done", "message": ""}]
+    scene = Rebalancings(approval="Automatic")
+    scene.put({**an_object(approval="Automatic"), "status": {"conditions": ended}})
+    await rebalance.reconcile(scene.term, KEY)
+    assert not scene.deciding.records
+    assert not scene.term.statuses, "what it shows stays"
 
 
 async def test_rebalance_without_moves_reports_it_and_has_ended():

@@ -1,5 +1,6 @@
 """Restarts are carried out as granted: one pod by its uid, one template, and nothing else."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from tests.plimsoll_operator.rolling import NEW, OLD, Cluster, a_cluster, declar
 from plimsoll_core.cluster.records import RestartGranted
 from plimsoll_core.messages.restarts import WithdrawRestart
 from plimsoll_operator.api.labels import BROKER_ID
-from plimsoll_operator.kube.errors import Conflict, Rejected
+from plimsoll_operator.kube.errors import Conflict, Rejected, Unavailable
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, PODS, STATEFUL_SETS
 from plimsoll_operator.reconcile.restarts import reconcile as restarts
 from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
@@ -277,6 +278,32 @@ async def test_restart_that_was_taken_back_is_not_carried_out_by_who_wakes_late(
     await three.look()
     found = three.kube.find(STATEFUL_SETS, "kafka", "main-broker-0")
     assert found["metadata"]["resourceVersion"] != seen
+
+
+async def test_restart_that_was_begun_is_finished_under_its_grant_when_the_spec_is_taken_back(
+    three: Cluster,
+):
+    """An operator that sleeps before it deletes the pod deletes it when it wakes, by its uid: no
+    grant covered that after the restart was withdrawn."""
+    before = three.pod(0)["metadata"]["uid"]
+    declare(three, **NEW)
+    three.kube.refuse["delete"] = Unavailable(503, "asleep")
+    with pytest.raises(Retry):
+        await three.look()
+    assert three.template(0)["spec"]["containers"][0]["image"] == "broker:new"
+    declare(three, **OLD)
+    for _ in range(3):
+        with suppress(Retry):
+            await three.look()
+        assert three.image.grants[0].pod_uid == before, "it may go at any moment"
+    del three.kube.refuse["delete"]
+    await three.look()
+    assert three.start_pods() == [0]
+    assert three.runs(0) == "broker:old"
+    three.take_part(0)
+    await three.tick()
+    await three.look()
+    assert not three.image.grants
 
 
 async def test_withdrawn_restart_leaves_another_grant_alone(three: Cluster):

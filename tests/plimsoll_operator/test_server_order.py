@@ -25,6 +25,8 @@ from plimsoll_core.messages.requests import (
     Request,
     SetMembers,
 )
+from plimsoll_core.messages.security import OnBehalf
+from plimsoll_core.security.acl import ANONYMOUS
 from plimsoll_operator.controller.connection_bounds import FORWARDED_MAX
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_wire import control
@@ -81,6 +83,34 @@ async def test_clients_requests_that_wait_never_keep_a_heartbeat_from_being_hear
         listener.close()
         reply = await peer.command(CreateTopics(topics=()))
         assert not isinstance(reply.answer, Refused), "whoever was answered makes room"
+        await peer.close()
+
+
+async def test_client_with_many_connections_leaves_room_for_another_clients_request() -> None:
+    log = MemoryLog()
+    async with serving(log=log) as (server, controller):
+        heard = listening(controller)
+        peer, listener = await Peer.to(server), await a_listener()
+        await unfenced(peer, controller, listener.sockets[0].getsockname()[1])
+        heard.clear()
+        log.gate.clear()
+        unanswered = controller.submit(SetMembers(broker_ids=(BrokerId(4),)))
+        greedy = OnBehalf(principal=ANONYMOUS, host="10.0.0.1")
+        for number in range(FORWARDED_MAX):
+            send(peer, number, CreateTopics(topics=(), behalf=greedy))
+        refused = [await peer.frame() for _ in range(FORWARDED_MAX // 2)]
+        answer = control.decode_command_reply(refused[0]).answer
+        assert isinstance(answer, Refused)
+        assert (answer.reason, answer.code) == ("TooManyWaiting", 89)
+        assert answer.message.startswith(f"{FORWARDED_MAX // 2} requests of this client")
+        other = CreateTopics(topics=(), behalf=OnBehalf(principal="User:ann", host="10.0.0.1"))
+        send(peer, 200, other)
+        async with asyncio.timeout(WAIT_S):
+            while other not in heard:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0)
+        log.gate.set()
+        await unanswered
+        listener.close()
         await peer.close()
 
 

@@ -1,10 +1,12 @@
 """Stalled and Blocked are computed from all causes, worst first, and none hides another."""
 
+import dataclasses
 from itertools import combinations, permutations
 from typing import Any, get_args
 
+import msgspec
 import pytest
-from tests.plimsoll_operator.builders import an_image
+from tests.plimsoll_operator.builders import a_cluster_body, an_image
 from tests.plimsoll_operator.terms import Scene
 
 from plimsoll_operator.api import labels
@@ -206,6 +208,31 @@ def test_worse_blocked_action_stands_first_whoever_wrote_it(worse: Action, lesse
         scene.term.block(keys[0], [])
         left = "NothingWaits" if lesser == STALLED else f"{lesser}Waits"
         assert shown(scene)[1]["Blocked"].reason == left
+
+
+def test_action_that_waited_under_the_operator_before_has_waited_since_then():
+    scene = a_serving_scene()
+    earlier = msgspec.to_builtins(a_row("Drain", 2))
+    scene.objects.clusters.put({**a_cluster_body(), "status": {"blocked": [earlier]}})
+    successor, told = dataclasses.replace(scene.term, blocked={}), []
+    successor.tell = told.append
+    # Its first status comes before any reconciler has looked.
+    scene.objects.clusters.put({**a_cluster_body(), "status": {"blocked": []}})
+    now = "2026-11-23T00:00:00Z"
+    other = msgspec.structs.replace(a_row("Drain", 3), since=now)
+    again = msgspec.structs.replace(a_row("Drain", 2), since=now)
+    successor.block("Members", [again, other])
+    assert successor.blocked["Members"] == (a_row("Drain", 2), other)
+    assert [one.key for one in told] == ["blocked-Drain-3-DrainWaits"]
+    successor.block("Members", [])
+    successor.block("Members", [again])
+    assert successor.blocked["Members"] == (again,), "it had ended"
+
+
+def test_blocked_rows_that_cannot_be_read_are_none():
+    scene = a_serving_scene()
+    scene.objects.clusters.put({**a_cluster_body(), "status": {"blocked": [{"action": "New"}]}})
+    dataclasses.replace(scene.term, blocked={}).block("Members", [a_row("Drain", 2)])
 
 
 def test_volumes_that_cannot_grow_hide_no_blocked_action():

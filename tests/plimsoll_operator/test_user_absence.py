@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from tests.plimsoll_operator.builders import a_cluster_body
@@ -11,10 +12,11 @@ from tests.plimsoll_operator.declared_users import KEY, Users, declared_user
 
 from plimsoll_operator.api.labels import ACKNOWLEDGE, ACKNOWLEDGE_USERS
 from plimsoll_operator.kube.resources import CRDS, NAMESPACES, SECRETS, USERS
+from plimsoll_operator.leadership.led_cluster import LedCluster
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
 from plimsoll_operator.reconcile.registry import all_work
 from plimsoll_operator.reconcile.user import reconcile as user
-from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.reconcile.work_queue import ReconcileQueue, Retry
 from plimsoll_operator.status.occurrence import Occurrence
 
 
@@ -125,6 +127,32 @@ async def test_user_whose_object_goes_with_its_crd_or_namespace_stays(going: Any
     assert "writer" in scene.decided.image.security.users
 
 
+@pytest.mark.parametrize("again", [False, True])
+async def test_user_whose_object_went_with_a_crd_that_was_applied_again_stays(again: bool) -> None:
+    """A CRD that was deleted takes all Users with it, and one that is applied again brings none
+    back: five minutes later nobody could log in.  `again`: another operator leads by then."""
+    scene = Users()
+    scene.apply()
+    await scene.reconciled()
+    uid = next(iter(scene.decided.image.security.users.values())).object.uid
+    late = {"uid": "crd-2", "creationTimestamp": "2026-02-01T00:00:00Z"}
+    scene.kube.set_metadata(CRDS, None, "users.plimsoll.dev", **late)
+    if again:
+        scene = under_the_next_operator(scene)
+    scene.kube.said_ms = 1_000_000
+    scene.kube.drop(USERS, *KEY)
+    scene.objects.users.drop(KEY)
+    for _ in range(2):
+        await user.reconcile(scene.term, KEY)
+        scene.kube.said_ms += 300_000
+    assert "writer" in scene.decided.image.security.users
+    scene.term.seen_uids[uid] = "2026-02-01T00:00:01Z"  # seen under the new one, and then deleted
+    for _ in range(2):
+        await user.reconcile(scene.term, KEY)
+        scene.kube.said_ms += 300_000
+    assert "writer" not in scene.decided.image.security.users
+
+
 async def test_user_that_is_only_not_seen_stays() -> None:
     scene = Users()
     scene.apply()
@@ -191,6 +219,29 @@ async def test_grace_of_a_user_whose_object_is_gone_goes_on_under_the_next_opera
     assert scene.decided.image.security.users
     assert not told, "it was told when it began"
     now_ms[0] += 100_000
+    await user.reconcile(scene.term, KEY)
+    assert not scene.decided.image.security.users
+
+
+@pytest.mark.parametrize("ahead_ms", [240_000, -240_000])
+async def test_grace_is_as_long_under_an_operator_whose_hosts_clock_differs(ahead_ms: int) -> None:
+    """By the API server's clock, which all operators have: one whose host was four minutes ahead
+    ended the grace after one, one that was behind began it anew."""
+    scene, host_ms, server_ms = Users(), [1_000_000_000], 1_000_000_000
+    scene.term.now_ms = lambda: host_ms[0]
+    scene.kube.said_ms = server_ms
+    scene.apply()
+    await scene.reconciled()
+    await gone(scene)
+    scene = under_the_next_operator(scene)
+    host_ms[0] += 60_000 + ahead_ms
+    scene.kube.said_ms = server_ms + 60_000
+    await user.reconcile(scene.term, KEY)
+    assert scene.decided.image.security.users
+    scene.kube.said_ms = server_ms + 299_999
+    await user.reconcile(scene.term, KEY)
+    assert scene.decided.image.security.users
+    scene.kube.said_ms = server_ms + 300_000
     await user.reconcile(scene.term, KEY)
     assert not scene.decided.image.security.users
 
@@ -274,3 +325,15 @@ async def test_users_made_only_to_go_hold_up_no_other_namespaces_deletions() -> 
     await users_go(scene, (KEY[0], "writer"))
     assert "writer" not in scene.decided.image.security.users
     assert any(name.startswith("shop.") for name in scene.decided.image.security.users)
+
+
+def test_user_that_is_offered_to_its_leader_is_noted_with_the_time_that_it_was_made() -> None:
+    scene = Users()
+    scene.apply()
+    leader = object.__new__(LedCluster)
+    leader.term = scene.term
+    leader._queue = ReconcileQueue(handle=AsyncMock())
+    leader.offer(Work(Task.USER, KEY))
+    found = scene.objects.users.get(KEY)
+    assert found is not None
+    assert scene.term.seen_uids == {found.metadata.uid: found.metadata.creation_timestamp}

@@ -33,6 +33,11 @@ class Mover:
         return f"{self.kind} {self.name}"
 
 
+def mover_name(row: Reassignment | Rebalance) -> str:
+    """How `str` of its mover names the object, also when nothing is left to move."""
+    return str(_mover(row, lambda _: False))
+
+
 def running(image: ClusterImage) -> list[Mover]:
     """The objects that move partitions now."""
     found = [_mover(row, _holds(row)) for row in image.reassignments.values() if row.partitions]

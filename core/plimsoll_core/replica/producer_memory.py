@@ -22,6 +22,9 @@ PRODUCERS_ASSUMED = 2**30 // 8 // PRODUCER_BYTES
 """Of a broker whose memory nobody stated: an eighth of a gibibyte."""
 AT_ONCE = 5_000
 """Producers that are gone through in one call: some milliseconds, and up to one log more."""
+KEPT_MAX = AT_ONCE // 4
+"""Of a log that is opened while the memory is full, at the cost of others: logs forget a quarter of
+what they are gone through for, at least, where those that know most come first."""
 
 
 class Remembers(Protocol):
@@ -80,13 +83,19 @@ class ProducerMemory:
         self.added(len(log))
 
     def read_back(self, log: Remembers) -> None:
-        """It knows again what it wrote down.  Nobody else forgets for that."""
+        """It knows again what it wrote down, as far as there is room: those at least that wrote
+        last, to its share.  For these others forget, a portion; not for all of them."""
         if (producers := len(log)) <= self._room:
             self.added(producers)
             return
-        others = sum(map(len, self._logs.values())) - producers
-        log.forget_to(max(self.limit - others, 0))
-        self._room = 0  # the next newcomer has them counted: this was enough for one turn
+        sizes = list(map(len, self._logs.values()))
+        others = sum(sizes) - producers
+        share = max(_level(sizes, self.limit * 3 // 4), 1)
+        log.forget_to(max(self.limit - others, min(share, KEPT_MAX)))
+        if others + len(log) > self.limit:
+            self._count()
+        else:
+            self._room = 0  # the next newcomer has them counted: this was enough for one turn
 
     def added(self, producers: int) -> None:
         """By one of the logs."""
@@ -115,7 +124,9 @@ class ProducerMemory:
         """Of those that know more than that."""
         room = self.limit * 3 // 4
         if most := _level([len(log) for log in logs.values()], room):
-            return [_Share(number, most) for number, log in logs.items() if len(log) > most]
+            more = [number for number, log in logs.items() if len(log) > most]
+            more.sort(key=lambda number: len(logs[number]))  # the last ones come first
+            return [_Share(number, most) for number in more]
         oldest_first = sorted(
             (number for number, log in logs.items() if len(log)),
             key=lambda number: logs[number].written_at,

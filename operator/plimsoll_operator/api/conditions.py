@@ -15,6 +15,8 @@ import msgspec
 from plimsoll_operator.api.meta import Condition, ConditionStatus
 
 MESSAGE_LENGTH_MAX = 32_768
+ENDINGS = ("Complete", "Failed")
+"""Conditions after which nothing is done for an object, and nothing waits."""
 
 
 def condition(type_: str, status: bool | None, reason: str, message: str) -> Condition:
@@ -29,6 +31,11 @@ def is_true(body: dict[str, Any], type_: str) -> bool:
     """Whether an object, as the API server has it, shows the condition as True."""
     shown = (body.get("status") or {}).get("conditions") or ()
     return any(one["type"] == type_ and one["status"] == "True" for one in shown)
+
+
+def has_ended(shown: Iterable[Condition]) -> bool:
+    """Whether a Reassignment, Rebalance or Verification that shows these is over, well or not."""
+    return any(one.type in ENDINGS and one.status == "True" for one in shown)
 
 
 def unready(ready: Condition, stalled: Condition) -> Condition:

@@ -51,6 +51,7 @@ ADOPT = "plimsoll.dev/adopt"
 """On a Topic, by its owner: the id (status.topicId) of the topic that nobody declares and that this
 object shall declare from now on."""
 TOPICS_CRD = "plimsoll.dev/topics-crd-uid"
+USERS_CRD = "plimsoll.dev/users-crd-uid"
 """On a cluster's Lease, an annotation: the CRD under which its Topic objects count."""
 REPORTING_CONTROLLER = "plimsoll.dev/operator"
 """No label: the reporting controller of the operator's Events."""

@@ -9,6 +9,8 @@ from plimsoll_operator.api.listeners import LISTENERS_RULES
 from plimsoll_operator.api.logcluster import LogClusterSpec
 from plimsoll_operator.api.token_issuers import TOKEN_ISSUERS_RULES
 
+# Of a status that an operator wrote before there was `active`: what it showed as BROKERS.
+_ACTIVE = ".status.brokers['active','ready']"
 _SIZE = "quantity({}.spec.storage.size)"
 LOG_CLUSTER = Kind(
     name="LogCluster",
@@ -72,7 +74,7 @@ LOG_CLUSTER = Kind(
     ),
     columns=(
         ("Version", "string", ".status.versions.pinned"),
-        ("Brokers", "integer", ".status.brokers.active"),
+        ("Brokers", "integer", _ACTIVE),
         ("Desired", "integer", ".status.brokers.desired"),
         ("Offline", "integer", ".status.partitions.offline"),
         ("UnderMinISR", "integer", ".status.partitions.underMinISR"),
@@ -85,6 +87,7 @@ LOG_CLUSTER = Kind(
     wide=frozenset({"Version", "Metadata", "Inside"}),
     scale={
         "specReplicasPath": ".spec.brokers.count",
+        # One field by its name: Kubernetes takes no other path here.
         "statusReplicasPath": ".status.brokers.active",
         "labelSelectorPath": ".status.selector",
     },

@@ -66,6 +66,6 @@ def not_here(cluster_id: UUID) -> Refused:
     return refused(Reason.NotController, f"No controller of cluster {cluster_id} runs here.")
 
 
-def too_many(most: int) -> Refused:
-    text = f"{most} requests of clients wait for the controller. Ask again later."
+def too_many(waiting: int, whose: str = "of clients") -> Refused:
+    text = f"{waiting} requests {whose} wait for the controller. Ask again later."
     return refused(Reason.TooManyWaiting, text)

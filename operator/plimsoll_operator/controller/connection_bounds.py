@@ -7,7 +7,8 @@ IN_FLIGHT_MAX = 256
 """Beyond it nothing more is read, heartbeats neither: no broker that keeps to its own bounds, and
 to the next one, gets there."""
 FORWARDED_MAX = 64
-"""Clients' requests that one broker may have waiting here; further ones are refused."""
+"""Clients' requests that one broker may have waiting here; further ones are refused, and a client's
+own before (`forwarded_requests`)."""
 FIRST_FRAME_MS_MAX = 10_000
 SHOWN_MS_MAX = 3_000
 """So long a client's request waits for the heartbeat that shows whose connection it came over: a

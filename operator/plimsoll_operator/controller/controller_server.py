@@ -37,11 +37,11 @@ from plimsoll_operator.controller.command_replies import (
     kind_of,
     no_update,
     not_here,
-    too_many,
 )
 from plimsoll_operator.controller.commit_queue import refused
 from plimsoll_operator.controller.connection_identity import Speaker
 from plimsoll_operator.controller.controller_term import Controller
+from plimsoll_operator.controller.forwarded_requests import ForwardedRequests
 from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.controller.proof_of_death import Enrich, Evidence, Lifetime, Sessions
 from plimsoll_operator.controller.unidentified_connections import STRANGER_MS_MAX, Strangers
@@ -132,7 +132,7 @@ class BrokerConnection(asyncio.Protocol):
         self._framer = Framer(control.REQUEST_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._tasks: dict[asyncio.Future[None], str] = {}
-        self._forwarded = 0
+        self._forwarded = ForwardedRequests()
         self._speaker = Speaker()
         self._lifetimes: set[Lifetime] = set()
         self._shown = asyncio.Event()
@@ -273,9 +273,9 @@ class BrokerConnection(asyncio.Protocol):
         if sessions is not None and not self._may_propose(sessions, command.request):
             self.close("its broker has a newer connection")
             return finished_future()
-        forwarded = isinstance(command.request, Forwarded)
-        if forwarded and self._forwarded >= bounds.FORWARDED_MAX:
-            self._reply(correlation_id, controller, too_many(bounds.FORWARDED_MAX))
+        forwarded = command.request if isinstance(command.request, Forwarded) else None
+        if forwarded and (refusal := self._forwarded.refusal(forwarded)):
+            self._reply(correlation_id, controller, refusal)
             return finished_future()
         if forwarded and not self._speaker.shown:
             work = asyncio.ensure_future(self._once_shown(correlation_id, controller, command))
@@ -285,12 +285,8 @@ class BrokerConnection(asyncio.Protocol):
             self._note()
             work = asyncio.ensure_future(self._answer(correlation_id, controller, command, answer))
         if forwarded:
-            self._forwarded += 1
-            work.add_done_callback(self._forwarded_one)
+            self._forwarded.begun(forwarded, work)
         return work
-
-    def _forwarded_one(self, _: asyncio.Future[None]) -> None:
-        self._forwarded -= 1
 
     def _may_propose(self, sessions: Sessions, request: control.BrokerRequest) -> bool:
         if not isinstance(request, AlterPartition):

@@ -26,7 +26,11 @@ from plimsoll_core.cluster.records import (
 )
 from plimsoll_core.controller.kernel.partition_change import ranges
 from plimsoll_core.controller.moves import declared_moves, partition_move
-from plimsoll_core.controller.partitions import unclean_recovery
+from plimsoll_core.controller.partitions import (
+    leadership_return,
+    requested_elections,
+    unclean_recovery,
+)
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.history import words
 
@@ -35,6 +39,7 @@ Brokers = tuple[int, ...]
 
 A_CLIENT = "a client"
 CONTROLLER = "the controller"
+_BY_CONTROLLER = ("fenced on proof", "fenced after", leadership_return.BY_ITSELF)
 
 
 class ChangeRow(msgspec.Struct, frozen=True, array_like=True):
@@ -227,8 +232,10 @@ class _Walk:
         cause = record.cause
         if cause in (declared_moves.CAUSE, unclean_recovery.NAMED):
             return self._declarer(key.topic_id)
-        if cause == unclean_recovery.ASKED:
+        if cause in (unclean_recovery.ASKED, requested_elections.PREFERRED_BY_CLIENT):
             return A_CLIENT
+        if cause.startswith(leadership_return.AFTER_MOVE):
+            return cause.removeprefix(leadership_return.AFTER_MOVE)
         if cause.startswith(partition_move.CAUSE):
             return self._mover(record, key)
         for broker in lost or (had.leader,):
@@ -240,8 +247,11 @@ class _Walk:
             if broker in self._old.leaving:
                 return f"the removal of broker {broker}"
         if words.word_of(cause) in words.PROPOSED:
-            return f"the leader, broker {had.leader}"
-        return CONTROLLER if cause.startswith(("fenced on proof", "fenced after")) else ""
+            # A leader's proposal also ends the move whose last replica joins by it.
+            ends = record.replicas is not UNSET and set(record.replicas) != set(had.replicas)
+            mover = self._mover(record, key) if ends else ""
+            return mover or f"the leader, broker {had.leader}"
+        return CONTROLLER if cause.startswith(_BY_CONTROLLER) else ""
 
     def _mover(self, record: PartitionsChanged, key: PartitionKey) -> str:
         """The object that moves the partition: as this commit begins it, or as it was begun.

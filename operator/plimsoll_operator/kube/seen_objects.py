@@ -66,8 +66,9 @@ class Shelf(Generic[R]):
         self._unread: dict[Key, Unread] = {}
         self._missing: dict[Key, frozenset[str]] = {}
         self._verdicts: dict[Key, str] = {}
-        # Of a LogCluster's status: what its operator chose and keeps there.
+        # Of a LogCluster's status: what its operator chose and keeps there, and what waited.
         self._choices: dict[Key, dict[str, Any]] = {}
+        self._dated: dict[Key, bool] = {}
 
     def put(self, body: dict[str, Any]) -> R | None:
         """Remember an object; returns what to go by, None when nothing of it can be read."""
@@ -78,6 +79,7 @@ class Shelf(Generic[R]):
         self._unread.pop(found.key, None)
         self._missing.pop(found.key, None)
         self._choices[found.key] = _choices(body)
+        self._dated[found.key] = _dated(body)
         self._found[found.key] = (found, _conditions(body))
         if self._model is Verification:
             self._verdicts[found.key] = str((body.get("status") or {}).get("verdict") or "")
@@ -93,6 +95,7 @@ class Shelf(Generic[R]):
             logger.error("%s %s/%s: %s", self._model.__name__, *key, text)
         self._unread[key] = unread
         self._choices[key] = _choices(body)
+        self._dated[key] = _dated(body)
         known = self._found.get(key)
         if known and known[0].metadata.uid == meta.uid and key not in self._missing:
             kept = msgspec.structs.replace(known[0], metadata=meta)
@@ -112,6 +115,7 @@ class Shelf(Generic[R]):
         self._missing.pop(key, None)
         self._verdicts.pop(key, None)
         self._choices.pop(key, None)
+        self._dated.pop(key, None)
         found = self._found.pop(key, None)
         return found[0] if found else None
 
@@ -138,8 +142,14 @@ class Shelf(Generic[R]):
 
     def choices(self, key: Key) -> dict[str, Any]:
         """What its status showed of `versions` and `certificates`: whoever writes a status without
-        them, because it has not read them yet, takes them away."""
+        them, because it has not read them yet, takes them away.  And of `blocked`: for since when
+        an action waits."""
         return self._choices.get(key, {})
+
+    def dated(self, key: Key) -> bool:
+        """Whether an operator wrote its status that does not know `brokers.active`: of 0.1, or a
+        build of 0.2 before it.  Its scale tells of no replicas until the field is there."""
+        return self._dated.get(key, False)
 
     def conditions(self, key: Key) -> tuple[Condition, ...]:
         """The conditions that the object showed: only for their transition times."""
@@ -181,7 +191,13 @@ def _metadata(body: dict[str, Any]) -> ObjectMeta:
 
 def _choices(body: dict[str, Any]) -> dict[str, Any]:
     status = body.get("status") or {}
-    return {part: status[part] for part in ("versions", "certificates") if part in status}
+    parts = ("versions", "certificates", "blocked")
+    return {part: status[part] for part in parts if part in status}
+
+
+def _dated(body: dict[str, Any]) -> bool:
+    brokers = (body.get("status") or {}).get("brokers")
+    return brokers is not None and "active" not in brokers
 
 
 def _conditions(body: dict[str, Any]) -> tuple[Condition, ...]:

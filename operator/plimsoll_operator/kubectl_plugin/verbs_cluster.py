@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from plimsoll_core.phrasing import brokers_text
+from plimsoll_operator.api.conditions import ENDINGS
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import LOG_BROKERS, USER_KINDS, Kind
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
@@ -172,7 +173,7 @@ def _broker(row: Any) -> list[Any]:
 
 
 async def blocked(session: PluginSession) -> Findings:
-    """What waits and until when, and every object that is not as it should be."""
+    """What waits and until when, and every object that is not as it should be and has not ended."""
     await session.refresh()
     waiting = session.status.get("blocked") or []
     unready: list[Object] = []
@@ -193,6 +194,8 @@ async def blocked(session: PluginSession) -> Findings:
 
 def _unready(kind: Kind, body: Object) -> list[Object]:
     name = f"{kind.kind}/{body['metadata']['name']}"
+    conditions = (body.get("status") or {}).get("conditions") or ()
+    ended = any(one["type"] in ENDINGS and one["status"] == "True" for one in conditions)
     return [
         {
             "object": name,
@@ -201,8 +204,8 @@ def _unready(kind: Kind, body: Object) -> list[Object]:
             "since": one.get("lastTransitionTime"),
             "message": one["message"],
         }
-        for one in (body.get("status") or {}).get("conditions") or ()
-        if _is_bad(one) and one["reason"] != "Completed"
+        for one in conditions
+        if _is_bad(one) and (one["type"] == "Stalled" or not ended)
     ]
 
 

@@ -26,6 +26,7 @@ from plimsoll_net.inside_identity import InsideIdentity
 from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.meta import ObjectMeta
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.history.keeper import HistoryKeeper
@@ -104,7 +105,7 @@ class LedCluster:
         self._events = Events(parts.status_kube, parts.options.identity, parts.now_ms)
         self._cluster_due: asyncio.TimerHandle | None = None
         self._stalled_for = ("", "")
-        # What was seen of Topic objects (`seen_uids`) outlives a term; nothing else does.
+        # What was seen of Topics and Users (`seen_uids`) outlives a term; nothing else does.
         self._new_term = partial(
             Term,
             key=found.key,
@@ -245,9 +246,15 @@ class LedCluster:
 
     def offer(self, work: Work) -> None:
         """Something was seen that may matter."""
-        if work.task is Task.TOPIC and (found := self.term.objects.topics.get(work.key)):
-            self.term.seen_uids[found.metadata.uid] = found.metadata.creation_timestamp or ""
+        objects = self.term.objects
+        if work.task is Task.TOPIC and (topic := objects.topics.get(work.key)):
+            self._note_seen(topic.metadata)
+        if work.task is Task.USER and (user := objects.users.get(work.key)):
+            self._note_seen(user.metadata)
         self._queue.add(work)
+
+    def _note_seen(self, meta: ObjectMeta) -> None:
+        self.term.seen_uids[meta.uid] = meta.creation_timestamp or ""
 
     # --- work -----------------------------------------------------------------------------------
 

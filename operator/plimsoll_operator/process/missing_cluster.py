@@ -2,7 +2,9 @@
 nobody else would tell their owner.
 
 Every replica looks, and writes only what the object does not show yet.  A Topic applied before its
-LogCluster waits; it does not fail: whoever leads the cluster later says better news.
+LogCluster waits; it does not fail: whoever leads the cluster later says better news.  What has
+ended (a Reassignment, Rebalance or Verification) waits for nothing, and keeps what it shows: a
+verdict outlives the cluster that it is about.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import logging
 import msgspec
 
 from plimsoll_core.errors import Reason
-from plimsoll_operator.api.conditions import condition, merge
+from plimsoll_operator.api.conditions import condition, has_ended, merge
 from plimsoll_operator.api.meta import Condition, ObjectMeta
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS, Kind
@@ -42,7 +44,8 @@ async def look_at_strays(parts: Parts) -> None:
         shelf = kind.shelf(objects)
         for found in [one for one in shelf if _is_stray(parts, one.cluster_key)]:
             shown = shelf.conditions(found.key)
-            await _tell(parts, kind.resource, found.metadata, found.cluster_key, shown)
+            if not has_ended(shown):
+                await _tell(parts, kind.resource, found.metadata, found.cluster_key, shown)
     for topic in [t for t in objects.topics if t.cluster_key not in parts.leaders]:
         shown = objects.topics.conditions(topic.key)
         if _shows(shown, not_found(topic.cluster_key)):
@@ -50,7 +53,7 @@ async def look_at_strays(parts: Parts) -> None:
     for kind in KINDS:
         for unread in kind.shelf(objects).lost():
             new = condition("Ready", False, INVALID_SPEC, unread.sentence)
-            if not _shows(unread.conditions, new):
+            if not (_shows(unread.conditions, new) or has_ended(unread.conditions)):
                 await _write(parts, kind.resource, unread.metadata, new, unread.conditions)
 
 

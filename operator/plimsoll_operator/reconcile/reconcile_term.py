@@ -13,6 +13,8 @@ from enum import Enum
 from typing import TypeVar, cast
 from uuid import UUID
 
+import msgspec
+
 from plimsoll_core.cluster.model import ClusterImage, Topic
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId
@@ -102,7 +104,7 @@ class Term:
     # The users' objects as last seen.
     objects: Objects
     options: OperatorOptions
-    # The Lease that this term holds; an annotation of it tells since when the Topic CRD counts.
+    # The Lease that this term holds; annotations of it tell since when CRDs count (`crd_age`).
     lease_name: str
     # Queue work for now, or for so many milliseconds from now.
     add: Callable[[Work], None]
@@ -149,10 +151,11 @@ class Term:
     unchanged_at: dict[tuple[str, str], str] = field(default_factory=dict)
     # The members that the spec asks for now, and since when (`monotonic_ms`).
     settling: tuple[tuple[BrokerId, ...], int] | None = None
-    # Topic objects seen, by uid, with the time of their creation; shared by all terms of a process.
+    # Topics and Users seen, by uid, with the time of their creation; shared by all terms of a
+    # process.
     seen_uids: dict[str, str] = field(default_factory=dict)
-    # Whether that annotation was read or written in this term.
-    crd_noted: bool = False
+    # Which of those annotations were read or written in this term.
+    crds_noted: set[str] = field(default_factory=set)
     # The release that brokers run when the spec does not say.
     pinned: str | None = None
     # How brokers and the operator are to talk to each other: as the spec says, or as it was decided
@@ -164,6 +167,17 @@ class Term:
     _kept: dict[type, object] = field(default_factory=dict, init=False)
     # What children were made from last; the LogCluster is never changed in place.
     _context: Context | None = field(default=None, init=False)
+    # What waited under the operator that led before.
+    _blocked_before: tuple[BlockedAction, ...] = field(default=(), init=False)
+
+    def __post_init__(self) -> None:
+        self._blocked_before = self._shown_blocked()
+
+    def server_ms(self) -> int:
+        """The API server's clock, which the next operator to lead has too, as its last answer said
+        it; the host's until one did."""
+        said_ms = self.kube.answered_ms
+        return self.now_ms() if said_ms is None else said_ms
 
     def kept(self, kind: type[Kept], make: Callable[[], Kept]) -> Kept:
         """What one kind's reconciler remembers in this term; made when it is first asked for."""
@@ -255,8 +269,10 @@ class Term:
             self.mark_cluster()
 
     def block(self, action: str, rows: Iterable[BlockedAction]) -> None:
-        """What voluntary actions of one kind wait for now; each says for how long already."""
-        before = {_waits_for(row): row for row in self.blocked.get(action, ())}
+        """What voluntary actions of one kind wait for now; each says for how long already, also
+        under the operator that led before."""
+        known = self.blocked.get(action, self._blocked_before)
+        before = {_waits_for(row): row for row in known}
         now = [before.get(_waits_for(row), row) for row in rows]
         if tuple(now) == self.blocked.get(action, ()):
             return
@@ -265,6 +281,14 @@ class Term:
                 self.tell(_blocked(row))
         self.blocked[action] = tuple(now)
         self.mark_cluster()
+
+    def _shown_blocked(self) -> tuple[BlockedAction, ...]:
+        """As the LogCluster shows it, of all kinds; later this term's own, as far as it knows."""
+        shown = self.objects.clusters.choices(self.key).get("blocked") or ()
+        try:
+            return msgspec.convert(shown, tuple[BlockedAction, ...])
+        except msgspec.ValidationError:
+            return ()
 
     def mark_cluster(self) -> None:
         self.mark(Target(LOG_CLUSTERS, *self.key))

@@ -88,6 +88,7 @@ class StatusDraft:
 
     `uid`: an object that was made again shows nothing yet, whatever was written to the one before.
     `version`: the object's resourceVersion as a watch or a list last had it.
+    `pressing`: what it shows lacks a figure that others read; written without the refreshes' wait.
     """
 
     uid: str
@@ -95,6 +96,7 @@ class StatusDraft:
     generation: int
     shown: tuple[Condition, ...]
     version: str
+    pressing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +246,8 @@ class StatusWriter:
             self._ready.discard(target)
         if known is not None and body == known.body and draft.version in known.versions:
             return False
-        if not refresh and _condition_key(before) == _condition_key(conditions):
+        first = draft.pressing and known is None
+        if not (refresh or first) and _condition_key(before) == _condition_key(conditions):
             self._leave_to_refreshes(target)
             return False
         try:

@@ -4,10 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.plimsoll_core.rebalances import begin, copied, finish, look, topic
+from msgspec import structs
+from tests.plimsoll_core.rebalances import begin, copied, finish, look, moving, topic
 
-from plimsoll_core.cluster.model import RebalanceMove
-from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget
+from plimsoll_core.cluster.model import ReassignmentObject, RebalanceMove
+from plimsoll_core.messages.reassignments import (
+    AlterReassignments,
+    PartitionTarget,
+    RunReassignment,
+    TopicMove,
+)
 
 
 @pytest.fixture
@@ -64,6 +70,28 @@ def test_remove_brokers_waits_for_reassignment_onto_its_broker_then_moves_it_off
     arrives(through)
     assert look(through).phase == "Completed"
     assert 1 not in through.image.hosted
+
+
+def test_partition_that_has_arrived_is_its_reassignments_until_that_has_ended(five: Any) -> None:
+    """Taken before, the Rebalance's move was rolled back with the Reassignment's."""
+    holder = ReassignmentObject(namespace="kafka", name="mine", uid="r1")
+    rows = [(index, (0, 1, 2 + n)) for n, index in enumerate((0, 1), 1)]
+    moves = tuple(TopicMove(topic="orders", partitions=(i,), replicas=new) for i, new in rows)
+    mine = RunReassignment(object=holder, moves=moves)
+    assert five.ask(mine).phase == "Running"
+    five.propose([0, 1, 2, 3], 0)
+    assert five.p(0).replicas == (0, 1, 3)
+    begin(five, "RemoveBrokers", 1)
+    look(five)
+    assert not five.p(0).moving
+    while others := [p for p in moving(five) if p.index > 1]:
+        copied(five, *others)
+        state = look(five)
+    assert "Reassignment kafka/mine holds orders-0" in state.message
+    five.ask(structs.replace(mine, cancelled=True))
+    assert five.p(0).replicas == (0, 1, 3)
+    assert finish(five).phase == "Completed"
+    assert 1 not in five.image.hosted
 
 
 def test_remove_brokers_moves_off_partition_whose_reassignment_is_cancelled(through: Any) -> None:

@@ -134,6 +134,7 @@ def test_reassignment_that_only_reorders_is_named_though_it_ends_in_the_commit_t
     assert (other.asked, other.ranges) == (A_CLIENT, ((1, 1),))
     assert (row.asked, row.replicas) == ("Reassignment kafka/afresh", (ROW, (1, 2, 0)))
     assert (led.leader, led.word) == ((0, 1), "preferred"), "its new first replica leads at once"
+    assert led.asked == "Reassignment kafka/afresh"
 
 
 def test_isr_in_another_order_is_no_change() -> None:

@@ -180,3 +180,6 @@ def test_path_of_a_column_is_followed_as_far_as_it_leads() -> None:
     assert tables.at(row, ".conditions[1].type") == "B"
     assert tables.at(row, r".metadata.labels['a\.b/c']") == "x"
     assert tables.at(row, ".metadata.none.deeper") is None
+    assert tables.at(row, ".conditions[1]['status','type']") == "2"
+    assert tables.at(row, ".conditions[1]['reason','type']") == "B"
+    assert tables.at(row, ".conditions[1]['reason','message']") is None

@@ -67,7 +67,20 @@ def _check_dropped(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refus
 
 
 def _check_new(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refusal | None:
-    """An id starts on the volume that has its name, so one that is being deleted goes first."""
+    """An id starts on the volume that has its name, so one that is being deleted goes first.  Nor
+    does one join again whose removal has not ended: its StatefulSet may be deleted at any moment,
+    also by an operator that slept since it looked."""
+    image = turn.image
+    going = sorted(set(image.brokers).intersection(wanted) - set(image.members))
+    if going and image.members:
+        who, are = brokers_text(going), "is" if len(going) == 1 else "are"
+        return Refusal(
+            reason=Reason.BrokerLeaving,
+            message=(
+                f"{sentence_start(who)} {are} still being removed; {who} may join again when that"
+                " has ended, or be excluded so that others join instead."
+            ),
+        )
     early = sorted({*turn.image.released.values()}.intersection(wanted))
     if not early:
         return None

@@ -21,6 +21,7 @@ from plimsoll_core.cluster.model import (
     PartitionKey,
     Reassignment,
 )
+from plimsoll_core.cluster.move_owners import mover_name
 from plimsoll_core.cluster.records import ReassignmentForgotten, ReassignmentNoted
 from plimsoll_core.controller.kernel.availability_margin import away
 from plimsoll_core.controller.kernel.decision import DecisionContext
@@ -134,7 +135,7 @@ def _begin_moves(
     moving = [key for key in keys if turn.image.partitions[key].moving]
     begun_row = replace(row, partitions=_grouped(moving), total=len(keys))
     if not moving:
-        lead_by_preferred(turn, keys)
+        lead_by_preferred(turn, keys, mover_name(row))
         return _end(turn, begun_row, "Completed", request.wall_ms)
     _note(turn, begun_row, CAUSE)
     return _waiting_for(turn, begun_row, moving)
@@ -197,7 +198,7 @@ def replace_message(refusal: Refusal, message: str) -> Refusal:
 def _go_on(turn: DecisionContext, row: Reassignment, request: RunReassignment) -> ReassignmentState:
     moving = _moving(turn, row)
     if not moving:
-        lead_by_preferred(turn, row.named())
+        lead_by_preferred(turn, row.named(), mover_name(row))
         return _end(turn, row, "Completed", request.wall_ms)
     lost = [p for p in moving if lost_targets(turn, p)]
     replannable = [p for p in lost if replans(turn, request, p)]

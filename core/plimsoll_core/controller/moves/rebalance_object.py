@@ -19,7 +19,7 @@ from plimsoll_core.cluster.model import (
     RebalancePhase,
     RebalanceRest,
 )
-from plimsoll_core.cluster.move_owners import running
+from plimsoll_core.cluster.move_owners import mover_name, running
 from plimsoll_core.cluster.records import (
     RebalanceAdvanced,
     RebalanceForgotten,
@@ -109,8 +109,9 @@ def _advance(turn: DecisionContext, row: Rebalance, look: Look) -> None:
     uid = row.object.uid
     rest = _rest(turn, row)
     active = rest.active
+    mover = mover_name(row)
     # Before the moves are noted as ended: a crash between leaves it to the next look.
-    lead_by_preferred(turn, [rest.moves[number].key for number in look.moved])
+    lead_by_preferred(turn, [rest.moves[number].key for number in look.moved], mover)
     claimed = [move.number for move, _ in look.begin if move.key not in active]
     _advanced(turn, uid, claimed, look.moved, look.dropped)
     wishes: list[tuple[Partition, PartitionUpdate]] = []
@@ -120,7 +121,7 @@ def _advance(turn: DecisionContext, row: Rebalance, look: Look) -> None:
         wishes.append((p, wish))
     turn.change(wishes, CAUSE)
     ended = [m for m, p in look.begin if not turn.image.partitions[p.key].moving]
-    lead_by_preferred(turn, [move.key for move in ended])
+    lead_by_preferred(turn, [move.key for move in ended], mover)
     _advanced(turn, uid, [], [move.number for move in ended], [])
 
 

@@ -139,12 +139,12 @@ def _judge(
     if p is None:
         look.dropped.append(move.number)
         return None
-    if p.moving:
-        held = mover_of(movers, p.key)
-        look.waits.add(OTHERS, moved_by(turn, p, held))
-        return None
-    if p.replicas == move.after:
+    if not p.moving and p.replicas == move.after:
         look.moved.append(move.number)
+        return None
+    held = mover_of(movers, p.key)
+    if p.moving or held is not None:
+        look.waits.add(OTHERS, moved_by(turn, p, held))
         return None
     topic = turn.image.topics[p.topic_id]
     changed = set(p.replicas) != set(move.before) or contradicts(topic, p, move.after)
@@ -236,7 +236,11 @@ class _Room:
 
 
 def moved_by(turn: DecisionContext, p: Partition, held: Mover | None) -> str:
-    """`held` None: a client's request moves it, or nobody knows any more what does."""
+    """`held` None: a client's request moves it, or nobody knows any more what does.  What an object
+    has moved is its until all that it moves has ended: it limits and rolls back whatever moves of
+    its partitions."""
+    if held is not None and not p.moving:
+        return f"{held} holds {name(turn, p)} until it has ended; the Rebalance waits for that."
     whose = "Another request" if held is None else str(held)
     return f"{whose} moves {name(turn, p)}; the Rebalance waits until that has ended."
 

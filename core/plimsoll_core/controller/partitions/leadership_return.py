@@ -16,6 +16,10 @@ from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.partitions.requested_elections import PREFERRED
 from plimsoll_core.ids import BrokerId
 
+BY_ITSELF = f"{PREFERRED}, by itself"
+AFTER_MOVE = f"{PREFERRED}, at the end of its move by "
+"""And the object that moved it, by its kind, namespace and name."""
+
 
 def return_leaders(turn: DecisionContext) -> None:
     """One bounded batch a tick, once in a while: clients follow a moved leadership in a moment, but
@@ -27,16 +31,17 @@ def return_leaders(turn: DecisionContext) -> None:
         return
     most = turn.settings.slice_partitions_max
     batch = list(islice(_returning(turn, turn.soft.displaced), most))
-    turn.change([(p, PartitionUpdate(preferred=True)) for p in batch], PREFERRED)
+    turn.change([(p, PartitionUpdate(preferred=True)) for p in batch], BY_ITSELF)
     if len(batch) < most:
         turn.soft.leaders_due_ms = turn.now_ms + turn.settings.preferred_leader_interval_ms
 
 
-def lead_by_preferred(turn: DecisionContext, keys: Iterable[PartitionKey]) -> None:
-    """Of these partitions: at most one bounded batch; the rest goes back with the ticks."""
+def lead_by_preferred(turn: DecisionContext, keys: Iterable[PartitionKey], mover: str) -> None:
+    """Of these partitions, which `mover` moved: at most one bounded batch; the rest goes back with
+    the ticks."""
     displaced = (key for key in keys if key in turn.soft.displaced)
     batch = islice(_returning(turn, displaced), turn.settings.slice_partitions_max)
-    turn.change([(p, PartitionUpdate(preferred=True)) for p in batch], PREFERRED)
+    turn.change([(p, PartitionUpdate(preferred=True)) for p in batch], AFTER_MOVE + mover)
 
 
 def _returning(turn: DecisionContext, keys: Iterable[PartitionKey]) -> Iterator[Partition]:

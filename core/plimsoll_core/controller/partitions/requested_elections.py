@@ -30,6 +30,8 @@ from plimsoll_core.messages.requests import (
 from plimsoll_core.phrasing import replicas_text
 
 PREFERRED = "leadership goes back to the preferred replica"
+"""How the cause of each such election begins, whatever asked for it."""
+PREFERRED_BY_CLIENT = f"{PREFERRED}, as a client asked"
 
 
 # --- for clients ---------------------------------------------------------------------------------
@@ -71,7 +73,7 @@ def _elect_one(turn: DecisionContext, request: ElectLeaders, name: PartitionName
     )
     if isinstance(wish, Refusal):
         return _refused(name, wish)
-    turn.change([(found, wish)], PREFERRED if request.kind == "Preferred" else ASKED)
+    turn.change([(found, wish)], PREFERRED_BY_CLIENT if request.kind == "Preferred" else ASKED)
     after = turn.image.partitions[found.key]
     if after is found:
         return _refused(name, _not_available(turn, found))

@@ -21,6 +21,7 @@ from plimsoll_operator.kube.resources import Kind
 ACCEPT = "as=Table"
 _STEP = re.compile(
     r"\.(?P<field>\w+)|\[(?P<index>\d+)\]|\['(?P<quoted>[^']+)'\]"
+    r"|\[(?P<union>'[^']+'(?:,'[^']+')+)\]"
     r"|\[\?\(@\.(?P<key>\w+)==[\"'](?P<value>[^\"']*)[\"']\)\]"
 )
 _AGE: Object = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
@@ -78,16 +79,18 @@ def _cell(stated: Mapping[str, Any]) -> _Cell:
 
 
 def at(value: Any, path: str) -> Any:
-    """What the path leads to; None where it leads nowhere."""
+    """What the path leads to, of a union the first; None where it leads nowhere."""
     for step in _STEP.finditer(path):
         value = next(_next(value, step.groupdict()), None)
     return value
 
 
 def _next(value: Any, step: Mapping[str, str | None]) -> Iterator[Any]:
-    name = step["field"] or (step["quoted"] or "").replace("\\", "")
-    if isinstance(value, dict) and name in value:
-        yield value[name]
+    names = [step["field"] or (step["quoted"] or "").replace("\\", "")]
+    if step["union"]:
+        names = [name.strip("'") for name in step["union"].split(",")]
+    if isinstance(value, dict):
+        yield from (value[name] for name in names if name in value)
     elif isinstance(value, list) and step["index"]:
         yield from value[int(step["index"]) :][:1]
     elif isinstance(value, list) and step["key"]:

@@ -98,6 +98,7 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         generation=term.observed.get(Target(LOG_CLUSTERS, *key), 0),
         shown=term.objects.clusters.conditions(key),
         version=found.metadata.resource_version,
+        pressing=term.objects.clusters.dated(key),
     )
 
 

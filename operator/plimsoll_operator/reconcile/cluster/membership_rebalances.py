@@ -123,7 +123,7 @@ async def _drain(term: Term, context: Context, made: list[Made]) -> list[Blocked
         busy = sorted(one.brokers.intersection(full))
         if one.going:
             covered |= one.brokers  # its end comes first
-        elif _is_over(one, leaving, busy, term.now_ms()):
+        elif _is_over(one, leaving, busy, term.server_ms()):
             await _delete(term, one)
             covered |= one.brokers
         elif busy:

@@ -77,7 +77,7 @@ async def _remove_sets(term: Term, cluster: LogCluster) -> set[BrokerId]:
 def _stuck(term: Term, broker_id: BrokerId, pod: Object) -> Iterator[BlockedAction]:
     """A pod on a node that is gone does not end by itself."""
     deleted = pod["metadata"].get("deletionTimestamp")
-    if deleted is None or term.now_ms() < milliseconds(deleted) + POD_LATE_MS:
+    if deleted is None or term.server_ms() < milliseconds(deleted) + POD_LATE_MS:
         return
     text = f"pod {pod['metadata']['name']} is gone, which should have ended long ago"
     yield blocked(term, broker_id, "PodRemains", text)

@@ -13,8 +13,9 @@ from plimsoll_operator.api.quantities import bytes_per_second
 from plimsoll_operator.api.reassignment import Move, Reassignment, ReassignmentSpec
 
 
-def run_request(found: Reassignment, wall_ms: int) -> RunReassignment:
-    """What the object asks of its cluster's controller."""
+def run_request(found: Reassignment, wall_ms: int, server_ms: int) -> RunReassignment:
+    """What the object asks of its cluster's controller.  `server_ms`: by the clock that says when
+    the object was made."""
     spec, made = found.spec, found.metadata.creation_timestamp
     return RunReassignment(
         object=object_of(found),
@@ -25,7 +26,7 @@ def run_request(found: Reassignment, wall_ms: int) -> RunReassignment:
         paused=bool(spec.paused),
         cancelled=bool(spec.cancelled),
         wall_ms=wall_ms,
-        waited_ms=max(0, wall_ms - milliseconds(made)) if made else 0,
+        waited_ms=max(0, server_ms - milliseconds(made)) if made else 0,
     )
 
 

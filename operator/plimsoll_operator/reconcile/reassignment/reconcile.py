@@ -11,6 +11,7 @@ from __future__ import annotations
 from plimsoll_core.cluster.model import Reassignment as Row
 from plimsoll_core.messages.reassignments import ReassignmentObjectGone, ReassignmentState
 from plimsoll_core.messages.requests import Refused
+from plimsoll_operator.api.conditions import has_ended
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import REASSIGNMENTS
 from plimsoll_operator.kube.seen_objects import Key
@@ -36,7 +37,11 @@ async def reconcile(term: Term, key: Key) -> None:
         return
     if found.cluster_key != term.key or term.cluster is None:
         return
-    answer = await term.ask(run_request(found, term.now_ms()))
+    if found.metadata.uid not in term.image.reassignments and has_ended(
+        term.objects.reassignments.conditions(key)
+    ):
+        return  # under another cluster of this name: it is carried out once
+    answer = await term.ask(run_request(found, term.now_ms(), term.server_ms()))
     assert isinstance(answer, ReassignmentState | Refused), answer
     uid = found.metadata.uid
     meter = term.meters.setdefault(uid, Meter())

@@ -16,7 +16,7 @@ from plimsoll_core.cluster.model import Rebalance as Row
 from plimsoll_core.messages.rebalances import RebalanceObjectGone, RebalanceState
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.planner.rebalance import Planned
-from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.api.conditions import has_ended, timestamp
 from plimsoll_operator.api.quantities import bytes_per_second
 from plimsoll_operator.api.rebalance import PlanStatus, Rebalance, RebalanceStatus
 from plimsoll_operator.kube.errors import ApiError, NotFound
@@ -75,6 +75,10 @@ async def reconcile(term: Term, key: Key) -> None:
         return
     if found.cluster_key != term.key or term.cluster is None:
         return
+    if found.metadata.uid not in term.image.rebalances and has_ended(
+        term.objects.rebalances.conditions(key)
+    ):
+        return  # under another cluster of this name: it is carried out once
     seen = await rebalancing_of(term).look(found)
     plan = await _plan(term, found, seen.sketch)
     status = status_of(found, _view(term, found, seen, plan))
@@ -149,26 +153,36 @@ async def _plan(term: Term, found: Rebalance, sketch: Sketch | None) -> PlanStat
                 rate = bytes_per_second(throttle.bytes_per_second)
             shown = plan_status(term.image, planned, rate, sketch.made_ms, details)
             term.plans[uid] = shown
-            hashes = term.plan_hashes.setdefault(uid, deque(maxlen=HASHES_MAX))
+            hashes = await _hashes(term, found)
             if shown.hash not in hashes:
                 hashes.append(shown.hash)
         return shown
     row = term.image.rebalances.get(uid)
     if shown is None and row is not None and row.plan_hash:
-        shown = await _shown_before(term, found, row)
-        if shown is not None:
-            term.plans[uid] = shown
+        before = await _shown_before(term, found)
+        if before is not None and before.hash == row.plan_hash:
+            shown = term.plans[uid] = before
     return shown
 
 
-async def _shown_before(term: Term, found: Rebalance, row: Row) -> PlanStatus | None:
-    """What the term before showed: only to go on showing it."""
+async def _hashes(term: Term, found: Rebalance) -> deque[str]:
+    """Of the plans that were shown in this term; and in the one before, whose last one may be what
+    was approved meanwhile."""
+    hashes = term.plan_hashes.get(found.metadata.uid)
+    if hashes is None:
+        hashes = term.plan_hashes[found.metadata.uid] = deque(maxlen=HASHES_MAX)
+        if found.spec.approved_plan and (before := await _shown_before(term, found)):
+            hashes.append(before.hash)
+    return hashes
+
+
+async def _shown_before(term: Term, found: Rebalance) -> PlanStatus | None:
+    """What the term before showed: to go on showing it, and to know it when it is approved."""
     try:
         body = await term.kube.get(REBALANCES, *found.key)
-        shown = msgspec.convert((body.get("status") or {}).get("plan"), PlanStatus)
+        return msgspec.convert((body.get("status") or {}).get("plan"), PlanStatus)
     except (ApiError, msgspec.ValidationError):
         return None
-    return shown if shown.hash == row.plan_hash else None
 
 
 async def _write_details(term: Term, found: Rebalance, planned: Planned) -> str | None:

@@ -177,7 +177,7 @@ class Pass:
 
     async def _go_on(self, one: PodState, grant: Grant) -> None:
         """The same grant may get another revision, or another pod that is stuck with a bad one."""
-        if one.pod_uid == grant.pod_uid and one.pod_revision == self.wanted and not one.terminating:
+        if self._is_needless(one, grant):
             await self._withdraw(one, grant)
             return
         replaced = one.pod_uid not in (None, grant.pod_uid) and not one.terminating
@@ -186,6 +186,14 @@ class Pass:
         if runs != self.wanted and not await self._ask(one.broker_id, pod_uid):
             return
         await self._carry_out(one, self.term.image.grants.get(one.broker_id))
+
+    def _is_needless(self, one: PodState, grant: Grant) -> bool:
+        """Whether the pod runs what is wanted, and nobody can have begun to restart it: then its
+        deletion may be on its way, and needs the grant."""
+        if one.pod_uid != grant.pod_uid or one.pod_revision != self.wanted or one.terminating:
+            return False
+        begun = stateful_set_repair.has_begun(self.term, one, self.wanted)
+        return not begun and grant.revision != self.wanted
 
     async def _carry_out(self, one: PodState, grant: Grant | None) -> None:
         if grant is None or grant.revision != self.wanted:

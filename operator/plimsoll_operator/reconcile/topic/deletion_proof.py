@@ -3,7 +3,8 @@
 Absence is evidence only when a complete fresh list does not hold the object, while its LogCluster
 (the same object) and its namespace exist and neither is going, the Topic CRD is the one under which
 the object was known, and a last read of the object itself answers 404.  A pruned CRD, a wrong scope
-or a dying namespace thus delete nothing.
+or a dying namespace thus delete nothing.  An object that was made again under its name stands for
+the topic that it declares; it proves that the earlier object, which declared another one, is gone.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from plimsoll_operator.api.cluster_topics import (
 from plimsoll_operator.api.labels import TOPICS_CRD
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError, NotFound
-from plimsoll_operator.kube.port import Listed
-from plimsoll_operator.kube.resources import CRDS, LEASES, LOG_CLUSTERS, NAMESPACES, TOPICS
+from plimsoll_operator.kube.port import Listed, Object
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, NAMESPACES, TOPICS
+from plimsoll_operator.reconcile import crd_age
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.topic.deletion_acknowledgement import is_acknowledged
@@ -43,14 +45,14 @@ async def reconcile(term: Term) -> None:
     """Look at every committed topic whose object is not among those last seen."""
     if "topics" in term.missing:
         return  # how topics go was stated, and cannot be read
-    suspects = [t for t in term.image.topics.values() if t.object and not _is_seen(term, t.object)]
+    suspects = [t for t in term.image.topics.values() if t.object and not _is_seen(term, t)]
     if not suspects:
         _no_mass_deletion(term)
     try:
         if suspects:
             await _examine(term, suspects)
-        elif not term.crd_noted:
-            await _counts_since(term)
+        else:
+            await crd_age.note(term, CRD_NAME, TOPICS_CRD)
     except ApiError as error:
         raise Retry(f"absence is not proven: {error}") from error
 
@@ -58,7 +60,7 @@ async def reconcile(term: Term) -> None:
 async def _examine(term: Term, suspects: list[Topic]) -> None:
     if not await _cluster_stands(term):
         return
-    since = await _counts_since(term)
+    since = await crd_age.counts_since(term, CRD_NAME, TOPICS_CRD)
     if since is None:
         logger.warning("the Topic CRD is going, and every object with it: absent topics stay")
         return
@@ -72,7 +74,7 @@ async def _examine(term: Term, suspects: list[Topic]) -> None:
         if listed.server_ms is None:
             continue
         server_ms = listed.server_ms
-        for topic, holder in _absent(suspects, namespace, listed, server_ms):
+        for topic, holder in _absent(term, suspects, namespace, listed):
             if await _is_proven(term, topic, holder, since):
                 refusals += await _report(term, topic, server_ms)
     if server_ms is not None:
@@ -81,19 +83,19 @@ async def _examine(term: Term, suspects: list[Topic]) -> None:
 
 
 def _absent(
-    suspects: list[Topic], namespace: str, listed: Listed, now_ms: int
+    term: Term, suspects: list[Topic], namespace: str, listed: Listed
 ) -> Iterator[tuple[Topic, TopicObject]]:
     """Topics of a namespace that a fresh list does not hold, and of which the controller should
     hear now: what waits for the end of its grace is proven then, since each proof costs a read."""
-    present = {item["metadata"]["uid"] for item in listed.items}
-    names = {item["metadata"]["name"] for item in listed.items}
+    by_name = {item["metadata"]["name"]: item for item in listed.items}
+    now_ms = listed.server_ms or 0
     for topic in suspects:
         holder, pending = topic.object, topic.pending_deletion
         if holder is None or holder.namespace != namespace:
             continue
         if pending is not None and now_ms < pending.until_ms:
             continue
-        if holder.uid not in present and holder.name not in names:
+        if not _stands_for(term, by_name.get(holder.name), topic):
             yield topic, holder
 
 
@@ -102,7 +104,7 @@ async def _is_proven(term: Term, topic: Topic, holder: TopicObject, since: str) 
     if term.seen_uids.get(holder.uid, "") < since:
         logger.warning("topic %s: the CRD is another one now; it stays", topic.name)
         return False
-    return await _is_absent(term, holder)
+    return await _is_absent(term, topic, holder)
 
 
 async def _report(term: Term, topic: Topic, server_ms: int) -> list[str]:
@@ -171,9 +173,26 @@ def _look_again(term: Term) -> None:
         term.add_later(Work(Task.ABSENT_TOPICS, term.key), max(wait_ms, 1_000))
 
 
-def _is_seen(term: Term, holder: TopicObject) -> bool:
+def _is_seen(term: Term, topic: Topic) -> bool:
+    holder = topic.object
+    assert holder is not None
     found = term.objects.topics.get((holder.namespace, holder.name))
-    return found is not None
+    if found is None or found.metadata.uid == holder.uid:
+        return found is not None
+    return (found.cluster_key, found.topic_name) == (term.key, topic.name)
+
+
+def _stands_for(term: Term, found: Object | None, topic: Topic) -> bool:
+    """Whether what bears the name of the object that declares a topic is that object, or declares
+    the topic too, as far as can be read."""
+    if found is None:
+        return False
+    meta, spec = found["metadata"], found.get("spec") or {}
+    if topic.object is None or meta["uid"] == topic.object.uid:
+        return True
+    ref = spec.get("clusterRef") or {}
+    cluster = (ref.get("namespace") or meta["namespace"], ref.get("name"))
+    return (cluster, spec.get("topicName") or meta["name"]) == (term.key, topic.name)
 
 
 async def _cluster_stands(term: Term) -> bool:
@@ -199,30 +218,9 @@ async def namespace_stands(term: Term, namespace: str) -> bool:
     return phase == "Active" and not found["metadata"].get("deletionTimestamp")
 
 
-async def _is_absent(term: Term, holder: TopicObject) -> bool:
+async def _is_absent(term: Term, topic: Topic, holder: TopicObject) -> bool:
     try:
-        await term.kube.get(TOPICS, holder.namespace, holder.name)
+        found = await term.kube.get(TOPICS, holder.namespace, holder.name)
     except NotFound:
         return True
-    return False
-
-
-async def _counts_since(term: Term) -> str | None:
-    """Objects made before then went with their CRD; None: it is going now.
-
-    Deleting a CRD deletes all its objects; no user asked to delete their topics.  Every
-    object counts under the CRD that is noted at this cluster's Lease.
-    """
-    crd = await term.kube.get(CRDS, None, CRD_NAME)
-    uid = str(crd["metadata"]["uid"])
-    if crd["metadata"].get("deletionTimestamp"):
-        return None
-    lease = await term.kube.get(LEASES, term.key[0], term.lease_name)
-    noted = (lease["metadata"].get("annotations") or {}).get(TOPICS_CRD)
-    if noted is None:
-        patch = {"metadata": {"annotations": {TOPICS_CRD: uid}}}
-        await term.kube.merge(LEASES, term.key[0], term.lease_name, patch)
-    term.crd_noted = True
-    if noted is None:
-        return ""
-    return "" if noted == uid else str(crd["metadata"]["creationTimestamp"])
+    return not _stands_for(term, found, topic)

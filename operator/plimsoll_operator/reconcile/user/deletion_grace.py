@@ -1,7 +1,8 @@
 """Users whose objects are gone: a grace first, and a halt where many go at once.
 
 Called once an absence is proven.  Since when an object is gone, and which users went within an
-hour, is committed: the grace goes on under the next leader.  Disappearances are counted for each
+hour, is committed, in the API server's time: the grace goes on under the next leader, whatever its
+host's clock says.  Disappearances are counted for each
 namespace, so that one tenant's hold up no other's.
 """
 
@@ -37,7 +38,7 @@ async def is_back(term: Term, row: DeclaredUser) -> None:
 
 async def wait_ms(term: Term, cluster: LogCluster, row: DeclaredUser) -> int:
     """For how long the user, whose object is proven absent, may still log in; 0: it goes now."""
-    now_ms, since_ms = term.now_ms(), row.gone_since_ms
+    now_ms, since_ms = term.server_ms(), row.gone_since_ms
     deletion = _deletion(cluster)
     grace_s = deletion.grace_seconds
     grace_ms = 1000 * (GRACE_SECONDS_DEFAULT if grace_s is None else grace_s)
@@ -85,7 +86,7 @@ def settle(term: Term) -> dict[str, str]:
 
 
 def _too_many(term: Term, cluster: LogCluster) -> dict[str, str]:
-    security, now_ms = term.image.security, term.now_ms()
+    security, now_ms = term.image.security, term.server_ms()
     until = users_acknowledged(cluster)
     stated = _deletion(cluster).max_per_hour
     most = REMOVALS_PER_HOUR_DEFAULT if stated is None else stated

@@ -10,7 +10,6 @@ is committed before anything is looked at that could be refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.messages.security import DeclareUser, UserObjectGone
@@ -30,9 +29,6 @@ from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
-    CRDS,
-    LOG_CLUSTERS,
-    NAMESPACES,
     SECRETS,
     USERS,
 )
@@ -41,6 +37,7 @@ from plimsoll_operator.pki.authority import Unreadable
 from plimsoll_operator.reconcile.certificate_time import certificate_ms
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.user import (
+    absence,
     client_signing,
     deletion_grace,
     narrowing,
@@ -54,7 +51,6 @@ from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.status_writer import Target
 
 LOOK_MS = 60_000
-CRD_NAME = "users.plimsoll.dev"
 QUOTA_NOT_ALLOWED = (
     "spec.quotas states more than holds for users without quotas of their own, or other quotas than"
     " Kafka's tools gave the user: a User of another namespace than the LogCluster's is held to"
@@ -84,6 +80,7 @@ async def reconcile(term: Term, key: Key) -> None:
         return
     if is_tenant(user) and "users" in term.missing:
         return  # what its namespace may have was stated, and cannot be read
+    await absence.note_crd(term)
     try:
         ready = await _settled(term, user, term.cluster)
     except ApiError as error:
@@ -354,47 +351,24 @@ async def _forget(term: Term, row: DeclaredUser) -> None:
         if not tenants.may_still(cluster, row, labels):
             await tenants.cut_off(term, row)
             row = term.image.security.users[row.user_name]
-        fate = _kept(term) if labels is None else await _fate(term, row)
+        fate = _kept(term) if labels is None else await absence.fate(term, row)
     except ApiError as error:
         raise Retry(f"absence is not proven: {error}") from error
-    if fate is _Fate.STANDS:
+    if fate is absence.Fate.STANDS:
         await deletion_grace.is_back(term, row)
         return
-    stays = fate is _Fate.GONE and not row.disabled  # who is cut off has nothing to wait for
+    stays = fate is absence.Fate.GONE and not row.disabled  # who is cut off has nothing to wait for
     if stays and (wait_ms := await deletion_grace.wait_ms(term, cluster, row)):
         term.add_later(Work(Task.USER, (row.object.namespace, row.object.name)), wait_ms)
         return
-    now_ms = term.now_ms() if stays else None
+    now_ms = term.server_ms() if stays else None
     answer = await term.ask(UserObjectGone(object=row.object, now_ms=now_ms))
     if isinstance(answer, Refused):
         raise Retry(answer.message)
     deletion_grace.settle(term)
 
 
-class _Fate(Enum):
-    """What became of an object.  STANDS: it is there, or nothing proves that it is not; REPLACED:
-    another one has its name."""
-
-    STANDS = "Stands"
-    GONE = "Gone"
-    REPLACED = "Replaced"
-
-
-def _kept(term: Term) -> _Fate:
+def _kept(term: Term) -> absence.Fate:
     """Of who is cut off, with a namespace that is gone: its row stays while there is room."""
     crowded = len(term.image.security.users) > tenants.KEPT_MAX
-    return _Fate.GONE if crowded else _Fate.STANDS
-
-
-async def _fate(term: Term, row: DeclaredUser) -> _Fate:
-    namespace, name = row.object.namespace, row.object.name
-    crd = await term.kube.get(CRDS, None, CRD_NAME)
-    cluster = await term.kube.get(LOG_CLUSTERS, *term.key)
-    around = await term.kube.get(NAMESPACES, None, namespace)
-    if any(one["metadata"].get("deletionTimestamp") for one in (crd, cluster, around)):
-        return _Fate.STANDS
-    try:
-        found = await term.kube.get(USERS, namespace, name)
-    except NotFound:
-        return _Fate.GONE
-    return _Fate.STANDS if found["metadata"]["uid"] == row.object.uid else _Fate.REPLACED
+    return absence.Fate.GONE if crowded else absence.Fate.STANDS

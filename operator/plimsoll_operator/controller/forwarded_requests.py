@@ -1,0 +1,57 @@
+"""The clients' requests that one broker has waiting here, and how clients share the room for them.
+
+Called by `controller_server` for each request that a broker passes on.  A client may have as many
+waiting as there is room for more: so whoever asks over many connections gets half of the room when
+nobody else asks, less when others do, and never all of it.  A client is a user; where nobody logs
+in, an address.  What names no client (it is the broker's own, or an older broker's) keeps to the
+bound of all alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from plimsoll_core.messages.requests import Forwarded, Refused
+from plimsoll_core.messages.security import OnBehalf
+from plimsoll_core.security.acl import ANONYMOUS
+from plimsoll_net.handshakes import network_of
+from plimsoll_operator.controller import connection_bounds as bounds
+from plimsoll_operator.controller.command_replies import too_many
+
+_NOBODY = ""
+
+
+class ForwardedRequests:
+    """Of one connection."""
+
+    def __init__(self) -> None:
+        # By client, those that wait.
+        self._waiting: Counter[str] = Counter()
+
+    def refusal(self, request: Forwarded) -> Refused | None:
+        """Why it is not taken."""
+        waiting, client = self._waiting.total(), _client_of(request)
+        room = bounds.FORWARDED_MAX - waiting
+        if room <= 0:
+            return too_many(bounds.FORWARDED_MAX)
+        own = 0 if client == _NOBODY else self._waiting[client]
+        return too_many(own, "of this client") if own >= room else None
+
+    def begun(self, request: Forwarded, work: asyncio.Future[None]) -> None:
+        """It waits until `work` is over."""
+        client = _client_of(request)
+        self._waiting[client] += 1
+        work.add_done_callback(lambda _: self._over(client))
+
+    def _over(self, client: str) -> None:
+        self._waiting[client] -= 1
+        if not self._waiting[client]:
+            del self._waiting[client]
+
+
+def _client_of(request: Forwarded) -> str:
+    behalf: OnBehalf | None = getattr(request, "behalf", None)
+    if behalf is None:
+        return _NOBODY
+    return network_of(behalf.host) if behalf.principal == ANONYMOUS else behalf.principal

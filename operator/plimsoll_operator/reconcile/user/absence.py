@@ -1,0 +1,57 @@
+"""Whether a User object is gone because somebody deleted it.
+
+Called for users whose object is not among those last seen.  What goes with its CRD, its namespace
+or its cluster was not meant.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+
+from plimsoll_core.security.state import DeclaredUser
+from plimsoll_operator.api.labels import USERS_CRD
+from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, NAMESPACES, USERS
+from plimsoll_operator.reconcile import crd_age
+from plimsoll_operator.reconcile.reconcile_term import Term
+
+logger = logging.getLogger("plimsoll.absence")
+
+CRD_NAME = "users.plimsoll.dev"
+
+
+class Fate(Enum):
+    """What became of an object.  STANDS: it is there, or nothing proves that it is not; REPLACED:
+    another one has its name."""
+
+    STANDS = "Stands"
+    GONE = "Gone"
+    REPLACED = "Replaced"
+
+
+async def note_crd(term: Term) -> None:
+    """Before any object is absent; what cannot be noted now is by a later pass."""
+    try:
+        await crd_age.note(term, CRD_NAME, USERS_CRD)
+    except ApiError as error:
+        logger.info("the CRD of Users is not noted yet: %s", error)
+
+
+async def fate(term: Term, row: DeclaredUser) -> Fate:
+    """By fresh reads alone; raises what the API server answers."""
+    namespace, name = row.object.namespace, row.object.name
+    since = await crd_age.counts_since(term, CRD_NAME, USERS_CRD)
+    cluster = await term.kube.get(LOG_CLUSTERS, *term.key)
+    around = await term.kube.get(NAMESPACES, None, namespace)
+    going = any(one["metadata"].get("deletionTimestamp") for one in (cluster, around))
+    if since is None or going:
+        return Fate.STANDS
+    try:
+        found = await term.kube.get(USERS, namespace, name)
+    except NotFound:
+        if term.seen_uids.get(row.object.uid, "") < since:
+            logger.warning("user %s: the CRD is another one now; it stays", row.user_name)
+            return Fate.STANDS
+        return Fate.GONE
+    return Fate.STANDS if found["metadata"]["uid"] == row.object.uid else Fate.REPLACED
