@@ -35,6 +35,19 @@ FAILOVER: tuple[Mutant, ...] = (
         by_chance=False,
     ),
     Mutant(
+        name="lists-nobody",
+        rule="Metadata lists the brokers that are registered where none is unfenced (5.6)",
+        scenarios=("S47",),
+        edits=(
+            Edit(
+                "broker_image/plimsoll_broker/handlers/metadata.py",
+                "in told or opened",
+                "in told",
+            ),
+        ),
+        by_chance=False,
+    ),
+    Mutant(
         name="names-a-leader-lost-a-moment-ago",
         rule="a follower that has just lost a leader does not name it before it must (5.6)",
         scenarios=("S45",),
