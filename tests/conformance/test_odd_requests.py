@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.conformance.apache_kafka import ApacheKafka
 from tests.conformance.odd.answers import every_answer
-from tests.conformance.odd.differences import DIFFERENCES
+from tests.conformance.odd.differences import DIFFERENCES, OF_KAFKA
 from tests.integration.declared import log_cluster
 from tests.integration.listening import free_ports
 from tests.integration.local_cluster import LocalCluster
@@ -17,6 +17,15 @@ FOR_GOOD = {"log.retention.ms": "-1"}
 """Records of long ago are sent."""
 KAFKAS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
 OURS = {"auto.create.topics.enable": "false", "group.initial.rebalance.delay.ms": 0}
+
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
+
+
+def test_every_difference_that_is_allowed_is_stated_in_the_document() -> None:
+    text = DOCUMENT.read_text()
+    ours = [one.why for one in DIFFERENCES if not one.why.startswith(OF_KAFKA)]
+    assert [why for why in ours if why not in text] == []
 
 
 @pytest.mark.full

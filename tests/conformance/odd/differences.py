@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+OF_KAFKA = "Kafka's own: "
+
 
 class Difference(NamedTuple):
-    """`why`: the words of the document that state it, or what is Kafka's fault."""
+    """`why`: words of the document that state it, or begin with OF_KAFKA."""
 
     what: str
     where: str
@@ -35,12 +37,13 @@ _NO_LIST = "Null where the protocol has no null"
 _EMPTY = "A topic without partitions"
 _TWO_FAULTS = "wrong in more than one way"
 _WHOLE = "One part of a request that is wrong"
-_GROUP_ID = "255 bytes"
+_GROUP_ID = "A group's id has 255 bytes at most"
 _TIMEOUT = "A timeout of 0 or less"
 _NO_TRANSACTIONS = "There are no transactions"
-_BOUNDS = "Topics of more than 10,000 partitions"
+_BOUNDS = "A topic may have 10,000 partitions"
 _WORDS_OF_RIGHTS = "Numbers of rights"
-_KAFKAS = "Kafka's own fault: it answers -1, or not at all"
+_KAFKAS = f"{OF_KAFKA}it answers -1 for all, without a reason"
+_MORE_TOPICS = f"{OF_KAFKA}it has __transaction_state, too"
 
 DIFFERENCES = (
     # Produce
@@ -50,9 +53,8 @@ DIFFERENCES = (
     ),
     Difference("PRODUCE .*", r"\.topic_data(\[0\]\.partition_data)?", _TWICE, _NAMED_TWICE),
     Difference("PRODUCE .*", r".*partition_data", r"\[\]", _EMPTY),
-    Difference("batches", "(a|bytes)", "(a byte|bytes) behind", "bytes behind the batch"),
-    Difference("batches", "leader", "leader epoch -5", "The offset is told"),
-    Difference("batches", "attributes", "attributes (1|2|4)", "records that do not open"),
+    Difference("batches", "(a|bytes)", "(a byte|bytes) behind", "have bytes behind the batch"),
+    Difference("batches", "attributes", "attributes (1|2|4)", "whose records do not open"),
     Difference("batches", "attributes", "attributes (8|64)", "its time or a deletion horizon"),
     Difference("batches", "attributes", "attributes 16", "A transactional batch"),
     # Fetch and what tells of logs
@@ -75,7 +77,7 @@ DIFFERENCES = (
     Difference("METADATA .*", r"\.topics\[0\]\.name", "None", _WHOLE),
     Difference("METADATA v12 by id", "", "v1[01]", _WHOLE),
     Difference("DESCRIBE_TOPIC_PARTITIONS .*", r".*name", "''", _KAFKAS),
-    Difference("DESCRIBE_TOPIC_PARTITIONS .*", ".*limit", _ANY, "Kafka has a topic more"),
+    Difference("DESCRIBE_TOPIC_PARTITIONS .*", ".*limit", _ANY, _MORE_TOPICS),
     Difference("CREATE_TOPICS .*", ".*num_partitions", r"\d+", _BOUNDS),
     Difference("CREATE_PARTITIONS .*", ".*count", r"\d+", _BOUNDS),
     Difference("CREATE_PARTITIONS .*", r".*\.name", _ANY, "An illegal name of a topic"),
@@ -95,7 +97,7 @@ DIFFERENCES = (
         ".*", r".*(group_id|key|groups?_names\[0\]|keys\[0\]|groups\[0\])", _TOO_LONG, _GROUP_ID
     ),
     Difference("JOIN_GROUP .*", r"\.protocol(_type|s)", r"(''|\[\])", _TWO_FAULTS),
-    Difference("JOIN_GROUP .*", r"\.group_instance_id", "''", "An empty group.instance.id"),
+    Difference("JOIN_GROUP .*", r"\.group_instance_id", "''", "An empty `group.instance.id`"),
     Difference("OFFSET_COMMIT .*", r"\.generation_.*", r"\d+", _TWO_FAULTS),
     Difference("OFFSET_(COMMIT|FETCH|DELETE) .*", r"\.(topics|groups)", _TWICE, _NAMED_TWICE),
     Difference("DESCRIBE_GROUPS .*", r"\.groups", _TWICE, _NAMED_TWICE),

@@ -62,8 +62,8 @@ def _rows(turn: DecisionContext, topic: Topic, wish: TopicGrowth) -> Assignment 
         return Refusal(
             reason=Reason.InvalidPartitions,
             message=(
-                f"Topic {topic.name} has {topic.partitions} partitions; {wish.partitions} would"
-                " not be more."
+                f"The topic {topic.name} currently has {topic.partitions} partition(s);"
+                f" {wish.partitions} would not be an increase."
             ),
         )
     refusal = check_partitions(turn, wish.partitions)
