@@ -156,7 +156,10 @@ def _apply(one: ConfigChange, wanted: dict[str, str]) -> Refusal | None:
     if one.name not in LISTS:
         return Refusal(
             reason=Reason.InvalidConfig,
-            message=f"{one.name[:100]} is no list: nothing can be added to it or taken from it.",
+            message=(
+                f"Can't {one.operation.upper()} to key {one.name[:100]} because its type is not"
+                " LIST."
+            ),
         )
     items = _items(wanted.get(one.name, one.otherwise))
     given = _items(one.value)
