@@ -85,11 +85,13 @@ def test_name_that_no_topic_can_have_is_told_from_one_that_is_not_there(version,
     assert (topic.name, topic.error_code) == (name, 17)
 
 
-def test_name_and_id_of_different_topics_are_an_unknown_id():
-    both = [{"name": "orders", "topic_id": MISSING}, {"name": "payments", "topic_id": PAYMENTS}]
-    wrong, right = metadata(Harness(), 12, both).topics
-    assert (wrong.error_code, wrong.topic_id, wrong.partitions) == (100, MISSING, ())
-    assert (right.name, right.error_code) == ("payments", 0)
+@pytest.mark.parametrize("name", ["orders", "gone", "a b"])
+def test_topic_that_is_asked_for_by_its_id_is_told_whatever_name_is_beside_it(name):
+    both = [{"name": name, "topic_id": MISSING}, {"name": name, "topic_id": PAYMENTS}]
+    missing, found = metadata(Harness(), 12, both).topics
+    assert (missing.error_code, missing.topic_id, missing.partitions) == (100, MISSING, ())
+    assert missing.name is None
+    assert (found.name, found.topic_id, found.error_code) == ("payments", PAYMENTS, 0)
 
 
 @pytest.mark.parametrize("version", range(1, 14))
@@ -148,8 +150,11 @@ def test_fenced_brokers_are_shown_when_asked_for():
     ]
 
 
-def test_controllers_are_not_to_be_found_here():
-    assert describe_cluster(1, endpoint_type=2).error_code == 115
+@pytest.mark.parametrize(("asked", "code"), [(2, 114), (0, 115), (3, 115)])
+def test_who_asks_a_broker_for_other_endpoints_hears_whose_this_one_is(asked, code):
+    reply = describe_cluster(1, endpoint_type=asked, include_cluster_authorized_operations=True)
+    assert (reply.error_code, reply.endpoint_type, reply.brokers) == (code, 1, ())
+    assert reply.cluster_authorized_operations == -(2**31)
 
 
 # --- DescribeTopicPartitions ----------------------------------------------------------------------

@@ -103,6 +103,14 @@ async def test_move_is_answered_when_it_can_be_seen(version):
     )
 
 
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_alter_reassignments_tells_whether_factors_might_change(allowed):
+    """Kafka's field: what the request said."""
+    values = {"topics": [], "timeout": 5_000, "allow_replication_factor_change": allowed}
+    reply = await Harness().ask(ALTER, 1, values)
+    assert reply.allow_replication_factor_change is allowed
+
+
 @EVERY_VERSION
 async def test_alter_reassignments_without_partitions_does_nothing(version):
     harness = Harness()

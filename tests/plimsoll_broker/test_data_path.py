@@ -46,14 +46,21 @@ def spoiled(batch: bytes, at: int, to: int) -> bytes:
         (b"", Code.INVALID_RECORD),
         (b"\x00" * 200, Code.CORRUPT_MESSAGE),
         (spoiled(a_batch(1), 70, 0xFF), Code.CORRUPT_MESSAGE),
-        (a_batch(1)[:-1], Code.CORRUPT_MESSAGE),
+        (a_batch(1)[:-1], Code.INVALID_RECORD),
+        (a_batch(1)[:10], Code.INVALID_RECORD),
         (spoiled(a_batch(1), 16, 1), Code.INVALID_RECORD),
+        (spoiled(a_batch(1), 16, 3), Code.CORRUPT_MESSAGE),
+        (spoiled(a_batch(1), 0, 0xFF), Code.INVALID_RECORD),
+        (spoiled(a_batch(1), 57, 0xFF), Code.INVALID_RECORD),
         (a_batch(1) + a_batch(1), Code.INVALID_RECORD),
         (spoiled(a_batch(1), 7, 5), Code.INVALID_RECORD),
         (a_batch(1, producer=(7, 0, -1)), Code.INVALID_RECORD),
         (a_batch(1, filler=1_100_000), Code.MESSAGE_TOO_LARGE),
     ],
-    ids=["none", "zeros", "crc", "torn", "magic", "two", "offset", "no-sequence", "large"],
+    ids=[
+        *("none", "zeros", "crc", "torn", "less than a header", "older", "no magic"),
+        *("negative offset", "negative count", "two", "offset", "no-sequence", "large"),
+    ],
 )
 async def test_bad_batch_is_refused_and_nothing_is_written(
     one: Broker, client: Client, records: bytes, code: Code

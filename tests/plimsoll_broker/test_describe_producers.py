@@ -51,13 +51,15 @@ async def test_each_producer_is_told_with_its_last_batch_and_without_a_transacti
 async def test_partition_that_is_not_here_has_a_code(controller: Controller, three: Three) -> None:
     controller.create("t", (0, 1), (1, 2))
     await until(lambda: len(three[0].manager) == 1)
-    told = await described(three[0], ("t", 0), ("t", 1), ("t", 5), ("gone", 0))
+    names = ("t", 0), ("t", 1), ("t", 5), ("gone", 0), ("a b", 0)
+    told = await described(three[0], *names)
     missing = Code.UNKNOWN_TOPIC_OR_PARTITION
     assert told == [
         (Code.NONE, []),
         (Code.NOT_LEADER_OR_FOLLOWER, []),
         (missing, []),
         (missing, []),
+        (Code.INVALID_TOPIC_EXCEPTION, []),
     ]
     three[0].hosted("t").replica.fail()
     assert await described(three[0], ("t", 0)) == [(Code.KAFKA_STORAGE_ERROR, [])]

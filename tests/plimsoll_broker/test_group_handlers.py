@@ -50,6 +50,16 @@ async def test_fetch_tells_offsets_and_minus_one_where_there_is_none(version: in
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
+async def test_fetch_answers_a_topic_of_which_it_names_no_partition(version: int) -> None:
+    topics = [{"name": "orders", "partition_indexes": []}]
+    one = {"group_id": "g", "member_id": None, "member_epoch": -1, "topics": topics}
+    values = {"groups": [one], **one, "require_stable": True}
+    reply = await Harness().ask(ApiKey.OFFSET_FETCH, version, values)
+    told = reply.groups[0] if version >= 8 else reply
+    assert [(topic.name, topic.partitions) for topic in told.topics] == [("orders", ())]
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
 async def test_refusal_of_a_fetch_is_told_by_the_group_or_by_each_partition(version: int) -> None:
     harness = Harness()
     harness.coordinators.refusal = RefusedAsWhole(Code.NOT_COORDINATOR)

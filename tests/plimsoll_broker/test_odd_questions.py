@@ -78,6 +78,32 @@ async def test_time_that_stands_for_nothing_is_of_another_version(
     assert await client.latest("t", timestamp) == (Code.UNSUPPORTED_VERSION, -1)
 
 
+@pytest.mark.parametrize(("timestamp", "since"), [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9)])
+@pytest.mark.parametrize("version", range(1, 10))
+async def test_time_stands_for_something_from_its_version_on(
+    client: Client, timestamp: int, since: int, version: int
+) -> None:
+    """A client that negotiated an older version means something else by it."""
+    partition = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": timestamp}
+    topics = [{"name": "t", "partitions": [partition]}]
+    values = {"replica_id": -1, "isolation_level": 0, "topics": topics, "timeout": 1_000}
+    reply = await client.ask(ApiKey.LIST_OFFSETS, version, values)
+    code = reply.topics[0].partitions[0].error_code
+    assert code == (Code.NONE if version >= since else Code.UNSUPPORTED_VERSION)
+
+
+async def test_leader_epoch_below_none_is_older_than_the_leaders(client: Client) -> None:
+    listed = {"partition_index": 0, "current_leader_epoch": -2, "timestamp": -1}
+    topics = [{"name": "t", "partitions": [listed]}]
+    values = {"replica_id": -1, "isolation_level": 0, "topics": topics, "timeout": 1_000}
+    reply = await client.ask(ApiKey.LIST_OFFSETS, 9, values)
+    assert reply.topics[0].partitions[0].error_code == Code.FENCED_LEADER_EPOCH
+    ended = {"partition": 0, "current_leader_epoch": -2, "leader_epoch": 0}
+    values = {"replica_id": -1, "topics": [{"topic": "t", "partitions": [ended]}]}
+    reply = await client.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, values)
+    assert reply.topics[0].partitions[0].error_code == Code.FENCED_LEADER_EPOCH
+
+
 async def test_end_of_no_epoch_is_not_known(controller: Controller, three: Three) -> None:
     controller.create("t", (0, 1, 2))
     client = await three[0].client()

@@ -40,6 +40,8 @@ _VIEWED_BYTES = 512
 
 _ATTRIBUTES_AND_COUNT = struct.Struct(">h34xi")
 _ATTRIBUTES_AT = 21
+_MAGIC_AT = 16
+_OLDER_FORMATS = (0, 1)
 
 
 class BadSent(NamedTuple):
@@ -100,9 +102,7 @@ def check_batch(
     try:
         header = parse_header(records)
     except BatchError as error:
-        torn = error.reason in (BadBatch.TORN, BadBatch.LENGTH)
-        code = Code.CORRUPT_MESSAGE if torn else Code.INVALID_RECORD
-        return BadSent(code, error.reason.value)
+        return BadSent(_code_of(error.reason, records), error.reason.value)
     if not is_sealed(records, header):
         return BadSent(Code.CORRUPT_MESSAGE, BadBatch.CRC.value)
     return (
@@ -110,6 +110,15 @@ def check_batch(
         or _bad_records(header, records, opened_bytes_max, keyed=keyed)
         or header
     )
+
+
+def _code_of(reason: BadBatch, records: memoryview) -> Code:
+    """As Kafka.  Only what looks like bytes that were spoilt on their way may be sent again; bytes
+    that end inside the batch hold none, and one of an older format is none for this version."""
+    spoilt = reason is BadBatch.LENGTH
+    if reason is BadBatch.MAGIC:
+        spoilt = records[_MAGIC_AT] not in _OLDER_FORMATS
+    return Code.CORRUPT_MESSAGE if spoilt else Code.INVALID_RECORD
 
 
 def _bad_header(header: BatchHeader, size: int) -> BadSent | None:

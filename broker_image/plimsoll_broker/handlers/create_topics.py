@@ -154,7 +154,8 @@ def _new_topic(topic: Any) -> NewTopic:
     configs: dict[str, str] = {}
     for config in topic.configs:
         if config.value is None:
-            raise _BadForm(Code.INVALID_CONFIG, f"{config.name} has no value.")
+            message = f"Null value not supported for topic configs: {config.name}"
+            raise _BadForm(Code.INVALID_CONFIG, message)
         configs[config.name] = config.value
     partitions, factor = topic.num_partitions, topic.replication_factor
     assignment = _assignment(topic)

@@ -14,7 +14,7 @@ from plimsoll_core.security.acl import ResourceType
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response
 
-_BROKERS = 1
+_BROKERS, _CONTROLLERS = 1, 2
 _CLUSTER = ResourceType.CLUSTER
 
 
@@ -23,9 +23,11 @@ def describe_cluster(view: ClusterView) -> Handler:
         version = context.api_version
         request = decode_request(ApiKey.DESCRIBE_CLUSTER, version, context.body)
         endpoint_type = getattr(request, "endpoint_type", _BROKERS)
+        if endpoint_type != _BROKERS:
+            return encode_response(ApiKey.DESCRIBE_CLUSTER, version, _not_here(endpoint_type))
         values: dict[str, Any] = {
             "error_code": Code.NONE,
-            "endpoint_type": endpoint_type,
+            "endpoint_type": _BROKERS,
             "cluster_id": uuid_text(view.image.cluster_id),
             "controller_id": shared.admin_target(view),
             "brokers": _brokers(
@@ -36,13 +38,22 @@ def describe_cluster(view: ClusterView) -> Handler:
             rights = context.rights
             may = shared.EVERY_OPERATION[_CLUSTER] if rights is None else rights.on_the_cluster()
             values["cluster_authorized_operations"] = may
-        if endpoint_type != _BROKERS:
-            values["error_code"] = Code.UNSUPPORTED_ENDPOINT_TYPE
-            values["error_message"] = "This listener is the brokers', not the controller's."
-            values["brokers"] = []
         return encode_response(ApiKey.DESCRIBE_CLUSTER, version, values)
 
     return handle
+
+
+def _not_here(endpoint_type: int) -> dict[str, Any]:
+    """A client that was given this address as a controller's is told that it is a broker's."""
+    known = endpoint_type == _CONTROLLERS
+    return {
+        "error_code": Code.MISMATCHED_ENDPOINT_TYPE if known else Code.UNSUPPORTED_ENDPOINT_TYPE,
+        "error_message": "This listener is the brokers', not the controller's.",
+        "endpoint_type": _BROKERS,
+        "cluster_id": "",
+        "controller_id": -1,
+        "brokers": [],
+    }
 
 
 def _brokers(view: ClusterView, listener: Listener, fenced_too: bool) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.handlers.large_messages import Aside, things
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Handler, Reply, RequestContext
+from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.errors import Code
 from plimsoll_core.replica.producer_sequences import ActiveProducer
 from plimsoll_wire.api_versions import ApiKey
@@ -50,6 +51,8 @@ _Told = tuple[int, Code, list[ActiveProducer]]
 def _told(manager: ReplicaManager, topic: str, index: int, most: int) -> _Told:
     hosted = manager.by_name(topic, index)
     if hosted is None:
+        if check_form(topic) is not None:
+            return index, Code.INVALID_TOPIC_EXCEPTION, []
         return index, manager.missing(manager.topic_id(topic), index), []
     if hosted.replica.failed:
         return index, Code.KAFKA_STORAGE_ERROR, []

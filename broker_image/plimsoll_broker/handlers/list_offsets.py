@@ -27,6 +27,9 @@ from plimsoll_wire.messages import decode_request, encode_response
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 _OFFSET_NOT_AVAILABLE_VERSION = 5
+_NO_EPOCH = -1
+_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+"""The version from which a time stands for that."""
 
 
 class _Offset(NamedTuple):
@@ -39,22 +42,33 @@ class _Offset(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A partition that a request names; `again`: it does so more than once, which is refused."""
+    """A partition that a request names; `refused`: whatever is in its log."""
 
     topic: str
     asked: Any
-    again: bool
+    refused: Code | None
+
+    @property
+    def needs_search(self) -> bool:
+        timestamp = self.asked.timestamp
+        return self.refused is None and (timestamp >= 0 or timestamp == MAX_TIMESTAMP)
 
 
-def _asked(request: Any) -> list[_Asked]:
+def _asked(request: Any, version: int) -> list[_Asked]:
     """Every partition that is named, in the client's order."""
     named = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
     times = Counter((topic, asked.partition_index) for topic, asked in named)
-    return [_Asked(topic, asked, times[topic, asked.partition_index] > 1) for topic, asked in named]
+    return [
+        _Asked(topic, asked, _refused(version, asked, times[topic, asked.partition_index]))
+        for topic, asked in named
+    ]
 
 
-def _needs_search(timestamp: int) -> bool:
-    return timestamp >= 0 or timestamp == MAX_TIMESTAMP
+def _refused(version: int, asked: Any, times: int) -> Code | None:
+    if times > 1:
+        return Code.INVALID_REQUEST
+    known = asked.timestamp >= EARLIEST or version >= _SINCE.get(asked.timestamp, version + 1)
+    return None if known else Code.UNSUPPORTED_VERSION
 
 
 def _told(hosted: Hosted, found: _Offset) -> _Offset:
@@ -65,7 +79,7 @@ def _told(hosted: Hosted, found: _Offset) -> _Offset:
 
 def _decoded(context: RequestContext) -> tuple[Any, list[_Asked]]:
     request = decode_request(context.api_key, context.api_version, context.body)
-    return request, _asked(request)
+    return request, _asked(request, context.api_version)
 
 
 def _reply(context: RequestContext, asked: Sequence[_Asked], found: Sequence[_Offset]) -> Reply:
@@ -90,13 +104,18 @@ def _reply(context: RequestContext, asked: Sequence[_Asked], found: Sequence[_Of
     return encode_response(context.api_key, context.api_version, {"topics": topics})
 
 
-def epoch_of(value: int) -> int | None:
+def leader_epoch_of(value: int) -> int | None:
+    """None: the client says none.  Any other number is compared, as in Kafka."""
+    return None if value == _NO_EPOCH else value
+
+
+def _replica_of(value: int) -> int | None:
     return None if value < 0 else value
 
 
 def _check_name(context: RequestContext, request: Any) -> None:
     """A broker's certificate names the broker that asks, or the connection ends."""
-    if not context.connection.speaks_for(epoch_of(request.replica_id)):
+    if not context.connection.speaks_for(_replica_of(request.replica_id)):
         raise CloseConnection("other-peer")
 
 
@@ -119,7 +138,7 @@ class ListOffsetsHandler:
             return self._long(context)
         request, asked = _decoded(context)
         _check_name(context, request)
-        searches = any(_needs_search(each.asked.timestamp) for each in asked)
+        searches = any(each.needs_search for each in asked)
         if not searches and len(asked) <= THINGS_AT_ONCE:
             return _reply(context, asked, [self._plain(request, each) for each in asked])
         return self._later(context, request, asked)
@@ -133,7 +152,7 @@ class ListOffsetsHandler:
         opened = OpenedBytes()
         answers = []
         async for each in in_slices(asked):
-            if _needs_search(each.asked.timestamp):
+            if each.needs_search:
                 answers.append(await self._by_time(request, each, opened))
             else:
                 answers.append(self._plain(request, each))
@@ -143,8 +162,8 @@ class ListOffsetsHandler:
 
     def _look(self, request: Any, each: _Asked) -> _Offset | tuple[Hosted, int | None]:
         """Where it is and its end for this asker (None: not known yet), or why nothing is told."""
-        if each.again:
-            return _Offset(Code.INVALID_REQUEST)
+        if each.refused is not None:
+            return _Offset(each.refused)
         for_replica = self._is_for_replica(request)
         if not for_replica and self._port is Port.REPLICATION:
             return _Offset(Code.CLUSTER_AUTHORIZATION_FAILED)
@@ -152,7 +171,7 @@ class ListOffsetsHandler:
         hosted = self._manager.by_name(each.topic, index)
         if hosted is None:
             return _Offset(self._manager.missing(self._manager.topic_id(each.topic), index))
-        leader_epoch = epoch_of(getattr(each.asked, "current_leader_epoch", -1))
+        leader_epoch = leader_epoch_of(getattr(each.asked, "current_leader_epoch", _NO_EPOCH))
         latest = hosted.replica.latest_offset(leader_epoch, for_replica=for_replica)
         # On a new leader only the end is unknown; the start and older records are not.
         unknown_end = latest is Code.OFFSET_NOT_AVAILABLE
@@ -168,7 +187,7 @@ class ListOffsetsHandler:
         On a clients' port a broker's number does not make a follower: kafka-python 3.1.0.dev names
         replica 0 without meaning it, and hears what any consumer hears.
         """
-        replica = epoch_of(request.replica_id)
+        replica = _replica_of(request.replica_id)
         return replica is not None and may_ask(self._port, replica, self._manager.around.brokers)
 
     def _plain(self, request: Any, each: _Asked) -> _Offset:
@@ -183,7 +202,8 @@ class ListOffsetsHandler:
             return _told(hosted, _Offset(Code.NONE, offset=latest))
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
             return _told(hosted, _Offset(Code.NONE, offset=hosted.log.log_start_offset))
-        return _Offset(Code.NONE if timestamp == LATEST_TIERED else Code.UNSUPPORTED_VERSION)
+        assert timestamp == LATEST_TIERED, "others are refused, or need a search"
+        return _Offset(Code.NONE)
 
     async def _by_time(self, request: Any, each: _Asked, opened: OpenedBytes) -> _Offset:
         looked = self._look(request, each)

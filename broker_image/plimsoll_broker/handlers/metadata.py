@@ -269,10 +269,10 @@ def _ids(asked: Any, image: ClusterImage) -> set[UUID]:
 
 
 def name_asked_for(item: Any) -> str | None:
-    """None: an item of the request names its topic by its id alone, as Java's admin client does
-    with an empty name beside the id."""
+    """None: an item of the request names its topic by its id.  A name beside it says nothing, as in
+    Kafka; that of Java's admin client is empty."""
     name: str | None = item.name
-    return name or (None if getattr(item, "topic_id", None) else name)
+    return None if getattr(item, "topic_id", None) else name
 
 
 def _topic_id(image: ClusterImage, item: Any) -> UUID | None:
@@ -295,13 +295,12 @@ def _asked(answering: _Answering, item: Any) -> dict[str, Any]:
     name = name_asked_for(item)
     topic_id = _topic_id(image, item)
     topic = None if topic_id is None else image.topics.get(topic_id)
-    other = name is not None and by_id is not None and by_id != topic_id
-    if topic is not None and not other:
+    if topic is not None:
         return _topic(answering, topic)
     code = Code.UNKNOWN_TOPIC_ID
     if name is None and answering.version < _NULLABLE_NAME_VERSION:
         name = ""
-    elif name is not None and not other:
+    elif name is not None:
         illegal = check_form(name) is not None
         code = Code.INVALID_TOPIC_EXCEPTION if illegal else Code.UNKNOWN_TOPIC_OR_PARTITION
     return {"error_code": code, "name": name, "topic_id": by_id, "partitions": []}

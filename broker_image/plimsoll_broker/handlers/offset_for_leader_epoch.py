@@ -11,7 +11,7 @@ from typing import Any
 
 from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.handlers.large_messages import Aside, is_short
-from plimsoll_broker.handlers.list_offsets import epoch_of
+from plimsoll_broker.handlers.list_offsets import leader_epoch_of
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_core.errors import Code
@@ -59,7 +59,7 @@ class OffsetForLeaderEpochHandler:
             code = self._manager.missing(self._manager.topic_id(name), index)
         else:
             found = hosted.replica.end_offset_for(
-                asked.leader_epoch, epoch_of(asked.current_leader_epoch)
+                asked.leader_epoch, leader_epoch_of(asked.current_leader_epoch)
             )
             if isinstance(found, Code):
                 code = found

@@ -39,6 +39,7 @@ def alter_reassignments(view: ClusterView) -> Handler:
 
         def answered() -> bytes:
             values = _altered(answer, targets)
+            values["allow_replication_factor_change"] = _may_change_factors(request)
             return encode_response(ApiKey.ALTER_PARTITION_REASSIGNMENTS, version, values)
 
         return await aside.some(len(targets), answered)
@@ -62,12 +63,17 @@ def _targets(request: Any) -> tuple[PartitionTarget, ...]:
     )
 
 
+def _may_change_factors(request: Any) -> bool:
+    """What versions below 1 do not ask, they allow."""
+    return getattr(request, "allow_replication_factor_change", True)
+
+
 async def _alter(
     view: ClusterView, context: RequestContext, targets: tuple[PartitionTarget, ...], request: Any
 ) -> Answer:
     command = AlterReassignments(
         targets=targets,
-        allow_factor_change=getattr(request, "allow_replication_factor_change", True),
+        allow_factor_change=_may_change_factors(request),
         behalf=behalf_of(view, context),
     )
     timeout_ms = timeout_ms_of(request)

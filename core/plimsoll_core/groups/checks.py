@@ -28,7 +28,7 @@ def check_named(group_id: str) -> RefusedAsWhole | None:
 
 def no_such_group(group_id: str, token: object) -> CoordinatorOutcome[Any, Any]:
     """What tools hear of a group that does not exist."""
-    message = f"There is no group {group_id}."
+    message = f"Group {group_id} not found."
     return refuse(group_id, token, Code.GROUP_ID_NOT_FOUND, message)
 
 

@@ -150,9 +150,9 @@ class TestConfigs:
         [
             ((set_("no.such", "1"),), 40, "no topic config no.such"),
             ((set_("retention.ms", "soon"),), 40, "whole number"),
-            ((set_("retention.ms", None),), 42, "has no value"),
-            ((set_("retention.ms", "1"), set_("retention.ms", "2")), 42, "twice"),
-            ((set_("retention.ms", "1", "Append"),), 40, "no list"),
+            ((set_("retention.ms", None),), 42, "Null value not supported for : retention.ms"),
+            ((set_("retention.ms", "1"), set_("retention.ms", "2")), 42, "duplicate config keys"),
+            ((set_("retention.ms", "1", "Append"),), 40, "because its type is not LIST"),
             ((set_("min.insync.replicas", "0"),), 40, "from 1"),
             ((set_("segment.bytes", "1000"),), 40, "at least 1048576"),
             ((set_("preallocate", "true"),), 40, "must be false"),
@@ -246,8 +246,8 @@ class TestPartitions:
     @pytest.mark.parametrize(
         ("partitions", "wish", "code", "words"),
         [
-            (3, {}, 37, "has 3 partitions; 3 would not be more"),
-            (2, {}, 37, "2 would not be more"),
+            (3, {}, 37, "Topic already has 3 partition(s)."),
+            (2, {}, 37, "has 3 partition(s); 2 would not be an increase"),
             (10**9, {}, 37, "1 to 10000"),
             (5, {"assignment": ((0, 1, 2),)}, 39, "of 2 partitions, not 1"),
             (4, {"assignment": ((0, 1),)}, 39, "has 3 replicas"),

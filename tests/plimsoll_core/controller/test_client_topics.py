@@ -148,7 +148,7 @@ class TestCreate:
             ({"configs": {"min.insync.replicas": "0"}}, 40, "InvalidConfig", "from 1"),
             ({"name": "orders"}, 36, "TopicAlreadyExists", "Topic 'orders' already exists"),
             ({"name": "orders", "configs": {"no.such": "1"}}, 36, "TopicAlreadyExists", "exists"),
-            ({"name": "__cluster_metadata"}, 42, "InvalidRequest", "choose another"),
+            ({"name": "__cluster_metadata"}, 42, "InvalidRequest", "internal topic"),
             ({"name": ""}, 17, "InvalidTopicName", "the empty string is not allowed"),
             ({"name": ".."}, 17, "InvalidTopicName", "'..' is not allowed"),
             ({"name": "a" * 250}, 17, "InvalidTopicName", "249"),
@@ -225,8 +225,8 @@ class TestDelete:
         assert PartitionKey(first.topic_id, 0) not in world.image.partitions
 
     def test_unknown_ones_are_told_apart(self, world: Any) -> None:
-        answers = world.ask(DeleteTopics(names=("no",), ids=(UUID(int=5),))).topics
-        assert [answer.code for answer in answers] == [3, 100]
+        answers = world.ask(DeleteTopics(names=("no", ""), ids=(UUID(int=5),))).topics
+        assert [answer.code for answer in answers] == [3, 3, 100]
 
     def test_topic_with_an_object_is_refused_naming_it(self, world: Any) -> None:
         (answer,) = world.ask(DeleteTopics(names=("orders",))).topics

@@ -78,6 +78,17 @@ def test_commit_of_a_generation_where_there_is_no_group_is_refused(
     assert model.log == []
 
 
+@pytest.mark.parametrize("tells", [False, True])
+@pytest.mark.parametrize("member_id", ["", "m"])
+def test_commit_of_a_generation_to_a_group_that_only_has_offsets_is_no_members(
+    model: CoordinatorModel, tells: bool, member_id: str
+) -> None:
+    assert codes(model.ask(a_commit(("orders", 0, 1)))) == [0]
+    op = a_commit(("orders", 0, 2), generation=4, member_id=member_id, tells_missing_groups=tells)
+    assert model.ask(op) == Code.UNKNOWN_MEMBER_ID
+    assert fetched(model, ("orders", 0)) == [1]
+
+
 @pytest.mark.parametrize(
     ("generation", "member", "instance", "code"),
     [

@@ -110,6 +110,11 @@ def _told(request: GroupRequest, group: Any, answers: list[object]) -> dict[str,
         for index in topic.partition_indexes
     )
     topics = by_topic(chain(rows, nothing))
+    topics += [
+        {"name": topic.name, "partitions": []}
+        for topic in group.topics or ()
+        if not topic.partition_indexes
+    ]
     return {"group_id": group.group_id, "error_code": Code.NONE, "topics": topics}
 
 

@@ -46,9 +46,13 @@ def describe_scram(view: ClusterView) -> Handler:
 def _described(user: str, known: list[ScramCredential] | None, times: int) -> dict[str, Any]:
     code, message = Code.NONE, None
     if times > 1:
-        code, message = Code.DUPLICATE_RESOURCE, "The request names this user twice."
+        code = Code.DUPLICATE_RESOURCE
+        message = (
+            f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+        )
     elif known is None:
-        code, message = Code.RESOURCE_NOT_FOUND, "The user has no SCRAM credential."
+        code = Code.RESOURCE_NOT_FOUND
+        message = f"Attempt to describe a user credential that does not exist: {user}"
     infos = [
         {"mechanism": MECHANISM_NUMBERS[one.mechanism], "iterations": one.iterations}
         for one in (known or () if not code else ())
@@ -67,9 +71,10 @@ def alter_scram(view: ClusterView) -> Handler:
         users = list(dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions)))
         told: dict[str, tuple[int, str]] = {}
         for one in (*request.deletions, *request.upsertions):
-            if one.mechanism not in _BY_NUMBER:
-                text = f"There is no SCRAM mechanism {one.mechanism}."
-                told[one.name] = (Code.UNSUPPORTED_SASL_MECHANISM, text)
+            if not one.name:
+                told[one.name] = (Code.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+            elif one.mechanism not in _BY_NUMBER:
+                told[one.name] = (Code.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
         for one in request.upsertions:
             if one.name not in told and (why := _unacceptable(one)):
                 told[one.name] = (Code.UNACCEPTABLE_CREDENTIAL, why)

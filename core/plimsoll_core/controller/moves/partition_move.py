@@ -203,8 +203,7 @@ def _judge(
         return Refusal(
             reason=Reason.InvalidReplicationFactor,
             message=(
-                f"Partition {p.index} has {len(p.settled)} replicas, and the request does not allow"
-                f" to make them {len(one.replicas)}."
+                f"The replication factor is changed from {len(p.settled)} to {len(one.replicas)}"
             ),
         )
     refusal = check_target(turn, p, one.replicas) or contradicts(topic, p, one.replicas)

@@ -59,13 +59,13 @@ def _grow(turn: DecisionContext, wish: TopicGrowth, times: int) -> Refusal | Non
 
 def _rows(turn: DecisionContext, topic: Topic, wish: TopicGrowth) -> Assignment | Refusal:
     if wish.partitions <= topic.partitions:
-        return Refusal(
-            reason=Reason.InvalidPartitions,
-            message=(
-                f"Topic {topic.name} has {topic.partitions} partitions; {wish.partitions} would"
-                " not be more."
-            ),
+        message = (
+            f"The topic {topic.name} currently has {topic.partitions} partition(s);"
+            f" {wish.partitions} would not be an increase."
         )
+        if wish.partitions == topic.partitions:
+            message = f"Topic already has {topic.partitions} partition(s)."
+        return Refusal(reason=Reason.InvalidPartitions, message=message)
     refusal = check_partitions(turn, wish.partitions)
     if refusal:
         return refusal

@@ -75,7 +75,7 @@ def _may_create(turn: DecisionContext, wish: NewTopic) -> Refusal | None:
     if wish.name == CLUSTER_METADATA:
         return Refusal(
             reason=Reason.InvalidRequest,
-            message=f"{wish.name} is Kafka's name for its metadata log; choose another.",
+            message=f"Creation of internal topic {wish.name} is prohibited.",
         )
     if wish.name in turn.image.topic_ids:
         return Refusal(
@@ -122,7 +122,8 @@ def delete_topics(turn: DecisionContext, request: DeleteTopics) -> Answer | Refu
 def _delete_one(turn: DecisionContext, topic_id: UUID | None, name: str) -> TopicAnswer:
     topic = None if topic_id is None else turn.image.topics.get(topic_id)
     if topic is None:
-        reason = Reason.UnknownTopicOrPartition if name else Reason.UnknownTopicId
+        by_name = topic_id is None
+        reason = Reason.UnknownTopicOrPartition if by_name else Reason.UnknownTopicId
         return refused(
             name,
             Refusal(reason=reason, message=f"There is no topic {name or topic_id}."),

@@ -132,9 +132,7 @@ def _wanted(wish: TopicConfigChanges, before: Mapping[str, str]) -> dict[str, st
     """All configs that a topic should have, as they were given."""
     changes = {one.name: one for one in wish.changes}
     if len(changes) != len(wish.changes):
-        return Refusal(
-            reason=Reason.InvalidRequest, message="The request names a config of the topic twice."
-        )
+        return Refusal(reason=Reason.InvalidRequest, message="Error due to duplicate config keys")
     wanted = {} if wish.replace else dict(before)
     if UNCLEAN_ENABLE in changes and UNCLEAN_RECOVERY not in changes:
         wanted.pop(UNCLEAN_RECOVERY, None)  # the older name of the same
@@ -150,7 +148,7 @@ def _apply(one: ConfigChange, wanted: dict[str, str]) -> Refusal | None:
         wanted.pop(one.name, None)
         return None
     if one.value is None:
-        message = f"{one.name[:100]} has no value."
+        message = f"Null value not supported for : {one.name[:100]}"
         return Refusal(reason=Reason.InvalidRequest, message=message)
     if one.operation == "Set":
         wanted[one.name] = one.value
@@ -158,7 +156,10 @@ def _apply(one: ConfigChange, wanted: dict[str, str]) -> Refusal | None:
     if one.name not in LISTS:
         return Refusal(
             reason=Reason.InvalidConfig,
-            message=f"{one.name[:100]} is no list: nothing can be added to it or taken from it.",
+            message=(
+                f"Can't {one.operation.upper()} to key {one.name[:100]} because its type is not"
+                " LIST."
+            ),
         )
     items = _items(wanted.get(one.name, one.otherwise))
     given = _items(one.value)

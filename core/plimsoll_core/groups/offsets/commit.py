@@ -71,8 +71,7 @@ def check_committer(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None
 def _check_nobody(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None:
     if op.generation < 0:
         return None
-    durable = turn.state.groups.get(op.group_id)
-    if durable is not None and durable.stored is not None:
+    if op.group_id in turn.state.groups:
         return RefusedAsWhole(Code.UNKNOWN_MEMBER_ID)
     known = op.tells_missing_groups
     return RefusedAsWhole(Code.GROUP_ID_NOT_FOUND if known else Code.ILLEGAL_GENERATION)
