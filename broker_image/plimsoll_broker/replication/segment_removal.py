@@ -64,6 +64,7 @@ class SegmentRemoval:
             if error.fault is not StorageFault.FULL:
                 raise
             logger.warning("segments go one by one while log starts cannot be saved: %s", error)
+            await in_thread(self._manager.store.beginnings.begin_forget_all())
             await self._remove_oldest()
         await self._remove_below_saved_starts()
 

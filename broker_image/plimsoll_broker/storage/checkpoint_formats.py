@@ -28,6 +28,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
+BEGINNINGS = "log-beginning-checkpoint"
 CLEANED_ENDS = "cleaner-offset-checkpoint"
 EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
@@ -83,6 +84,11 @@ def decode_offsets(data: bytes) -> dict[Partition, int] | None:
         return None if rows is None else {(row[0], int(row[1])): int(row[2]) for row in rows}
     except ValueError:
         return None
+
+
+def is_sealed(data: bytes) -> bool:
+    """Whether the last line of offsets is a CRC: version 0.1 wrote none."""
+    return data.startswith(_SEAL, data.rfind(b"\n", 0, -1) + 1)
 
 
 def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:

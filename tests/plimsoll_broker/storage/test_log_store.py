@@ -384,8 +384,8 @@ def test_truncation_does_not_rewrite_high_watermarks_already_lowered_in_bulk(vol
     volume.store.begin_lower({("orders", 3): 20, ("orders", 4): 20})()
     path = volume.store.directory / "replication-offset-checkpoint"
     written = path.stat().st_ino
-    volume.store._before_cut(("orders", 3), 20)
-    volume.store._before_cut(("orders", 4), 20)
+    volume.store.before_cut(("orders", 3), 20)
+    volume.store.before_cut(("orders", 4), 20)
     assert path.stat().st_ino == written
 
 
@@ -393,7 +393,7 @@ def test_truncation_writes_lowered_high_watermark_that_a_thread_has_not_written(
     volume.start()
     volume.store.checkpoint_high_watermarks({("orders", 3): 50})
     finish = volume.store.begin_lower({("orders", 3): 20})
-    volume.store._before_cut(("orders", 3), 30)
+    volume.store.before_cut(("orders", 3), 30)
     text = (volume.store.directory / "replication-offset-checkpoint").read_text()
     assert text.split("\n")[2] == "orders 3 20"
     finish()
