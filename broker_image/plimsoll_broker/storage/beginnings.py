@@ -1,7 +1,7 @@
 """Where each log was noted to begin: whose first file begins later has lost its beginning.
 
 Called by `CheckpointFiles`.  The note is on the disk before a log begins later, so before any of
-its files is removed or discarded; until it is, the old one would accuse a log that is whole.  Where
+its files is removed or discarded: the old one would accuse a log that is whole.  Where
 a full disk takes no note, all of them go (that needs no room) before anything is removed: a log
 without a note is believed.  Source: the protocol's local storage rules (4.9).
 """
@@ -36,10 +36,11 @@ class Beginnings(OffsetFile):
             self.save({partition: start})
 
     def before_second_file(self, partition: Partition, start: int) -> None:
-        """Until then who loses its first file has lost everything."""
+        """Until then who loses its first file has lost everything.  The event loop waits for no
+        sync: that comes with the next look."""
         noted = self.saved(partition)
         if noted is None or noted > start:
-            self.note(partition, start)
+            self.write_unsynced(partition, start)
 
     def before_discard(self, partition: Partition, offset: int) -> None:
         """The log is going to begin there; in memory, `save_unsaved` brings it to the disk.  Where

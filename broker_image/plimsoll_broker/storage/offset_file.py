@@ -80,6 +80,17 @@ class OffsetFile:
             self._offsets[partition] = offset
             self._is_due()
 
+    def write_unsynced(self, partition: Partition, offset: int) -> None:
+        """No kill takes it back, and it costs the caller no sync; the next save syncs it."""
+        with self._saving:
+            self._offsets[partition] = offset
+            self._version += 1
+            self._disk.replace(
+                self._path, checkpoint_formats.encode_offsets(self._offsets), sync=False
+            )
+            self._written = self._version  # what a thread is about to write is old
+            self._is_due()
+
     def _is_due(self) -> None:
         self._version += 1
         self._due = self._version
