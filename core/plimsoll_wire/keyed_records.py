@@ -30,6 +30,7 @@ from plimsoll_wire.records import (
     next_group,
     read_varint,
     record_starts,
+    record_time,
     same_size,
 )
 
@@ -231,18 +232,19 @@ def picked(header: BatchHeader, records: bytes, live: int) -> bytes:
         records[start:end]
         for start, end in zip(compress(starts, chosen), compress(starts[1:], chosen), strict=True)
     ]
-    newest = max(header.base_timestamp + _newest_delta(kept), _NO_TIME)
+    newest = max(_newest_time(header.base_timestamp, kept), _NO_TIME)
     return _sealed(header, b"".join(kept), len(kept), newest)
 
 
-def _newest_delta(records: list[bytes]) -> int:
-    """The greatest timestamp delta of some records, one at least."""
+def _newest_time(base: int, records: list[bytes]) -> int:
+    """The greatest time of some records, one at least."""
     # Behind the length, of one or two bytes, and one byte of attributes; nearly all are numbers of
     # one byte, and many are the same.
     first = {each[2] if each[0] < 0x80 else each[3] if each[1] < 0x80 else 0x80 for each in records}
     if max(first) < 0x80:
-        return max(byte >> 1 ^ -(byte & 1) for byte in first)
-    return max(read_varint(each, read_varint(each, 0)[1] + 1)[0] for each in records)
+        return max(record_time(base, byte >> 1 ^ -(byte & 1)) for byte in first)
+    deltas = (read_varint(each, read_varint(each, 0)[1] + 1)[0] for each in records)
+    return max(record_time(base, delta) for delta in deltas)
 
 
 def rewrite(
@@ -263,12 +265,13 @@ def rewrite(
         shift, base = base - horizon_ms, horizon_ms
     for record in kept:
         count += 1
-        newest = max(newest, base + record.timestamp_delta + shift)
+        newest = max(newest, record_time(header.base_timestamp, record.timestamp_delta))
         if not shift:
             out += records[record.start : record.end]
             continue
         body = records[record.body : record.body + 1]
-        body += _zigzag(record.timestamp_delta + shift) + records[record.rest : record.end]
+        body += _zigzag(record_time(shift, record.timestamp_delta))
+        body += records[record.rest : record.end]
         out += _zigzag(len(body)) + body
     header = header._replace(attributes=attributes, base_timestamp=base)
     return _sealed(header, bytes(out), count, newest)

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 _VARINT_BYTES_MAX = 10
+_INT_BYTES_MAX = 5
+_64_BITS = 2**64 - 1
+_TIME_MIN, _TIME_MAX = -(2**63), 2**63 - 1
 
 
 class BadRecords(Exception):
@@ -53,8 +56,18 @@ def iter_times(records: bytes, count: int) -> Iterator[tuple[int, int]]:
         raise BadRecords("the batch ends inside a record") from None
 
 
+def record_time(base_timestamp: int, timestamp_delta: int) -> int:
+    """A sum that does not fit 64 bits goes on at their other end, as it does for a Java client:
+    nobody checks what a client says of a record's time."""
+    time = base_timestamp + timestamp_delta
+    if _TIME_MIN <= time <= _TIME_MAX:
+        return time
+    return (time - _TIME_MIN & _64_BITS) + _TIME_MIN
+
+
 def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """A zigzag number and where it ends; IndexError: the data ends first."""
+    """A zigzag number and where it ends; IndexError: the data ends first.  Of a tenth byte, Java's
+    readVarlong takes the one bit that there is room for in 64."""
     value = data[position]
     position += 1
     if value < 0x80:
@@ -70,9 +83,18 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            value &= _64_BITS
             return (value >> 1) ^ -(value & 1), position
         shift += 7
     raise BadRecords("a number of more than ten bytes")
+
+
+def _read_int(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """As `read_varint`, of what clients read with Java's readVarint."""
+    value, after = read_varint(data, position)
+    if after - position > _INT_BYTES_MAX:
+        raise BadRecords("a length or an offset of more than five bytes")
+    return value, after
 
 
 _TOO_FAR = 2**40
@@ -204,7 +226,7 @@ def _follow(records: bytes | memoryview, count: int) -> int:
         if number == count:
             break
         try:
-            length, position = read_varint(records, position)
+            length, position = _read_int(records, position)
         except IndexError:
             raise BadRecords("the batch ends inside a record", number) from None
         except BadRecords as error:
@@ -239,10 +261,10 @@ def _is_last(records: bytes | memoryview, position: int, index: int) -> bool:
 
 def _check_last(records: bytes | memoryview, position: int, index: int) -> None:
     try:
-        length, position = read_varint(records, position)
+        length, position = _read_int(records, position)
         end = position + length
         _, position = read_varint(records, position + 1)  # one byte of attributes before the time
-        offset_delta, position = read_varint(records, position)
+        offset_delta, position = _read_int(records, position)
     except IndexError:
         raise BadRecords("the batch ends inside a record", index) from None
     except BadRecords as error:

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.plimsoll_broker.test_periodic_chores import SMALL
+from tests.plimsoll_broker.test_replication import kill, same_logs, until
 from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 
-from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_core.errors import Code
 
 Make = Callable[[int], Broker]
@@ -48,3 +50,44 @@ async def test_leader_alone_in_isr_keeps_serving_after_a_corrupt_read(
         assert (await client.fetch("t", 0)).code == Code.KAFKA_STORAGE_ERROR
     assert not hosted.replica.failed
     assert (await client.fetch("t", 0)).code == Code.NONE
+
+
+async def test_follower_that_lost_its_first_file_begins_again_before_it_counts(
+    controller: Controller, three: Three, broker: Make
+) -> None:
+    controller.create("t", (0, 1, 2), **SMALL)
+    client = await three[0].client()
+    for _ in range(10):
+        await client.produce("t", a_batch(1, filler=900))
+    await kill(three[2])
+    files = three[2].directory / "t-0"
+    for path in files.glob(f"{0:020d}.*"):
+        path.unlink()
+    back = await broker(2).start()
+    await until(lambda: len(controller.partition("t").isr) == 3)
+    assert same_logs("t", three[0], back)
+    assert (back.hosted("t").log.log_start_offset, back.manager.traffic.truncations) == (0, 1)
+
+
+@pytest.mark.parametrize("full", [False, True])
+async def test_leader_that_lost_its_beginning_notes_where_it_begins_or_serves_nobody(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,))
+    client = await one.client()
+    await client.produce("t", a_batch(3))
+    hosted = one.hosted("t")
+    hosted.log.advance_log_start(2)
+    hosted.log.beginning_lost = True
+    with monkeypatch.context() as patched:
+        if full:
+            patched.setattr(Disk, "replace", no_room)
+        one.manager.driver.role_taken(hosted)
+    assert hosted.replica.failed == full
+    assert hosted.log.beginning_lost == full
+    assert one.store.beginnings.saved(hosted.place) == (None if full else 2)
+
+
+def no_room(disk: Disk, path: Path, data: bytes, *, sync: bool) -> None:
+    raise StorageError(StorageFault.FULL, path, "no space")

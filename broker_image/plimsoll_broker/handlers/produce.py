@@ -158,7 +158,7 @@ class ProduceHandler:
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply | None] | None:
         request = decode_request(context.body, context.api_version)
         connection, charges = context.connection, context.charges
-        if self._serving.lines.idle(connection) and not self._manager.store.new_of(
+        if self._serving.lines.idle(connection) and not self._manager.store.new_logs.among(
             _places(request)
         ):
             checked = check_at_once(request, self._leads)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from plimsoll_broker.background.threads import in_thread
@@ -180,6 +180,8 @@ class Fetcher:
 
     async def _exchange(self, limits: FetchLimits) -> int:
         """One request and what follows from its reply, which held so many bytes of records."""
+        for question in self._following.take_lost():
+            await self._start_again(_Lost(question, nothing_shared=True))
         connection = await self._connected()
         self._changed.clear()
         request = self._request(limits)
@@ -234,8 +236,7 @@ class Fetcher:
         """All partitions' answers.  Others have their turn meanwhile, so each is looked at anew."""
         replies = list(replies)
         asked = (self._following.asked.get((each.topic_id, each.partition)) for each in replies)
-        logs = (one.followed.hosted for one in asked if one is not None)
-        places = ((hosted.name, hosted.key.index) for hosted in logs)
+        places = (one.followed.hosted.place for one in asked if one is not None)
         await self._manager.flusher.make_durable(self._manager.store, places)
         cuts: list[_Cut] = []
         lost: list[_Lost] = []
@@ -262,8 +263,8 @@ class Fetcher:
         """The checkpoints say less of all these logs before any of them is cut: each for itself
         they would be written once for every partition."""
         manager, cuts = self._manager, list(cuts)
-        places = {(c.hosted.name, c.hosted.key.index): c.offset for c in cuts}
-        if not await self._lowered(places):
+        places = {cut.hosted.place: cut.offset for cut in cuts}
+        if not await self._lowered(places, all_goes=False):
             for cut in cuts:
                 self._back_off(cut.question.followed)
             return
@@ -276,10 +277,10 @@ class Fetcher:
                     self._back_off(cut.question.followed)
         await manager.flusher.settle_cuts([cut.hosted for cut in cuts])
 
-    async def _lowered(self, places: dict[tuple[str, int], int]) -> bool:
+    async def _lowered(self, places: Mapping[tuple[str, int], int], *, all_goes: bool) -> bool:
         """Whether no checkpoint says more of these logs any more."""
         try:
-            await in_thread(self._manager.store.begin_lower(places))
+            await in_thread(self._manager.store.begin_lower(places, discarded=all_goes))
         except StorageError as error:
             logger.error("nothing is cut, since the checkpoints cannot say less: %s", error)
             return False
@@ -375,14 +376,13 @@ class Fetcher:
         start = await self._offset(hosted, asked, EARLIEST)
         if end is None or start is None or not hosted.replica.expects(self._leader, asked):
             return
-        if lost.nothing_shared:
-            reset: Reset | None = truncation.begin_again(start)
-        else:
-            least = hosted.replica.compacted_copy.least_cut
+        least = hosted.replica.compacted_copy.least_cut
+        reset: Reset | None = truncation.begin_again(start)
+        if not lost.nothing_shared:
             reset = truncation.reset(hosted.log, start, end, least)
         if reset is None:
             return
-        if not await self._lowered({(hosted.name, hosted.key.index): reset.offset}):
+        if not await self._lowered({hosted.place: reset.offset}, all_goes=reset.discard):
             self._back_off(lost.question.followed)
         elif self._manager.is_here(hosted) and hosted.replica.expects(self._leader, asked):
             self._manager.driver.reset(hosted, reset)

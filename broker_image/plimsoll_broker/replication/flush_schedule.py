@@ -83,9 +83,9 @@ class Flusher:
     async def make_durable(self, store: LogStore, partitions: Iterable[Partition]) -> None:
         """Of these the new ones, before they are appended to: else each does it for itself, in the
         event loop."""
-        if new := store.new_of(partitions):
+        if new := store.new_logs.among(partitions):
             with suppress(StorageError):  # then the append tells, of its own log
-                await in_thread(store.begin_new_of(new))
+                await in_thread(store.new_logs.begin_of(new))
 
     # --- one flush ------------------------------------------------------------------------------
 

@@ -86,6 +86,8 @@ class FollowerSession:
         self._fulls = 0
         self._sweep_ms = 0
         self.asked: dict[Key, Question] = {}
+        # Whose logs have lost their beginning: those are not asked for, they begin again.
+        self._lost: list[Question] = []
 
     def __len__(self) -> int:
         return len(self._followed) + len(self._line)
@@ -211,6 +213,11 @@ class FollowerSession:
             session = FetchSessionKey(self._session_id, self._epoch)
         return Ask(session, topics.items(), forgotten.items())
 
+    def take_lost(self) -> list[Question]:
+        """Those that were to be asked for, and begin again instead."""
+        lost, self._lost = self._lost, []
+        return lost
+
     @property
     def has_more(self) -> bool:
         """Whether more was to be named than one request does."""
@@ -228,7 +235,13 @@ class FollowerSession:
             # To ask from the log's end says that all of it is on this disk, and a flush is due.
             self._rest_until(followed, now_ms + BACKOFF_MS)
             return None
-        return Question(followed, hosted.replica.position(), hosted.log.log_start_offset)
+        question = Question(followed, hosted.replica.position(), hosted.log.log_start_offset)
+        if hosted.log.beginning_lost:
+            # A leader would count what it asks from as all that lies before.
+            self._lost.append(question)
+            self.rest(followed, now_ms)
+            return None
+        return question
 
     def answered(self, session_id: int) -> None:
         """The leader took the request; what it remembers is what was asked."""

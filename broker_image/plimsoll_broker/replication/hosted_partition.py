@@ -86,6 +86,11 @@ class Hosted:
         self.demand = Demand(keyed=False, codec=None)
         self.time_limits = TimeLimits()
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """What the checkpoints call it."""
+        return self.name, self.key.index
+
     def configure(self, topic: Topic, broker_configs: Mapping[str, str]) -> bool:
         """Whether anything may be different now."""
         if topic is self.topic:

@@ -95,6 +95,20 @@ class LogWriter:
         hosted.replica.wrote()
         return True
 
+    def role_taken(self, hosted: Hosted) -> None:
+        """A leader leads with what it has: that is all there is.  Of a log that has lost its
+        beginning that is on the disk before it serves anybody: after the next kill it would be
+        elected last, whatever was written since."""
+        log = hosted.log
+        if log.beginning_lost and hosted.replica.leader is not None:
+            logger.warning("%r leads without the beginning that it lost", hosted)
+            try:
+                log.notes.begins(log.log_start_offset)
+            except StorageError as error:
+                self.fail(hosted, error)
+            else:
+                log.beginning_lost = False
+
     def fail(self, hosted: Hosted, error: StorageError) -> None:
         """The disk broke under it: nothing more is promised from what it holds."""
         until = _UNTIL.get(error.fault, "the broker starts again")

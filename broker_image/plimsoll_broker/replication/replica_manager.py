@@ -144,7 +144,6 @@ class ReplicaManager:
         return self.settings.stops_serving
 
     # --- the controller's epoch, as peers tell each other ---------------------------------------
-
     @property
     def controller_epoch(self) -> int:
         return self._controllers.highest_epoch
@@ -207,8 +206,8 @@ class ReplicaManager:
         self._opens_all = False
 
     def apply_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        """What follows for partitions may take a while (`Roles`); everything that is asked about
-        the cluster is answered by the new image from now on."""
+        """What follows for partitions may take a while (`Roles`); all that is asked about the
+        cluster is answered by the new image from now on."""
         self.image = new
         self._hosted.named(new.topic_ids)
         self.shrinks.update(new)
@@ -256,6 +255,7 @@ class ReplicaManager:
             self.shrinks.applied(hosted.applied, partition)
         hosted.applied = partition
         hosted.replica.apply(partition, self.now_ms())
+        self.driver.role_taken(hosted)
         self.touch(hosted)
         self._follow(hosted)
         self.changes.done(partition.key)
@@ -369,8 +369,8 @@ class ReplicaManager:
         return self._hosted.get(hosted.key) is hosted and hosted.log not in self.reopening
 
     def open_again(self, key: PartitionKey, log: Log | None) -> None:
-        """There is room again.  `log`: as it is now, in place of the one that failed; None: none
-        could be opened.  One that is not to be here any more the walk drops."""
+        """There is room again.  `log`: in place of the one that failed; None: none could be
+        opened.  One that is not to be here any more the walk drops."""
         image = self.image
         if image is None or not self.is_mine(key):
             return

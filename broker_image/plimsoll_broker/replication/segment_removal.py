@@ -91,12 +91,16 @@ class SegmentRemoval:
 
     async def _remove_oldest(self) -> None:
         """There is no room to save a start, but what is below it is room: one segment of each log,
-        whose earlier removals are synced before."""
-        manager = self._manager
+        whose earlier removals are synced before.  Nor is there any for where they begin: all such
+        notes go first."""
+        manager, noted = self._manager, True
         async for hosted in in_slices(list(manager)):
             log = hosted.log
             if not _has_segment_below(log, log.log_start_offset) or not manager.is_here(hosted):
                 continue
+            if noted:
+                await in_thread(manager.store.beginnings.begin_forget_all())
+                noted = False
             if await manager.driver.sync_names(hosted):
                 removed = manager.driver.remove_segments(hosted, removable_unsaved(hosted.log))
                 await in_thread(removed.clear)

@@ -1,7 +1,7 @@
 """The checkpoint files of a volume: the state of all its logs, and when an entry must be lowered.
 
-The base of `LogStore`: four files, one each for high watermarks, recovery points, log starts and
-the ends of what was cleaned, with a line for every partition.
+The base of `LogStore`: a file each for high watermarks, recovery points, log starts, the ends of
+what was cleaned, and where logs were noted to begin, with a line for every partition.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from plimsoll_broker.storage import checkpoint_formats
+from plimsoll_broker.storage.beginnings import Beginnings
 from plimsoll_broker.storage.checkpoint_formats import Partition
 from plimsoll_broker.storage.disk import Disk
 from plimsoll_broker.storage.log import Log
@@ -30,29 +31,35 @@ class CheckpointFiles:
         self._log_starts = self._offsets(checkpoint_formats.LOG_STARTS)
         self.cleaned_ends = self._offsets(checkpoint_formats.CLEANED_ENDS)
         watermarks = self._log_starts, self._high_watermarks, self.cleaned_ends
+        # Those that are lowered before a log is cut.
         self._files = (self._recovery_points, *watermarks)
+        self.beginnings = Beginnings(disk, directory / checkpoint_formats.BEGINNINGS)
+        self._all = (*self._files, self.beginnings)
 
     def _offsets(self, name: str) -> OffsetFile:
         return OffsetFile(self.disk, self.directory / name)
 
     def load_checkpoints(self) -> None:
-        for offsets in self._files:
+        for offsets in self._all:
             offsets.load()
+        if not all(offsets.sealed for offsets in self._all):
+            # Version 0.1 wrote here since, and notes nothing before it removes files.
+            self.beginnings.clear(on_disk=False)
 
     # --- saying less ------------------------------------------------------------------------------
 
     def _forget(self, partition: Partition) -> None:
-        for offsets in self._files:
+        for offsets in self._all:
             offsets.forget(partition)
 
     def _forget_on_disk(self) -> None:
         """Before a new log is made: under an old log's start it would be thrown away at the next
         start, below an old log's recovery point it would not be checked, and below an old log's
         high watermark it would be taken for committed."""
-        for offsets in self._files:
+        for offsets in self._all:
             offsets.save_unsaved()
 
-    def _before_cut(self, partition: Partition, offset: int) -> None:
+    def before_cut(self, partition: Partition, offset: int) -> None:
         """No checkpoint may say more of a log than it is going to hold.
 
         A high watermark that outlived what it counted would be taken for true again after a crash,
@@ -63,13 +70,24 @@ class CheckpointFiles:
             offsets.lower(partition, offset)
             offsets.save_unsaved()
 
-    def begin_lower(self, offsets: Mapping[Partition, int]) -> Callable[[], None]:
-        """What `_before_cut` would write for each of many, written once; what is returned may run
-        in a thread, and the logs are not cut before it has."""
+    def before_discard(self, partition: Partition, offset: int) -> None:
+        """A log that begins anew there: nor was it noted to begin before that."""
+        self.beginnings.before_discard(partition, offset)
+        self.beginnings.save_unsaved()
+        self.before_cut(partition, offset)
+
+    def begin_lower(
+        self, offsets: Mapping[Partition, int], *, discarded: bool = False
+    ) -> Callable[[], None]:
+        """What `before_cut` or `before_discard` would write for each of many, written once; what
+        is returned may run in a thread, and the logs are not cut before it has."""
         for file in self._files:
             for partition, offset in offsets.items():
                 file.lower(partition, offset)
-        saves = [file.begin_replace({}) for file in self._files]
+        if discarded:
+            for partition, offset in offsets.items():
+                self.beginnings.before_discard(partition, offset)
+        saves = [file.begin_replace({}) for file in self._all]
 
         def save() -> None:
             for each in saves:
@@ -107,13 +125,23 @@ class CheckpointFiles:
 
     def begin_log_starts(self) -> Callable[[], None]:
         """`checkpoint_log_starts` in two steps: what is returned may run in a thread."""
-        return self._log_starts.begin_replace(
-            {at: log.start_to_save for at, log in self._settled()}
+        # In this order: what lies below a start that is on the disk a start removes.
+        note = self.beginnings.begin_note(self._settled())
+        save = self._log_starts.begin_replace(
+            {at: _start_to_save(log) for at, log in self._settled()}
         )
+
+        def both() -> None:
+            note()
+            save()
+
+        return both
 
     def saved_log_start(self, log: Log) -> int:
         """What is on the disk, as far as it is known to be: what lies below may be removed."""
-        return self._log_starts.saved((log.topic, log.index)) or 0
+        partition = (log.topic, log.index)
+        saved = self._log_starts.saved(partition) or 0
+        return self.beginnings.removable_below(partition, saved)
 
     def checkpoint_log_starts(self) -> None:
         """Of the logs that start above their first segment, or had segments removed of which a
@@ -126,7 +154,35 @@ class CheckpointFiles:
 
     def save_all_log_starts(self) -> None:
         """At a clean stop: the next start is to miss a first segment that is gone."""
+        self.beginnings.begin_note(self._settled())()
         self._log_starts.replace({at: log.log_start_offset for at, log in self._settled()})
 
     def _settled(self) -> Iterator[tuple[Partition, Log]]:
         return ((at, log) for at, log in self.logs.items() if at not in self.reopening)
+
+
+def _start_to_save(log: Log) -> int | None:
+    """The log's start, where a power cut could leave names of files that do not tell it."""
+    start, base = log.log_start_offset, log.segments[0].base_offset
+    told = not start or (start == base and log.unsynced.removals_synced)
+    return None if told else start
+
+
+class CheckpointLines:
+    """One log's (`LogNotes`)."""
+
+    def __init__(self, files: CheckpointFiles, partition: Partition) -> None:
+        self._files = files
+        self._partition = partition
+
+    def before_cut(self, offset: int) -> None:
+        self._files.before_cut(self._partition, offset)
+
+    def before_discard(self, offset: int) -> None:
+        self._files.before_discard(self._partition, offset)
+
+    def before_second_file(self, start: int) -> None:
+        self._files.beginnings.before_second_file(self._partition, start)
+
+    def begins(self, start: int) -> None:
+        self._files.beginnings.note(self._partition, start)

@@ -28,6 +28,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
+BEGINNINGS = "log-beginning-checkpoint"
 CLEANED_ENDS = "cleaner-offset-checkpoint"
 EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
@@ -42,6 +43,7 @@ _SNAPSHOT_HEAD = struct.Struct(">hI")
 _SNAPSHOT_COUNT = struct.Struct(">i")
 _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
 _SNAPSHOT_VERSION = 1
+_NOBODY = ProducerEntry(-1, 0, 0, 0, 0, -1)
 
 
 def partition_of(name: str) -> Partition | None:
@@ -82,6 +84,11 @@ def decode_offsets(data: bytes) -> dict[Partition, int] | None:
         return None if rows is None else {(row[0], int(row[1])): int(row[2]) for row in rows}
     except ValueError:
         return None
+
+
+def is_sealed(data: bytes) -> bool:
+    """Whether the last line of offsets is a CRC: version 0.1 wrote none."""
+    return data.startswith(_SEAL, data.rfind(b"\n", 0, -1) + 1)
 
 
 def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
@@ -208,8 +215,11 @@ def decode_partition_metadata(data: bytes) -> UUID | None:
 # --- producer snapshots -------------------------------------------------------------------------
 
 
-def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    rows = [
+def encode_snapshot(entries: Iterable[ProducerEntry], owner: str) -> bytes:
+    """The first line is of no producer: it says whose this is, by a CRC of `owner`, the log and the
+    offset, in a field that version 0.1 does not read, and writes as -1."""
+    rows = [_SNAPSHOT_ENTRY.pack(*_NOBODY, _crc_of(owner), -1)]
+    rows += [
         _SNAPSHOT_ENTRY.pack(
             entry.producer_id,
             entry.producer_epoch,
@@ -226,7 +236,8 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
 
 
-def decode_snapshot(data: bytes) -> list[ProducerEntry] | None:
+def decode_snapshot(data: bytes, owner: str) -> list[ProducerEntry] | None:
+    """None also where it is another's; one that does not say whose it is version 0.1 wrote."""
     if len(data) < _SNAPSHOT_HEAD.size + _SNAPSHOT_COUNT.size:
         return None
     version, crc = _SNAPSHOT_HEAD.unpack_from(data)
@@ -236,7 +247,16 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry] | None:
     (count,) = _SNAPSHOT_COUNT.unpack_from(body)
     if len(body) != _SNAPSHOT_COUNT.size + count * _SNAPSHOT_ENTRY.size:
         return None
-    return [
-        ProducerEntry(*_SNAPSHOT_ENTRY.unpack_from(body, 4 + row * _SNAPSHOT_ENTRY.size)[:6])
-        for row in range(count)
-    ]
+    entries = []
+    for producer_id, *fields, said, _ in _SNAPSHOT_ENTRY.iter_unpack(body[_SNAPSHOT_COUNT.size :]):
+        if producer_id >= 0:
+            entries.append(ProducerEntry(producer_id, *fields))
+        elif said not in (-1, _crc_of(owner)):
+            return None
+    return entries
+
+
+def _crc_of(owner: str) -> int:
+    """In 31 bits."""
+    crc: int = crc32c(owner.encode())
+    return crc >> 1

@@ -6,12 +6,16 @@ Called by recovery, which cuts there or takes the log out of service.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 
-from plimsoll_broker.storage.log_values import LogContents
+from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.log_values import Known, LogContents, LogPlace
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_broker.storage.trusted_extent import Extent, reindex
 from plimsoll_wire.batches import BadBatch, BatchError, BatchHeader
+
+logger = logging.getLogger("plimsoll.storage")
 
 
 class Damaged(Exception):
@@ -60,7 +64,19 @@ def batch_at(segments: list[Segment], offset: int) -> tuple[Segment, int, BatchH
     return None if found is None else (segments[at], *found)
 
 
-def missing(contents: LogContents, saved_start: int | None, recovery_point: int | None) -> str:
+def check_ends(place: LogPlace, contents: LogContents, known: Known) -> None:
+    """Raises StorageError where anything is missing that a clean stop left: the cluster may count
+    on it.  After any other end it counts on nothing; a log that has lost its beginning is known by
+    its note (without one nobody knows), also after clean stops that come later."""
+    if known.clean and (why := _missing(contents, known.saved_start, known.recovery_point)):
+        raise StorageError(StorageFault.CORRUPT, place.directory, why)
+    if contents.beginning_lost:
+        lost = "%s begins at %d, and began at %s: it has lost its beginning"
+        base = contents.segments[0].base_offset
+        logger.error(lost, place.directory.name, base, known.noted_start)
+
+
+def _missing(contents: LogContents, saved_start: int | None, recovery_point: int | None) -> str:
     """What a clean stop left on the disk and is not there any more: a file that is shorter by whole
     batches contradicts no other one, nor does a first or last segment that is gone."""
     end, base = contents.log_end_offset, contents.segments[0].base_offset

@@ -17,7 +17,7 @@ from plimsoll_broker.storage.durability import Unsynced
 from plimsoll_broker.storage.epoch_file import EpochFile
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.log_reading import LogReader
-from plimsoll_broker.storage.log_values import Flush, LogContents, LogPlace, Settling
+from plimsoll_broker.storage.log_values import Flush, LogContents, LogNotes, LogPlace, Settling
 from plimsoll_broker.storage.offsets_by_time import OpenedBytes, Step, first_at_or_after, newest
 from plimsoll_broker.storage.producer_snapshots import ProducerSnapshots
 from plimsoll_broker.storage.recent_batches import RecentBatches
@@ -31,15 +31,15 @@ class Log:
     """Offsets in [log_start_offset, log_end_offset).  One owner; not thread-safe.
 
     `make_durable` is what a new log still needs before its first append, `unsynced` knows what else
-    the disk does not have.
+    the disk does not have; `beginning_lost`: files are gone that it began with.
     """
 
     __slots__ = (
-        "_before_cut",
         "_descriptors",
         "_disk",
         "_epoch_file",
         "_snapshots",
+        "beginning_lost",
         "config",
         "directory",
         "epochs",
@@ -49,6 +49,7 @@ class Log:
         "log_end_offset",
         "log_start_offset",
         "make_durable",
+        "notes",
         "producers",
         "reader",
         "recent",
@@ -64,7 +65,7 @@ class Log:
         place: LogPlace,
         config: LogConfig,
         contents: LogContents,
-        before_cut: Callable[[int], None],
+        notes: LogNotes,
     ) -> None:
         self._disk = place.disk
         self._descriptors = place.descriptors
@@ -83,7 +84,8 @@ class Log:
         self.producers = contents.producers
         self.fault: StorageError | None = None
         self.make_durable: Callable[[], None] | None = None
-        self._before_cut = before_cut
+        self.beginning_lost = contents.beginning_lost
+        self.notes = notes
         self._snapshots = ProducerSnapshots(place.disk, place.directory)
         self.recent = RecentBatches(place.recent)
         self.reader = LogReader(place.directory, self.segments, self.epochs, self.recent)
@@ -99,13 +101,6 @@ class Log:
     def size(self) -> int:
         """Bytes in all segments."""
         return sum(segment.size for segment in self.segments)
-
-    @property
-    def start_to_save(self) -> int | None:
-        """The log's start, where a power cut could leave names of files that do not tell it."""
-        start, base = self.log_start_offset, self.segments[0].base_offset
-        told = not start or (start == base and self.unsynced.removals_synced)
-        return None if told else start
 
     @property
     def holes(self) -> bool:
@@ -180,6 +175,8 @@ class Log:
         if not active.size:
             return
         self.settle()
+        if len(self.segments) == 1:
+            self.notes.before_second_file(self.log_start_offset)
         active.seal()
         self.unsynced.sealed(active, synced=self.recovery_point == end)
         self._snapshots.save(end, self.producers, sync=False)
@@ -257,6 +254,7 @@ class Log:
     def discard_to(self, offset: int) -> None:
         """Forget everything; the log is empty and starts at `offset`.  The newest goes first: who
         is killed meanwhile holds the beginning.  What is flushed is known again once settled."""
+        self.notes.before_discard(offset)
         self._forget_flushed(offset)
         self.unsynced.due()
         while len(self.segments) > 1:
@@ -271,6 +269,7 @@ class Log:
         self.segments[:] = [self._new_segment(offset)]
         self.unsynced.made(self.segments[0])
         self.log_start_offset = self.log_end_offset = offset
+        self.beginning_lost = False
 
     def begin_settle(self) -> Settling | None:
         """After a cut: what must be synced before the next append, which does so itself if no
@@ -306,7 +305,7 @@ class Log:
         """What is there is not what was written: the next start reads it, and cuts."""
         self.recovery_point = min(self.recovery_point, offset)
         self.flushed_end = min(self.flushed_end, offset)
-        self._before_cut(offset)
+        self.notes.before_cut(offset)
 
     def _forget_flushed(self, offset: int) -> None:
         self.unsynced.cut()

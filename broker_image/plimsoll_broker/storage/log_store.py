@@ -8,24 +8,24 @@ anything else happens, and written only after everything else was.
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from uuid import UUID
 
 from plimsoll_broker.storage import checkpoint_formats, clean_shutdown, volume_owner
-from plimsoll_broker.storage.checkpoint_files import CheckpointFiles
+from plimsoll_broker.storage.checkpoint_files import CheckpointFiles, CheckpointLines
 from plimsoll_broker.storage.checkpoint_formats import Meta, Partition
 from plimsoll_broker.storage.cleaner.work import CleaningWork
 from plimsoll_broker.storage.deleted_directories import DELETE, STRAY, DeletedDirectories
 from plimsoll_broker.storage.disk import Disk, Lock, StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
-from plimsoll_broker.storage.log_values import LogPlace
+from plimsoll_broker.storage.log_values import Known, LogNotes, LogPlace
+from plimsoll_broker.storage.new_logs import NewLogs
 from plimsoll_broker.storage.recent_batches import RecentMemory
-from plimsoll_broker.storage.recovery import Known, load_log
+from plimsoll_broker.storage.recovery import load_log
 from plimsoll_broker.storage.rolling import Descriptors
 from plimsoll_broker.storage.volume_owner import VolumeRefused
 from plimsoll_core.replica.producer_memory import ProducerMemory
@@ -63,13 +63,7 @@ class LogStore(CheckpointFiles):
         # What is gone or not ours, until it is removed.
         self.deleted = DeletedDirectories(self.disk, directory)
         self._early: set[Partition] = set()
-        # Logs that a power cut may still take the identity of.  A thread takes out what it made
-        # durable, while the event loop may give the same name to another topic's log.
-        self._new: dict[Partition, Path] = {}
-        self._changing_new = threading.Lock()
-        # Of the new ones, those whose sync failed: another sync may succeed, whatever is on the
-        # disk.  Their appends raise the error.
-        self._undurable: dict[Partition, StorageError] = {}
+        self.new_logs = NewLogs(self.disk, directory)
         self._unopened: set[Partition] = set()
 
     # --- whose volume -----------------------------------------------------------------------------
@@ -171,6 +165,7 @@ class LogStore(CheckpointFiles):
             recovery_point=self._recovery_points.get(partition),
             log_start_offset=self._log_starts.get(partition),
             saved_start=self._log_starts.get(partition),
+            noted_start=self.beginnings.get(partition),
             clean=self.clean_epoch is not None,
         )
         if _other_topic(self, partition, path, topic_id):
@@ -183,59 +178,21 @@ class LogStore(CheckpointFiles):
             data = checkpoint_formats.encode_partition_metadata(topic_id)
             self.disk.replace(path / checkpoint_formats.PARTITION_METADATA, data, sync=False)
         place = _place(self, path, topic, topic_id, index)
-        log = _loaded(place, config, known, partial(self._before_cut, partition))
+        log = _loaded(place, config, known, CheckpointLines(self, partition))
         for offsets in (self._high_watermarks, self.cleaned_ends):
             offsets.lower(partition, log.log_end_offset)
         if not log.size:  # new, or made by a process that may have ended before it was durable
-            with self._changing_new:
-                self._new[partition] = path
-            log.make_durable = partial(self._make_one_durable, partition)
+            self.new_logs.add(partition, log)
         log.producers.share(self.producers, evenly=evenly)
         self.logs[partition] = log
         self._unopened.discard(partition)
         return log
 
-    def new_of(self, partitions: Iterable[Partition]) -> list[Partition]:
-        """Those whose first append would still have to make their logs durable."""
-        return [at for at in partitions if at in self._new] if self._new else []
-
-    def begin_new_of(self, partitions: Iterable[Partition]) -> Callable[[], None]:
-        """`begin_new` of these."""
-        return partial(self._make_durable, partitions)
-
     def begin_new(self) -> Callable[[], None] | None:
         """Makes new logs, and what was moved out of the way, durable, may run in a thread: a topic
         of many partitions must not hold up everything else.  A log that is written to before that
         does it for itself."""
-        new = tuple(at for at in self._new if at not in self._undurable)
-        if new:
-            return partial(self._make_durable, new)
-        return self.deleted.sync if self.deleted.unsynced else None
-
-    def _make_durable(self, partitions: Iterable[Partition]) -> None:
-        """Whose log this is must survive a power cut before its first record may.  A log whose sync
-        fails stays new; the others do not wait for it."""
-        wanted = [at for at in partitions if at not in self._undurable]
-        paths = {at: path for at in wanted if (path := self._new.get(at)) is not None}
-        failed = {at: error for at, path in paths.items() if (error := _sync_new(self.disk, path))}
-        if paths:
-            try:
-                self.disk.sync_directory(self.directory)
-            except StorageError as error:
-                failed = dict.fromkeys(paths, error)
-        for partition, path in paths.items():
-            with self._changing_new:
-                if self._new.get(partition) is not path:
-                    continue
-                if partition in failed:
-                    self._undurable[partition] = failed[partition]
-                else:
-                    self._new.pop(partition, None)
-
-    def _make_one_durable(self, partition: Partition) -> None:
-        self._make_durable((partition,))
-        if (error := self._undurable.get(partition)) is not None:
-            raise error
+        return self.new_logs.begin() or (self.deleted.sync if self.deleted.unsynced else None)
 
     def open_early(
         self, topic: str, topic_id: UUID, index: int, config: LogConfig, now_ms: int
@@ -256,8 +213,7 @@ class LogStore(CheckpointFiles):
     def _release(self, log: Log, suffix: str, now_ms: int) -> None:
         partition = (log.topic, log.index)
         assert self.logs.pop(partition) is log
-        self._new.pop(partition, None)
-        self._undurable.pop(partition, None)
+        self.new_logs.forget(partition)
         self._forget(partition)
         log.close(clean=False)
         self.deleted.move(log.directory, suffix, now_ms)
@@ -285,18 +241,18 @@ class LogStore(CheckpointFiles):
             recovery_point=log.recovery_point,
             log_start_offset=log.log_start_offset,
             saved_start=self.saved_log_start(log),
+            noted_start=self.beginnings.saved(partition),
         )
-        return partial(_loaded, place, log.config, known, partial(self._before_cut, partition))
+        return partial(_loaded, place, log.config, known, CheckpointLines(self, partition))
 
     def reopened(self, old: Log, log: Log) -> None:
         partition = (log.topic, log.index)
         assert self.logs[partition] is old
         self.logs[partition] = log
+        log.beginning_lost = log.beginning_lost or old.beginning_lost
         old.producers.clear()  # the new one knows them
         log.producers.share(self.producers)
-        if partition in self._new:
-            self._undurable.pop(partition, None)
-            log.make_durable = partial(self._make_one_durable, partition)
+        self.new_logs.reopened(partition, log)
         for offsets in (self._high_watermarks, self.cleaned_ends):
             offsets.lower(partition, log.log_end_offset)
 
@@ -361,25 +317,11 @@ def _place(store: LogStore, path: Path, topic: str, topic_id: UUID, index: int) 
     )
 
 
-def _sync_new(disk: Disk, path: Path) -> StorageError | None:
-    """A new log's files; why it failed.  None too where the log is deleted meanwhile."""
-    if not disk.exists(path):
-        return None
-    try:
-        disk.sync(path / checkpoint_formats.PARTITION_METADATA)
-        disk.sync_directory(path)
-    except StorageError as error:
-        return error if disk.exists(path) else None
-    return None
-
-
-def _loaded(
-    place: LogPlace, config: LogConfig, known: Known, before_cut: Callable[[int], None]
-) -> Log:
+def _loaded(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) -> Log:
     """Whatever is in its files, it concerns this log alone: the others are opened, the broker
     starts, and this replica is out of service."""
     try:
-        return load_log(place, config, known, before_cut)
+        return load_log(place, config, known, notes)
     except StorageError:
         raise
     except Exception as error:

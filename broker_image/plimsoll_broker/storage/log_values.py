@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from plimsoll_broker.storage.disk import Disk, DiskFile
@@ -30,10 +30,33 @@ class LogPlace:
     descriptors: Descriptors = field(default_factory=Descriptors)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the checkpoints say of a log; None where they say nothing.  `saved_start`: the start
+    that is on the disk, where `log_start_offset` may be a later one; `noted_start`: it begins there
+    or before, or has lost its beginning."""
+
+    recovery_point: int | None = None
+    log_start_offset: int | None = None
+    saved_start: int | None = None
+    noted_start: int | None = None
+    clean: bool = False
+
+
+class LogNotes(Protocol):
+    """What the checkpoints say of a log, where that must change before the log does; each raises
+    StorageError where the disk does not take it."""
+
+    def before_cut(self, offset: int) -> None: ...
+    def before_discard(self, offset: int) -> None: ...
+    def before_second_file(self, start: int) -> None: ...
+    def begins(self, start: int) -> None: ...
+
+
 @dataclass(slots=True, kw_only=True)
 class LogContents:
     """What was found (or made) there.  `rebuilt`: segments whose indexes were made again, and may
-    not have reached the disk."""
+    not have reached the disk; `beginning_lost`: it was noted to begin earlier."""
 
     segments: list[Segment]
     rebuilt: list[Segment]
@@ -42,6 +65,7 @@ class LogContents:
     recovery_point: int
     epochs: EpochCache
     producers: ProducerStates
+    beginning_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,8 @@ class OffsetFile:
         self._saved: Mapping[Partition, int] = {}
         self._version = self._written = self._due = 0
         self._saving = Lock()
+        # Whether its writer sealed it with a CRC, which version 0.1 did not; also where none is.
+        self.sealed = True
 
     def load(self) -> None:
         """A file that is missing or makes no sense only means more to read."""
@@ -43,6 +45,7 @@ class OffsetFile:
             logger.error("%s does not hold what it should: what it said is found out", self._path)
         self._offsets = offsets or {}
         self._saved = dict(self._offsets)
+        self.sealed = data is None or checkpoint_formats.is_sealed(data)
 
     def get(self, partition: Partition) -> int | None:
         return self._offsets.get(partition)
@@ -56,6 +59,16 @@ class OffsetFile:
         for partition in [each for each in self._offsets if each not in here]:
             self.forget(partition)
 
+    def clear(self, *, on_disk: bool) -> None:
+        """Forget all; on the disk the file goes, which needs no room there."""
+        with self._saving:
+            self._offsets, self._saved = {}, {}
+            self._version += 1
+            self._written = self._due = self._version  # what a thread is about to write is old
+            if on_disk:
+                self._disk.remove(self._path)
+                self._disk.sync_directory(self._path.parent)
+
     def forget(self, partition: Partition) -> None:
         """In memory; `save_unsaved` brings it to the disk."""
         if self._offsets.pop(partition, None) is not None:
@@ -65,6 +78,17 @@ class OffsetFile:
         """Not above `offset`, in memory; `save_unsaved` brings it to the disk."""
         if self._offsets.get(partition, 0) > offset:
             self._offsets[partition] = offset
+            self._is_due()
+
+    def write_unsynced(self, partition: Partition, offset: int) -> None:
+        """No kill takes it back, and it costs the caller no sync; the next save syncs it."""
+        with self._saving:
+            self._offsets[partition] = offset
+            self._version += 1
+            self._disk.replace(
+                self._path, checkpoint_formats.encode_offsets(self._offsets), sync=False
+            )
+            self._written = self._version  # what a thread is about to write is old
             self._is_due()
 
     def _is_due(self) -> None:
@@ -91,8 +115,12 @@ class OffsetFile:
             if offset is None:
                 self.forget(partition)
             elif self._offsets.get(partition) != offset:
-                self._offsets[partition] = offset
-                self._is_due()
+                self.replace_in_memory(partition, offset)
+
+    def replace_in_memory(self, partition: Partition, offset: int) -> None:
+        """`save_unsaved` brings it to the disk."""
+        self._offsets[partition] = offset
+        self._is_due()
 
     def save(self, offsets: Mapping[Partition, int]) -> None:
         self.begin_save(offsets)()

@@ -17,7 +17,7 @@ from functools import partial
 
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_wire.batches import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader
-from plimsoll_wire.records import BadRecords, iter_times
+from plimsoll_wire.records import BadRecords, iter_times, record_time
 
 Found = tuple[int, int]
 """Timestamp and offset."""
@@ -151,7 +151,7 @@ def _times(
             for delta, offset_delta in iter_times(records, header.count):
                 if not 0 <= offset_delta <= header.last_offset_delta:
                     raise BadRecords("a record is outside of its batch")
-                yield header.base_timestamp + delta, base + offset_delta
+                yield record_time(header.base_timestamp, delta), base + offset_delta
             return
         except BadRecords:
             pass  # what is left to tell is the header's

@@ -2,7 +2,8 @@
 closes.
 
 Called by `Log`.  A snapshot is never needed for correctness: what it says is also in the batches
-before it, so one that is torn (its CRC shows it) is removed and an older one is used.
+before it, so one that is torn, or another log's or offset's (CRCs show it), is removed and an older
+one is used.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from plimsoll_broker.storage import checkpoint_formats
 from plimsoll_broker.storage.disk import Disk, StorageError
 from plimsoll_broker.storage.segment import Segment, file_name
-from plimsoll_core.replica.producer_sequences import ProducerStates
+from plimsoll_core.replica.producer_sequences import ProducerEntry, ProducerStates
 
 _SUFFIX = ".snapshot"
 
@@ -74,19 +75,30 @@ class ProducerSnapshots:
         return self._directory / file_name(offset, _SUFFIX)
 
     def save(self, end_offset: int, producers: ProducerStates, *, sync: bool) -> None:
-        data = checkpoint_formats.encode_snapshot(producers.snapshot())
-        self._disk.replace(self._path(end_offset), data, sync=sync)
+        self._disk.replace(self._path(end_offset), self._encoded(end_offset, producers), sync=sync)
 
     def begin(self, end_offset: int, producers: ProducerStates) -> PendingSnapshot:
         """One that is written in a thread and only seen once nothing was cut meanwhile."""
-        data = checkpoint_formats.encode_snapshot(producers.snapshot())
+        data = self._encoded(end_offset, producers)
         return PendingSnapshot(self._disk, self._path(end_offset), data)
 
     def load(self, offset: int) -> ProducerStates | None:
         """The producers as of `offset`; None when no readable snapshot says."""
-        data = self._disk.read(self._path(offset))
-        entries = None if data is None else checkpoint_formats.decode_snapshot(data)
+        entries = self._entries(offset)
         return None if entries is None else ProducerStates(entries)
+
+    def _encoded(self, offset: int, producers: ProducerStates) -> bytes:
+        return checkpoint_formats.encode_snapshot(producers.snapshot(), self._owner(offset))
+
+    def _entries(self, offset: int) -> list[ProducerEntry] | None:
+        data = self._disk.read(self._path(offset))
+        if data is None:
+            return None
+        return checkpoint_formats.decode_snapshot(data, self._owner(offset))
+
+    def _owner(self, offset: int) -> str:
+        """Which log's it is, and as of where: under another name it is not believed."""
+        return f"{self._directory.name} {offset}"
 
     def remove(self, above: int) -> bool:
         """Those that describe offsets which are no longer there; whether there were any."""
@@ -114,8 +126,7 @@ class ProducerSnapshots:
         self.remove(above=log_end)
         producers.clear()
         for offset in reversed(self.offsets()):
-            data = self._disk.read(self._path(offset))
-            entries = None if data is None else checkpoint_formats.decode_snapshot(data)
+            entries = self._entries(offset)
             if entries is not None:
                 producers.restore(entries)
                 return offset

@@ -15,17 +15,17 @@ next start, which does not follow a clean stop, cuts it.  Source: the protocol's
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from plimsoll_broker.storage import checkpoint_formats
 from plimsoll_broker.storage.cleaner.unfinished import finish_swaps
-from plimsoll_broker.storage.damage import Damaged, batch_at, damage, damaged, missing
+from plimsoll_broker.storage.damage import Damaged, batch_at, check_ends, damage, damaged
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
-from plimsoll_broker.storage.log_values import LogContents, LogPlace
+from plimsoll_broker.storage.log_values import Known, LogContents, LogNotes, LogPlace
 from plimsoll_broker.storage.producer_snapshots import ProducerSnapshots
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_broker.storage.trusted_extent import Extent, reindex, resume, verify
@@ -38,17 +38,6 @@ logger = logging.getLogger("plimsoll.storage")
 _LEFTOVERS = (".tmp", ".deleted", ".cleaned", ".swap")
 _INDEXES = (".index", ".timeindex")
 _DIGITS = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What the checkpoints say of a log; None where they say nothing.  `saved_start`: the start
-    that is on the disk, where `log_start_offset` may be a later one."""
-
-    recovery_point: int | None = None
-    log_start_offset: int | None = None
-    saved_start: int | None = None
-    clean: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,9 +54,7 @@ class _Scan:
     rebuilt: list[Segment] = field(default_factory=list)
 
 
-def load_log(
-    place: LogPlace, config: LogConfig, known: Known, before_cut: Callable[[int], None]
-) -> Log:
+def load_log(place: LogPlace, config: LogConfig, known: Known, notes: LogNotes) -> Log:
     """Open the log in `place`, or start an empty one there."""
     finish_swaps(place)
     _tidy(place)
@@ -89,9 +76,8 @@ def load_log(
             _cut(place, segments, found)
     else:
         raise StorageError(StorageFault.CORRUPT, place.directory, "its segments disagree")
-    if known.clean and (why := missing(contents, known.saved_start, known.recovery_point)):
-        raise StorageError(StorageFault.CORRUPT, place.directory, why)
-    log = Log(place, config, contents, before_cut)
+    check_ends(place, contents, known)
+    log = Log(place, config, contents, notes)
     if log.log_start_offset > log.log_end_offset:
         log.discard_to(log.log_start_offset)  # what lies between is deleted for all readers
         log.settle()
@@ -106,6 +92,9 @@ def load_log(
 def _contents(place: LogPlace, segments: list[Segment], known: Known, start: int) -> LogContents:
     """Everything that the files tell; raises Damaged, and is called again after the cut."""
     snapshots = ProducerSnapshots(place.disk, place.directory)
+    lost = known.noted_start is not None and segments[0].base_offset > known.noted_start
+    if lost:
+        _forget_producers(place, snapshots)
     if known.clean:
         scan = _trusted(segments)
     else:
@@ -117,10 +106,7 @@ def _contents(place: LogPlace, segments: list[Segment], known: Known, start: int
         epochs = EpochCache()
     recovery_point = scan.end_offset if known.clean else max(known.recovery_point or 0, 0)
     rebuilt = [segment for segment in scan.rebuilt if segment in segments]
-    for segment in rebuilt:
-        if segment.base_offset < recovery_point:  # there indexes are believed
-            for file in segment.index_files():
-                file.fsync()
+    _sync_indexes(rebuilt, recovery_point)
     producers = scan.producers
     if producers is None:
         producers = ProducerStates()
@@ -137,7 +123,22 @@ def _contents(place: LogPlace, segments: list[Segment], known: Known, start: int
         recovery_point=min(recovery_point, scan.end_offset),
         epochs=epochs,
         producers=producers,
+        beginning_lost=lost,
     )
+
+
+def _sync_indexes(rebuilt: list[Segment], recovery_point: int) -> None:
+    """Below the recovery point they are believed."""
+    for segment in rebuilt:
+        if segment.base_offset < recovery_point:
+            for file in segment.index_files():
+                file.fsync()
+
+
+def _forget_producers(place: LogPlace, snapshots: ProducerSnapshots) -> None:
+    """A retry of what is gone is no retry: of producers only the batches that are there tell."""
+    if snapshots.remove(above=-1):
+        place.disk.sync_directory(place.directory)
 
 
 def _replay(segment: Segment, read_from: int, producers: ProducerStates) -> None:

@@ -31,8 +31,11 @@ class ErrorAction(Enum):
 
 
 def position(leader_epoch: int, log: LogView) -> FetchPosition:
+    """A log that has lost its beginning names no last record: in a recovery any log that holds a
+    record is more complete, and no leader goes on with it."""
     end = log.log_end_offset
-    return FetchPosition(leader_epoch, end, log.epochs.epoch_of_last(end))
+    last = None if log.beginning_lost else log.epochs.epoch_of_last(end)
+    return FetchPosition(leader_epoch, end, last)
 
 
 def appendable(batches: Iterable[BatchInfo], leader_epoch: int, log: LogView) -> int | None:

@@ -23,6 +23,8 @@ class LogView(Protocol):
     log_end_offset: int
     epochs: EpochCache
     producers: ProducerStates
+    beginning_lost: bool
+    """Whether files are gone that it began with: it is not a copy of anything."""
 
     @property
     def holes(self) -> bool:

@@ -68,6 +68,47 @@ TRUST: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        name="beginning-nobody-misses",
+        rule="a log that begins later than it was noted to is no copy of anything (4.9)",
+        scenarios=("S38c",),
+        profile="lost files",
+        edits=(
+            Edit(
+                BROKER + "storage/recovery.py",
+                "lost = known.noted_start is not None and",
+                "lost = False and known.noted_start is not None and",
+            ),
+        ),
+    ),
+    Mutant(
+        name="lost-beginning-names-its-last-record",
+        rule="a log that lost its beginning is elected after all that hold a record (4.9)",
+        scenarios=("S38c",),
+        profile="lost files",
+        by_chance=False,  # all that may be complete must be killed, and the first of them lose it
+        edits=(
+            Edit(
+                CORE + "replica/follower.py",
+                "None if log.beginning_lost else log.epochs",
+                "log.epochs",
+            ),
+        ),
+    ),
+    Mutant(
+        name="retries-of-what-is-lost",
+        rule="a log that lost its beginning knows producers by its batches alone (4.9)",
+        scenarios=("S38c",),
+        profile="lost files",
+        by_chance=False,  # seed 1766372 found it, one run in three hundred
+        edits=(
+            Edit(
+                BROKER + "storage/recovery.py",
+                "if lost:",
+                "if False:",
+            ),
+        ),
+    ),
+    Mutant(
         name="first-segment-without-a-name",
         rule="the segment that a log begins with keeps its name in a power cut (4.9)",
         scenarios=("S39h",),

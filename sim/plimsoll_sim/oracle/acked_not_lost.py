@@ -36,6 +36,10 @@ def elected_uncleanly(ghost: PartitionGhost, election: Election, *, full: bool) 
         raise Violation("Reported", f"{ghost.name}: an unclean election says only: {cause}")
     copy = ghost.copy_of(leader)
     gone = ghost.beyond(copy) + ghost.cut(ghost.kept_by(copy))
+    # Of whom a cleaner left nothing there, whose last batches are lost, nobody knows any more.
+    unknown = [each for each, (_, _, base) in ghost.producers.items() if base in copy.taken]
+    for producer_id in unknown:
+        del ghost.producers[producer_id]
     if ghost.committed and ghost.committed[-1].last + 1 < copy.start:
         ghost.cut(0)  # it begins behind all of that, and what is committed has no hole
     for other in ghost.copies.values():

@@ -154,8 +154,9 @@ class PartitionGhost:
         if not copy.batches:
             return 0
         begins = copy.batches[0].base
-        if self.committed and begins < self.committed[0].base:
-            return -bisect_left(copy.batches, self.committed[0].base, key=lambda one: one.base)
+        first = self.committed[0].base if self.committed else self.start
+        if begins < first:
+            return -bisect_left(copy.batches, first, key=lambda one: one.base)
         return self.index.get(begins, 0)
 
     def beyond(self, copy: Copy) -> list[CommittedBatch]:

@@ -11,12 +11,7 @@ import random
 from dataclasses import replace
 
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.plimsoll_broker.storage.conftest import a_batch
 from tests.plimsoll_broker.storage.simulated import ORDERS, Cuts, Machine
 
@@ -40,7 +35,7 @@ shares = st.integers(0, 100)
 class Lives(RuleBasedStateMachine):
     """`batches`: what was appended and not cut, in order.  `promised`: up to where a power cut may
     take nothing.  `start_max`: up to where retention, a leader or a discard moved the start.
-    `hw_max`: what was committed of what is there."""
+    `hw_max`: what was committed of what is there.  `torn`: half of it was discarded."""
 
     faults = frozenset(FAULTS)
     without: frozenset[str] = frozenset()
@@ -54,7 +49,7 @@ class Lives(RuleBasedStateMachine):
         self.clock = 0
         self.promised = self.start_max = self.hw_max = 0
         self.flush: Flush | None = None
-        self.running = True
+        self.running, self.torn = True, False
         for _ in range(self.rng.randint(1, 2)):  # the first may be killed before it is durable
             self.log: Log = self.machine.log()
 
@@ -78,6 +73,7 @@ class Lives(RuleBasedStateMachine):
         low, high = ends
         start, end = log.log_start_offset, log.log_end_offset
         assert low <= end <= max(high, start), f"it ends at {end}, not within {low}..{high}"
+        assert self.torn or not log.beginning_lost, "nothing is lost of its beginning"
         if not self.batches:  # then a discard that was interrupted may come undone
             self.start_max = max(self.start_max, start)
         assert start <= self.start_max, f"it starts at {start}, not up to {self.start_max}"
@@ -263,12 +259,13 @@ class Lives(RuleBasedStateMachine):
         self.start_max = max(self.start_max, offset)
         if self.doing(crash, lambda: (self.log.discard_to(offset), self.log.settle())):
             self.batches.clear()
-            self.start_max = offset
+            self.torn, self.start_max = False, offset
             self.hw_max = min(self.hw_max, offset)
             self.look(ends=(offset, offset))
             self.promised = self.log.recovery_point
             return
-        self.start_max = max(self.start_max, end)  # a power cut may leave a later file alone
+        # A power cut may leave a later file alone.
+        self.torn, self.start_max = True, max(self.start_max, end)
         self.after_crash(0, max(end, offset), self.rng.random() < 0.5, kill_min=0)
         self.hw_max = min(self.hw_max, self.log.log_end_offset)
         if not self.batches:

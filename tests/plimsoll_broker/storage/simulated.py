@@ -138,6 +138,7 @@ class Machine:
     def remove_oldest(self) -> list[Segment]:
         """As upkeep does it where no start can be saved."""
         log = self.store.logs[ORDERS]
+        self.store.beginnings.begin_forget_all()()
         return log.remove_first(removable_unsaved(log))
 
     def copy(self) -> Machine:

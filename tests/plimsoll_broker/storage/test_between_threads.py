@@ -55,8 +55,8 @@ def test_log_whose_name_is_taken_over_while_a_thread_syncs_the_old_one_is_known_
     assert store.open() is None
     store.load(0)
     old = store.open_log("t", uuid4(), 0, LogConfig(), 0)
-    new_logs = store._new = NewLogs(store._new)
-    store._changing_new = Turns(new_logs.moved)  # type: ignore[assignment]
+    new_logs = store.new_logs._new = NewLogs(store.new_logs._new)
+    store.new_logs._changing = Turns(new_logs.moved)  # type: ignore[assignment]
     make_durable = store.begin_new()
     assert make_durable is not None
     thread = threading.Thread(target=make_durable)
@@ -66,7 +66,7 @@ def test_log_whose_name_is_taken_over_while_a_thread_syncs_the_old_one_is_known_
     store.open_log("t", uuid4(), 0, LogConfig(), 0)
     new_logs.moved.set()
     thread.join(30)
-    assert store.new_of([NAME]) == [NAME]
+    assert store.new_logs.among([NAME]) == [NAME]
     store.release_lock()
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.plimsoll_broker.storage.cleaning import (
     Pair,
     a_machine,
+    a_record,
     batches,
     clean,
     latest,
@@ -16,12 +17,13 @@ from tests.plimsoll_broker.storage.cleaning import (
     records,
     whole,
 )
+from tests.plimsoll_broker.storage.conftest import found_at
 from tests.plimsoll_broker.storage.simulated import Machine
 
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_core.replica.producer_sequences import ProducerStates
-from plimsoll_wire.batches import BatchError, BatchHeader, iter_headers
+from plimsoll_wire.batches import BatchError, BatchHeader, iter_headers, seal
 
 
 def size(log: Log) -> int:
@@ -306,3 +308,26 @@ def test_cleaned_log_equals_the_log_by_its_keys(
     assert (latest(again), again.epochs.entries) == (told, terms)
     again_headers: list[BatchHeader] = [header for header, _ in batches(again)]
     assert again_headers[-1].next_offset == again.log_end_offset
+
+
+@pytest.mark.parametrize("base_ms", [1_000, 2**63 - 1, -(2**62)])
+@pytest.mark.parametrize("delta_ms", [2**62, 2**63 - 1, -(2**63)])
+def test_times_that_do_not_fit_64_bits_hold_up_no_cleaning(base_ms: int, delta_ms: int) -> None:
+    """Any client may write them; each round failed, and no other log was cleaned."""
+    machine = a_machine()
+    log = machine.log()
+    for value in (b"old", b"v" * 300, None):
+        pairs = ((b"a", value), (b"b", value), (b"c", value))
+        data = b"".join(a_record(n, delta_ms, *pair) for n, pair in enumerate(pairs))
+        at = log.log_end_offset
+        header = BatchHeader(at, 0, 0, 2, 0, 0, 2, base_ms, 1_000, -1, -1, -1, 3)
+        log.append(seal(header, data), list(iter_headers(seal(header, data))))
+    put(log, (b"c", b"x" * 400))
+    put(log, (b"z", b"z"))
+    log.flush()
+    machine.store.checkpoint_recovery_points()
+    clean(log, machine.store.disk, now_ms=2_000)
+    clean(log, machine.store.disk, now_ms=20_000)  # its tombstones have a horizon, and go
+    assert {key for _, _, key, _ in records(log)} == {b"c", b"z"}
+    assert found_at(log, 0) is not None
+    assert machine.log().log_end_offset == 11

@@ -245,15 +245,17 @@ def test_file_that_was_deleted_can_still_be_read_by_who_holds_it(volume, fill, r
 
 def test_producer_snapshot_is_kafka_s_format():
     entry = ProducerEntry(4711, 3, 99, 1234, 9, 1_700_000_000_000)
-    data = checkpoint_formats.encode_snapshot([entry])
-    assert len(data) == 2 + 4 + 4 + 46
+    data = checkpoint_formats.encode_snapshot([entry], "orders-3 1235")
+    assert len(data) == 2 + 4 + 4 + 46 + 46
     assert data[:2] == b"\x00\x01"
-    assert checkpoint_formats.decode_snapshot(data) == [entry]
-    assert checkpoint_formats.decode_snapshot(data[:-1]) is None
+    assert checkpoint_formats.decode_snapshot(data, "orders-3 1235") == [entry]
+    assert checkpoint_formats.decode_snapshot(data[:-1], "orders-3 1235") is None
+    for other in ("orders-3 1236", "orders-4 1235"):
+        assert checkpoint_formats.decode_snapshot(data, other) is None
     for position in range(len(data)):
         broken = bytearray(data)
         broken[position] ^= 1
-        assert checkpoint_formats.decode_snapshot(bytes(broken)) is None
+        assert checkpoint_formats.decode_snapshot(bytes(broken), "orders-3 1235") is None
 
 
 @pytest.mark.parametrize(
@@ -382,8 +384,8 @@ def test_truncation_does_not_rewrite_high_watermarks_already_lowered_in_bulk(vol
     volume.store.begin_lower({("orders", 3): 20, ("orders", 4): 20})()
     path = volume.store.directory / "replication-offset-checkpoint"
     written = path.stat().st_ino
-    volume.store._before_cut(("orders", 3), 20)
-    volume.store._before_cut(("orders", 4), 20)
+    volume.store.before_cut(("orders", 3), 20)
+    volume.store.before_cut(("orders", 4), 20)
     assert path.stat().st_ino == written
 
 
@@ -391,7 +393,7 @@ def test_truncation_writes_lowered_high_watermark_that_a_thread_has_not_written(
     volume.start()
     volume.store.checkpoint_high_watermarks({("orders", 3): 50})
     finish = volume.store.begin_lower({("orders", 3): 20})
-    volume.store._before_cut(("orders", 3), 30)
+    volume.store.before_cut(("orders", 3), 30)
     text = (volume.store.directory / "replication-offset-checkpoint").read_text()
     assert text.split("\n")[2] == "orders 3 20"
     finish()

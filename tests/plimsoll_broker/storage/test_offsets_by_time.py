@@ -5,12 +5,20 @@ from collections.abc import Callable
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
+from tests.plimsoll_broker.storage.cleaning import a_record
 from tests.plimsoll_broker.storage.conftest import Volume, a_batch, found_at
 
 from plimsoll_broker.storage import offsets_by_time
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.offsets_by_time import OpenedBytes
-from plimsoll_wire.batches import HEADER_SIZE, LOG_APPEND_TIME, iter_headers, parse_header, seal
+from plimsoll_wire.batches import (
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    BatchHeader,
+    iter_headers,
+    parse_header,
+    seal,
+)
 
 RECORDS = 1_000
 BASE_MS = 10_000
@@ -167,3 +175,15 @@ def renumbered(batch: bytes, base: int, count: int) -> bytes:
         base_offset=base, last_offset_delta=count - 1, count=count
     )
     return seal(header, batch[HEADER_SIZE:])
+
+
+@pytest.mark.parametrize(("delta_ms", "time"), [(2**63 - 1, -(2**63) + 999), (-1, 999)])
+def test_time_that_does_not_fit_64_bits_is_what_a_java_client_reads(
+    volume: Volume, delta_ms: int, time: int
+) -> None:
+    """No answer could hold it: the request of whoever asked got none."""
+    log = volume.log()
+    data = b"".join(a_record(n, delta_ms * (n == 0), b"k", b"v") for n in range(2))
+    put(log, seal(BatchHeader(0, 0, 0, 2, 0, 0, 1, 1_000, 1_000, -1, -1, -1, 2), data))
+    assert found_at(log, 999) == ((999, 0) if time == 999 else (1_000, 1))
+    assert found_at(log, None) == (1_000, 1)

@@ -1,12 +1,17 @@
 """Whatever ends a broker's life, the next one finds a log that is whole and says what it lost."""
 
 import shutil
+import struct
 
 import pytest
+from crc32c import crc32c
 from tests.plimsoll_broker.storage.conftest import found_at
 
 from plimsoll_broker.storage import checkpoint_formats
+from plimsoll_broker.storage.disk import Disk
 from plimsoll_broker.storage.log_config import LogConfig
+from plimsoll_broker.storage.producer_snapshots import ProducerSnapshots
+from plimsoll_core.replica.producer_sequences import ProducerEntry, ProducerStates
 from plimsoll_wire.batches import check_crc, iter_headers
 
 
@@ -209,6 +214,40 @@ def test_producer_snapshots_are_made_good_by_the_batches(volume, a_batch, damage
             data[-1] ^= 1
             path.write_bytes(data)
     assert volume.log().producers.snapshot() == before
+
+
+@pytest.mark.parametrize("other", ["log", "offset"])
+def test_whole_snapshot_of_another_log_or_offset_is_not_believed(volume, a_batch, other):
+    """A batch that only the other log has would have been acknowledged as a retry, and be nowhere;
+    as of another offset one that was cut, or the next one would have been refused."""
+    log = idempotent(volume, a_batch)
+    before = log.producers.snapshot()
+    offset = log.log_end_offset
+    foreign = ProducerStates([ProducerEntry(7, 0, 1_000, 5_000, 9, 0)])
+    elsewhere = volume.directory.with_name("orders-4") if other == "log" else volume.directory
+    elsewhere.mkdir(exist_ok=True)
+    taken_at = offset if other == "log" else offset + 100
+    snapshots = ProducerSnapshots(Disk(), elsewhere)
+    close_cleanly(volume)
+    snapshots.save(taken_at, foreign, sync=True)
+    name = f"{offset:020d}.snapshot"
+    (elsewhere / f"{taken_at:020d}.snapshot").rename(volume.directory / name)
+    assert volume.log().producers.snapshot() == before
+
+
+@pytest.mark.parametrize("line", [False, True])
+def test_snapshot_of_version_01_which_does_not_say_whose_it_is_is_believed(volume, a_batch, line):
+    """`line`: that version read ours first, took its first line for a producer's, and wrote it
+    again without what it does not know."""
+    log = idempotent(volume, a_batch)
+    path = volume.directory / f"{log.log_end_offset:020d}.snapshot"
+    close_cleanly(volume)
+    entry = ProducerEntry(9, 0, 5, 395, 4, 0)
+    ours = checkpoint_formats.encode_snapshot([entry], "orders-3 390")[10:]
+    rows = (ours[:34] + struct.pack(">iq", -1, -1) if line else b"") + ours[46:]
+    body = struct.pack(">i", len(rows) // 46) + rows
+    path.write_bytes(struct.pack(">hI", 1, crc32c(body)) + body)
+    assert volume.log().producers.snapshot() == [entry]
 
 
 def test_leftovers_of_interrupted_steps_are_removed(volume, fill):

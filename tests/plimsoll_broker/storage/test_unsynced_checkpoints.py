@@ -57,7 +57,9 @@ def test_log_reopened_on_a_disk_with_room_removes_nothing_below_an_unsaved_start
 def test_log_start_that_a_start_believed_survives_a_power_cut(machine: Machine) -> None:
     """The process before was killed between the checkpoint's rename and its directory's sync."""
     log = machine.store.logs[ORDERS]
+    machine.store.checkpoint_log_starts()
     log.apply_retention(0, 400)
+    machine.store.beginnings.begin_note([(ORDERS, log)])()  # comes before
     killed_at_io(machine, 1)
     with pytest.raises(ProcessDied):
         machine.store.checkpoint_log_starts()
@@ -135,7 +137,7 @@ def test_new_log_whose_sync_failed_holds_up_no_other(machine: Machine, broken: l
     assert make_durable is not None
     make_durable()
     assert machine.store.begin_new() is None, "it is not tried again"
-    assert machine.store.new_of([("good", 0)]) == []
+    assert machine.store.new_logs.among([("good", 0)]) == []
     fill(good, 1)
     good.flush()
     machine.lose_power(Cut(content=True, entries=False))

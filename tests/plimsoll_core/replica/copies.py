@@ -62,6 +62,7 @@ class MemoryLog:
         self.epochs = EpochCache()
         self.producers = ProducerStates()
 
+    beginning_lost = False
     holes = False
     """Of a topic that was never compacted."""
 

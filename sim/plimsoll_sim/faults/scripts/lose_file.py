@@ -1,8 +1,8 @@
-"""Between a clean stop and the next start a log loses a file, or whole batches at its end.
+"""Between two lives of a broker a log loses its first files, a file, or whole batches at its end.
 
-What is left contradicts nothing; only what the stop noted says that there was more.  The first file
-alone is not lost here: a start that does not follow a clean stop does not miss it
-(docs/design/20261122-damage-on-a-volume.md).
+What is left contradicts nothing.  After a clean stop, what the stop noted says that there was more;
+after any other end the log is cut where anything is missing, unless those are its first files: only
+where it was noted to begin tells of them (docs/design/20261122-damage-on-a-volume.md).
 """
 
 from __future__ import annotations
@@ -37,33 +37,48 @@ def _script(
         for one in others:
             one.stop()
             yield pause(rng.randint(1, 300))
-    host.stop()
-    yield Wait(lambda: not host.running, 6_000)
-    _lose(context, host, at, rng)
+    clean = rng.random() < 0.5
+    if clean:
+        host.stop()
+        yield Wait(lambda: not host.running, 6_000)
+    else:
+        host.kill()
+    _lose(context, host, at, rng, clean=clean)
     yield pause(rng.randint(1, 4_000))
     for one in others:
         context.world.start_broker(one)
 
 
-def _lose(context: FaultContext, host: BrokerHost, at: TopicPartition, rng: random.Random) -> None:
+def _lose(
+    context: FaultContext, host: BrokerHost, at: TopicPartition, rng: random.Random, *, clean: bool
+) -> None:
     if not host.running:
-        _damage(context, host, at, rng)
+        _damage(context, host, at, rng, clean=clean)
         context.world.start_broker(host)
         host.needs_restart = True
 
 
 def _damage(
-    context: FaultContext, host: BrokerHost, at: TopicPartition, rng: random.Random
+    context: FaultContext, host: BrokerHost, at: TopicPartition, rng: random.Random, *, clean: bool
 ) -> None:
     folder = host.volume.find(Path(DATA) / f"{at}")
     if not isinstance(folder, Folder):
         return
     names = sorted(name for name in folder.entries if name.endswith(".log"))
-    if not names:
+    kinds = ["batches", "all"] if clean else []
+    if names[1:]:
+        kinds += ["last", "first"] if clean else ["first"]
+    if not names or not kinds:
         return
     context.world.ghost.lossy(host.id, [at])
-    kinds = ["batches", "last", "all"] if names[1:] else ["batches", "all"]
     match rng.choice(kinds):
+        case "first":
+            ghost = context.world.ghost.by_name.get(at)
+            if ghost is not None and host.id in ghost.copies:
+                # It may begin behind all that is committed now, and so does its high watermark.
+                ghost.copies[host.id].suspect = True
+            for name in names[: rng.randint(1, len(names) - 1)]:
+                del folder.entries[name]
         case "batches":
             node = folder.entries[names[-1]]
             assert isinstance(node, FileNode)
