@@ -310,6 +310,8 @@ class Lives(RuleBasedStateMachine):
         self.log = self.machine.log()
         self.look(ends=(low, high))
         self.promised = min(self.promised, self.log.log_end_offset)
+        # What a power cut took is committed no more, here.
+        self.hw_max = min(self.hw_max, self.log.log_end_offset)
         assert self.log.recovery_point <= self.log.log_end_offset
 
     @precondition(lambda self: self.running)
