@@ -72,6 +72,10 @@ slow-peers: setup ## What 200 deaf consumers, 5,000 idle connections and half re
 storage: setup ## Random lives of one log on a simulated disk, new ones for ten minutes (FOR=seconds)
 	@$(PY) -W ignore -m tests.plimsoll_broker.storage.many_lives --seconds $(FOR)
 
+.PHONY: chaos
+chaos: setup ## Real clients of a local cluster that is killed and frozen at random (FOR=seconds)
+	@$(PY) -m tests.integration.chaos --seconds $(FOR)
+
 JOBS ?= $(shell nproc)
 .PHONY: mutants
 mutants: setup ## Guards taken out one by one: what notices, into docs/simulation.md (ALL=1: all anew)

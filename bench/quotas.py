@@ -119,7 +119,6 @@ def main() -> int:
         make_lines(lines, arguments.megabytes, arguments.record_bytes)
         with LocalCluster(Path(temporary) / "cluster", brokers=1) as running:
             running.create_topic(TOPIC, 6)
-            running.wait_finalised()
             measure(running, arguments, lines)
     return 0
 

@@ -110,7 +110,6 @@ def alone(directory: Path) -> Iterator[LocalCluster]:
     directory.mkdir(exist_ok=True)
     file = declared(directory / "cluster.yaml", listeners, brokers=1)
     with LocalCluster(directory / "cluster", brokers=None, files=(file,)) as cluster:
-        cluster.wait_finalised()
         yield cluster
 
 

@@ -213,6 +213,17 @@ def dump_segments(files: Sequence[Path], jars: KafkaJars) -> str:
     return done.stdout + done.stderr
 
 
+def codecs_of_records(printed: str) -> list[tuple[int, str]]:
+    """Each record's offset and its batch's codec, of what `dump_segments` returns."""
+    found, codec = [], ""
+    for line in printed.splitlines():
+        if batch := re.search(r"baseOffset: .* compresscodec: (\w+).* isvalid: true", line):
+            codec = batch[1]
+        elif record := re.match(r"\| offset: (\d+)", line):
+            found.append((int(record[1]), codec))
+    return found
+
+
 def delete_with_confluent(bootstrap: str, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
     """librdkafka's admin client; the low watermarks that it is told."""
     admin = AdminClient({"bootstrap.servers": bootstrap})

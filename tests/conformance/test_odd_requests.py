@@ -40,8 +40,7 @@ def test_odd_requests_are_answered_as_by_apache_kafka(tmp_path: Path) -> None:
             config={"offsets.topic.num.partitions": 1, **OURS, **FOR_GOOD},
         )
     )
-    with LocalCluster(tmp_path / "cluster", brokers=None, files=[file]) as cluster:
-        cluster.wait_finalised()
+    with LocalCluster(tmp_path / "cluster", brokers=None, files=[file]):
         ours = asyncio.run(every_answer(port))
     configs = {**KAFKAS, **FOR_GOOD}
     with ApacheKafka(tmp_path / "kafka", authorizes=True, configs=configs) as kafka:

@@ -26,7 +26,6 @@ MEASURED_WINDOWS = 4
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     with LocalCluster(tmp_path_factory.mktemp("quotas") / "data", brokers=1) as local:
         local.create_topic("measured", 1)
-        local.wait_finalised()
         yield local
 
 

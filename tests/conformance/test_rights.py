@@ -53,8 +53,7 @@ def test_every_api_answers_who_has_which_right_as_apache_kafka(
             config={"offsets.topic.num.partitions": 1, "auto.create.topics.enable": "false"},
         )
     )
-    with LocalCluster(tmp_path / "cluster", brokers=None, files=[file]) as cluster:
-        cluster.wait_finalised()
+    with LocalCluster(tmp_path / "cluster", brokers=None, files=[file]):
         told = asyncio.run(asked(*ports, holders))
     found = differences(told, as_stated(read(RECORDED.read_text())))
     assert found == [], "\n".join(found)

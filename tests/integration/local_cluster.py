@@ -204,15 +204,6 @@ class LocalCluster:
         lines = max(copies).read_text().splitlines()
         return [record for line in lines for record in json.loads(line)["records"]]
 
-    def wait_finalised(self) -> None:
-        """Until the newest metadata version is finalised, some time after clients can connect."""
-        wait_for(
-            "a finalised metadata version",
-            lambda: any(
-                one["type"] == "MetadataVersionFinalized" for one in self.metadata_records()
-            ),
-        )
-
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "socket.timeout.ms": 5000})
 

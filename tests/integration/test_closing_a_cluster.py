@@ -95,7 +95,6 @@ def migration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Migration]:
         with LocalCluster(
             place / "cluster", brokers=None, files=(file,), arguments=arguments
         ) as cluster:
-            cluster.wait_finalised()
             cluster.create_topic(TOPIC, PARTITIONS, {"min.insync.replicas": "2"})
             cluster.wait_isr(TOPIC, 3)
             yield Migration(cluster, *ports)

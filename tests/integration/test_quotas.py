@@ -46,7 +46,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         running.brokers = 1
         for topic in ("written", "read"):
             running.create_topic(topic, 1)
-        running.wait_finalised()
         yield running
 
 
