@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import confluent_kafka
-from tests.integration.local_cluster import LocalCluster, a_producer, wait_for
-from tests.integration.log_ends import log_end
+from tests.integration.local_cluster import LocalCluster, a_producer, committed_messages, wait_for
 
 PARTITIONS = 6
 KEYS = 600
@@ -230,24 +229,9 @@ FAULTS: dict[str, Fault] = {
 
 def read_all(bootstrap: str, topic: str) -> Records:
     """Everything that is committed, by partition."""
-    consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "none", "enable.partition.eof": True}
-    )
     found: Records = defaultdict(list)
-    for index in range(PARTITIONS):
-        place = confluent_kafka.TopicPartition(topic, index, 0)
-        end = log_end(consumer, place)
-        consumer.assign([place])
-        ended = end == 0
-        deadline_s = time.monotonic() + GOES_ON_S_MAX
-        while not ended:
-            assert time.monotonic() < deadline_s, f"{topic}-{index} is not read to its end {end}"
-            for message in consumer.consume(1_000, 1.0):
-                if message.error() is None:
-                    found[index].append(_record(message))
-                else:
-                    ended = True
-    consumer.close()
+    for message in committed_messages(bootstrap, topic, PARTITIONS):
+        found[message.partition() or 0].append(_record(message))
     return found
 
 

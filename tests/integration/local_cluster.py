@@ -345,10 +345,10 @@ def produce(bootstrap: str, topic: str, values: Iterable[bytes], **config: Any) 
     return acked
 
 
-def consume_all(
+def committed_messages(
     bootstrap: str, topic: str, partitions: int, **config: Any
-) -> dict[bytes, list[tuple[int, int]]]:
-    """Everything that is committed: value -> every (partition, offset) it is at."""
+) -> Iterator[confluent_kafka.Message]:
+    """Everything that is committed, of each partition in its order."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -362,19 +362,30 @@ def consume_all(
     ends = {place.partition: log_end(consumer, place) for place in places}
     starts = [confluent_kafka.TopicPartition(topic, index, 0) for index in range(partitions)]
     consumer.assign(starts)
-    found: dict[bytes, list[tuple[int, int]]] = {}
     reached = {partition: end == 0 for partition, end in ends.items()}
     deadline = time.monotonic() + 60
     while not all(reached.values()):
         assert time.monotonic() < deadline, f"stuck at {reached} on the way to {ends}"
         for message in consumer.consume(1000, 0.2):
             assert message.error() is None, message.error()
-            partition, offset, value = message.partition(), message.offset(), message.value()
+            partition, offset = message.partition(), message.offset()
             assert partition is not None
             assert offset is not None
-            found.setdefault(value or b"", []).append((partition, offset))
+            yield message
             reached[partition] = reached[partition] or offset + 1 >= ends[partition]
     consumer.close()
+
+
+def consume_all(
+    bootstrap: str, topic: str, partitions: int, **config: Any
+) -> dict[bytes, list[tuple[int, int]]]:
+    """Everything that is committed: value -> every (partition, offset) it is at."""
+    found: dict[bytes, list[tuple[int, int]]] = {}
+    for message in committed_messages(bootstrap, topic, partitions, **config):
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        assert offset is not None
+        found.setdefault(message.value() or b"", []).append((partition, offset))
     return found
 
 

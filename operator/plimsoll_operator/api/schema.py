@@ -55,10 +55,10 @@ def _convert_union(schema: Schema, components: dict[str, Schema]) -> Schema:
     if len(members) == 1:
         # Unset is absent, never null; an outer description wins over the type's own.
         return _convert({**members[0], **rest}, components)
-    types = {m["type"] for m in members}
+    by_type = {m["type"]: m for m in members}
+    types = set(by_type)
     if types == {"integer", "string"}:
-        (text,) = [m for m in members if m["type"] == "string"]
-        (number,) = [m for m in members if m["type"] == "integer"]
+        text, number = by_type["string"], by_type["integer"]
         return {
             **_without(rest, *_DROPPED),
             **({"minimum": number["minimum"]} if "minimum" in number else {}),

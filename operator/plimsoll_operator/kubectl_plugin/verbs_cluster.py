@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from plimsoll_core.phrasing import brokers_text
-from plimsoll_operator.api.conditions import ENDINGS
+from plimsoll_operator.api.conditions import ENDINGS, is_true
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import LOG_BROKERS, USER_KINDS, Kind
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
@@ -195,7 +195,7 @@ async def blocked(session: PluginSession) -> Findings:
 def _unready(kind: Kind, body: Object) -> list[Object]:
     name = f"{kind.kind}/{body['metadata']['name']}"
     conditions = (body.get("status") or {}).get("conditions") or ()
-    ended = any(one["type"] in ENDINGS and one["status"] == "True" for one in conditions)
+    ended = any(is_true(body, ending) for ending in ENDINGS)
     return [
         {
             "object": name,

@@ -2,8 +2,8 @@
 
 Called once an absence is proven.  Since when an object is gone, and which users went within an
 hour, is committed, in the API server's time: the grace goes on under the next leader, whatever its
-host's clock says.  Disappearances are counted for each
-namespace, so that one tenant's hold up no other's.
+host's clock says.  Disappearances are counted for each namespace, so that one tenant's hold up no
+other's.
 """
 
 from __future__ import annotations

@@ -27,11 +27,7 @@ from plimsoll_operator.api.tenancy import Ruling, bounds, is_tenant, ruled
 from plimsoll_operator.api.user import SecretStatus, User, UserStatus
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import Object
-from plimsoll_operator.kube.resources import (
-    CONFIG_MAPS,
-    SECRETS,
-    USERS,
-)
+from plimsoll_operator.kube.resources import CONFIG_MAPS, SECRETS, USERS
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.pki.authority import Unreadable
 from plimsoll_operator.reconcile.certificate_time import certificate_ms
