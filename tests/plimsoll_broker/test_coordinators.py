@@ -1,131 +1,29 @@
 """Shards of groups on three data paths: what is told, when, and by whom."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.plimsoll_broker.coordinating_brokers import (
+    TOPIC,
+    Members,
+    coordinator,
+    others,
+    replayed,
+)
 from tests.plimsoll_broker.test_lease import hear_controller, pass_time
 from tests.plimsoll_broker.test_replication import kill, until
-from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller
+from tests.plimsoll_broker.trio import Broker, Controller
 
 from plimsoll_broker.coordinator.answers import Asker
-from plimsoll_broker.coordinator.group_shard import GroupShard, ShardPhase
-from plimsoll_broker.coordinator.internal_topics import InternalTopics
-from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_core.cluster.image import apply
-from plimsoll_core.cluster.records import MetadataVersionFinalized, TopicRemoved
-from plimsoll_core.controller.kernel.settings import OffsetsTopic
+from plimsoll_core.cluster.records import TopicRemoved
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups import operations as o
-from plimsoll_core.groups.apply import apply as apply_group
-from plimsoll_core.groups.settings import GroupSettings
-from plimsoll_core.groups.state import GroupsState
-from plimsoll_core.messages.internal_topics import EnsureInternalTopic
-from plimsoll_wire.batches import HEADER_SIZE, iter_headers
-from plimsoll_wire.coordinator_records import UnknownGroupRecord, decode_group_record
-from plimsoll_wire.record_sets import KeyValue, iter_records
-
-TOPIC = "__consumer_offsets"
-Three = tuple[Broker, Broker, Broker]
-
-
-class Member:
-    """A broker with its coordinators, as `assembly` puts them together."""
-
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        settings = GroupSettings(commit_timeout_ms=WAIT_S * 1_000)
-        topics = InternalTopics(broker.link.command)
-        self.coordinators = Coordinators(broker.manager, settings, topics)
-        self.tasks = [asyncio.ensure_future(work) for _, work in self.coordinators.tasks()]
-        tell = broker.path.apply_image
-
-        def apply_image(old: Any, new: Any) -> None:
-            tell(old, new)
-            self.coordinators.update(old, new)
-
-        broker.path.apply_image = apply_image  # type: ignore[method-assign]
-        for hosted in broker.manager.hosts():
-            self.coordinators.stepped(hosted)
-
-    @property
-    def shard(self) -> GroupShard:
-        (shard,) = self.coordinators.shards()
-        return shard
-
-    @property
-    def active(self) -> bool:
-        shards = self.coordinators.shards()
-        return bool(shards) and shards[0].phase is ShardPhase.ACTIVE
-
-    async def ask(self, op: Any, group: str = "g") -> object:
-        """The answer; a refusal's code."""
-        async with asyncio.timeout(WAIT_S):
-            answer = await self.coordinators.ask(group, op).future()
-        return answer.code if isinstance(answer, RefusedAsWhole) else answer
-
-    async def commit(self, offset: int, group: str = "g") -> object:
-        rows = (o.PartitionOffset("t", 0, offset, -1, ""),)
-        answer = await self.ask(o.CommitOffsets(group_id=group, offsets=rows), group)
-        return answer.partitions[0].code if isinstance(answer, o.OffsetsCommitted) else answer
-
-    async def fetch(self, group: str = "g") -> object:
-        op = o.FetchOffsets(group_id=group, partitions=(("t", 0),))
-        answer = await self.ask(op, group)
-        return answer.offsets[0].offset if isinstance(answer, o.OffsetsFetched) else answer
-
-    async def stop(self) -> None:
-        self.coordinators.close()
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
-
-
-Members = tuple[Member, Member, Member]
-
-
-@pytest.fixture
-async def members(controller: Controller, three: Three) -> AsyncIterator[Members]:
-    found = (Member(three[0]), Member(three[1]), Member(three[2]))
-    controller.image = apply(
-        controller.image, MetadataVersionFinalized(cause="test", metadata_version=2)
-    )
-    controller.settings = replace(controller.settings, offsets_topic=OffsetsTopic(partitions=1))
-    controller.create("t", (0, 1, 2))
-    controller.request(EnsureInternalTopic(name=TOPIC))
-    for member in found:
-        hear_controller(member.broker)
-    await until(lambda: any(member.active for member in found))
-    yield found
-    for member in found:
-        await member.stop()
-
-
-def coordinator(members: Members) -> Member:
-    """Whoever is active; the others lead nothing."""
-    (found,) = [member for member in members if member.active]
-    return found
-
-
-def others(members: Members) -> list[Member]:
-    return [member for member in members if not member.active]
-
-
-def replayed(broker: Broker) -> GroupsState:
-    """An independent replay of its log."""
-    state, data = GroupsState(), bytes(broker.bytes_of(TOPIC))
-    position = 0
-    for header in iter_headers(data):
-        body = data[position + HEADER_SIZE : position + header.length]
-        position += header.length
-        for offset, key, value in iter_records(header, body):
-            record = decode_group_record(key, value)
-            assert not isinstance(record, UnknownGroupRecord)
-            apply_group(state, record, offset)
-    return state
+from plimsoll_wire.batches import iter_headers
 
 
 def batches(broker: Broker) -> int:
@@ -257,63 +155,6 @@ async def test_term_that_ends_before_the_turn_writes_nothing_and_says_so(
     leader.broker.manager.touch(hosted)
     assert await committing is Code.NOT_COORDINATOR
     assert hosted.log.log_end_offset == hosted_end
-
-
-async def test_shard_that_loads_refuses_and_tells_no_part_of_its_state(
-    members: Members, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    leader = coordinator(members)
-    await asyncio.gather(*(leader.commit(n, f"g{n}") for n in range(200)))
-    monkeypatch.setattr("plimsoll_broker.coordinator.loader.LOOK_EVERY", 1)
-    monkeypatch.setattr("plimsoll_broker.coordinator.loader.SLICE_S", 0.0)
-    survivors = others(members)
-    told: list[object] = []
-    await leader.stop()
-    await kill(leader.broker)
-    async with asyncio.timeout(WAIT_S):
-        while not any(member.active for member in survivors):
-            loading = [m for m in survivors if m.coordinators.shards()]
-            told += [await m.fetch("g0") for m in loading if m.shard.state.groups]
-            await asyncio.sleep(0)
-    assert told
-    assert set(told) == {Code.COORDINATOR_LOAD_IN_PROGRESS}
-    (found,) = [member for member in survivors if member.active]
-    hear_controller(found.broker)
-    assert await found.fetch("g7") == 7
-
-
-@pytest.mark.parametrize("record", [KeyValue(b"\0\1\0\5g", b"x"), KeyValue(b"\0", None)])
-async def test_shard_whose_log_cannot_be_read_fails_and_never_tells_a_part(
-    members: Members, record: KeyValue
-) -> None:
-    leader = coordinator(members)
-    assert await leader.commit(10) is Code.NONE
-    shard = leader.shard
-    shard._appends.add([record])
-    shard.state.end += 1
-    end = shard.state.end
-    await until(lambda: all(m.broker.hosted(TOPIC).log.log_end_offset == end for m in members))
-    await leader.stop()
-    await kill(leader.broker)
-
-    survivors = [member for member in members if member is not leader]
-    await until(lambda: any(m.broker.hosted(TOPIC).replica.failed for m in survivors))
-    for member in survivors:
-        assert await member.fetch() is Code.NOT_COORDINATOR
-
-
-async def test_records_of_a_newer_release_are_stepped_over_at_a_load(members: Members) -> None:
-    leader = coordinator(members)
-    leader.shard._appends.add([KeyValue(b"\0\x63new", b"x")])
-    leader.shard.skip(0)
-    assert await leader.commit(10) is Code.NONE
-    await leader.stop()
-    await kill(leader.broker)
-    await until(lambda: any(member.active for member in members if member is not leader))
-    (found,) = [m for m in members if m is not leader and m.active]
-    hear_controller(found.broker)
-    assert await found.fetch() == 10
-    assert found.shard.unknown == {UnknownGroupRecord(0x63, None)}
 
 
 async def test_offsets_of_a_deleted_topic_get_tombstones_once_metadata_are_fresh(

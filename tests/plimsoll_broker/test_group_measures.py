@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from tests.holding import nothing_holds_the_loop
+from tests.plimsoll_broker.coordinating_brokers import TOPIC, Member
 from tests.plimsoll_broker.metric_values import a_node, told
-from tests.plimsoll_broker.test_coordinators import TOPIC, Member
 from tests.plimsoll_broker.test_lease import hear_controller
 from tests.plimsoll_broker.test_replication import Three, kill, until
 from tests.plimsoll_broker.trio import Broker, Controller, a_batch

@@ -6,15 +6,8 @@ from typing import Any
 
 import pytest
 from tests.holding import nothing_holds_the_loop
+from tests.plimsoll_broker.coordinating_brokers import Member, Members, coordinator
 from tests.plimsoll_broker.group_harness import join_of, leave_of, member_of, sync_of
-from tests.plimsoll_broker.test_coordinators import (  # noqa: F401 - fixtures
-    Member,
-    Members,
-    coordinator,
-    hear_controller,
-    members,
-    others,
-)
 
 from plimsoll_broker.coordinator.answers import ANSWERED_AT_ONCE, Asker, WaitingReplies
 from plimsoll_broker.handlers.groups.table import group_handlers
@@ -86,7 +79,7 @@ async def rebalanced(clients: Clients, joins: list[dict[str, Any]]) -> list[Any]
 
 
 @pytest.mark.timeout(300)
-async def test_thousand_members_never_hold_the_loop(members: Members) -> None:  # noqa: F811
+async def test_thousand_members_never_hold_the_loop(members: Members) -> None:
     leader = coordinator(members)
     shard = leader.shard
     clients = Clients(leader)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from tests.plimsoll_broker.test_coordinators import TOPIC, Member
+from tests.plimsoll_broker.coordinating_brokers import TOPIC, Member
 from tests.plimsoll_broker.test_lease import hear_controller
 from tests.plimsoll_broker.test_log_cleaner import a_cleaner
 from tests.plimsoll_broker.test_replication import Three, until

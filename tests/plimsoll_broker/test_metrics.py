@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
+from tests.plimsoll_broker.coordinating_brokers import Member
 from tests.plimsoll_broker.metric_values import a_node, told
-from tests.plimsoll_broker.test_coordinators import Member
 from tests.plimsoll_broker.test_replication import Make, Three, others_lag, until
 from tests.plimsoll_broker.trio import Controller, a_batch
 from tests.stated_metrics import SHOWN_BY_LIBRARY, unlike

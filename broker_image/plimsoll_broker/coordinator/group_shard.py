@@ -1,17 +1,20 @@
 """The groups of one partition of `__consumer_offsets`, for one term of its leader here.
 
 Made by `roles` when this broker begins to lead the partition, dropped when the term ends.  What is
-asked is decided in the call itself, so that a connection's requests keep their order; only commits
-are waited for.  It decides nothing: `plimsoll_core.groups.step` does, and `apply` alone changes
-what is durable.  Source: docs/protocol.md §5.8.
+asked is decided in the call itself, so that a connection's requests keep their order, or held in
+that order while the shard loads; only commits are waited for.  It decides nothing:
+`plimsoll_core.groups.step` does, and `apply` alone changes what is durable.
+Source: docs/protocol.md §5.8.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
+from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.coordinator.answers import Asker, WaitingReplies
 from plimsoll_broker.coordinator.appending import TurnAppends
+from plimsoll_broker.coordinator.held_operations import HeldOperations
 from plimsoll_broker.coordinator.timers import DeadlineTimer
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
@@ -72,6 +75,8 @@ class GroupShard:
         self._fresh = False
         # Requests that were parked and are not answered yet.
         self._parked: dict[Asker, None] = {}
+        # What came while it loads, and is not decided yet.
+        self._held = HeldOperations(manager.now_ms)
 
     # --- its life -------------------------------------------------------------------------------
 
@@ -96,43 +101,42 @@ class GroupShard:
         loaded(self._turn())
         self._timer.arm()
 
+    async def decide_held(self) -> None:
+        """What was asked while it loaded; what is asked now comes behind that."""
+        async for op, asker in in_slices(self._held.take()):
+            self._decide(op, asker)
+
     def fail(self) -> None:
         """Its log cannot be read whole: it never serves a part of it."""
         self.phase = ShardPhase.FAILED
+        self._held.refuse(Code.NOT_COORDINATOR)
 
     def drop(self) -> None:
         """Its term is over: who waits for a commit heard it from the replica, who is parked now."""
         self.phase = ShardPhase.GONE
         self._timer.cancel()
+        self._held.refuse(Code.NOT_COORDINATOR)
         parked, self._parked = self._parked, {}
         for asker in parked:
             asker.answer(RefusedAsWhole(Code.NOT_COORDINATOR))
 
     # --- being asked ----------------------------------------------------------------------------
 
-    @property
-    def refusal(self) -> RefusedAsWhole | None:
-        """Why nothing can be asked of it."""
-        if self.phase is ShardPhase.LOADING and self.leads:
-            return RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS)
-        if self.phase is not ShardPhase.ACTIVE or not self.leads:
-            return RefusedAsWhole(Code.NOT_COORDINATOR)
-        return None
-
     def ask(self, op: Operation) -> Asker:
-        """Decided now; it hears the answer now or later."""
+        """Decided now, or once it is loaded; it hears the answer now or later."""
         asker = Asker()
-        refusal = self.refusal
-        if refusal is not None:
-            asker.answer(refusal)
+        if self.leads and (self.phase is ShardPhase.LOADING or self._held):
+            self._held.add(op, asker)
         else:
-            self._submit(op, asker)
+            self._decide(op, asker)
         return asker
 
     def order(self, op: Operation) -> None:
         """Nobody waits for it."""
-        if self.refusal is None:
-            self._submit(op, None)
+        if self.leads and self.phase is ShardPhase.LOADING:
+            self._held.add(op, None)
+        else:
+            self._decide(op, None)
 
     def may_tell(self) -> bool:
         """Whether its state is still what clients of the group may be told: under the lease."""
@@ -160,9 +164,12 @@ class GroupShard:
             record_bytes_max=self._appends.record_bytes_max,
         )
 
-    def _submit(self, op: Operation, asker: Asker | None) -> None:
-        self._carry_out(step(self._turn(), op, asker), asker)
-        self._timer.arm()
+    def _decide(self, op: Operation, asker: Asker | None) -> None:
+        if self.phase is ShardPhase.ACTIVE and self.leads:
+            self._carry_out(step(self._turn(), op, asker), asker)
+            self._timer.arm()
+        elif asker is not None:
+            asker.answer(RefusedAsWhole(Code.NOT_COORDINATOR))
 
     # --- carrying out ---------------------------------------------------------------------------
 

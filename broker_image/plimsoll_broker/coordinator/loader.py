@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterable
 
 from plimsoll_broker.background.time_slices import SLICE_S
 from plimsoll_broker.coordinator.group_shard import GroupShard
@@ -47,11 +48,14 @@ class _Slices:
             self._until_s = time.monotonic() + SLICE_S
 
 
-async def load(manager: ReplicaManager, shard: GroupShard) -> None:
-    """Until it is active or failed, or its term is over."""
+async def load(
+    manager: ReplicaManager, shard: GroupShard, beside: Iterable[GroupShard] = ()
+) -> None:
+    """Until it is active or failed, or its term is over.  `beside`: those that are next."""
     hosted = shard.hosted
-    # What is appended to a new log must find it durable.
-    await manager.flusher.make_durable(manager.store, [(hosted.name, hosted.key.index)])
+    # What is appended to a new log must find it durable; all at once: each sync may take long.
+    places = [(one.hosted.name, one.hosted.key.index) for one in (shard, *beside)]
+    await manager.flusher.make_durable(manager.store, places)
     if not shard.leads:
         return
     began_s, end = time.monotonic(), hosted.log.log_end_offset
@@ -74,6 +78,7 @@ async def load(manager: ReplicaManager, shard: GroupShard) -> None:
             slices.count,
             (time.monotonic() - began_s) * 1000,
         )
+        await shard.decide_held()
 
 
 class _Unreadable(Exception):

@@ -175,7 +175,7 @@ class Coordinators:
             while self._to_load:
                 shard = next(iter(self._to_load))
                 del self._to_load[shard]
-                await load(self._manager, shard)
+                await load(self._manager, shard, self._to_load)
                 if shard.active_since_ms is not None:
                     self.stats.loads += 1
                     self.stats.load_ms += shard.active_since_ms - shard.begun_ms
