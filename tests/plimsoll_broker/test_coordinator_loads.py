@@ -23,7 +23,6 @@ async def read_slowly(
     """The coordinator is killed; who takes over has each record's turn of the event loop."""
     leader = coordinator(members)
     await asyncio.gather(*(leader.commit(n, f"g{n}") for n in range(groups)))
-    monkeypatch.setattr("plimsoll_broker.coordinator.loader.LOOK_EVERY", 1)
     monkeypatch.setattr("plimsoll_broker.coordinator.loader.SLICE_S", 0.0)
     survivors = others(members)
     await leader.stop()

@@ -31,8 +31,8 @@ from plimsoll_wire.records import BadRecords
 logger = logging.getLogger("plimsoll.coordinator")
 
 READ_BYTES = 256 * 1024
-LOOK_EVERY = 50
-"""Records between two looks at the clock."""
+UNKNOWN_MAX = 50
+"""Kinds of records that are named, of one log."""
 
 
 class _Slices:
@@ -126,10 +126,9 @@ async def _records(shard: GroupShard, header: BatchHeader, body: bytes, slices: 
             else:
                 shard.replay(record, offset)
             slices.count += 1
-            if slices.count % LOOK_EVERY == 0:
-                await slices.look()
-                if not shard.leads:
-                    return
+            await slices.look()
+            if not shard.leads:
+                return
     except (BadRecords, MalformedMessage) as error:
         raise _unreadable(shard, header.base_offset, str(error)) from error
 
@@ -141,7 +140,7 @@ def _unreadable(shard: GroupShard, offset: int, sentence: str) -> _Unreadable:
 
 def _say_unknown(shard: GroupShard, record: UnknownGroupRecord) -> None:
     """Once for each type and version."""
-    if record not in shard.unknown and len(shard.unknown) < LOOK_EVERY:
+    if record not in shard.unknown and len(shard.unknown) < UNKNOWN_MAX:
         shard.unknown.add(record)
         logger.warning(
             "%r holds records of type %d (version %s) that a newer release wrote: stepped over",

@@ -13,7 +13,8 @@ from plimsoll_sim.environment.send_buffers import SendBuffers
 
 OFFSETS_FACTOR = 3
 NAMED = ("deletes_groups", "offsets_kept_ms", "inside", "inside_says", "calm", "tenants",
-         "certified", "clients_authority_ms", "send_buffers", "deletes_too")  # fmt: skip
+         "certified", "clients_authority_ms", "send_buffers", "deletes_too",
+         "slices_end")  # fmt: skip
 """Printed, though seeds do not depend on them."""
 
 
@@ -37,6 +38,8 @@ class RunOptions:
     `clients_authority_ms`: for how long the authority of these is good, None: for years.
     `deletes_too`: compacted topics have retention, and clients may delete their records.
     `send_buffers`: of every connection, None: a kernel takes whatever is written.
+    `slices_end`: at what share of looks at the clock a slice of long work in an event loop has
+    taken its time; at 0 none ever does, and what follows comes behind all of the work.
     """
 
     profile: str = ""
@@ -81,6 +84,8 @@ class RunOptions:
     offsets_kept_ms: int | None = field(default=None, repr=False)
     # Whether committers delete their groups, too.  Drawn behind all others, by dice of its own.
     deletes_groups: bool = field(default=False, repr=False)
+    # Drawn behind all others, by dice of its own.
+    slices_end: float = field(default=0.0, repr=False)
     # Not drawn: seeds depend on what is shown of all others.
     inside: bool = field(default=False, repr=False)
     inside_says: Literal["stated", "unstated", "before"] = field(default="stated", repr=False)

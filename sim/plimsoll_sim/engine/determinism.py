@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from weakref import WeakSet
 
+from plimsoll_broker.background.time_slices import SLICE_S
 from plimsoll_broker.replication import periodic_chores
 from plimsoll_core.groups import settings
 from plimsoll_sim.engine.loop import SimLoop
@@ -21,6 +22,8 @@ from plimsoll_sim.engine.process import PROCESS
 
 EPOCH_NS = 1_800_000_000_000_000_000
 """The wall clock when a run begins."""
+
+SLICE_US = round(SLICE_S * 1_000_000) + 1
 
 
 CHORES = ("RETENTION_MS", "RECOVERY_POINTS_MS", "HIGH_WATERMARKS_MS")
@@ -52,11 +55,18 @@ def shorter_minutes(minute_ms: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def instead(loop: SimLoop, entropy: random.Random) -> Iterator[None]:
-    """Virtual time and seeded randomness, and `loop` as the running loop."""
+def instead(loop: SimLoop, entropy: random.Random, slices_end: float = 0.0) -> Iterator[None]:
+    """Virtual time and seeded randomness, and `loop` as the running loop.  `slices_end`: of
+    `RunOptions`; what cuts its work up looks at `time.monotonic`."""
+    busy = random.Random(f"busy {slices_end}")
 
     def monotonic_ns() -> int:
         return 1_000_000_000 + loop.now_us * 1_000
+
+    def monotonic() -> float:
+        if slices_end and busy.random() < slices_end:
+            loop.pass_time(SLICE_US)
+        return monotonic_ns() / 1e9
 
     def time_ns() -> int:
         process = PROCESS.get(None)
@@ -66,7 +76,7 @@ def instead(loop: SimLoop, entropy: random.Random) -> Iterator[None]:
     replacements = [
         (time, "monotonic_ns", monotonic_ns),
         (time, "thread_time_ns", monotonic_ns),
-        (time, "monotonic", lambda: monotonic_ns() / 1e9),
+        (time, "monotonic", monotonic),
         (time, "time_ns", time_ns),
         (time, "time", lambda: time_ns() / 1e9),
         (time, "clock_gettime_ns", lambda _: monotonic_ns()),

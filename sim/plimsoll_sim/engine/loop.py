@@ -64,6 +64,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.touched: dict[Process, None] = {}
         self._ready: deque[Handle] = deque()
         self._missed: deque[Handle] = deque()
+        # What waits for its turn behind what has come due while a processor was busy.
+        self._behind: deque[Handle] = deque()
+        self._interrupted = False
         self._events: list[tuple[int, int, Handle]] = []
         self._count = 0
         self._graveyard: list[asyncio.Task[Any]] = []
@@ -145,6 +148,34 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._run(self._missed.popleft())
             self._drain()
             return True
+        if self._behind and not self._has_due():
+            self._ready.extend(self._behind)
+            self._behind.clear()
+            self._drain()
+            return True
+        handle = self._next_event()
+        if handle is None:
+            return False
+        self._run(handle)
+        self._drain()
+        return True
+
+    def pass_time(self, us: int) -> None:
+        """A processor was busy for so long.  As in asyncio what is ready by now comes first, then
+        what has come due, and then what the former had called soon."""
+        self.now_us += us
+        nobody = Context()
+        self.call_soon(partial(self.call_soon, self._let_due, context=nobody), context=nobody)
+
+    def _let_due(self) -> None:
+        self._interrupted = True
+
+    def _has_due(self) -> bool:
+        event_us = self._event_us()
+        return event_us is not None and event_us <= self.now_us
+
+    def _next_event(self) -> Handle | None:
+        """The earliest that still matters."""
         events = self._events
         while events:
             us, _, handle = heappop(events)
@@ -154,15 +185,14 @@ class SimLoop(asyncio.AbstractEventLoop):
             if us > self.now_us:
                 self.now_us = us
             self.steps += 1
-            self._run(handle)
-            self._drain()
-            return True
-        return False
+            return handle
+        return None
 
     def next_us(self) -> int | None:
         """When the next event is due."""
-        if self._missed:
-            return self.now_us
+        return self.now_us if self._missed or self._behind else self._event_us()
+
+    def _event_us(self) -> int | None:
         events = self._events
         while events and events[0][2].callback is None:
             heappop(events)
@@ -173,6 +203,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         left = READY_MAX
         while ready:
             run(ready.popleft())
+            if self._interrupted:
+                self._interrupted = False
+                self._behind.extend(ready)
+                ready.clear()
+                return
             left -= 1
             if not left:
                 raise Livelock(f"{READY_MAX} callbacks at once; the last of {ready[0].process}")
@@ -216,6 +251,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             with suppress(Exception, asyncio.CancelledError, ProcessDied):
                 task.get_coro().close()
         self._ready.clear()
+        self._behind.clear()
         self._missed.clear()
         self._events.clear()
         self._graveyard.clear()

@@ -107,6 +107,24 @@ GROUPS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        name="tell-while-loading",
+        rule="what is asked of a shard that loads is decided once all is read (5.8)",
+        scenarios=("C19",),
+        profile=PROFILE,
+        edits=(
+            Edit(
+                SHARD,
+                "if self.leads and (self.phase is ShardPhase.LOADING or self._held):",
+                "if False:",
+            ),
+            Edit(
+                SHARD,
+                "        if self.phase is ShardPhase.ACTIVE and self.leads:",
+                "        if self.leads:",
+            ),
+        ),
+    ),
+    Mutant(
         name="skip-tombstones-at-load",
         rule="a tombstone is read back like any record (5.8)",
         scenarios=("C01",),

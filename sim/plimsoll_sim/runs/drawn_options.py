@@ -24,6 +24,9 @@ DELETES_SHARE = 0.3
 EXPIRY_SHARE = 0.2
 """In how many of these runs they expire, if no clock steps."""
 OFFSETS_KEPT_MS = (1_000, 3_000)
+BUSY_SHARE = 0.3
+"""In how many runs long work in an event loop is cut up."""
+SLICES_END = (0.02, 0.7)
 CLIENT_TOPIC_FAULT = ("change_client_topic", 15)
 LATENCIES_US = (
     LatencyUs(50, 500),
@@ -61,6 +64,9 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
         options = _with_groups(options, dice)
     if options.committers and random.Random(f"deletes {options}").random() < DELETES_SHARE:
         options = replace(options, deletes_groups=True)
+    dice = random.Random(f"slices {options}")
+    if dice.random() < BUSY_SHARE:
+        options = replace(options, slices_end=dice.choice(SLICES_END))
     return options
 
 
