@@ -5,6 +5,7 @@ from tests.plimsoll_broker.test_replication import Make, Three, kill, until
 from tests.plimsoll_broker.trio import Controller, a_batch
 
 from plimsoll_broker.server.rejected_sequences import (
+    IN_FLIGHT_MAX,
     REMEMBERED_MAX,
     REMEMBERED_MS,
     RejectedSequences,
@@ -76,8 +77,46 @@ def test_log_that_lacks_what_was_refused_is_not_asked() -> None:
 
 
 def test_rejected_sequence_expires_when_not_retried_in_time() -> None:
-    assert overtakes(refused(3), ("t", 0), batch(4), ms=REMEMBERED_MS - 1) is not None
-    assert overtakes(refused(3), ("t", 0), batch(4), ms=REMEMBERED_MS) is None
+    seen = refused(3)
+    for _ in range(IN_FLIGHT_MAX):
+        assert overtakes(seen, ("t", 0), batch(4), ms=REMEMBERED_MS - 1) is not None
+    assert overtakes(seen, ("t", 0), batch(4), ms=REMEMBERED_MS) is None
+
+
+def test_batches_in_flight_do_not_overtake_however_late_the_broker_comes_to_them() -> None:
+    seen = refused(3)
+    for number in range(1, IN_FLIGHT_MAX):
+        late_ms = 10 * REMEMBERED_MS
+        assert overtakes(seen, ("t", 0), batch(3 + number), ms=late_ms) is not None
+    assert overtakes(seen, ("t", 0), batch(4), ms=late_ms) is None, "sent again without the first"
+
+
+@pytest.mark.parametrize("code", [Code.NOT_LEADER_OR_FOLLOWER, Code.REQUEST_TIMED_OUT])
+def test_batch_behind_one_that_was_cut_off_again_is_rejected_until_that_one_is_appended(
+    code: Code,
+) -> None:
+    seen = RejectedSequences()
+    for sequence in (3, 4):
+        seen.not_committed("t", 0, (7, 0, sequence), code, NOW)
+    assert overtakes(seen, ("t", 0), batch(5)) == code
+    assert overtakes(seen, ("t", 0), batch(4)) == code
+    assert overtakes(seen, ("t", 0), batch(3)) is None
+    assert overtakes(seen, ("t", 0), batch(5), newest=(0, 4)) is None, "the log has them"
+    seen.answered("t", 0, batch(3), Code.NONE, NOW)
+    assert overtakes(seen, ("t", 0), batch(4)) is None
+
+
+def test_batch_of_an_older_epoch_that_was_cut_off_changes_nothing() -> None:
+    seen = RejectedSequences()
+    seen.answered("t", 0, batch(0, epoch=1), Code.NOT_ENOUGH_REPLICAS, NOW)
+    seen.not_committed("t", 0, (7, 0, 9), Code.NOT_LEADER_OR_FOLLOWER, NOW)
+    assert overtakes(seen, ("t", 0), batch(1, epoch=1)) is not None
+
+
+def test_batch_that_was_not_acknowledged_for_good_holds_up_nothing() -> None:
+    seen = RejectedSequences()
+    seen.not_committed("t", 0, (7, 0, 3), Code.UNKNOWN_SERVER_ERROR, NOW)
+    assert not seen
 
 
 def test_sequences_wrap() -> None:

@@ -7,10 +7,9 @@ from there.  Whether it may be written, and when its writer hears of it, is the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
-from plimsoll_broker.handler_failures import Answering
 from plimsoll_broker.handlers.batch_checks import BadSent, check_times
 from plimsoll_broker.handlers.long_produces import (
     BYTES_AT_ONCE,
@@ -21,9 +20,9 @@ from plimsoll_broker.handlers.long_produces import (
     by_version,
     check_at_once,
 )
+from plimsoll_broker.handlers.produce_answer import ProduceAnswer
 from plimsoll_broker.replication.hosted_partition import Demand, Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.replication.wall_clock import WallClock
 from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply, RequestContext
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
@@ -54,88 +53,8 @@ OVERTAKES = "a batch that was sent before was refused; send that first"
 _WRITE = AclOperation.WRITE
 _NOT_HERE = frozenset({Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH})
 
-Results = list[tuple[str, list[ProducedPartition]]]
 _Sent = tuple[str, int, memoryview | None]
 """Topic, partition and what was sent for it."""
-
-
-class _Answer:
-    """One request's answers, complete once `whole` was called and no partition's is pending."""
-
-    __slots__ = (
-        "_charges",
-        "_errors",
-        "_future",
-        "_remaining",
-        "failed",
-        "request",
-        "results",
-        "rights",
-        "version",
-    )
-
-    def __init__(self, context: RequestContext, request: ProduceRequest, traffic: Traffic) -> None:
-        self.version = context.api_version
-        self.rights = context.rights
-        self._charges = context.charges
-        self._errors = traffic.errors
-        self.request = request
-        self.results: Results = [(topic.name, []) for topic in request.topics]
-        self.failed = False
-        self._remaining = 1  # until `whole`
-        self._future: ReplyLater | None = None
-
-    @property
-    def throttle_ms(self) -> int:
-        """To be told."""
-        return 0 if self._charges is None else int(self._charges.throttle_ms)
-
-    def add(self, topic: int, result: ProducedPartition) -> None:
-        if result.code != Code.NONE:
-            self.failed = True
-            self._errors["PRODUCE", result.code] += 1
-        self.results[topic][1].append(result)
-
-    def waiter(self, topic: int) -> _Ack:
-        """For the partition that was added last: its answer is not final yet."""
-        self._remaining += 1
-        return _Ack(self, topic, len(self.results[topic][1]) - 1)
-
-    def answered(self, topic: int, result: int, code: int) -> None:
-        """Of the partition at these positions in `results`."""
-        if code != Code.NONE:
-            self._errors["PRODUCE", code] += 1
-            partitions = self.results[topic][1]
-            partitions[result] = ProducedPartition(partitions[result].partition, code)
-        self._remaining -= 1
-        # The client may have gone: its session cancelled the future then.
-        if not self._remaining and self._future is not None and not self._future.done():
-            with Answering(self._future):
-                reply = encode_response(self.version, self.results, (), self.throttle_ms)
-                self._future.set_result(reply)
-
-    def whole(self) -> ReplyLater | None:
-        """No partition is added any more; None: no answer is pending.  The reference to the request
-        is dropped, so that the memory of its batches is freed while the commit is waited for."""
-        del self.request
-        self._remaining -= 1
-        if self._remaining:
-            self._future = ReplyLater()
-        return self._future
-
-
-class _Ack:
-    """What one partition's waiter holds."""
-
-    __slots__ = ("_answering", "_result", "_topic")
-
-    def __init__(self, answering: _Answer, topic: int, result: int) -> None:
-        self._answering = answering
-        self._topic = topic
-        self._result = result
-
-    def answer(self, code: int) -> None:
-        self._answering.answered(self._topic, self._result, code)
 
 
 def _places(request: ProduceRequest) -> Iterator[tuple[str, int]]:
@@ -163,7 +82,7 @@ class ProduceHandler:
         ):
             checked = check_at_once(request, self._leads)
             if checked is not None:
-                answer = _Answer(context, request, self._manager.traffic)
+                answer = ProduceAnswer(context, request, self._manager.traffic)
                 checked = by_version(checked, context.api_version)
                 for number, topic in enumerate(request.topics):
                     for at, sent in enumerate(topic.partitions):
@@ -180,7 +99,7 @@ class ProduceHandler:
         self, context: RequestContext, request: ProduceRequest
     ) -> Reply | ReplyLater | None:
         """A long one: others are heard in between."""
-        answer = _Answer(context, request, self._manager.traffic)
+        answer = ProduceAnswer(context, request, self._manager.traffic)
         wanted = CheckedFor(self._leads, self._manager.by_name)
         found = await self._serving.check_in_threads(request, wanted)
         checked = by_version(found, context.api_version)
@@ -221,7 +140,7 @@ class ProduceHandler:
             return None
         return hosted.demand
 
-    def _finished(self, answer: _Answer, listener: Listener) -> Reply | ReplyLater | None:
+    def _finished(self, answer: ProduceAnswer, listener: Listener) -> Reply | ReplyLater | None:
         acks = answer.request.acks
         future = answer.whole()
         if acks == 0:
@@ -236,7 +155,7 @@ class ProduceHandler:
     def _partition(
         self,
         connection: ConnectionState,
-        answer: _Answer,
+        answer: ProduceAnswer,
         topic: int,
         index: int,
         records: memoryview | None,
@@ -255,10 +174,26 @@ class ProduceHandler:
         answer.add(topic, result)
         if required is not None and hosted is not None:
             timeout_ms = min(max(answer.request.timeout_ms, 0), TIMEOUT_MS_MAX)
-            waiter = AckWaiter(required, self._manager.now_ms() + timeout_ms, answer.waiter(topic))
+            note = self._noting(connection, name, index, checked)
+            ack = answer.waiter(topic, note)
+            waiter = AckWaiter(required, self._manager.now_ms() + timeout_ms, ack)
             replica, acks = hosted.replica, answer.request.acks
             (replica.wait_for_commit if acks == -1 else replica.wait_for_flush)(waiter)
             self._manager.touch(hosted)
+
+    def _noting(
+        self, connection: ConnectionState, topic: str, index: int, header: Checked
+    ) -> Callable[[int], None] | None:
+        """Hears why a batch that was appended is not acknowledged; None: nobody has to."""
+        if not isinstance(header, BatchHeader) or header.producer_id < 0:
+            return None
+        producer = header.producer_id, header.producer_epoch, header.base_sequence
+
+        def note(code: int) -> None:
+            refused = connection.refused = connection.refused or RejectedSequences()
+            refused.not_committed(topic, index, producer, code, self._manager.now_ms())
+
+        return note
 
     def _in_order(
         self,
@@ -356,7 +291,7 @@ class ProduceHandler:
             return None
         return broker.id, partition.leader_epoch, endpoint.host, endpoint.port
 
-    def _reply(self, answer: _Answer, listener: Listener) -> bytes:
+    def _reply(self, answer: ProduceAnswer, listener: Listener) -> bytes:
         version, results = answer.version, answer.results
         if not answer.failed or version < LEADER_HINTS_VERSION:
             return encode_response(version, results, (), answer.throttle_ms)

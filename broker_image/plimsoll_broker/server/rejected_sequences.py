@@ -1,7 +1,8 @@
 """Batches that were sent behind one that was refused do not overtake it.
 
 The first of several batches in flight is refused (too few in sync, not the leader yet, not heard of
-the topic yet), and a moment later the next one would be taken.  A log takes the first batch of a
+the topic yet), or is cut off again because another broker led, and a moment later the next one
+would be taken.  A log takes the first batch of a
 producer that it does not know with whatever sequence it has, so it would begin in the middle, and
 what was sent before could never be written any more.  A log that knows the producer would see the
 gap and say "out of order": librdkafka takes that for a reason to begin a new producer epoch, and
@@ -25,6 +26,9 @@ REMEMBERED_MAX = 1_000
 REMEMBERED_MS = 10_000
 """Clients send again within a second.  What they took elsewhere meanwhile must not hold them up
 here for ever."""
+IN_FLIGHT_MAX = 5
+"""An idempotent producer has no more batches of a partition on the way.  So many may stand in the
+connection behind the one that was refused, however late a broker that stood still comes to them."""
 _SEQUENCES = 2**31
 
 # What passes by itself.  After anything else a client does not send the same batch again.
@@ -32,12 +36,17 @@ _PASSES = frozenset(
     {
         Code.UNKNOWN_TOPIC_OR_PARTITION,
         Code.NOT_LEADER_OR_FOLLOWER,
+        Code.REQUEST_TIMED_OUT,
         Code.NOT_ENOUGH_REPLICAS,
+        Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         Code.KAFKA_STORAGE_ERROR,
     }
 )
 
 _Where = tuple[str, int, int]
+"""Topic, partition and producer."""
+_Producer = tuple[int, int, int]
+"""Id, epoch and a batch's first sequence."""
 
 
 class _Lowest(NamedTuple):
@@ -45,6 +54,8 @@ class _Lowest(NamedTuple):
     sequence: int
     code: int
     at_ms: int
+    # How many of those that were sent behind it have been refused since.
+    behind: int = 0
 
 
 class RejectedSequences:
@@ -76,11 +87,12 @@ class RejectedSequences:
         lowest = self._lowest.get((topic, index, producer_id))
         if lowest is None or lowest.epoch != epoch or not _after(sequence, lowest.sequence):
             return None
-        if now_ms - lowest.at_ms >= REMEMBERED_MS:
+        if now_ms - lowest.at_ms >= REMEMBERED_MS and lowest.behind >= IN_FLIGHT_MAX - 1:
             return None
         last = newest(producer_id)
         if last is not None and _taken(lowest, *last):
             return None
+        self._lowest[topic, index, producer_id] = lowest._replace(behind=lowest.behind + 1)
         return lowest.code
 
     def answered(
@@ -94,12 +106,30 @@ class RejectedSequences:
         where = (topic, index, producer_id)
         self._lowest.pop(where, None)
         if code in _PASSES and len(topic) <= NAME_LENGTH_MAX:  # with another name it never passes
-            if len(self._lowest) >= REMEMBERED_MAX:
-                del self._lowest[next(iter(self._lowest))]
-            self._lowest[where] = _Lowest(epoch, sequence, code, now_ms)
+            self._remember(where, _Lowest(epoch, sequence, code, now_ms))
+
+    def not_committed(
+        self, topic: str, index: int, producer: _Producer, code: int, now_ms: int
+    ) -> None:
+        """A batch was appended, and its client hears that it may be lost: the log may be cut before
+        what stands behind it in the connection is read."""
+        producer_id, epoch, sequence = producer
+        where = (topic, index, producer_id)
+        known = self._lowest.get(where)
+        if known is not None and (
+            known.epoch > epoch or (known.epoch == epoch and not _after(known.sequence, sequence))
+        ):
+            return  # what that one holds back it holds back, too
+        if code in _PASSES:
+            self._remember(where, _Lowest(epoch, sequence, code, now_ms))
+
+    def _remember(self, where: _Where, lowest: _Lowest) -> None:
+        if len(self._lowest) >= REMEMBERED_MAX:
+            del self._lowest[next(iter(self._lowest))]
+        self._lowest[where] = lowest
 
 
-def _producer(records: Buffer | None) -> tuple[int, int, int] | None:
+def _producer(records: Buffer | None) -> _Producer | None:
     """Id, epoch and first sequence, of an idempotent producer's batch."""
     if not records:
         return None

@@ -91,6 +91,7 @@ class World:
         self.rng = stream()
         self.entropy = random.Random(rng.getrandbits(64))
         self.loop = SimLoop(stream())  # type: ignore[abstract]  # uncalled methods are missing
+        self.loop.slices_end = options.slices_end
         network = Network(self.loop, stream(), options.latency_us)
         self.loop.network = self.network = bounded(network, options.send_buffers, seed)
         self.weather = Weather(latency_us=options.api_latency_us)
@@ -329,6 +330,7 @@ class World:
         self.healed = True
         self.network.heal_all()
         self.loop.slow_io.clear()
+        self.loop.slices_end = 0.0
         self.weather.calm()
         for operator in self.operators:
             if operator.process is not None:

@@ -55,16 +55,16 @@ def shorter_minutes(minute_ms: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def instead(loop: SimLoop, entropy: random.Random, slices_end: float = 0.0) -> Iterator[None]:
-    """Virtual time and seeded randomness, and `loop` as the running loop.  `slices_end`: of
-    `RunOptions`; what cuts its work up looks at `time.monotonic`."""
-    busy = random.Random(f"busy {slices_end}")
+def instead(loop: SimLoop, entropy: random.Random) -> Iterator[None]:
+    """Virtual time and seeded randomness, and `loop` as the running loop."""
+    busy = random.Random("busy")
 
     def monotonic_ns() -> int:
         return 1_000_000_000 + loop.now_us * 1_000
 
     def monotonic() -> float:
-        if slices_end and busy.random() < slices_end:
+        """What cuts its work up looks at this one."""
+        if loop.slices_end and busy.random() < loop.slices_end:
             loop.pass_time(SLICE_US)
         return monotonic_ns() / 1e9
 

@@ -72,6 +72,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._graveyard: list[asyncio.Task[Any]] = []
         self._closed = False
         self.slow_io: dict[str, tuple[int, int]] = {}
+        # At what share of looks at the clock a slice of long work has taken its time.
+        self.slices_end = 0.0
 
     # --- time and callbacks -----------------------------------------------------------------------
 
@@ -148,10 +150,9 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._run(self._missed.popleft())
             self._drain()
             return True
-        if self._behind and not self._has_due():
-            self._ready.extend(self._behind)
-            self._behind.clear()
-            self._drain()
+        if self._behind:
+            self._run(self._behind.popleft())
+            self._queue_behind()
             return True
         handle = self._next_event()
         if handle is None:
@@ -159,6 +160,13 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._run(handle)
         self._drain()
         return True
+
+    def _queue_behind(self) -> None:
+        """One thing a step while a processor is behind: what an event does and what a part of long
+        work does are looked at apart."""
+        self._interrupted = False
+        self._behind.extend(self._ready)
+        self._ready.clear()
 
     def pass_time(self, us: int) -> None:
         """A processor was busy for so long.  As in asyncio what is ready by now comes first, then
@@ -168,11 +176,13 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.call_soon(partial(self.call_soon, self._let_due, context=nobody), context=nobody)
 
     def _let_due(self) -> None:
+        due: list[Handle] = []
+        while (us := self._event_us()) is not None and us <= self.now_us:
+            handle = self._next_event()
+            if handle is not None:
+                due.append(handle)
+        self._behind.extendleft(reversed(due))
         self._interrupted = True
-
-    def _has_due(self) -> bool:
-        event_us = self._event_us()
-        return event_us is not None and event_us <= self.now_us
 
     def _next_event(self) -> Handle | None:
         """The earliest that still matters."""
@@ -204,9 +214,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         while ready:
             run(ready.popleft())
             if self._interrupted:
-                self._interrupted = False
-                self._behind.extend(ready)
-                ready.clear()
+                self._queue_behind()
                 return
             left -= 1
             if not left:

@@ -239,6 +239,33 @@ REPLICAS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        name="forgets-what-was-cut-off",
+        rule="nor does what was sent behind a batch that was appended and cut off again (4.12)",
+        scenarios=("S42c",),
+        by_chance=False,  # 340 runs had no batch stand in its connection for so long
+        edits=(
+            Edit(
+                BROKER + "server/rejected_sequences.py",
+                "return  # what that one holds back it holds back, too\n"
+                "        if code in _PASSES:",
+                "return\n        if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="forgets-what-is-on-its-way",
+        rule="what may have been on its way is refused, however late it is read (4.12)",
+        scenarios=("S42d",),
+        by_chance=False,  # 340 runs had no broker stand still for so long between two batches
+        edits=(
+            Edit(
+                BROKER + "server/rejected_sequences.py",
+                " and lowest.behind >= IN_FLIGHT_MAX - 1:",
+                ":",
+            ),
+        ),
+    ),
+    Mutant(
         name="waits-over-terms",
         rule="who waits for a commit is told when the leader's term ends (4.3)",
         scenarios=("S40",),

@@ -118,7 +118,7 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
     try:
         options = world.options
         with (
-            instead(world.loop, world.entropy, options.slices_end),
+            instead(world.loop, world.entropy),
             faster(options.chores_faster),
             shorter_minutes(options.offsets_kept_ms),
             smaller_limits(options.send_buffers),

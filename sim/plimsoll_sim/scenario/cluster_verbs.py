@@ -47,8 +47,7 @@ def cluster(stage: Stage, words: Words) -> None:
     asks for logins, and rights are enforced, but for who comes by the other one; with
     `logins=certificates` a third one asks for certificates, whose authority is good for years, or
     `clients_authority=36s`.  `buffers=100/200`: a kernel takes so many bytes of a connection until
-    its peer has read them, and a broker pauses at so many more that it has not taken.  `busy=on`:
-    each piece of long work in an event loop takes all the time that one may take there."""
+    its peer has read them, and a broker pauses at so many more that it has not taken."""
     flush = words.option("flush", "never")
     metadata = words.option("metadata", "newest")
     offsets = words.number("offsets", 0)
@@ -84,7 +83,6 @@ def cluster(stage: Stage, words: Words) -> None:
         send_buffers=_send_buffers(buffers) if buffers else None,
         slots=words.number("slots", 64),
         slice_partitions_max=words.number("slice", 1_000),
-        slices_end=1.0 if words.option("busy", "off") == "on" else 0.0,
     )
     words.end()
     stage.begin(options)

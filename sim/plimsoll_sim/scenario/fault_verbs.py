@@ -144,6 +144,16 @@ def disk(stage: Stage, words: Words) -> None:
             raise BadScript(f"cannot make a disk {what}")
 
 
+def busy(stage: Stage, words: Words) -> None:
+    """busy 50%: at so many of its looks at the clock long work in an event loop has taken the time
+    of a slice, and what has come due meanwhile runs before it goes on."""
+    share = words.take("a share")
+    words.end()
+    if not share.endswith("%"):
+        raise BadScript(f"a share is as 50%: {share}")
+    stage.world.loop.slices_end = whole(share[:-1]) / 100
+
+
 def shorten(stage: Stage, words: Words) -> None:
     """shorten 2 file=00.log size=0: of a broker that does not run; the files of orders-0 (or
     `of=`) whose names end so are no longer than that from now on, whatever had been synced; with
@@ -353,6 +363,7 @@ VERBS: dict[str, Verb] = {
     "cut": cut,
     "heal": heal,
     "slow": slow,
+    "busy": busy,
     "read-slowly": read_slowly,
     "hold": hold,
     "release": release,
