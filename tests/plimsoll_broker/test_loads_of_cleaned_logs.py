@@ -72,7 +72,6 @@ async def test_load_tells_the_same_whenever_the_cleaner_swaps_segments(
         if seen == at:
             await a_cleaner(one).run()
 
-    monkeypatch.setattr(loader, "LOOK_EVERY", 1)
     monkeypatch.setattr(loader, "READ_BYTES", 1)
     monkeypatch.setattr(loader._Slices, "look", look)
     await member.stop()

@@ -23,12 +23,16 @@ def test_jvm_of_a_session_maps_the_archive_of_its_classes(
     assert str(archive) in maps
 
 
-def test_archive_that_is_not_there_is_not_named_to_the_jvm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connector is there, as far as anybody looks, and no archive beside it."""
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / session.CONNECTOR.replace("*", "1")).touch()
     monkeypatch.setenv(session.JARS_VARIABLE, str(tmp_path / "jars"))
+
+
+@pytest.mark.usefixtures("jars")
+def test_archive_that_is_not_there_is_not_named_to_the_jvm() -> None:
     assert not any("Archive" in option for option in session.java_options())
     archive = session.class_archive()
     archive.touch()
@@ -43,6 +47,7 @@ def test_code_is_generated_and_plans_are_adapted_for_many_records_alone() -> Non
     assert session.sql_options(None) == {}
 
 
+@pytest.mark.usefixtures("jars")
 def test_optimising_compiler_of_the_jvm_is_left_out_of_short_jobs_alone() -> None:
     assert "-XX:TieredStopAtLevel=1" in session.java_options(Produce(records=2**20).data_bytes)
     long = Produce(records=2**22, record_bytes=1024)
