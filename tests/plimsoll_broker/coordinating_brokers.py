@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+from tests.plimsoll_broker.test_lease import hear_controller
+from tests.plimsoll_broker.test_replication import kill, until
 from tests.plimsoll_broker.trio import WAIT_S, Broker
 
 from plimsoll_broker.coordinator.group_shard import GroupShard, ShardPhase
@@ -84,6 +86,16 @@ def coordinator(members: Members) -> Member:
 
 def others(members: Members) -> list[Member]:
     return [member for member in members if not member.active]
+
+
+async def successor(members: Members, leader: Member) -> Member:
+    """The leader is killed; who is active in its place, and has heard a controller."""
+    await leader.stop()
+    await kill(leader.broker)
+    await until(lambda: any(member.active for member in members if member is not leader))
+    (found,) = [member for member in members if member is not leader and member.active]
+    hear_controller(found.broker)
+    return found
 
 
 def replayed(broker: Broker) -> GroupsState:

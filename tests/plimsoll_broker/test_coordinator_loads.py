@@ -5,7 +5,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.plimsoll_broker.coordinating_brokers import TOPIC, Member, Members, coordinator, others
+from tests.plimsoll_broker.coordinating_brokers import (
+    TOPIC,
+    Member,
+    Members,
+    coordinator,
+    others,
+    successor,
+)
 from tests.plimsoll_broker.test_lease import hear_controller
 from tests.plimsoll_broker.test_replication import kill, until
 from tests.plimsoll_broker.trio import WAIT_S
@@ -159,10 +166,6 @@ async def test_records_of_a_newer_release_are_stepped_over_at_a_load(members: Me
     leader.shard._appends.add([KeyValue(b"\0\x63new", b"x")])
     leader.shard.skip(0)
     assert await leader.commit(10) is Code.NONE
-    await leader.stop()
-    await kill(leader.broker)
-    await until(lambda: any(member.active for member in members if member is not leader))
-    (found,) = [m for m in members if m is not leader and m.active]
-    hear_controller(found.broker)
+    found = await successor(members, leader)
     assert await found.fetch() == 10
     assert found.shard.unknown == {UnknownGroupRecord(0x63, None)}

@@ -12,6 +12,7 @@ from tests.plimsoll_broker.coordinating_brokers import (
     coordinator,
     others,
     replayed,
+    successor,
 )
 from tests.plimsoll_broker.test_lease import hear_controller, pass_time
 from tests.plimsoll_broker.test_replication import kill, until
@@ -51,15 +52,11 @@ async def test_committed_offset_is_there_at_the_coordinator_that_follows(
     leader = coordinator(members)
     for offset in (10, 11, 12):
         assert await leader.commit(offset) is Code.NONE
-    await leader.stop()
-    await kill(leader.broker)
-    await until(lambda: any(member.active for member in members if member is not leader))
-    (successor,) = [m for m in members if m is not leader and m.active]
-    hear_controller(successor.broker)
-    assert await successor.fetch() == 12
+    found = await successor(members, leader)
+    assert await found.fetch() == 12
     assert await leader.fetch() is Code.NOT_COORDINATOR
-    assert await successor.commit(13) is Code.NONE
-    assert await successor.fetch() == 13
+    assert await found.commit(13) is Code.NONE
+    assert await found.fetch() == 13
 
 
 async def test_broker_that_does_not_lead_the_partition_is_not_the_coordinator(
@@ -179,11 +176,7 @@ async def test_group_that_is_deleted_is_gone_for_every_later_coordinator(
     leader = coordinator(members)
     assert await leader.commit(10) is Code.NONE
     assert await leader.ask(o.DeleteGroup(group_id="g")) == o.GroupDeleted()
-    await leader.stop()
-    await kill(leader.broker)
-    await until(lambda: any(member.active for member in members if member is not leader))
-    (found,) = [m for m in members if m is not leader and m.active]
-    hear_controller(found.broker)
+    found = await successor(members, leader)
     assert await found.fetch() == -1
     assert await found.ask(o.DescribeGroup(group_id="g")) is Code.GROUP_ID_NOT_FOUND
 

@@ -190,7 +190,7 @@ class ProduceHandler:
         producer = header.producer_id, header.producer_epoch, header.base_sequence
 
         def note(code: int) -> None:
-            refused = connection.refused = connection.refused or RejectedSequences()
+            refused = _refused_on(connection)
             refused.not_committed(topic, index, producer, code, self._manager.now_ms())
 
         return note
@@ -213,7 +213,7 @@ class ProduceHandler:
                 return ProducedPartition(index, why, message=OVERTAKES), None
         result, required = self._one(request, hosted, sent, checked)
         if refused or result.code != Code.NONE:
-            refused = connection.refused = refused or RejectedSequences()
+            refused = _refused_on(connection)
             refused.answered(topic, index, records, result.code, self._manager.now_ms())
         return result, required
 
@@ -311,6 +311,13 @@ def _required(hosted: Hosted, end: int, acks: int) -> int | None:
     if acks == -1 or (acks == 1 and hosted.log.countable_end < end):
         return end
     return None
+
+
+def _refused_on(connection: ConnectionState) -> RejectedSequences:
+    """What it remembers, from its first refusal on."""
+    if connection.refused is None:
+        connection.refused = RejectedSequences()
+    return connection.refused
 
 
 def _nothing(producer_id: int) -> None:

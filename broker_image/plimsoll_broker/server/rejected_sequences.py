@@ -2,11 +2,11 @@
 
 The first of several batches in flight is refused (too few in sync, not the leader yet, not heard of
 the topic yet), or is cut off again because another broker led, and a moment later the next one
-would be taken.  A log takes the first batch of a
-producer that it does not know with whatever sequence it has, so it would begin in the middle, and
-what was sent before could never be written any more.  A log that knows the producer would see the
-gap and say "out of order": librdkafka takes that for a reason to begin a new producer epoch, and
-what it was not sure about is then written twice.
+would be taken.  A log takes the first batch of a producer that it does not know with whatever
+sequence it has, so it would begin in the middle, and what was sent before could never be written
+any more.  A log that knows the producer would see the gap and say "out of order": librdkafka takes
+that for a reason to begin a new producer epoch, and what it was not sure about is then written
+twice.
 
 So what overtakes is refused with what the first was refused with: clients send both again, in
 order.  A client sends what is in flight over one connection, so it is enough that a connection
