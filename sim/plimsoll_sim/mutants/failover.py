@@ -1,5 +1,5 @@
-"""Guards of what clients are told when a leader has died: they ask again, so that only time is
-lost without them, and no random run notices."""
+"""Guards of what clients wait for, and are told, when brokers have died: only time is lost without
+them, and no random run notices."""
 
 from __future__ import annotations
 
@@ -8,6 +8,32 @@ from plimsoll_sim.mutants.mutant import Edit, Mutant
 CLUSTER = "core/plimsoll_core/cluster/"
 
 FAILOVER: tuple[Mutant, ...] = (
+    Mutant(
+        name="holds-back-who-is-waited-for",
+        rule="a broker that keeps falling out is taken back where a partition needs it (3.2)",
+        scenarios=("S48",),
+        edits=(
+            Edit(
+                "core/plimsoll_core/controller/brokers/heartbeat.py",
+                " or is_waited_for(turn, broker.id):",
+                ":",
+            ),
+        ),
+        by_chance=False,
+    ),
+    Mutant(
+        name="takes-back-at-once-who-keeps-falling-out",
+        rule="a broker that keeps falling out stays fenced for longer each time (3.2)",
+        scenarios=("S48",),
+        edits=(
+            Edit(
+                "core/plimsoll_core/controller/brokers/unfencing_wait.py",
+                "min(1_000 << len(recent), wait_ms_max)",
+                "0",
+            ),
+        ),
+        by_chance=False,
+    ),
     Mutant(
         name="lists-no-broker-fenced-a-moment-ago",
         rule="Metadata that names the leaders after a broker's death still lists it (5.6)",

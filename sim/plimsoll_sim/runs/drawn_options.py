@@ -118,7 +118,7 @@ def _anything(rng: random.Random) -> RunOptions:
         latency_us=rng.choice(LATENCIES_US),
         api_latency_us=rng.choice(API_LATENCIES_US),
         lag_time_max_ms=rng.choice((1_000, 5_000, 30_000)),
-        flap_wait_ms_max=rng.choice((1_000, 4_000)),
+        flap_wait_ms_max=rng.choice((1_000, 1_000, 4_000, 60_000)),
         slice_partitions_max=rng.choice((1, 2, 1_000, 1_000, 1_000)),
         segment_bytes=rng.choice((200, 1_000, 1_000_000)),
         flush_messages=rng.choice((None, None, None, 1, 3)),

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.ids import TopicPartition
 from plimsoll_operator.api.topic import PartitionAssignment, Placement, TopicUncleanRecovery
 from plimsoll_sim.checkers.liveness import is_finished, unfinished
@@ -27,6 +28,7 @@ OPTIONS = RunOptions(
     slots=64, latency_us=LatencyUs(500, 500), lag_time_max_ms=30_000, slice_partitions_max=1_000,
     segment_bytes=1_000_000, flush_messages=None, producers=(), consumers=0, think_ms=(0, 0),
     fault_gap_ms=0, heal_ms=0, faults=(),
+    flap_wait_ms_max=Settings().flap_wait_ms_max,
 )  # fmt: skip
 INSIDE: dict[str, Literal["stated", "unstated", "before"]] = {
     "off": "stated", "required": "stated", "unstated": "unstated", "before": "before",

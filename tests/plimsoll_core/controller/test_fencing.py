@@ -221,6 +221,25 @@ class TestFlapping:
         world.now_ms += 1
         assert not world.beat(2).is_fenced
 
+    def test_broker_that_alone_can_lead_a_partition_is_not_held_back(self, world: Any) -> None:
+        world.kill(2, 1, 0)
+        assert world.p().leader is None
+        world.register(1, clean=True)
+        assert not world.beat(1).is_fenced
+        assert world.p().leader == 1
+
+    def test_broker_is_held_back_once_as_many_are_in_sync_as_acknowledge(self, world: Any) -> None:
+        world.kill(2, 1)
+        assert (world.p().isr, world.p().effective_min_isr) == ((0,), 2)
+        for broker in (1, 2):
+            world.register(broker)
+        assert not world.beat(1).is_fenced, "broker 0 alone acknowledges nothing"
+        assert not world.beat(2).is_fenced, "broker 1 has not joined yet"
+        world.kill(2)
+        world.propose([0, 1])
+        world.register(2)
+        assert world.beat(2).is_fenced
+
     def test_planned_shutdowns_do_not_count(self, world: Any) -> None:
         assert world.beat(2, want_shutdown=True).should_shut_down
         world.register(2, clean=True)

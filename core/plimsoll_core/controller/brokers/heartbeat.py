@@ -14,7 +14,7 @@ from plimsoll_core.controller.brokers.controlled_shutdown import (
 )
 from plimsoll_core.controller.brokers.fencing import fence, unfence
 from plimsoll_core.controller.brokers.metadata_finalization import finalize
-from plimsoll_core.controller.brokers.unfencing_wait import held_back_until_ms
+from plimsoll_core.controller.brokers.unfencing_wait import held_back_until_ms, is_waited_for
 from plimsoll_core.controller.brokers.unknown_metadata import others_know_more
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.stale_broker_epoch import stale_epoch
@@ -64,7 +64,7 @@ def _fenced(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answer
             back_ms=turn.settings.flap_window_ms,
             wait_ms_max=turn.settings.flap_wait_ms_max,
         )
-        if turn.now_ms >= until_ms:
+        if turn.now_ms >= until_ms or is_waited_for(turn, broker.id):
             unfence(turn, broker)
             wake(turn, broker.id)
             # Whoever waits for a cluster's brokers uses next what only newer metadata can hold.

@@ -1,7 +1,8 @@
 """For how long a broker that keeps falling out stays fenced.
 
 Called for heartbeats, and by what fences.  Each fall within the window doubles the wait, up to a
-maximum; falling out on request does not count.
+maximum; falling out on request does not count.  What cannot be written without the broker does not
+wait (docs/protocol.md 3.2).
 """
 
 from __future__ import annotations
@@ -16,6 +17,14 @@ def note_flap(turn: DecisionContext, broker_id: BrokerId) -> None:
     since = turn.now_ms - turn.settings.flap_window_ms
     kept = [at for at in turn.soft.flaps.get(broker_id, []) if at > since]
     turn.soft.flaps[broker_id] = [*kept[-15:], turn.now_ms]
+
+
+def is_waited_for(turn: DecisionContext, broker_id: BrokerId) -> bool:
+    """Whether a partition with a replica on the broker has no leader, or too few in sync.
+
+    Falling out again costs such a partition nothing: nobody writes to it meanwhile.
+    """
+    return any(p.leader is None or len(p.isr) < p.effective_min_isr for p in turn.hosted(broker_id))
 
 
 def held_back_until_ms(
