@@ -92,6 +92,7 @@ class World:
         self.entropy = random.Random(rng.getrandbits(64))
         self.loop = SimLoop(stream())  # type: ignore[abstract]  # uncalled methods are missing
         self.loop.slices_end = options.slices_end
+        self.loop.slice_dice = random.Random(f"slices {seed}")
         network = Network(self.loop, stream(), options.latency_us)
         self.loop.network = self.network = bounded(network, options.send_buffers, seed)
         self.weather = Weather(latency_us=options.api_latency_us)

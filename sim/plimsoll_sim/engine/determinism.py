@@ -57,14 +57,13 @@ def shorter_minutes(minute_ms: int | None) -> Iterator[None]:
 @contextmanager
 def instead(loop: SimLoop, entropy: random.Random) -> Iterator[None]:
     """Virtual time and seeded randomness, and `loop` as the running loop."""
-    busy = random.Random("busy")
 
     def monotonic_ns() -> int:
         return 1_000_000_000 + loop.now_us * 1_000
 
     def monotonic() -> float:
         """What cuts its work up looks at this one."""
-        if loop.slices_end and busy.random() < loop.slices_end:
+        if loop.slices_end and loop.slice_dice.random() < loop.slices_end:
             loop.pass_time(SLICE_US)
         return monotonic_ns() / 1e9
 

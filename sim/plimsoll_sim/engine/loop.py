@@ -51,6 +51,11 @@ def _own(context: Context | None) -> Context:
     return copy_context() if context is None else context
 
 
+def _still_matters(handle: Handle) -> bool:
+    process = handle.process
+    return handle.callback is not None and (process is None or process.alive)
+
+
 class SimLoop(asyncio.AbstractEventLoop):
     """`network` is set by whoever builds the world; `crashes` are the bugs that surfaced."""
 
@@ -74,6 +79,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.slow_io: dict[str, tuple[int, int]] = {}
         # At what share of looks at the clock a slice of long work has taken its time.
         self.slices_end = 0.0
+        self.slice_dice = random.Random(0)
 
     # --- time and callbacks -----------------------------------------------------------------------
 
@@ -189,8 +195,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         events = self._events
         while events:
             us, _, handle = heappop(events)
-            process = handle.process
-            if handle.callback is None or (process is not None and not process.alive):
+            if not _still_matters(handle):
                 continue
             if us > self.now_us:
                 self.now_us = us
@@ -204,7 +209,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def _event_us(self) -> int | None:
         events = self._events
-        while events and events[0][2].callback is None:
+        while events and not _still_matters(events[0][2]):
             heappop(events)
         return events[0][0] if events else None
 
