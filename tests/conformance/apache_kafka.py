@@ -158,7 +158,11 @@ class ApacheKafka:
         properties.write_text(
             "".join(f"{k}={v}\n" for k, v in self._properties(node, controller_port).items())
         )
-        arguments = ("format", "-t", cluster_id, "-c", str(properties), "--ignore-formatted")
+        # An id may begin with a dash.
+        arguments = (
+            *("format", f"--cluster-id={cluster_id}", "--config", str(properties)),
+            "--ignore-formatted",
+        )
         done = subprocess.run(
             jars.command(jars.storage_tool, *arguments),
             capture_output=True,
