@@ -255,6 +255,33 @@ async def test_log_that_is_cut_or_dropped_meanwhile_keeps_nothing_of_the_round(
     assert not [name for name in os.listdir(log.directory) if "swap" in name]
 
 
+@pytest.mark.parametrize("how", ["cut", "dropped", "its first segments are removed"])
+async def test_log_whose_files_change_while_they_are_read_is_not_taken_for_damaged(
+    controller: Controller, broker: Make, how: str
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,), **COMPACT)
+    await overwrite(await one.client())
+    log, cleaner = a_log(one), a_cleaner(one)
+    assert len(log.segments) > 2
+
+    async def read_meanwhile(_: object) -> int:
+        if how == "cut":
+            log.truncate_to(0)
+        elif how == "dropped":
+            one.manager.drop(one.hosted("t"))
+        else:
+            log.advance_log_start(log.segments[1].base_offset)
+            log.remove_first(1)
+        raise CleaningFailed("a batch ends in the middle", damaged=True)
+
+    cleaner._work.begin = read_meanwhile  # type: ignore[method-assign]
+    await cleaner.run()
+    seen = told(one.manager)
+    assert (seen["cleaner_failures_total"], seen["cleaner_uncleanable_logs"]) == (0, 0)
+    assert not cleaner._uncleanable
+
+
 # --- in a process of its own ----------------------------------------------------------------------
 
 

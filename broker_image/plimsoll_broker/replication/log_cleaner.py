@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import pairwise
@@ -150,9 +151,15 @@ class LogCleaner:
         if found is None:
             return False
         begun_ms, stats = self._manager.now_ms(), self._stats
+        sealed = sealed_segments(log)
+        left = deque(self._swaps(log, sealed, found.end))
         try:
-            return await self._clean(hosted, found)
+            return await self._clean(hosted, self._job(log, sealed, found), left)
         except CleaningFailed as error:
+            if not self._manager.is_here(hosted) or not all(swap.holds() for swap in left):
+                # Files were cut or removed while they were read: nothing is wrong with the log.
+                logger.info("%r is not cleaned, it changed meanwhile: %s", hosted, error)
+                return False
             logger.error("%r is not cleaned: %s", hosted, error)
             stats.failures += 1
             if error.damaged:
@@ -164,16 +171,12 @@ class LogCleaner:
             with suppress(CleaningFailed):
                 await self._work.end()
 
-    async def _clean(self, hosted: Hosted, found: CleaningPlan) -> bool:
+    async def _clean(self, hosted: Hosted, job: CleaningJob, left: deque[SegmentSwap]) -> bool:
+        """Takes what it has swapped from `left`."""
         manager, log, cuts = self._manager, hosted.log, hosted.log.cuts
-        sealed = sealed_segments(log)
-        swaps = self._swaps(log, sealed, found.end)
-        job = self._job(log, sealed, found)
         end = await self._work.begin(job)
         before = after = 0
-        for swap in swaps:
-            if swap.bases[0] >= end:
-                break
+        while left and (swap := left[0]).bases[0] < end:
             made = await self._work.clean(swap.bases)
             before, after = before + made.bytes_before, after + made.bytes_after
             # Also of a round that has not ended: a long one is seen to get on.
@@ -181,6 +184,7 @@ class LogCleaner:
             self._stats.bytes_written += made.bytes_after
             if made.changed and not await manager.driver.swap(hosted, swap):
                 return False
+            left.popleft()
         if not manager.is_here(hosted) or log.cuts != cuts:
             return False
         await in_thread(manager.store.cleaned_ends.begin_save({(log.topic, log.index): end}))
