@@ -174,6 +174,23 @@ async def test_fenced_broker_says_since_when_and_why_until_it_is_back():
     assert ready(scene) == ("True", "Serving")
 
 
+async def test_fenced_broker_that_keeps_falling_out_says_until_when_it_waits_once_it_is_up():
+    scene = a_scene()
+    await everything_made(scene)
+    commit(scene, FENCED)
+    scene.controller.soft.flaps[BrokerId(1)] = [scene.controller.now_ms - ms for ms in (9_000, 0)]
+    scene.controller.soft.contacts.clear()
+    assert ready(scene) == ("False", "Fenced"), "its process is not there yet"
+    hear(scene, 1)
+    assert ready(scene) == ("False", "HeldBack")
+    assert shown(scene)["conditions"][0]["message"] == (
+        "Broker 1 fell out 2 times within ten minutes, so it takes part again 4 s after the last "
+        "time, or as soon as one of its partitions has no leader or too few replicas in sync."
+    )
+    commit(scene, BACK)
+    assert ready(scene) == ("True", "Serving")
+
+
 async def test_next_operator_knows_since_when_a_broker_is_fenced_from_what_was_shown():
     scene = a_scene()
     scene.controller.image = replay(scene.controller.image, FENCED)

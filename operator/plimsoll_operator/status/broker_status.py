@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import Broker, ClusterImage
+from plimsoll_core.controller.brokers.unfencing_wait import HoldBack
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logbroker import (
@@ -22,12 +23,14 @@ from plimsoll_operator.status.broker_figures import ShownBroker
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSeen:
     """What is known of a broker besides the image.  `fenced`: since when it takes no part, and why;
-    `node`: of its pod; `trouble`: why that does not come up, empty: nothing is known."""
+    `node`: of its pod; `trouble`: why that does not come up, empty: nothing is known; `held_back`:
+    it is up, and waits."""
 
     view: ShownBroker
     fenced: FencedStatus | None = None
     node: str | None = None
     trouble: str = ""
+    held_back: HoldBack | None = None
 
 
 def broker_status(image: ClusterImage, broker_id: BrokerId, seen: BrokerSeen) -> LogBrokerStatus:
@@ -87,6 +90,13 @@ def _ready(
     if state == "ShuttingDown":
         text = f"Broker {broker_id} stops, and hands over what it leads."
         return condition("Ready", False, "ShuttingDown", text)
+    if (held := seen.held_back) is not None:
+        text = (
+            f"Broker {broker_id} fell out {held.times} times within ten minutes, so it takes part "
+            f"again {held.wait_ms // 1000} s after the last time, or as soon as one of its "
+            f"partitions has no leader or too few replicas in sync.{more}"
+        )
+        return condition("Ready", False, "HeldBack", text)
     why = f": {seen.fenced.why.rstrip('.')}" if seen.fenced is not None else ""
     text = f"Broker {broker_id} takes no part{why}.{more}"
     return condition("Ready", False, "Fenced", text)

@@ -15,8 +15,8 @@ FAILOVER: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 "core/plimsoll_core/controller/brokers/heartbeat.py",
-                " or is_waited_for(turn, broker.id):",
-                ":",
+                "held is None or is_waited_for(turn, broker.id)",
+                "held is None",
             ),
         ),
         by_chance=False,
@@ -28,7 +28,7 @@ FAILOVER: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 "core/plimsoll_core/controller/brokers/unfencing_wait.py",
-                "min(1_000 << len(recent), wait_ms_max)",
+                "min(1_000 << len(recent), settings.flap_wait_ms_max)",
                 "0",
             ),
         ),

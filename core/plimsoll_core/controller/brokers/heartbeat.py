@@ -14,7 +14,7 @@ from plimsoll_core.controller.brokers.controlled_shutdown import (
 )
 from plimsoll_core.controller.brokers.fencing import fence, unfence
 from plimsoll_core.controller.brokers.metadata_finalization import finalize
-from plimsoll_core.controller.brokers.unfencing_wait import held_back_until_ms, is_waited_for
+from plimsoll_core.controller.brokers.unfencing_wait import held_back, is_waited_for
 from plimsoll_core.controller.brokers.unknown_metadata import others_know_more
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.stale_broker_epoch import stale_epoch
@@ -57,14 +57,8 @@ def _fenced(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answer
         return HeartbeatAnswer(is_caught_up=caught_up, is_fenced=True, should_shut_down=True)
     behind = bool(request.unknown_metadata)
     if caught_up and not request.want_fence and not broker.shutting_down and not behind:
-        until_ms = held_back_until_ms(
-            turn.soft,
-            broker.id,
-            turn.now_ms,
-            back_ms=turn.settings.flap_window_ms,
-            wait_ms_max=turn.settings.flap_wait_ms_max,
-        )
-        if turn.now_ms >= until_ms or is_waited_for(turn, broker.id):
+        held = held_back(turn.soft, broker.id, turn.now_ms, turn.settings)
+        if held is None or is_waited_for(turn, broker.id):
             unfence(turn, broker)
             wake(turn, broker.id)
             # Whoever waits for a cluster's brokers uses next what only newer metadata can hold.

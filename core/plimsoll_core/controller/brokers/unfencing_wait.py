@@ -7,7 +7,10 @@ wait (docs/protocol.md 3.2).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.ids import BrokerId
 
@@ -27,14 +30,22 @@ def is_waited_for(turn: DecisionContext, broker_id: BrokerId) -> bool:
     return any(p.leader is None or len(p.isr) < p.effective_min_isr for p in turn.hosted(broker_id))
 
 
-def held_back_until_ms(
-    soft: VolatileState, broker_id: BrokerId, now_ms: int, *, back_ms: int, wait_ms_max: int
-) -> int:
-    """Until when a broker that keeps falling out stays fenced: min(2^k s, max) after the last time.
+class HoldBack(NamedTuple):
+    """`times`: how often the broker fell out within the window, the last time at `last_ms`; for
+    that it stays fenced for `wait_ms` from then on."""
 
-    `back_ms`: how far back it counts; `wait_ms_max`: the longest wait.
-    """
-    recent = [at for at in soft.flaps.get(broker_id, []) if at > now_ms - back_ms]
-    if not recent:
-        return now_ms
-    return recent[-1] + min(1_000 << len(recent), wait_ms_max)
+    times: int
+    last_ms: int
+    wait_ms: int
+
+
+def held_back(
+    soft: VolatileState, broker_id: BrokerId, now_ms: int, settings: Settings
+) -> HoldBack | None:
+    """None: it may take part, as far as that goes."""
+    since = now_ms - settings.flap_window_ms
+    recent = [at for at in soft.flaps.get(broker_id, []) if at > since]
+    wait_ms = min(1_000 << len(recent), settings.flap_wait_ms_max)
+    if not recent or now_ms >= recent[-1] + wait_ms:
+        return None
+    return HoldBack(len(recent), recent[-1], wait_ms)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from plimsoll_core.controller.brokers.unfencing_wait import HoldBack, held_back
 from plimsoll_core.ids import BrokerId
+from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.logbroker.broker_memory import brokers_of
 from plimsoll_operator.reconcile.logbroker.reconcile import wanted
@@ -35,4 +37,12 @@ def _seen(term: Term, broker_id: BrokerId) -> BrokerSeen:
         fenced=memory.fenced.get(broker_id),
         node=memory.nodes.get(broker_id),
         trouble=term.troubles.get(broker_id, ""),
+        held_back=_held_back(term.controller, broker_id),
     )
+
+
+def _held_back(controller: Controller, broker_id: BrokerId) -> HoldBack | None:
+    """None also while its process has not been heard of since it fell out."""
+    held = held_back(controller.soft, broker_id, controller.now_ms, controller.settings)
+    contact = controller.soft.contacts.get(broker_id)
+    return None if held is None or contact is None or contact.last_ms < held.last_ms else held
