@@ -35,6 +35,8 @@ PLAIN, COMPACTED, GROUP = "plain", "compacted", "readers"
 SESSION_MS = 10_000
 DELIVERY_MS = 300_000
 """How long a producer tries, and then gives up: more than any outage here lasts."""
+STOPPED_BEFORE_S = 10.0
+"""A program that hangs is ended so long before its client is given up."""
 COMMIT_EACH = 50
 """Offsets that a reader commits at."""
 
@@ -154,17 +156,19 @@ class Program:
         self._log = log
 
     def run(self) -> None:
-        with self._log.open("wb") as said:
-            running = subprocess.Popen(
+        with (
+            self._log.open("wb") as said,
+            subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said
-            )
-        assert running.stdin is not None
-        ends = threading.Thread(target=self._tell_to_stop, args=(running,), daemon=True)
-        ends.start()
-        assert running.stdout is not None
-        for line in running.stdout:
-            self._hear(json.loads(line))
-        if running.wait() != 0 or not self._client.stop.is_set():
+            ) as running,
+        ):
+            ends = threading.Thread(target=self._tell_to_stop, args=(running,), daemon=True)
+            ends.start()
+            assert running.stdout is not None
+            for line in running.stdout:
+                self._hear(json.loads(line))
+            by_itself = not self._client.stop.is_set()
+        if running.returncode != 0 or by_itself:
             self._client.failed.append(f"ended by itself with {running.returncode}: {self._log}")
 
     def _tell_to_stop(self, running: subprocess.Popen[bytes]) -> None:
@@ -172,7 +176,7 @@ class Program:
         assert running.stdin is not None
         running.stdin.close()
         try:
-            running.wait(2 * GOES_ON_S_MAX - 10)
+            running.wait(2 * GOES_ON_S_MAX - STOPPED_BEFORE_S)
         except subprocess.TimeoutExpired:
             running.kill()
 

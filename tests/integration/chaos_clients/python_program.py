@@ -33,6 +33,8 @@ from tests.integration.chaos_clients.frame import (
 STOPPED = threading.Event()
 SAYING = threading.Lock()
 BETWEEN_S = 0.007
+RECONNECT_MS_MAX = 1_000
+"""As Java's clients; kafka-python's own is 30 s."""
 
 
 def say(**event: object) -> None:
@@ -86,6 +88,7 @@ class Sent:
 def kafka_python_producer(topic: str, keys: str, seed: str, bootstrap: str) -> None:
     producer = kafka.KafkaProducer(
         bootstrap_servers=bootstrap.split(","),
+        reconnect_backoff_max_ms=RECONNECT_MS_MAX,
         acks="all",
         enable_idempotence=True,
         linger_ms=2,
@@ -113,6 +116,7 @@ def kafka_python_consumer(topic: str, group: str, instance: str, bootstrap: str)
     consumer = kafka.KafkaConsumer(
         topic,
         bootstrap_servers=bootstrap.split(","),
+        reconnect_backoff_max_ms=RECONNECT_MS_MAX,
         group_id=group,
         group_instance_id=instance or None,
         auto_offset_reset="earliest",
@@ -120,7 +124,12 @@ def kafka_python_consumer(topic: str, group: str, instance: str, bootstrap: str)
         session_timeout_ms=SESSION_MS,
     )
     while not STOPPED.is_set():
-        for place, records in consumer.poll(200).items():
+        try:
+            polled = consumer.poll(200)
+        except kafka.errors.KafkaConnectionError as error:  # a coordinator that is not there
+            logging.warning("poll: %s", error)
+            continue
+        for place, records in polled.items():
             for record in records:
                 say(read=[record.partition, record.offset])
                 if record.offset % COMMIT_EACH == 0:
@@ -131,7 +140,8 @@ def kafka_python_consumer(topic: str, group: str, instance: str, bootstrap: str)
 def _commit(consumer: kafka.KafkaConsumer, place: Any, offset: int) -> None:
     try:
         consumer.commit({place: kafka.OffsetAndMetadata(offset, "", -1)})
-    except kafka.errors.CommitFailedError as error:
+    except (kafka.errors.CommitFailedError, kafka.errors.KafkaConnectionError) as error:
+        # The second is raised for a broker that refuses connections, and not tried again.
         say(refused=said_of(error))
     except kafka.errors.KafkaError as error:
         say(failed=said_of(error))
