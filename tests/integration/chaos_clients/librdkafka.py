@@ -57,6 +57,9 @@ class LibrdkafkaWriter(Writer):
 
 
 class LibrdkafkaReader(Reader):
+    """Not static: when its session has timed out it may send a heartbeat without its member id,
+    which Kafka's coordinator, too, takes for another instance, and then it ends for good."""
+
     def _work(self) -> None:
         consumer = confluent_kafka.Consumer(
             {
@@ -66,10 +69,6 @@ class LibrdkafkaReader(Reader):
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "session.timeout.ms": SESSION_MS,
-                "partition.assignment.strategy": "cooperative-sticky"
-                if self.place.cooperative
-                else "range",
-                **({"group.instance.id": self.instance} if self.instance else {}),
             }
         )
         consumer.subscribe([PLAIN])
