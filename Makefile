@@ -72,9 +72,10 @@ slow-peers: setup ## What 200 deaf consumers, 5,000 idle connections and half re
 storage: setup ## Random lives of one log on a simulated disk, new ones for ten minutes (FOR=seconds)
 	@$(PY) -W ignore -m tests.plimsoll_broker.storage.many_lives --seconds $(FOR)
 
+CLIENTS ?= librdkafka
 .PHONY: chaos
-chaos: setup ## Real clients of a local cluster that is killed and frozen at random (FOR=seconds)
-	@$(PY) -m tests.integration.chaos --seconds $(FOR)
+chaos: setup ## Real clients of a local cluster hurt at random (FOR=seconds CLIENTS=java|java-3.9|…)
+	@$(PY) -m tests.integration.chaos --seconds $(FOR) --clients $(CLIENTS)
 
 JOBS ?= $(shell nproc)
 .PHONY: mutants

@@ -1,10 +1,11 @@
 """Clients that stay while a local cluster is hurt: `make chaos FOR=600`, for so many seconds.
 
-Two idempotent producers, one of a compacted topic, and a group of two consumers (librdkafka) live
-through kills and freezes of brokers, of one, two or all, with the controller or without it, and
-through clean restarts of everything.  Afterwards each of them has to go on, and what was
-acknowledged is looked for: nothing may be lost, there twice or out of order, nothing may have been
-kept from the group, and of each key the last record has to be there.
+Two idempotent producers, one of a compacted topic, and a group of two consumers, one of them a
+static member, of the library that `CLIENTS` names (chaos_clients/kinds.py), live through kills and
+freezes of brokers, of one, two or all, with the controller or without it, and through clean
+restarts of everything.  Afterwards each of them has to go on, and what was acknowledged is looked
+for: nothing may be lost, there twice or out of order, nothing may have been kept from the group,
+and of each key the last record has to be there.  With `--keep` the logs stay.
 """
 
 from __future__ import annotations
@@ -16,26 +17,34 @@ import random
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
-import confluent_kafka
-from tests.integration.local_cluster import LocalCluster, a_producer, committed_messages, wait_for
+from tests.integration.chaos_clients.frame import (
+    COMPACTED,
+    GOES_ON_S_MAX,
+    PARTITIONS,
+    PLAIN,
+    Client,
+    Place,
+    Reader,
+    Record,
+    Records,
+    Writer,
+)
+from tests.integration.chaos_clients.kinds import KINDS
+from tests.integration.chaos_clients.librdkafka import as_record
+from tests.integration.local_cluster import LocalCluster, committed_messages, wait_for
 
-PARTITIONS = 6
 KEYS = 600
 BETWEEN_S = (4.0, 12.0)
 FROZEN_S = (0.5, 12.0)
 """Some are fenced meanwhile, some are not."""
-GOES_ON_S_MAX = 60.0
-"""After the last fault, each client."""
-QUIET = {"log_level": 0}
-"""Each connection that is refused would be a line."""
-PLAIN, COMPACTED = "plain", "compacted"
+BEGINS_S_MAX = 120.0
+SHOWN_MAX = 3
+"""Of each client's failures."""
 OBJECTS = """\
 apiVersion: plimsoll.dev/v1alpha1
 kind: LogCluster
@@ -62,128 +71,6 @@ spec:
     segment.ms: 5000
     min.cleanable.dirty.ratio: 0.05
 """
-
-
-class Record(NamedTuple):
-    """As it was acknowledged, or read."""
-
-    # None: acknowledged with one that was sent behind it, so that the client never heard it.
-    offset: int | None
-    key: bytes | None
-    value: bytes
-
-
-Records = dict[int, list[Record]]
-"""By partition."""
-
-
-class Client:
-    """A thread that works until it is told to stop."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.stop = threading.Event()
-        # When it last got something done, and how long it got nothing done at most.
-        self.last_s = time.monotonic()
-        self.silence_s = 0.0
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def end(self) -> None:
-        self.stop.set()
-        self._thread.join(2 * GOES_ON_S_MAX)
-        assert not self._thread.is_alive(), f"{self.name} hangs"
-
-    def done(self) -> None:
-        now_s = time.monotonic()
-        self.silence_s = max(self.silence_s, now_s - self.last_s)
-        self.last_s = now_s
-
-    def _work(self) -> None:
-        raise NotImplementedError
-
-
-class Writer(Client):
-    """Some 150 records a second, each to the partition of its number or of its key."""
-
-    def __init__(self, bootstrap: str, topic: str, keys: int, seed: int) -> None:
-        super().__init__(f"producer of {topic}")
-        self.topic = topic
-        self.acked: Records = defaultdict(list)
-        self.failed: list[confluent_kafka.KafkaError] = []
-        # Records that were never answered.
-        self.left = 0
-        self._producer = a_producer(bootstrap, **QUIET, **{"message.timeout.ms": 300_000})
-        self._keys = keys
-        self._rng = random.Random(seed)
-
-    def _work(self) -> None:
-        number = 0
-        while not self.stop.is_set():
-            key = self._rng.randrange(self._keys) if self._keys else number
-            with contextlib.suppress(BufferError):
-                self._producer.produce(
-                    self.topic,
-                    b"%d:" % number + b"." * self._rng.randrange(10, 300),
-                    b"%d" % key if self._keys else None,
-                    partition=key % PARTITIONS,
-                    on_delivery=self._delivered,
-                )
-                number += 1
-            self._producer.poll(0.007)
-        self.left = self._producer.flush(GOES_ON_S_MAX)
-
-    def _delivered(
-        self, error: confluent_kafka.KafkaError | None, message: confluent_kafka.Message
-    ) -> None:
-        if error is not None:
-            self.failed.append(error)
-            return
-        self.acked[message.partition() or 0].append(_record(message))
-        self.done()
-
-
-class Reader(Client):
-    """A member of the group, which commits what it has read now and then."""
-
-    def __init__(self, bootstrap: str, number: int) -> None:
-        super().__init__(f"consumer {number}")
-        self.seen: dict[int, set[int]] = defaultdict(set)
-        self.refused = 0
-        self._consumer = confluent_kafka.Consumer(
-            {
-                **QUIET,
-                "bootstrap.servers": bootstrap,
-                "group.id": "readers",
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "session.timeout.ms": 10_000,
-            }
-        )
-
-    def _work(self) -> None:
-        self._consumer.subscribe([PLAIN])
-        while not self.stop.is_set():
-            message = self._consumer.poll(0.2)
-            if message is None or message.error() is not None:
-                continue
-            offset = message.offset() or 0
-            self.seen[message.partition() or 0].add(offset)
-            self.done()
-            if offset % 50 == 0:
-                try:
-                    self._consumer.commit(message=message, asynchronous=False)
-                except confluent_kafka.KafkaException:  # the group has gone on without it
-                    self.refused += 1
-        self._consumer.close()
-
-
-def _record(message: confluent_kafka.Message) -> Record:
-    key, value = message.key(), message.value()
-    assert value is not None
-    return Record(message.offset(), key if isinstance(key, bytes) else None, value)
 
 
 # --- what is done to the cluster ------------------------------------------------------------------
@@ -231,7 +118,7 @@ def read_all(bootstrap: str, topic: str) -> Records:
     """Everything that is committed, by partition."""
     found: Records = defaultdict(list)
     for message in committed_messages(bootstrap, topic, PARTITIONS):
-        found[message.partition() or 0].append(_record(message))
+        found[message.partition() or 0].append(as_record(message))
     return found
 
 
@@ -269,47 +156,73 @@ def _number(record: Record) -> int:
     return int(record.value.partition(b":")[0])
 
 
-def run(directory: Path, seconds: float, seed: int) -> list[str]:
+def all_seen(readers: list[Reader]) -> dict[int, set[int]]:
+    """By either."""
+    return {
+        n: {each for reader in readers for each in {*reader.seen[n]}} for n in range(PARTITIONS)
+    }
+
+
+def wrong_with(client: Client) -> list[str]:
+    """What its user saw."""
+    kinds = Counter(client.failed).most_common(SHOWN_MAX)
+    told = [f"{client.name}: failed {count} times: {why}" for why, count in kinds]
+    if isinstance(client, Writer) and client.left:
+        told.append(f"{client.name}: {client.left} were never answered")
+    return told
+
+
+def hurt(cluster: LocalCluster, rng: random.Random, seconds: float) -> None:
+    did, end_s = Counter[str](), time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        time.sleep(rng.uniform(*BETWEEN_S))
+        name = rng.choice(list(FAULTS))
+        print(f"{time.strftime('%H:%M:%S')} {name}", file=sys.stderr, flush=True)
+        FAULTS[name](cluster, rng)
+        did[name] += 1
+    print(f"done: {', '.join(f'{name} {count}' for name, count in did.most_common())}")
+
+
+def tell(writers: list[Writer], readers: list[Reader]) -> None:
+    acked = sum(len(rows) for writer in writers for rows in writer.acked.values())
+    refused = Counter(why for reader in readers for why in reader.refused)
+    print(f"acknowledged: {acked}; commits refused: {refused.total()}")
+    for why, count in refused.most_common():
+        print(f"  {count}: {why}")
+    for client in (*writers, *readers):
+        print(f"{client.name}: got nothing done for {client.silence_s:.1f} s at most")
+
+
+def run(directory: Path, seconds: float, seed: int, clients: str) -> list[str]:
     """What was wrong; prints what was done."""
     objects = directory / "objects.yaml"
     objects.write_text(OBJECTS)
-    rng, did = random.Random(seed), Counter[str]()
+    rng = random.Random(seed)
     with LocalCluster(directory / "c", brokers=None, files=[objects], forked=False) as cluster:
-        bootstrap = cluster.bootstrap
-        writers = [Writer(bootstrap, PLAIN, 0, seed), Writer(bootstrap, COMPACTED, KEYS, seed)]
-        readers = [Reader(bootstrap, number) for number in range(2)]
-        clients: list[Client] = [*writers, *readers]
-        for client in clients:
+        bootstrap, cooperative = cluster.bootstrap, bool(seed % 2)
+        place = Place(bootstrap=bootstrap, work=directory, seed=seed, cooperative=cooperative)
+        kind = KINDS[clients]().prepare(place)
+        writers = [kind.writer(place, PLAIN, 0), kind.writer(place, COMPACTED, KEYS)]
+        readers = [kind.reader(place, number) for number in range(2)]
+        for client in (*writers, *readers):
             client.start()
-        end_s = time.monotonic() + seconds
-        while time.monotonic() < end_s:
-            time.sleep(rng.uniform(*BETWEEN_S))
-            name = rng.choice(list(FAULTS))
-            FAULTS[name](cluster, rng)
-            did[name] += 1
+        begun = [each.begun for each in (*writers, *readers)]
+        wait_for("each works", lambda: all(one.is_set() for one in begun), BEGINS_S_MAX)
+        hurt(cluster, rng, seconds)
         for topic in (PLAIN, COMPACTED):
             cluster.wait_isr(topic, 3)
         for writer in writers:
             writer.end()
         plain, compacted = (read_all(bootstrap, topic) for topic in (PLAIN, COMPACTED))
-
-        def seen() -> dict[int, set[int]]:
-            return {n: {*readers[0].seen[n], *readers[1].seen[n]} for n in range(PARTITIONS)}
-
+        all_are = {index: {each.offset for each in plain[index]} for index in range(PARTITIONS)}
         with contextlib.suppress(AssertionError):  # then it is told below
-            all_are = {index: {each.offset for each in plain[index]} for index in range(PARTITIONS)}
-            wait_for("the group has read all", lambda: seen() == all_are, GOES_ON_S_MAX)
+            wait_for("the group has read all", lambda: all_seen(readers) == all_are, GOES_ON_S_MAX)
         for reader in readers:
             reader.end()
-    acked = sum(len(rows) for writer in writers for rows in writer.acked.values())
-    print(f"done: {', '.join(f'{name} {count}' for name, count in did.most_common())}")
-    print(f"acknowledged: {acked}; commits refused: {sum(reader.refused for reader in readers)}")
-    for client in clients:
-        print(f"{client.name}: got nothing done for {client.silence_s:.1f} s at most")
+    tell(writers, readers)
     return [
-        *(f"{each.name}: {len(each.failed)} failed" for each in writers if each.failed),
-        *(f"{each.name}: {each.left} were never answered" for each in writers if each.left),
-        *wrong_in_plain(writers[0].acked, plain, seen()),
+        *(said for client in (*writers, *readers) for said in wrong_with(client)),
+        *wrong_in_plain(writers[0].acked, plain, all_seen(readers)),
         *wrong_in_compacted(writers[1].acked, compacted),
     ]
 
@@ -318,10 +231,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.integration.chaos")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--clients", choices=sorted(KINDS), default="librdkafka")
+    parser.add_argument("--keep", type=Path, help="an empty directory for data and logs")
     given = parser.parse_args()
-    print(f"seed {given.seed}", flush=True)
+    print(f"{given.clients}, seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory() as directory:
-        wrong = run(Path(directory), given.seconds, given.seed)
+        work = given.keep or Path(directory)
+        wrong = run(work, given.seconds, given.seed, given.clients)
     for each in wrong:
         print(each)
     print("nothing is lost, doubled, out of order or kept back" if not wrong else "NOT SO")
