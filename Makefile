@@ -74,8 +74,8 @@ storage: setup ## Random lives of one log on a simulated disk, new ones for ten 
 
 CLIENTS ?= librdkafka
 .PHONY: chaos
-chaos: setup ## Real clients of a local cluster hurt at random (FOR=seconds CLIENTS=java|java-3.9|…)
-	@$(PY) -m tests.integration.chaos --seconds $(FOR) --clients $(CLIENTS)
+chaos: setup ## Real clients of a local cluster hurt at random (FOR=seconds CLIENTS=java|… OPERATIONS=1)
+	@$(PY) -m tests.integration.chaos --seconds $(FOR) --clients $(CLIENTS) $(if $(OPERATIONS),--operations)
 
 JOBS ?= $(shell nproc)
 .PHONY: mutants

@@ -5,7 +5,8 @@ static member, of the library that `CLIENTS` names (chaos_clients/kinds.py), liv
 freezes of brokers, of one, two or all, with the controller or without it, and through clean
 restarts of everything.  Afterwards each of them has to go on, and what was acknowledged is looked
 for: nothing may be lost, there twice or out of order, nothing may have been kept from the group,
-and of each key the last record has to be there.  With `--keep` the logs stay.
+and of each key the last record has to be there.  With `--operations` an administrator works
+meanwhile (chaos_administrator.py).  With `--keep` the logs stay.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.integration.chaos_administrator import administrated
 from tests.integration.chaos_clients.frame import (
     COMPACTED,
     GOES_ON_S_MAX,
@@ -193,7 +195,9 @@ def tell(writers: list[Writer], readers: list[Reader]) -> None:
         print(f"{client.name}: got nothing done for {client.silence_s:.1f} s at most")
 
 
-def run(directory: Path, seconds: float, seed: int, clients: str) -> list[str]:
+def run(
+    directory: Path, seconds: float, seed: int, clients: str, *, operations: bool = False
+) -> list[str]:
     """What was wrong; prints what was done."""
     objects = directory / "objects.yaml"
     objects.write_text(OBJECTS)
@@ -208,7 +212,8 @@ def run(directory: Path, seconds: float, seed: int, clients: str) -> list[str]:
             client.start()
         begun = [each.begun for each in (*writers, *readers)]
         wait_for("each works", lambda: all(one.is_set() for one in begun), BEGINS_S_MAX)
-        hurt(cluster, rng, seconds)
+        with administrated(cluster, seed) if operations else contextlib.nullcontext([]) as wrong:
+            hurt(cluster, rng, seconds)
         for topic in (PLAIN, COMPACTED):
             cluster.wait_isr(topic, 3)
         for writer in writers:
@@ -221,6 +226,7 @@ def run(directory: Path, seconds: float, seed: int, clients: str) -> list[str]:
             reader.end()
     tell(writers, readers)
     return [
+        *wrong,
         *(said for client in (*writers, *readers) for said in wrong_with(client)),
         *wrong_in_plain(writers[0].acked, plain, all_seen(readers)),
         *wrong_in_compacted(writers[1].acked, compacted),
@@ -232,12 +238,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--clients", choices=sorted(KINDS), default="librdkafka")
+    parser.add_argument("--operations", action="store_true", help="beside it, an administrator")
     parser.add_argument("--keep", type=Path, help="an empty directory for data and logs")
     given = parser.parse_args()
     print(f"{given.clients}, seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory() as directory:
         work = given.keep or Path(directory)
-        wrong = run(work, given.seconds, given.seed, given.clients)
+        wrong = run(work, given.seconds, given.seed, given.clients, operations=given.operations)
     for each in wrong:
         print(each)
     print("nothing is lost, doubled, out of order or kept back" if not wrong else "NOT SO")
