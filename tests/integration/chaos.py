@@ -212,7 +212,10 @@ def run(
             client.start()
         begun = [each.begun for each in (*writers, *readers)]
         wait_for("each works", lambda: all(one.is_set() for one in begun), BEGINS_S_MAX)
-        with administrated(cluster, seed) if operations else contextlib.nullcontext([]) as wrong:
+        wrong: list[str] = []
+        with contextlib.ExitStack() as stack:
+            if operations:
+                wrong = stack.enter_context(administrated(cluster, seed))
             hurt(cluster, rng, seconds)
         for topic in (PLAIN, COMPACTED):
             cluster.wait_isr(topic, 3)

@@ -4,8 +4,8 @@ Through the API server, as kubectl does, and through Kafka's admin API: moves re
 Reassignments and Rebalances at once, some taken back midway), adds and removes brokers, adds
 partitions, changes configs, makes and deletes topics, deletes records and pods.  Producers and
 consumers of `plain` and `compacted` must notice nothing but stalls.  Afterwards each operation has
-ended, or says what it waits for, brokers hold what is placed on them and nothing else, and no
-process logged an error.
+ended, or says what it waits for, one more is carried out as it says, the LogCluster is Ready,
+brokers hold what is placed on them and nothing else, and no process logged an error.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import NewTopic
+from tests.integration.chaos_clients.frame import COMPACTED, PLAIN
 from tests.integration.listening import CLUSTER, asked
 from tests.integration.local_cluster import LocalCluster, wait_for
 
@@ -29,6 +30,7 @@ OURS = "/apis/plimsoll.dev/v1alpha1/namespaces/default/"
 PODS = "/api/v1/namespaces/default/pods"
 OTHER = "other"
 """The topic whose configs change; nobody looks at what is in it."""
+MOVED = (PLAIN, COMPACTED)
 BETWEEN_S = (1.0, 6.0)
 CLIENT_S = 10.0
 BROKERS = (3, 4, 5)
@@ -36,8 +38,13 @@ PARTITIONS_MAX = 12
 STOPS_S_MAX = 60.0
 ENDED_S_MAX = 400.0
 """Moves at 100 KiB a second among them."""
+READY_S_MAX = 60.0
 GONE_S_MAX = 120.0
 """A replica's files after it was taken away (file.delete.delay.ms is a minute)."""
+LAST = [1, 2, 0]
+"""Where the last Reassignment puts every partition."""
+REFUSED = (AssertionError, OSError, confluent_kafka.KafkaException)
+"""Also while everything is down."""
 ENDED = frozenset({"Completed", "Cancelled", "Failed", "NothingToDo"})
 WAITING = frozenset({"Pending", "AwaitingApproval"})
 """For brokers that there are not, or for a person: said in the object."""
@@ -57,13 +64,26 @@ def administrated(cluster: LocalCluster, seed: int) -> Iterator[list[str]]:
     wrong += _wrong_with_operations(cluster)
 
 
+def apply(cluster: LocalCluster, kind: str, name: str, spec: dict[str, Any]) -> str:
+    """The path of the object."""
+    path = f"{OURS}{kind.lower()}s"
+    body = {
+        "apiVersion": "plimsoll.dev/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {"clusterRef": {"name": "main"}, **spec},
+    }
+    asked(cluster, "POST", path, body)
+    return f"{path}/{name}"
+
+
 class Administrator:
     """A thread of operations, from `start` to `end`."""
 
     def __init__(self, cluster: LocalCluster, seed: int) -> None:
         self.did = Counter[str]()
-        # Operations that were applied, (kind, name), which may be taken back.
-        self.applied: list[tuple[str, str]] = []
+        # The paths of operations that may be taken back.
+        self.applied: list[str] = []
         self._cluster = cluster
         self._rng = random.Random(f"administrator {seed}")
         self._brokers = BROKERS[0]
@@ -84,7 +104,7 @@ class Administrator:
         ]
 
     def start(self) -> None:
-        self._apply("Topic", OTHER, {"partitions": self._partitions})
+        apply(self._cluster, "Topic", OTHER, {"partitions": self._partitions})
         self._working = self._thread.submit(self._work)
 
     def end(self) -> None:
@@ -100,14 +120,14 @@ class Administrator:
             print(f"{time.strftime('%H:%M:%S')} {name}", file=sys.stderr, flush=True)
             try:
                 way()
-            except (AssertionError, OSError, confluent_kafka.KafkaException):
-                continue  # refused, or everything is down
+            except REFUSED:
+                continue
             self.did[name] += 1
 
     # --- what is done ---------------------------------------------------------------------------
 
     def reassign(self) -> None:
-        topic = self._rng.choice(("plain", "compacted", OTHER))
+        topic = self._rng.choice((*MOVED, OTHER))
         numbers = range(self._brokers)
         if self._rng.random() < 0.5:
             move = {"topic": topic, "awayFrom": [self._rng.choice(numbers)]}
@@ -124,8 +144,7 @@ class Administrator:
     def take_back(self) -> None:
         if not self.applied:
             return
-        kind, name = self.applied.pop(self._rng.randrange(len(self.applied)))
-        path = f"{OURS}{kind.lower()}s/{name}"
+        path = self.applied.pop(self._rng.randrange(len(self.applied)))
         if self._rng.random() < 0.5:
             asked(self._cluster, "DELETE", path)
         else:
@@ -153,7 +172,7 @@ class Administrator:
     def make_or_delete_topic(self) -> None:
         name = self._rng.choice(("s1", "s2"))
         if self._rng.random() < 0.5:
-            self._apply("Topic", name, {"partitions": 6})
+            apply(self._cluster, "Topic", name, {"partitions": 6})
         else:
             asked(self._cluster, "DELETE", f"{OURS}topics/{name}")
 
@@ -175,18 +194,7 @@ class Administrator:
         asked(self._cluster, "DELETE", f"{PODS}/{self._rng.choice(pods)}")
 
     def _operate(self, kind: str, spec: dict[str, Any]) -> None:
-        name = f"{kind.lower()}-{self.did.total()}"
-        self._apply(kind, name, spec)
-        self.applied.append((kind, name))
-
-    def _apply(self, kind: str, name: str, spec: dict[str, Any]) -> None:
-        body = {
-            "apiVersion": "plimsoll.dev/v1alpha1",
-            "kind": kind,
-            "metadata": {"name": name},
-            "spec": {"clusterRef": {"name": "main"}, **spec},
-        }
-        asked(self._cluster, "POST", f"{OURS}{kind.lower()}s", body)
+        self.applied.append(apply(self._cluster, kind, f"{kind.lower()}-{self.did.total()}", spec))
 
 
 # --- what is looked for afterwards ----------------------------------------------------------------
@@ -195,25 +203,50 @@ class Administrator:
 def _wrong_with_operations(cluster: LocalCluster) -> list[str]:
     """Of those that have not ended and do not say what they wait for, of what brokers hold, and of
     what was logged."""
-    left: list[str] = []
+    wait_for("three brokers are asked for", lambda: _scaled_down(cluster))
+    wrong = _still_wrong(lambda: _going_on(cluster), ENDED_S_MAX)
+    moves = [{"topic": topic, "replicas": LAST} for topic in MOVED]
+    last = apply(cluster, "Reassignment", "the-last", {"moves": moves})
+    wrong += _still_wrong(lambda: _not_moved(cluster, last), ENDED_S_MAX)
+    wrong += _still_wrong(lambda: _not_ready(cluster), READY_S_MAX)
+    wrong += _still_wrong(lambda: _misplaced(cluster), GONE_S_MAX)
+    return [*wrong, *_logged_errors(cluster)]
 
-    def ended() -> bool:
-        with contextlib.suppress(OSError):
-            left[:] = _going_on(cluster)
-            return not left
-        return False
+
+def _still_wrong(what: Callable[[], list[str]], timeout_s: float) -> list[str]:
+    """When the time is over; nothing as soon as nothing is."""
+    wrong = ["nobody answers"]
+
+    def right() -> bool:
+        with contextlib.suppress(*REFUSED):
+            wrong[:] = what()
+        return not wrong
 
     with contextlib.suppress(AssertionError):  # it is told
-        wait_for("each operation has ended", ended, ENDED_S_MAX, 1.0)
-    misplaced: list[str] = []
+        wait_for("nothing is wrong", right, timeout_s, 1.0)
+    return wrong
 
-    def in_place() -> bool:
-        misplaced[:] = _misplaced(cluster)
-        return not misplaced
 
-    with contextlib.suppress(AssertionError):
-        wait_for("brokers hold what is placed on them", in_place, GONE_S_MAX, 1.0)
-    return [*left, *misplaced, *_logged_errors(cluster)]
+def _scaled_down(cluster: LocalCluster) -> bool:
+    with contextlib.suppress(*REFUSED):
+        asked(cluster, "PATCH", CLUSTER, {"spec": {"brokers": {"count": BROKERS[0]}}})
+        return True
+    return False
+
+
+def _not_moved(cluster: LocalCluster, path: str) -> list[str]:
+    status = asked(cluster, "GET", path).get("status", {})
+    if status.get("phase") != "Completed":
+        return [f"the last Reassignment is not Completed: {status}"]
+    rows = {(topic, n): p.replicas for topic in MOVED for n, p in cluster.topic(topic).items()}
+    misplaced = [f"{topic}-{n} is on {row}" for (topic, n), row in rows.items() if row != LAST]
+    return misplaced if rows else ["no broker shows the topics"]
+
+
+def _not_ready(cluster: LocalCluster) -> list[str]:
+    shown = asked(cluster, "GET", CLUSTER)["status"]["conditions"]
+    (ready,) = (one for one in shown if one["type"] == "Ready")
+    return [] if ready["status"] == "True" else [f"the LogCluster is not Ready: {ready}"]
 
 
 def _going_on(cluster: LocalCluster) -> list[str]:
