@@ -67,7 +67,7 @@ class Java(Kind):
 
     def prepare(self, place: Place) -> Kind:
         compiler = Path(java_command()).resolve().with_name("javac")
-        words = [compiler, "-d", place.work, "-cp", self._jars.classpath, SOURCE]
+        words = [str(compiler), "-d", str(place.work), "-cp", self._jars.classpath, str(SOURCE)]
         subprocess.run(words, check=True, timeout=COMPILE_S)
         return self
 
