@@ -186,7 +186,8 @@ class Administrator:
 
     def delete_records(self) -> None:
         place = confluent_kafka.TopicPartition(OTHER, self._rng.randrange(BROKERS[0]), -1)
-        (future,) = self._cluster.admin().delete_records([place]).values()
+        admin = self._cluster.admin()  # whose requests end with it
+        (future,) = admin.delete_records([place]).values()
         future.result(CLIENT_S)
 
     def delete_pod(self) -> None:
