@@ -47,3 +47,23 @@ def test_sim_loop_runs_missed_timers_of_resumed_process_one_per_step() -> None:
         loop.step()
         assert (done, loop.now_us) == (["first", "second", "somebody else"], 500)
         loop.close()
+
+
+def test_sim_loop_runs_what_comes_due_while_a_resumed_process_is_busy_in_its_order() -> None:
+    """What is sent over a connection would arrive the other way round."""
+    loop = SimLoop(random.Random(1))  # type: ignore[abstract]
+    done: list[str] = []
+    process = Process(loop, "a", "a")
+    with instead(loop, random.Random(1)):
+        process.pause()
+        for us in (100, 110):
+            process.call(lambda us=us: loop.at_us(us, lambda: loop.pass_time(100)))
+            loop.step()
+        loop.at_us(200, lambda: done.append("first"))
+        loop.at_us(300, lambda: done.append("second"))
+        process.resume()
+        while loop.step():
+            pass
+        assert (done, loop.now_us) == (["first", "second"], 310)
+        assert not loop.behind
+        loop.close()

@@ -255,7 +255,8 @@ class World:
                 self.replicas.look(host)
                 self.leases.look(host)
                 self.groups.look(host)
-                standstill.look(self.network, host)
+                if not loop.behind:
+                    standstill.look(self.network, host)
                 if self.secured is not None:
                     self.secured.look(host)
             if process.exited:

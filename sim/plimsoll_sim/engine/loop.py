@@ -69,7 +69,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.touched: dict[Process, None] = {}
         self._ready: deque[Handle] = deque()
         self._missed: deque[Handle] = deque()
-        # What waits for its turn behind what has come due while a processor was busy.
+        # What has come due while a processor was busy, and what waits for its turn behind that.
+        self._due: deque[Handle] = deque()
         self._behind: deque[Handle] = deque()
         self._interrupted = False
         self._events: list[tuple[int, int, Handle]] = []
@@ -156,8 +157,8 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._run(self._missed.popleft())
             self._drain()
             return True
-        if self._behind:
-            self._run(self._behind.popleft())
+        if waiting := self._due or self._behind:
+            self._run(waiting.popleft())
             self._queue_behind()
             return True
         handle = self._next_event()
@@ -182,12 +183,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.call_soon(partial(self.call_soon, self._let_due, context=nobody), context=nobody)
 
     def _let_due(self) -> None:
-        due: list[Handle] = []
+        """Behind what came due before: what is sent over a connection arrives in its order."""
         while (us := self._event_us()) is not None and us <= self.now_us:
             handle = self._next_event()
             if handle is not None:
-                due.append(handle)
-        self._behind.extendleft(reversed(due))
+                self._due.append(handle)
         self._interrupted = True
 
     def _next_event(self) -> Handle | None:
@@ -203,9 +203,14 @@ class SimLoop(asyncio.AbstractEventLoop):
             return handle
         return None
 
+    @property
+    def behind(self) -> bool:
+        """Whether a processor is: processes have callbacks that are ready, and did not run yet."""
+        return bool(self._due or self._behind)
+
     def next_us(self) -> int | None:
         """When the next event is due."""
-        return self.now_us if self._missed or self._behind else self._event_us()
+        return self.now_us if self._missed or self.behind else self._event_us()
 
     def _event_us(self) -> int | None:
         events = self._events
@@ -264,6 +269,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             with suppress(Exception, asyncio.CancelledError, ProcessDied):
                 task.get_coro().close()
         self._ready.clear()
+        self._due.clear()
         self._behind.clear()
         self._missed.clear()
         self._events.clear()
