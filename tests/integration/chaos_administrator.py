@@ -17,17 +17,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import NewTopic
 from tests.integration.chaos_clients.frame import COMPACTED, PLAIN
-from tests.integration.listening import CLUSTER, asked
+from tests.integration.listening import CLUSTER, CORE, OURS, asked
 from tests.integration.local_cluster import LocalCluster, wait_for
 
-OURS = "/apis/plimsoll.dev/v1alpha1/namespaces/default/"
-PODS = "/api/v1/namespaces/default/pods"
+PODS = f"{CORE}/pods"
 OTHER = "other"
 """The topic whose configs change; nobody looks at what is in it."""
 MOVED = (PLAIN, COMPACTED)
@@ -66,7 +65,7 @@ def administrated(cluster: LocalCluster, seed: int) -> Iterator[list[str]]:
 
 def apply(cluster: LocalCluster, kind: str, name: str, spec: dict[str, Any]) -> str:
     """The path of the object."""
-    path = f"{OURS}{kind.lower()}s"
+    path = f"{OURS}/{kind.lower()}s"
     body = {
         "apiVersion": "plimsoll.dev/v1alpha1",
         "kind": kind,
@@ -90,6 +89,8 @@ class Administrator:
         self._partitions = BROKERS[0]
         self._stop = threading.Event()
         self._thread = ThreadPoolExecutor(1, "administrator")
+        # Set while it works: what it raised is raised again by `end`.
+        self._working: Future[None] | None = None
         self._ways: list[Callable[[], None]] = [
             *([self.reassign] * 5),
             *([self.take_back] * 3),
@@ -109,6 +110,7 @@ class Administrator:
 
     def end(self) -> None:
         """Raises what went wrong other than that a request was refused, or that nobody answered."""
+        assert self._working is not None, "it was started"
         self._stop.set()
         self._working.result(STOPS_S_MAX)
         self._thread.shutdown()
@@ -162,11 +164,11 @@ class Administrator:
             "cleanup.policy": self._rng.choice(("delete", "compact", "compact,delete")),
         }
         spec = {"config": config, "minInSyncReplicas": self._rng.choice((1, 2))}
-        asked(self._cluster, "PATCH", f"{OURS}topics/{OTHER}", {"spec": spec})
+        asked(self._cluster, "PATCH", f"{OURS}/topics/{OTHER}", {"spec": spec})
 
     def add_partitions(self) -> None:
         wanted = min(self._partitions + 1, PARTITIONS_MAX)
-        asked(self._cluster, "PATCH", f"{OURS}topics/{OTHER}", {"spec": {"partitions": wanted}})
+        asked(self._cluster, "PATCH", f"{OURS}/topics/{OTHER}", {"spec": {"partitions": wanted}})
         self._partitions = wanted
 
     def make_or_delete_topic(self) -> None:
@@ -174,7 +176,7 @@ class Administrator:
         if self._rng.random() < 0.5:
             apply(self._cluster, "Topic", name, {"partitions": 6})
         else:
-            asked(self._cluster, "DELETE", f"{OURS}topics/{name}")
+            asked(self._cluster, "DELETE", f"{OURS}/topics/{name}")
 
     def make_or_delete_clients_topic(self) -> None:
         name, admin = f"c{self._rng.randrange(4)}", self._cluster.admin()
@@ -253,7 +255,7 @@ def _not_ready(cluster: LocalCluster) -> list[str]:
 def _going_on(cluster: LocalCluster) -> list[str]:
     found = []
     for kinds in ("reassignments", "rebalances"):
-        for one in asked(cluster, "GET", OURS + kinds)["items"]:
+        for one in asked(cluster, "GET", f"{OURS}/{kinds}")["items"]:
             status = one.get("status", {})
             if status.get("phase") not in ENDED | WAITING:
                 said = [each["message"] for each in status.get("conditions", ())]

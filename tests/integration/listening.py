@@ -26,7 +26,9 @@ BROKERS_MAX = 4
 PORTS = range(10_000, 20_000, 2 * BROKERS_MAX)
 """None that a local cluster picks, nor the kernel for connections."""
 MERGE = "application/merge-patch+json"
-CLUSTER = "/apis/plimsoll.dev/v1alpha1/namespaces/default/logclusters/main"
+OURS = "/apis/plimsoll.dev/v1alpha1/namespaces/default"
+"""Where the API server has the objects of our kinds."""
+CLUSTER = f"{OURS}/logclusters/main"
 CORE = "/api/v1/namespaces/default"
 _HELD = HeldPorts()
 atexit.register(_HELD.close)

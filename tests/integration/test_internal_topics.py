@@ -8,8 +8,9 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import TopicPartition
 from tests.integration.declared import log_cluster
+from tests.integration.listening import OURS
 from tests.integration.local_cluster import WAIT_S, LocalCluster, wait_for
-from tests.integration.test_local_objects import OURS, ask
+from tests.integration.test_local_objects import ask
 
 OFFSETS = "__consumer_offsets"
 

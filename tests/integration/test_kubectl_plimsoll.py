@@ -17,9 +17,10 @@ import pytest
 import yaml
 from tests.documented_commands import ROOT, commands
 from tests.integration import forked
+from tests.integration.listening import OURS
 from tests.integration.local_cluster import LocalCluster, produce, wait_for
 from tests.integration.test_documented_commands import Terminal
-from tests.integration.test_local_objects import OURS, ask
+from tests.integration.test_local_objects import ask
 
 LIMIT_S = 60
 

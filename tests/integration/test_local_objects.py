@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.integration.listening import OURS
 from tests.integration.local_cluster import (
     LocalCluster,
     assert_nothing_lost,
@@ -18,7 +19,6 @@ from tests.integration.local_cluster import (
     wait_for,
 )
 
-OURS = "/apis/plimsoll.dev/v1alpha1/namespaces/default"
 TOPIC = {
     "apiVersion": "plimsoll.dev/v1alpha1",
     "kind": "Topic",

@@ -25,8 +25,9 @@ from dev.grafana import Dashboard, dashboards
 from dev.panels import Window, drawn, looked_up
 from dev.prometheus import Prometheus, Target
 from tests.integration.declared import log_cluster
+from tests.integration.listening import OURS
 from tests.integration.local_cluster import LocalCluster, a_producer, produce, wait_for
-from tests.integration.test_local_objects import OURS, ask
+from tests.integration.test_local_objects import ask
 from tests.monitored import (
     ISR_ALERT,
     OF_KUBERNETES,

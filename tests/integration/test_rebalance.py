@@ -7,6 +7,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from tests.integration.listening import OURS
 from tests.integration.local_cluster import (
     LocalCluster,
     assert_nothing_lost,
@@ -17,7 +18,7 @@ from tests.integration.local_cluster import (
 
 VALUES = [b"%d" % n for n in range(2_000)]
 PARTITIONS = 6
-REBALANCES = "/apis/plimsoll.dev/v1alpha1/namespaces/default/rebalances"
+REBALANCES = f"{OURS}/rebalances"
 SMALL_BATCHES = {"batch.num.messages": 20, "sticky.partitioning.linger.ms": 0}
 """So that every partition holds many: a batch is never split, so each start of a broker lets one
 pass, however slow moves are, and a partition of a single batch would have moved before its move is

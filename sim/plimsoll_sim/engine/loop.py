@@ -185,23 +185,20 @@ class SimLoop(asyncio.AbstractEventLoop):
     def _let_due(self) -> None:
         """Behind what came due before: what is sent over a connection arrives in its order."""
         while (us := self._event_us()) is not None and us <= self.now_us:
-            handle = self._next_event()
-            if handle is not None:
-                self._due.append(handle)
+            self._due.append(self._take_event())
         self._interrupted = True
 
     def _next_event(self) -> Handle | None:
         """The earliest that still matters."""
-        events = self._events
-        while events:
-            us, _, handle = heappop(events)
-            if not _still_matters(handle):
-                continue
-            if us > self.now_us:
-                self.now_us = us
-            self.steps += 1
-            return handle
-        return None
+        return None if self._event_us() is None else self._take_event()
+
+    def _take_event(self) -> Handle:
+        """The earliest, which `_event_us` has said still matters."""
+        us, _, handle = heappop(self._events)
+        if us > self.now_us:
+            self.now_us = us
+        self.steps += 1
+        return handle
 
     @property
     def behind(self) -> bool:
@@ -213,6 +210,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self.now_us if self._missed or self.behind else self._event_us()
 
     def _event_us(self) -> int | None:
+        """Of the earliest that still matters; drops those before it that do not."""
         events = self._events
         while events and not _still_matters(events[0][2]):
             heappop(events)

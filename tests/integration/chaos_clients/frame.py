@@ -18,6 +18,7 @@ clients by name; chaos.py checks what they were told.
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import threading
 import time
@@ -37,6 +38,7 @@ DELIVERY_MS = 300_000
 """How long a producer tries, and then gives up: more than any outage here lasts."""
 STOPPED_BEFORE_S = 10.0
 """A program that hangs is ended so long before its client is given up."""
+TEXT_BYTES = (10, 300)
 COMMIT_EACH = 50
 """Offsets that a reader commits at."""
 
@@ -124,10 +126,15 @@ class Reader(Client):
         # Why commits were.
         self.refused: list[str] = []
 
-    @property
-    def instance(self) -> str | None:
-        """The second one is a static member."""
-        return f"static-{self.number}" if self.number else None
+
+def static_instance(number: int) -> str | None:
+    """Of a member of the group: the second one is a static member."""
+    return f"static-{number}" if number else None
+
+
+def value_of(number: int, rng: random.Random) -> bytes:
+    """Of a record: its number, and text of some length."""
+    return b"%d:" % number + b"." * rng.randrange(*TEXT_BYTES)
 
 
 class Kind(ABC):

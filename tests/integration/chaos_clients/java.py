@@ -19,6 +19,7 @@ from tests.integration.chaos_clients.frame import (
     PrintingWriter,
     Reader,
     Writer,
+    static_instance,
 )
 
 SOURCE = Path(__file__).with_name("Stayer.java")
@@ -85,7 +86,7 @@ class Java(Kind):
 
     def reader(self, place: Place, number: int) -> Reader:
         assignor = "CooperativeStickyAssignor" if place.cooperative else "RangeAssignor"
-        reader = PrintingReader(place, number, [])
+        instance = static_instance(number)
         config: dict[str, object] = {
             "group.id": GROUP,
             "auto.offset.reset": "earliest",
@@ -93,8 +94,8 @@ class Java(Kind):
             "session.timeout.ms": SESSION_MS,
             "partition.assignment.strategy": ASSIGNORS + assignor,
         }
-        if reader.instance:
-            config["group.instance.id"] = reader.instance
+        if instance:
+            config["group.instance.id"] = instance
         command = self._command(place, f"consumer-{number}", ("consumer", PLAIN), config)
         return PrintingReader(place, number, command)
 

@@ -14,6 +14,7 @@ from tests.integration.chaos_clients.frame import (
     PrintingWriter,
     Reader,
     Writer,
+    static_instance,
 )
 from tests.integration.chaos_clients.java import Java
 from tests.integration.chaos_clients.librdkafka import Librdkafka
@@ -31,7 +32,7 @@ class PythonProgram(Kind):
         return PrintingWriter(place, topic, keys, (*self._command, *words))
 
     def reader(self, place: Place, number: int) -> Reader:
-        instance = PrintingReader(place, number, ()).instance or ""
+        instance = static_instance(number) or ""
         words = ("consumer", PLAIN, GROUP, instance, place.bootstrap)
         return PrintingReader(place, number, (*self._command, *words))
 

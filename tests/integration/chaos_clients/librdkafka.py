@@ -19,6 +19,7 @@ from tests.integration.chaos_clients.frame import (
     Reader,
     Record,
     Writer,
+    value_of,
 )
 from tests.integration.local_cluster import a_producer
 
@@ -37,7 +38,7 @@ class LibrdkafkaWriter(Writer):
             with contextlib.suppress(BufferError):
                 producer.produce(
                     self.topic,
-                    b"%d:" % number + b"." * rng.randrange(10, 300),
+                    value_of(number, rng),
                     b"%d" % key if self.keys else None,
                     partition=key % PARTITIONS,
                     on_delivery=self._delivered,

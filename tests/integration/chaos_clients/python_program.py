@@ -28,6 +28,7 @@ from tests.integration.chaos_clients.frame import (
     GOES_ON_S_MAX,
     PARTITIONS,
     SESSION_MS,
+    value_of,
 )
 
 STOPPED = threading.Event()
@@ -66,7 +67,7 @@ class Sent:
         number = 0
         while not STOPPED.is_set():
             key = self._rng.randrange(self.keys) if self.keys else number
-            value = b"%d:" % number + b"." * self._rng.randrange(10, 300)
+            value = value_of(number, self._rng)
             self.left += 1
             yield number, key % PARTITIONS, b"%d" % key if self.keys else None, value
             number += 1
@@ -80,6 +81,17 @@ class Sent:
     def failed(self, error: BaseException) -> None:
         self.left -= 1
         say(failed=said_of(error))
+
+
+def membership(group: str, instance: str) -> dict[str, Any]:
+    """Of a consumer's arguments those that both libraries call alike."""
+    return {
+        "group_id": group,
+        "group_instance_id": instance or None,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "session_timeout_ms": SESSION_MS,
+    }
 
 
 # --- kafka-python ---------------------------------------------------------------------------------
@@ -117,11 +129,7 @@ def kafka_python_consumer(topic: str, group: str, instance: str, bootstrap: str)
         topic,
         bootstrap_servers=bootstrap.split(","),
         reconnect_backoff_max_ms=RECONNECT_MS_MAX,
-        group_id=group,
-        group_instance_id=instance or None,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
+        **membership(group, instance),
     )
     while not STOPPED.is_set():
         try:
@@ -185,11 +193,7 @@ async def aiokafka_consumer(topic: str, group: str, instance: str, bootstrap: st
     consumer = aiokafka.AIOKafkaConsumer(
         topic,
         bootstrap_servers=bootstrap,
-        group_id=group,
-        group_instance_id=instance or None,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
+        **membership(group, instance),
         partition_assignment_strategy=(AiokafkaRange,),
     )
     await consumer.start()

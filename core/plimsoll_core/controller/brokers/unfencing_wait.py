@@ -17,8 +17,7 @@ from plimsoll_core.ids import BrokerId
 
 def note_flap(turn: DecisionContext, broker_id: BrokerId) -> None:
     """The broker fell out without being asked to."""
-    since = turn.now_ms - turn.settings.flap_window_ms
-    kept = [at for at in turn.soft.flaps.get(broker_id, []) if at > since]
+    kept = _recent(turn.soft, broker_id, turn.now_ms, turn.settings)
     turn.soft.flaps[broker_id] = [*kept[-15:], turn.now_ms]
 
 
@@ -43,9 +42,14 @@ def held_back(
     soft: VolatileState, broker_id: BrokerId, now_ms: int, settings: Settings
 ) -> HoldBack | None:
     """None: it may take part, as far as that goes."""
-    since = now_ms - settings.flap_window_ms
-    recent = [at for at in soft.flaps.get(broker_id, []) if at > since]
+    recent = _recent(soft, broker_id, now_ms, settings)
     wait_ms = min(1_000 << len(recent), settings.flap_wait_ms_max)
     if not recent or now_ms >= recent[-1] + wait_ms:
         return None
     return HoldBack(len(recent), recent[-1], wait_ms)
+
+
+def _recent(soft: VolatileState, broker_id: BrokerId, now_ms: int, settings: Settings) -> list[int]:
+    """When the broker fell out within the window."""
+    since = now_ms - settings.flap_window_ms
+    return [at for at in soft.flaps.get(broker_id, []) if at > since]
