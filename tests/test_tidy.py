@@ -11,10 +11,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FUNCTION_LINES_MAX = 70
-MODULE_LINES_MAX = 400
+MODULE_LINES_MAX = 800
 PARAMETERS_MAX = 6
 COLUMNS_MAX = 100
-CLASS_LINES_MAX = 400
+CLASS_LINES_MAX = 800
 """With all that it inherits from its own package: a class cut into a chain is one class."""
 
 

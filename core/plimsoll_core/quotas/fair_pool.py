@@ -1,0 +1,87 @@
+"""FairPool: one bounded pool that is shared fairly by principals.
+
+Used by the broker wherever clients hold something: bytes of requests and replies, groups, offsets,
+partitions, connections, waiting work.  Pure; units are the caller's.
+
+Rule: a principal may hold at most as much as stays free after the admission.  One principal alone
+gets half of the pool, two get a third each, n get 1/(n + 1) each, and a newcomer always finds room.
+No number of principals has to be known or guessed.  Source: dynamic thresholds for shared-memory
+switches (Choudhury and Hahne, 1998) with a factor of one.
+
+A `floor` is admitted whatever the others hold, while the pool has room at all: without it, a crowd
+of principals would leave none of them enough for one request.
+"""
+
+from __future__ import annotations
+
+
+class FairPool:
+    """`capacity`: of all principals together.  `floor`: what one may hold whatever is free.
+
+    A principal is a user ("User:alice"), or an address where a listener has no login.
+    """
+
+    __slots__ = ("_held", "capacity", "floor", "refused", "used")
+
+    def __init__(self, capacity: int, *, floor: int = 0) -> None:
+        assert 0 <= floor <= capacity, "the floor exceeds the pool"
+        self.capacity = capacity
+        self.floor = floor
+        self.used = 0
+        self.refused = 0
+        """Admissions that were refused; a metric."""
+        # Only principals that hold something: bounded by `capacity`, whatever names clients invent.
+        self._held: dict[str, int] = {}
+
+    @property
+    def free(self) -> int:
+        return max(0, self.capacity - self.used)
+
+    @property
+    def principals(self) -> int:
+        """How many principals hold something."""
+        return len(self._held)
+
+    def held(self, principal: str) -> int:
+        return self._held.get(principal, 0)
+
+    def admits(self, principal: str, size: int) -> bool:
+        """Return True if `size` more fits the pool and the principal's share.  Takes nothing."""
+        if self.used + size > self.capacity:
+            return False
+        held = self.held(principal) + size
+        return held <= max(self.floor, self.capacity - self.used - size)
+
+    def admit(self, principal: str, size: int) -> bool:
+        """Take `size` for the principal if it fits, else count a refusal and return False."""
+        if not self.admits(principal, size):
+            self.refused += 1
+            return False
+        self.take(principal, size)
+        return True
+
+    def take(self, principal: str, size: int) -> None:
+        """Count what is held already (loaded from disk, say), even above the capacity."""
+        if size:
+            self.used += size
+            self._held[principal] = self.held(principal) + size
+
+    def give_back(self, principal: str, size: int) -> None:
+        if not size:
+            return
+        left = self._held[principal] - size
+        assert left >= 0, "given back twice"
+        self.used -= size
+        if left:
+            self._held[principal] = left
+        else:
+            del self._held[principal]
+
+    def largest(self) -> str | None:
+        """Return the principal that holds most, None if nobody holds anything.
+
+        Under want it gives way first.  Ties go to the name that sorts first.
+        """
+        if not self._held:
+            return None
+        return min(self._held, key=lambda principal: (-self._held[principal], principal))
