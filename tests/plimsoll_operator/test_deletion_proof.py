@@ -111,9 +111,10 @@ async def test_topic_that_waits_for_the_end_of_its_grace_costs_no_read_before_it
     (topic,) = scene.controller.image.topics.values()
     orphaned = TopicOrphaned(cause="its object is gone", topic_id=topic.id, pending=pending)
     scene.controller.image = replay(scene.controller.image, orphaned)
+    scene.kube.said_ms = now_ms
     assert await scene.look() == []
     assert not [call for call in scene.kube.calls if call[:2] == ("get", "topics")]
-    scene.kube.server_ms = pending.until_ms
+    scene.kube.server_ms = scene.kube.said_ms = pending.until_ms
     (asked,) = await scene.look()
     assert asked.server_now_ms == pending.until_ms
 

@@ -34,7 +34,9 @@ class TopicObjectGone(Message, frozen=True, kw_only=True):
     """An object is proven absent (never merely not seen).  Times are the API server's.
 
     The topic becomes pending for `grace_ms`; when that has passed it is removed, but not more than
-    `removals_per_hour_max` an hour.
+    `removals_per_hour_max` an hour.  `heir`: another object that declares the topic and
+    takes it over at once.  `claimed`: one declares it that may not without more, being of another
+    namespace: nothing is removed as long as it does.
     """
 
     object: TopicObject
@@ -42,6 +44,8 @@ class TopicObjectGone(Message, frozen=True, kw_only=True):
     grace_ms: int
     removals_per_hour_max: int
     acknowledged: bool = False
+    heir: TopicObject | None = None
+    claimed: bool = False
 
 
 class DetachTopic(Message, frozen=True, kw_only=True):

@@ -140,9 +140,10 @@ async def _leader_epoch(session: PluginSession, name: str, partition: int) -> in
 
 
 async def adopt(session: PluginSession, name: str) -> Findings:
-    """The YAML of a Topic object for a topic that a client made, as the topic is."""
+    """The YAML of a Topic object for a topic that a client made or whose object was deleted, as the
+    topic is."""
     found = await _topic(session, name)
-    if found["declaredBy"]:
+    if found["declaredBy"] and not found.get("deletionAt"):
         raise Problem(f"Topic {name} is declared by {found['declaredBy']} already.")
     if name in INTERNAL_TOPICS:
         raise Problem(f"Topic {name} is the brokers' own: no object declares it.")

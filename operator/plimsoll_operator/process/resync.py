@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from plimsoll_operator.kube.complete_list import list_watched
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, Kind
@@ -53,14 +54,8 @@ async def _compare(parts: Parts, clusters: Clusters) -> None:
             clusters.offer(found.cluster_key, Work(kind.task, found.key))
 
 
-async def _all(parts: Parts, kind: Kind) -> list[Object]:
-    namespaces = parts.options.namespaces
-    if not namespaces:
-        return list((await parts.kube.list(kind)).items)
-    found: list[Object] = []
-    for namespace in namespaces:
-        found += (await parts.kube.list(kind, namespace)).items
-    return found
+async def _all(parts: Parts, kind: Kind) -> tuple[Object, ...]:
+    return (await list_watched(parts.kube, kind, parts.options.namespaces)).items
 
 
 async def _is_gone(parts: Parts, kind: Kind, key: Key) -> bool:

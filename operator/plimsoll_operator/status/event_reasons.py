@@ -82,6 +82,18 @@ REASONS = (
         ONLY_CLUSTER,
         "A User's object is gone: the user may log in until its grace ends.",
     ),
+    EventReason(
+        "TopicHandedOver",
+        "Normal",
+        "Topic",
+        "A Topic's object is gone and another one declares the same topic: it has the topic now.",
+    ),
+    EventReason(
+        "UserHandedOver",
+        "Normal",
+        "User",
+        "A User's object is gone and another one declares the same user: it has the user now.",
+    ),
     EventReason("TopicRemoved", "Normal", ONLY_CLUSTER, "A topic is gone, with its data."),
     EventReason(
         Reason.MassDeletion.name,

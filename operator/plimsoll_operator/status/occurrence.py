@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from plimsoll_core.cluster.model import ReassignmentObject, RebalanceObject, TopicObject
+from plimsoll_core.security.state import UserObject
 from plimsoll_operator.api.meta import ObjectMeta
 
 LENGTH_MAX = 1_000
@@ -36,7 +37,7 @@ class Occurrence:
 
 
 def about_committed(
-    kind: str, found: TopicObject | ReassignmentObject | RebalanceObject | None
+    kind: str, found: TopicObject | ReassignmentObject | RebalanceObject | UserObject | None
 ) -> About | None:
     """An object as the metadata name it; None for a topic that has none."""
     return None if found is None else About(kind, found.namespace, found.name, found.uid)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from plimsoll_core.cluster.model import ClusterImage, Reassignment, Rebalance
+from plimsoll_core.cluster.model import (
+    ClusterImage,
+    Reassignment,
+    Rebalance,
+    Topic,
+    TopicObject,
+)
 from plimsoll_core.cluster.records import (
     BrokerFenced,
     BrokerRegistered,
@@ -16,10 +22,13 @@ from plimsoll_core.cluster.records import (
     Record,
     RestartEnded,
     RestartGranted,
+    TopicBound,
     TopicOrphaned,
     TopicRemoved,
+    UserDeclared,
 )
-from plimsoll_operator.kube.resources import REASSIGNMENTS, REBALANCES, TOPICS
+from plimsoll_core.security.state import NO_OBJECT, UserObject
+from plimsoll_operator.kube.resources import REASSIGNMENTS, REBALANCES, TOPICS, USERS
 from plimsoll_operator.status.commit_effects import is_unclean
 from plimsoll_operator.status.occurrence import LENGTH_MAX, Occurrence, about_committed
 
@@ -52,6 +61,10 @@ def occurrences(
                     message=f"The object of topic {name} is gone: the topic serves until its grace"
                     " ends; then the brokers delete its data.",
                 )
+            case TopicBound(topic_id=topic_id) if topic_id in old.topics:
+                yield from _topic_handed_over(old.topics[topic_id], record)
+            case UserDeclared():
+                yield from _user_handed_over(old, record)
             case TopicRemoved(topic_id=topic_id) if topic_id in old.topics:
                 name = old.topics[topic_id].name
                 yield Occurrence(
@@ -59,6 +72,44 @@ def occurrences(
                 )
             case _:
                 pass
+
+
+def _topic_handed_over(before: Topic, record: TopicBound) -> Iterator[Occurrence]:
+    holder, heir = before.object, record.object
+    if holder is None or heir is None or _place(holder) == _place(heir):
+        return
+    text = (
+        f"Topic {before.name}: its object {'/'.join(_place(holder))} is gone, and"
+        f" {'/'.join(_place(heir))} declares it: that one has the topic now, with all its records."
+    )
+    yield Occurrence(
+        key=f"handed-over-{before.id}-{heir.uid}",
+        reason="TopicHandedOver",
+        message=text[:LENGTH_MAX],
+        about=about_committed(TOPICS.kind, heir),
+    )
+
+
+def _user_handed_over(old: ClusterImage, record: UserDeclared) -> Iterator[Occurrence]:
+    before, heir = old.security.users.get(record.user.user_name), record.user.object
+    if before is None or NO_OBJECT in (before.object.uid, heir.uid):
+        return
+    if _place(before.object) == _place(heir):
+        return
+    text = (
+        f"The user {before.user_name}: its object {'/'.join(_place(before.object))} is gone, and"
+        f" {'/'.join(_place(heir))} declares it: that one has the user now, with its login."
+    )
+    yield Occurrence(
+        key=f"handed-over-{before.user_name}-{heir.uid}",
+        reason="UserHandedOver",
+        message=text[:LENGTH_MAX],
+        about=about_committed(USERS.kind, heir),
+    )
+
+
+def _place(found: TopicObject | UserObject) -> tuple[str, str]:
+    return found.namespace, found.name
 
 
 def _presence(

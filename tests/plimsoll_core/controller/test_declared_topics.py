@@ -18,6 +18,7 @@ from plimsoll_core.messages.requests import (
 DAY_MS = 24 * HOUR_MS
 ORDERS = TopicObject(namespace="shop", name="orders", uid="uid-of-orders")
 REAPPLIED = TopicObject(namespace="shop", name="orders", uid="another-uid")
+RENAMED = TopicObject(namespace="shop", name="shop-orders", uid="uid-of-shop-orders")
 STRANGER = TopicObject(namespace="evil", name="orders", uid="strange-uid")
 
 
@@ -205,6 +206,53 @@ class TestDeletion:
         answer = world.declare(object=STRANGER)
         assert answer.reason == "TopicNameTaken"
         assert "was deleted" in answer.message
+
+    def test_stranger_that_names_the_id_adopts_pending_topic(self, world: Any) -> None:
+        before = topic(world).id
+        gone(world)
+        world.declare(object=STRANGER, adopt=before)
+        assert topic(world).object == STRANGER
+        assert topic(world).pending_deletion is None
+        assert topic(world).id == before
+
+    def test_renamed_object_takes_over_pending_topic_at_once(self, world: Any) -> None:
+        """A chart that renames its objects: the old one goes, the new one comes."""
+        before = topic(world).id
+        assert "takes it over" in world.declare(object=RENAMED).message
+        gone(world)
+        world.declare(object=RENAMED)
+        assert topic(world).id == before
+        assert topic(world).object == RENAMED
+        assert topic(world).pending_deletion is None
+        assert gone(world, ORDERS, DAY_MS) == Done()
+        assert "orders" in world.image.topic_ids
+        assert world.declare().reason == "TopicNameTaken", "who had it before is a stranger now"
+
+    @pytest.mark.parametrize("fields", [{}, {"grace_ms": 0}, {"acknowledged": True}])
+    def test_heir_keeps_topic_whatever_grace_there_is(self, world: Any, fields: Any) -> None:
+        before = topic(world).id
+        gone(world, heir=RENAMED, claimed=True, **fields)
+        assert topic(world).id == before
+        assert topic(world).object == RENAMED
+        assert topic(world).pending_deletion is None
+
+    def test_heir_takes_over_retained_and_pending_topics(self, world: Any) -> None:
+        world.declare(deletion_policy="Retain")
+        gone(world, heir=RENAMED, claimed=True)
+        assert topic(world).object == RENAMED
+        world.declare(object=RENAMED)
+        gone(world, RENAMED)
+        gone(world, RENAMED, now_ms=DAY_MS, heir=ORDERS, claimed=True)
+        assert topic(world).object == ORDERS
+
+    @pytest.mark.parametrize("grace_ms", [0, DAY_MS])
+    def test_topic_that_stranger_declares_is_never_removed(self, world: Any, grace_ms: int) -> None:
+        before = topic(world).id
+        gone(world, grace_ms=grace_ms, claimed=True)
+        gone(world, grace_ms=grace_ms, now_ms=2 * DAY_MS, claimed=True)
+        assert topic(world).id == before
+        gone(world, grace_ms=grace_ms, now_ms=2 * DAY_MS)
+        assert "orders" not in world.image.topic_ids
 
     def test_clock_of_the_grace_survives_a_take_over(self, world: Any) -> None:
         gone(world)

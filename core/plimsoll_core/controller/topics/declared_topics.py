@@ -2,7 +2,9 @@
 
 Called for DeclareTopic and DetachTopic, as often as the operator looks at an object: a declaration
 that already holds adds nothing.  All or nothing: a refused declaration changes no part of a topic.
-A name belongs to the first object that got it; only that very object revives it.
+A name belongs to the first object that got it.  When that one is proven absent, another object of
+its namespace takes the topic over; one of another namespace, which shall not read by accident what
+was not meant for it, does so by the topic's id.
 Source: the protocol's rules for topics and for min ISR changes; crds/plimsoll.dev_topics.yaml.
 """
 
@@ -11,7 +13,7 @@ from __future__ import annotations
 from immutables import Map
 from msgspec.structs import replace
 
-from plimsoll_core.cluster.model import Topic
+from plimsoll_core.cluster.model import Topic, TopicObject
 from plimsoll_core.cluster.records import TopicBound, TopicConfigured
 from plimsoll_core.cluster.topic_configs import check_configs
 from plimsoll_core.controller.kernel.decision import DecisionContext
@@ -118,9 +120,12 @@ def _check_explicit_rows(turn: DecisionContext, rows: Assignment) -> Refusal | N
 
 def _held_by_other(topic: Topic, request: DeclareTopic) -> Refusal | None:
     asker, holder = request.object, topic.object or topic.detached_from
-    if topic.object is None and request.adopt == topic.id:
+    free = topic.object is None or topic.pending_deletion is not None
+    if free and request.adopt == topic.id:
         return None
-    if holder and (holder.namespace, holder.name) == (asker.namespace, asker.name):
+    if topic.pending_deletion and holder and holder.namespace == asker.namespace:
+        return None  # its object is gone, and this one declares it
+    if holder and _same_name(holder, asker):
         return None
     if topic.object is None:
         message = (
@@ -138,9 +143,22 @@ def _held_by_other(topic: Topic, request: DeclareTopic) -> Refusal | None:
             f" {topic.object.namespace}/{topic.object.name}"
         )
         if topic.pending_deletion:
-            message += ", which was deleted; its data is kept until the grace has passed"
-        message += "; choose another topicName."
+            message += (
+                ", which was deleted; it is kept while this object declares it. Adopt it (kubectl"
+                " plimsoll adopt), or choose another topicName."
+            )
+        elif topic.object.namespace == asker.namespace:
+            message += (
+                "; this object takes it over, with its records, once that one is deleted. Or"
+                " choose another topicName."
+            )
+        else:
+            message += "; choose another topicName."
     return Refusal(reason=Reason.TopicNameTaken, message=message)
+
+
+def _same_name(one: TopicObject, other: TopicObject) -> bool:
+    return (one.namespace, one.name) == (other.namespace, other.name)
 
 
 def _cannot_change(topic: Topic, request: DeclareTopic) -> Refusal | None:
@@ -222,8 +240,10 @@ def _bind(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> None:
         return
     revived = topic.pending_deletion is not None or topic.object is None
     cause = "revived by its object" if revived else "bound to its object"
-    if topic.object is None and request.adopt == topic.id:
+    if revived and request.adopt == topic.id:
         cause = "adopted by its object"
+    elif topic.object and not _same_name(topic.object, request.object):
+        cause = "handed over: its object is gone and another one declares it"
     turn.add(
         TopicBound(
             cause=cause,

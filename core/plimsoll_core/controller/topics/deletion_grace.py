@@ -3,7 +3,8 @@
 Absence was proven before the request.  Even so the data stays for a grace period, measured in the
 API server's time, in which the same object revives it; and when many objects vanish together
 (`mass_deletions`), nothing is removed until a human has said that it is meant.  Both are records,
-so that no restart forgets them.
+so that no restart forgets them.  A topic that another object declares is never removed: one of its
+namespace takes it over, and one of another namespace once it names the topic's id.
 """
 
 from __future__ import annotations
@@ -21,6 +22,16 @@ def object_gone(turn: DecisionContext, request: TopicObjectGone) -> Answer | Ref
     topic = turn.image.topic_of(request.object)
     if topic is None:
         return Done()
+    if request.heir is not None:
+        turn.add(
+            TopicBound(
+                cause="handed over: its object is gone and another one declares it",
+                topic_id=topic.id,
+                object=request.heir,
+                deletion_policy=topic.deletion_policy,
+            )
+        )
+        return Done()
     if topic.deletion_policy == "Retain":
         turn.add(
             TopicBound(
@@ -31,10 +42,12 @@ def object_gone(turn: DecisionContext, request: TopicObjectGone) -> Answer | Ref
             )
         )
         return Done()
-    if topic.pending_deletion is None and request.grace_ms > 0:
+    if topic.pending_deletion is None and (request.grace_ms > 0 or request.claimed):
         return _begin_grace(turn, topic, request)
     pending = topic.pending_deletion
     if pending is not None and request.server_now_ms < pending.until_ms:
+        return Done()
+    if request.claimed:
         return Done()
     refusal = refuse_mass_deletion(turn.image, topic, request)
     if refusal:

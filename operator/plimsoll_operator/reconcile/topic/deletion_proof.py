@@ -1,17 +1,17 @@
 """Topics whose object is gone: proof first, then the controller's grace, then nothing by surprise.
 
-Absence is evidence only when a complete fresh list does not hold the object, while its LogCluster
-(the same object) and its namespace exist and neither is going, the Topic CRD is the one under which
-the object was known, and a last read of the object itself answers 404.  A pruned CRD, a wrong scope
-or a dying namespace thus delete nothing.  An object that was made again under its name stands for
-the topic that it declares; it proves that the earlier object, which declared another one, is gone.
+Absence is evidence only when a read of the object itself answers 404 and a complete fresh list made
+after it does not hold the object, while its LogCluster (the same object) and its namespace exist
+and neither is going, and the Topic CRD is the one under which the object was known.  A pruned CRD,
+a wrong scope or a dying namespace thus delete nothing.  An object that was made again under its
+name stands for the topic that it declares; it proves that the earlier object, which declared
+another one, is gone.  The same list says whether another object declares the topic: then nothing
+is removed (`heirs`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-
 from plimsoll_core.cluster.model import Topic, TopicObject
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.requests import Refused, TopicObjectGone
@@ -24,13 +24,15 @@ from plimsoll_operator.api.cluster_topics import (
 )
 from plimsoll_operator.api.labels import TOPICS_CRD
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.kube.complete_list import list_watched
 from plimsoll_operator.kube.errors import ApiError, NotFound
-from plimsoll_operator.kube.port import Listed, Object
+from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, NAMESPACES, TOPICS
 from plimsoll_operator.reconcile import crd_age
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.topic.deletion_acknowledgement import is_acknowledged
+from plimsoll_operator.reconcile.topic.heirs import Claims, claims_on, declares
 from plimsoll_operator.reconcile.topic.mass_deletion_notice import mass_deletion, sentence
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.occurrence import LENGTH_MAX, Occurrence
@@ -64,39 +66,45 @@ async def _examine(term: Term, suspects: list[Topic]) -> None:
     if since is None:
         logger.warning("the Topic CRD is going, and every object with it: absent topics stay")
         return
-    refusals: list[str] = []
-    server_ms = None
-    for namespace in sorted({t.object.namespace for t in suspects if t.object}):
-        if not await namespace_stands(term, namespace):
-            logger.info("namespace %s is going or gone: its absent topics stay", namespace)
-            continue
-        listed = await term.kube.list(TOPICS, namespace)
-        if listed.server_ms is None:
-            continue
-        server_ms = listed.server_ms
-        for topic, holder in _absent(term, suspects, namespace, listed):
-            if await _is_proven(term, topic, holder, since):
-                refusals += await _report(term, topic, server_ms)
-    if server_ms is not None:
-        _say(term, refusals, server_ms)
+    absent = await _absent(term, suspects, since)
+    listed = await list_watched(term.kube, TOPICS, term.options.namespaces)
+    if listed.server_ms is not None:
+        refusals: list[str] = []
+        found = {(o["metadata"]["namespace"], o["metadata"]["name"]): o for o in listed.items}
+        for topic in absent:
+            holder = topic.object
+            assert holder is not None
+            if _is_due(topic, listed.server_ms) and not _stands_for(
+                term, found.get((holder.namespace, holder.name)), topic
+            ):
+                claims = await claims_on(term, topic, listed.items)
+                refusals += await _report(term, topic, listed.server_ms, claims)
+        _say(term, refusals, listed.server_ms)
     _look_again(term)
 
 
-def _absent(
-    term: Term, suspects: list[Topic], namespace: str, listed: Listed
-) -> Iterator[tuple[Topic, TopicObject]]:
-    """Topics of a namespace that a fresh list does not hold, and of which the controller should
-    hear now: what waits for the end of its grace is proven then, since each proof costs a read."""
-    by_name = {item["metadata"]["name"]: item for item in listed.items}
-    now_ms = listed.server_ms or 0
-    for topic in suspects:
-        holder, pending = topic.object, topic.pending_deletion
-        if holder is None or holder.namespace != namespace:
+async def _absent(term: Term, suspects: list[Topic], since: str) -> list[Topic]:
+    """Those whose objects are not there by a read of each, and whose namespaces stand."""
+    now_ms = term.server_ms()
+    due = [topic for topic in suspects if _is_due(topic, now_ms)]
+    found = []
+    for namespace in sorted({t.object.namespace for t in due if t.object}):
+        if not await namespace_stands(term, namespace):
+            logger.info("namespace %s is going or gone: its absent topics stay", namespace)
             continue
-        if pending is not None and now_ms < pending.until_ms:
-            continue
-        if not _stands_for(term, by_name.get(holder.name), topic):
-            yield topic, holder
+        for topic in due:
+            holder = topic.object
+            if holder is None or holder.namespace != namespace:
+                continue
+            if await _is_proven(term, topic, holder, since):
+                found.append(topic)
+    return found
+
+
+def _is_due(topic: Topic, now_ms: int) -> bool:
+    """Whether the controller should hear of it now: what waits for the end of its grace is proven
+    then, since each proof costs a read."""
+    return topic.pending_deletion is None or now_ms >= topic.pending_deletion.until_ms
 
 
 async def _is_proven(term: Term, topic: Topic, holder: TopicObject, since: str) -> bool:
@@ -107,7 +115,7 @@ async def _is_proven(term: Term, topic: Topic, holder: TopicObject, since: str) 
     return await _is_absent(term, topic, holder)
 
 
-async def _report(term: Term, topic: Topic, server_ms: int) -> list[str]:
+async def _report(term: Term, topic: Topic, server_ms: int, claims: Claims) -> list[str]:
     """Tell the controller; what it refuses is for a human."""
     assert topic.object is not None
     cluster = term.cluster
@@ -121,9 +129,13 @@ async def _report(term: Term, topic: Topic, server_ms: int) -> list[str]:
             grace_ms=1000 * grace_s,
             removals_per_hour_max=per_hour,
             acknowledged=is_acknowledged(topic, cluster, server_ms),
+            heir=claims.heir,
+            claimed=claims.any,
         )
     )
     term.mark_cluster()
+    if (heir := claims.heir) is not None:
+        term.add(Work(Task.TOPIC, (heir.namespace, heir.name)))
     if isinstance(answer, Refused) and answer.known_reason is Reason.MassDeletion:
         return [f"{answer.message} {way_out(cluster, server_ms)}"]
     return []
@@ -187,12 +199,9 @@ def _stands_for(term: Term, found: Object | None, topic: Topic) -> bool:
     the topic too, as far as can be read."""
     if found is None:
         return False
-    meta, spec = found["metadata"], found.get("spec") or {}
-    if topic.object is None or meta["uid"] == topic.object.uid:
+    if topic.object is None or found["metadata"]["uid"] == topic.object.uid:
         return True
-    ref = spec.get("clusterRef") or {}
-    cluster = (ref.get("namespace") or meta["namespace"], ref.get("name"))
-    return (cluster, spec.get("topicName") or meta["name"]) == (term.key, topic.name)
+    return declares(term, found, topic.name)
 
 
 async def _cluster_stands(term: Term) -> bool:

@@ -6,13 +6,12 @@ from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.elections import ElectionsAnswer
 from plimsoll_core.messages.requests import DetachTopic, Refused, TopicsAnswer
 from plimsoll_operator.api.conditions import condition
-from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.topic import Topic
-from plimsoll_operator.kube.errors import ApiError
-from plimsoll_operator.kube.resources import NAMESPACES, TOPICS
+from plimsoll_operator.kube.resources import TOPICS
 from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.topic.heirs import namespace_labels
 from plimsoll_operator.reconcile.topic.leaders_to_elect import named_leaders
 from plimsoll_operator.reconcile.topic.topic_declaration import declare, object_of
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -34,7 +33,7 @@ async def reconcile(term: Term, key: Key) -> None:
             term.refusals[key] = condition("Ready", False, INVALID_SPEC, why)
         _observe(term, topic)
         return
-    request = declare(topic, cluster, await _namespace_labels(term, topic, cluster))
+    request = declare(topic, cluster, await namespace_labels(term, topic, cluster))
     if isinstance(request, Refusal):
         await _detach(term, topic, request)
         _refuse(term, topic, request.reason.name, request.message)
@@ -135,16 +134,3 @@ async def _detach(term: Term, topic: Topic, refusal: Refusal) -> None:
             about=about_seen(TOPICS.kind, topic.metadata),
         )
     )
-
-
-async def _namespace_labels(term: Term, topic: Topic, cluster: LogCluster) -> dict[str, str]:
-    """The labels of the topic's namespace, where they matter."""
-    namespace = topic.metadata.namespace
-    allowed = cluster.spec.topics.allowed_namespaces if cluster.spec.topics else None
-    if namespace == cluster.metadata.namespace or allowed is None or allowed.from_ != "Selector":
-        return {}
-    try:
-        found = await term.kube.get(NAMESPACES, None, namespace)
-    except ApiError as error:
-        raise Retry(f"namespace {namespace} cannot be read: {error}") from error
-    return dict(found["metadata"].get("labels") or {})
