@@ -234,7 +234,7 @@ async def test_user_made_again_looks_soon_whether_its_namesakes_secret_is_gone()
     scene.apply()
     await scene.reconciled()
     scene.kube.drop(USERS, *KEY)
-    scene.apply()
+    scene.apply(userName="another")
     soon.clear()
     assert (await scene.reconciled()).reason == "SecretForeign"
     assert soon[0] == (KEY, 1_000)

@@ -118,10 +118,12 @@ class UserObjectSeen(Message, frozen=True, kw_only=True):
 
 class UserObjectGone(Message, frozen=True, kw_only=True):
     """An object is proven absent (never merely not seen): its user, credentials and rules go.
-    `now_ms` (wall clock): it counts among those that went within an hour; None: it does not."""
+    `now_ms` (wall clock): it counts among those that went within an hour; None: it does not.
+    `heir`: another object that declares the user, and has all of it from now on: nothing goes."""
 
     object: UserObject
     now_ms: int | None = None
+    heir: UserObject | None = None
 
 
 SecurityChange = CreateAcls | DeleteAcls | AlterScramCredentials | AlterQuotas

@@ -61,10 +61,8 @@ def occurrences(
                     message=f"The object of topic {name} is gone: the topic serves until its grace"
                     " ends; then the brokers delete its data.",
                 )
-            case TopicBound(topic_id=topic_id) if topic_id in old.topics:
-                yield from _topic_handed_over(old.topics[topic_id], record)
-            case UserDeclared():
-                yield from _user_handed_over(old, record)
+            case TopicBound() | UserDeclared():
+                yield from _handed_over(old, record)
             case TopicRemoved(topic_id=topic_id) if topic_id in old.topics:
                 name = old.topics[topic_id].name
                 yield Occurrence(
@@ -72,6 +70,13 @@ def occurrences(
                 )
             case _:
                 pass
+
+
+def _handed_over(old: ClusterImage, record: TopicBound | UserDeclared) -> Iterator[Occurrence]:
+    if isinstance(record, UserDeclared):
+        yield from _user_handed_over(old, record)
+    elif record.topic_id in old.topics:
+        yield from _topic_handed_over(old.topics[record.topic_id], record)
 
 
 def _topic_handed_over(before: Topic, record: TopicBound) -> Iterator[Occurrence]:

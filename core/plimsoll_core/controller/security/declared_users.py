@@ -1,7 +1,8 @@
 """Commits what a LogCluster states of authorization, and what User objects declare.
 
 Called for DeclareAuthorization, DeclareUser, UserObjectSeen and UserObjectGone.  The first object
-that declares a name has it, for as long as it is there.
+that declares a name has it, for as long as it is there; then another one of its namespace that
+declares it, with login and rules.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from plimsoll_core.cluster.records import (
+    AclsAdded,
     AclsRemoved,
     AuthorizationConfigured,
     ScramCredentialRemoved,
@@ -98,6 +100,8 @@ def _refused(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
     holder = security.object_named(name)
     if holder is not None and holder != request.object and not _succeeds(holder, request.object):
         text = f"The user {name} is declared by {holder} already."
+        if holder.namespace == request.object.namespace:
+            text += " This object takes it over, with its login, once that one is deleted."
         return Refusal(reason=Reason.UserNameTaken, message=text)
     other = next((u for u in security.users.values() if u.object == request.object), None)
     if other is not None and other.user_name != name:
@@ -210,6 +214,9 @@ def user_object_gone(turn: DecisionContext, request: UserObjectGone) -> Answer |
     name = _name_of(turn, request.object)
     if name is None or request.object.uid == NO_OBJECT:
         return Done()
+    if request.heir is not None:
+        _hand_over(turn, turn.image.security.users[name], request.heir)
+        return Done()
     for key in sorted(key for key in turn.image.security.credentials if key[0] == name):
         turn.add(ScramCredentialRemoved(cause="its object is gone", user=name, mechanism=key[1]))
     if name in turn.image.security.certificates:
@@ -226,6 +233,25 @@ def user_object_gone(turn: DecisionContext, request: UserObjectGone) -> Answer |
         removed = UserRemoved(cause="its object is gone", user_name=name, now_ms=request.now_ms)
         turn.add(removed)
     return Done()
+
+
+def _hand_over(turn: DecisionContext, row: DeclaredUser, heir: UserObject) -> None:
+    """All that the object declared is the heir's, who says next what of it goes on.  Whoever owns a
+    credential is left as it is: so it is known that its password is not of the heir's Secret."""
+    cause = "handed over: its object is gone and another one declares it"
+    security, former = turn.image.security, row.object.uid
+    acls = [acl for acl, owners in security.acls.items() if former in owners]
+    acls.sort(key=lambda acl: acl.order)
+    for some in parts(acls):
+        turn.add(AclsAdded(cause=cause, acls=some, owner=heir.uid))
+        turn.add(AclsRemoved(cause=cause, acls=some, owner=former))
+    certificates = security.certificates.get(row.user_name)
+    if certificates is not None and certificates.owner == former:
+        turn.add(UserCertificatesSet(cause=cause, row=replace(certificates, owner=heir.uid)))
+    quotas = turn.image.quotas.rows.get(QuotaEntity(user=row.user_name))
+    if quotas is not None and quotas.owner == former:
+        settle_user(turn, row.user_name, quotas.values, heir.uid)
+    turn.add(UserDeclared(cause=cause, user=replace(row, object=heir, gone_since_ms=None)))
 
 
 def _name_of(turn: DecisionContext, holder: UserObject) -> str | None:

@@ -12,6 +12,7 @@ is removed (`heirs`).
 from __future__ import annotations
 
 import logging
+
 from plimsoll_core.cluster.model import Topic, TopicObject
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.requests import Refused, TopicObjectGone
@@ -32,7 +33,7 @@ from plimsoll_operator.reconcile import crd_age
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.topic.deletion_acknowledgement import is_acknowledged
-from plimsoll_operator.reconcile.topic.heirs import Claims, claims_on, declares
+from plimsoll_operator.reconcile.topic.heirs import TopicClaims, claims_on, declares
 from plimsoll_operator.reconcile.topic.mass_deletion_notice import mass_deletion, sentence
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.occurrence import LENGTH_MAX, Occurrence
@@ -115,7 +116,7 @@ async def _is_proven(term: Term, topic: Topic, holder: TopicObject, since: str) 
     return await _is_absent(term, topic, holder)
 
 
-async def _report(term: Term, topic: Topic, server_ms: int, claims: Claims) -> list[str]:
+async def _report(term: Term, topic: Topic, server_ms: int, claims: TopicClaims) -> list[str]:
     """Tell the controller; what it refuses is for a human."""
     assert topic.object is not None
     cluster = term.cluster

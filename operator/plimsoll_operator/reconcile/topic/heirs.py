@@ -37,18 +37,18 @@ def declares(term: Term, found: Object, topic_name: str) -> bool:
     return (cluster, spec.get("topicName") or meta["name"]) == (term.key, topic_name)
 
 
-class Claims(NamedTuple):
+class TopicClaims(NamedTuple):
     """`heir`: the oldest object that takes the topic over; `any`: whether one declares it."""
 
     heir: TopicObject | None
     any: bool
 
 
-async def claims_on(term: Term, topic: Committed, objects: Iterable[Object]) -> Claims:
+async def claims_on(term: Term, topic: Committed, objects: Iterable[Object]) -> TopicClaims:
     """Of those of `objects` that may declare the topic and are not going."""
     cluster = term.cluster
     if cluster is None:
-        return Claims(None, any=False)
+        return TopicClaims(None, any=False)
     claimed = False
     others = [
         one
@@ -64,8 +64,8 @@ async def claims_on(term: Term, topic: Committed, objects: Iterable[Object]) -> 
         own = topic.object is not None and topic.object.namespace == meta.namespace
         if own or from_kafka_id(meta.annotations.get(ADOPT, "")) == topic.id:
             heir = TopicObject(namespace=meta.namespace, name=meta.name, uid=meta.uid)
-            return Claims(heir, any=True)
-    return Claims(None, any=claimed)
+            return TopicClaims(heir, any=True)
+    return TopicClaims(None, any=claimed)
 
 
 def _age(found: Object) -> tuple[str, str, str]:

@@ -39,26 +39,30 @@ async def is_back(term: Term, row: DeclaredUser) -> None:
 async def wait_ms(term: Term, cluster: LogCluster, row: DeclaredUser) -> int:
     """For how long the user, whose object is proven absent, may still log in; 0: it goes now."""
     now_ms, since_ms = term.server_ms(), row.gone_since_ms
-    deletion = _deletion(cluster)
-    grace_s = deletion.grace_seconds
-    grace_ms = 1000 * (GRACE_SECONDS_DEFAULT if grace_s is None else grace_s)
+    grace_ms_of_all = grace_ms(cluster)
     if since_ms is None or now_ms < since_ms:  # a clock that went back begins it anew
         await _note(term, row, now_ms)
         since_ms = now_ms
         text = (
             f"{row.object} is gone: the user {row.user_name} may log in for"
-            f" {grace_ms // 1000} s more."
+            f" {grace_ms_of_all // 1000} s more."
         )
         key = f"user-gone-{row.object.uid}"
         term.tell(Occurrence(key=key, reason="UserPendingDeletion", message=text))
         settle(term)
-    left_ms = since_ms + grace_ms - now_ms
+    left_ms = since_ms + grace_ms_of_all - now_ms
     if left_ms > 0:
         return min(left_ms, LOOK_AGAIN_MS)
     where = row.object.namespace
     if where in settle(term) and since_ms > users_acknowledged(cluster).get(where, -1):
         return LOOK_AGAIN_MS
     return 0
+
+
+def grace_ms(cluster: LogCluster) -> int:
+    """For how long a user may log in whose object is gone."""
+    grace_s = _deletion(cluster).grace_seconds
+    return 1000 * (GRACE_SECONDS_DEFAULT if grace_s is None else grace_s)
 
 
 async def _note(term: Term, row: DeclaredUser, gone_since_ms: int | None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from plimsoll_core.security.scram import (
     ITERATIONS_MIN,
@@ -23,6 +23,7 @@ from plimsoll_core.security.scram import (
     salt_of,
     salted_password,
 )
+from plimsoll_core.security.state import BY_CLIENT
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.labels import MANAGED_BY, USER_LOGIN
 from plimsoll_operator.api.user import User
@@ -52,14 +53,18 @@ def mechanisms_of(user: User) -> tuple[ScramMechanism, ...]:
 
 def password_in(secret: Object, key: str = PASSWORD_KEY) -> str | None:
     """The password that a Secret holds; None: none that could be one."""
+    text = _text(secret, key)
+    return text if text is not None and 0 < len(text) <= PASSWORD_CHARACTERS_MAX else None
+
+
+def _text(secret: Object, key: str) -> str | None:
     stored = (secret.get("data") or {}).get(key)
     if stored is None:
         return None
     try:
-        text = base64.b64decode(stored).decode().strip("\n")
+        return base64.b64decode(stored).decode().strip("\n")
     except ValueError:
         return None
-    return text if 0 < len(text) <= PASSWORD_CHARACTERS_MAX else None
 
 
 def is_of(secret: Object, user: User) -> bool:
@@ -73,6 +78,22 @@ def is_of_namesake(secret: Object, user: User) -> bool:
     owners = secret["metadata"].get("ownerReferences") or []
     mine = ("User", user.metadata.name)
     return any((owner.get("kind"), owner.get("name")) == mine for owner in owners)
+
+
+class Owner(NamedTuple):
+    """The User that an ownerReference names."""
+
+    name: str
+    uid: str
+
+
+def left_by(secret: Object, user: User) -> Owner | None:
+    """The other User whose Secret it is, if it holds the login of the user that `user` declares."""
+    if secret.get("type") != USER_LOGIN or _text(secret, "username") != user.user_name:
+        return None
+    owners = secret["metadata"].get("ownerReferences") or []
+    of_users = [one for one in owners if one.get("kind") == "User"]
+    return Owner(of_users[0]["name"], of_users[0]["uid"]) if of_users else None
 
 
 def login_secret(user: User, password: str | None, bootstrap: Bootstrap) -> Object:
@@ -212,14 +233,20 @@ def _escaped(value: str) -> str:
 
 
 def kept(
-    user: User, password: str, known: dict[Any, ScramCredential], now_ms: int
+    user: User, password: str, known: dict[Any, ScramCredential], now_ms: int, left_ms: int
 ) -> tuple[ScramCredential, ...]:
     """What the log keeps of the password, for each mechanism; what is committed already, wherever
-    it is of this very password."""
-    return tuple(
-        _kept(user, password, mechanism, known.get(mechanism), now_ms)
-        for mechanism in mechanisms_of(user)
-    )
+    it is of this very password.  `left_ms`: for how long at least another password stays good that
+    the object did not set, but took over with the user."""
+    found = []
+    for mechanism in mechanisms_of(user):
+        one = known.get(mechanism)
+        inherited = one is not None and one.owner not in (BY_CLIENT, user.metadata.uid)
+        overlap_s = (user.scram.overlap_seconds if user.scram is not None else None) or 0
+        overlap_ms = max(1000 * overlap_s, left_ms if inherited else 0)
+        until_ms = now_ms + overlap_ms if overlap_ms else None
+        found.append(_kept(user, password, mechanism, one, until_ms))
+    return tuple(found)
 
 
 def _kept(
@@ -227,7 +254,7 @@ def _kept(
     password: str,
     mechanism: ScramMechanism,
     known: ScramCredential | None,
-    now_ms: int,
+    until_ms: int | None,
 ) -> ScramCredential:
     """A new password has the salt of the one before: the same challenge fits both, so that either
     is good while they overlap."""
@@ -237,14 +264,12 @@ def _kept(
     stored_key, server_key = keys_of(mechanism, salted)
     if known is not None and (stored_key, server_key) == (known.stored_key, known.server_key):
         return known
-    scram = user.scram
-    overlap_ms = 1000 * ((scram.overlap_seconds if scram is not None else None) or 0)
     previous = None
-    if known is not None and overlap_ms:
+    if known is not None and until_ms is not None:
         previous = PreviousKeys(
             stored_key=known.stored_key,
             server_key=known.server_key,
-            until_ms=now_ms + overlap_ms,
+            until_ms=until_ms,
         )
     return ScramCredential(
         user=user.user_name,

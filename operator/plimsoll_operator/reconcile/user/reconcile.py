@@ -2,7 +2,8 @@
 
 In that order nothing is lost by a crash: whoever leads next finds the Secret, and commits what it
 says.  The operator reads Secrets by name alone, so another password is noticed within a minute.
-A user whose object is proven absent may log in no more, after a grace (`deletion_grace`).  Of an
+A user whose object is proven absent may log in no more, after a grace (`deletion_grace`),
+unless another object declares it (`heirs`).  Of an
 object of another namespace than the LogCluster's counts what `tenants` allows.  What takes away
 is committed before anything is looked at that could be refused.
 """
@@ -17,7 +18,7 @@ from plimsoll_core.quotas.state import QuotaValues
 from plimsoll_core.security.acl import malformed
 from plimsoll_core.security.client_certificates import TLS_LOGIN, UserCertificate
 from plimsoll_core.security.scram import SPEC_NAMES, ScramCredential
-from plimsoll_core.security.state import NO_OBJECT, DeclaredUser, UserObject
+from plimsoll_core.security.state import BY_CLIENT, NO_OBJECT, DeclaredUser, UserObject
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.labels import listener_authority_map
 from plimsoll_operator.api.logcluster import LogCluster
@@ -36,6 +37,7 @@ from plimsoll_operator.reconcile.user import (
     absence,
     client_signing,
     deletion_grace,
+    heirs,
     narrowing,
     tenants,
     user_certificates,
@@ -64,6 +66,8 @@ class _NotNow(Exception):
 
 async def reconcile(term: Term, key: Key) -> None:
     user, target = term.objects.users.get(key), Target(USERS, *key)
+    if user is not None and (former := _former(term, user)) is not None:
+        await _forget(term, former)
     await wait_for_newest(term, user)
     for row in _rows(term, key):
         if user is None or row.object.uid != user.metadata.uid:
@@ -219,9 +223,10 @@ async def _wanted_credentials(term: Term, user: User) -> tuple[ScramCredential, 
     """None: what is committed stays."""
     if logins.mechanisms_of(user):
         return None if user.spec.disabled else await _credentials(term, user)
-    owners = {one.owner for one in term.image.security.credentials.values()}
-    # It had one before; what Kafka's tools make is theirs.
-    return () if user.metadata.uid in owners else None
+    rows = term.image.security.credentials.items()
+    owners = {one.owner for (name, _), one in rows if name == user.user_name}
+    # It, or the object that it took the user over from, had one; what Kafka's tools make is theirs.
+    return () if owners - {BY_CLIENT} else None
 
 
 async def _wanted_certificates(
@@ -255,6 +260,8 @@ async def _wanted_certificates(
 async def _own_secret(term: Term, user: User) -> Object | None:
     found = await _read(term, user.metadata.namespace, user.secret_name)
     if found is not None and not logins.is_of(found, user):
+        if await _is_left(term, found, user):
+            return found
         if logins.is_of_namesake(found, user):
             term.add_later(Work(Task.USER, user.key), logins.NAMESAKE_LOOK_MS)
         text = f"Secret {user.secret_name} is not of this User; delete it, or set spec.secretName."
@@ -274,7 +281,9 @@ async def _credentials(term: Term, user: User) -> tuple[ScramCredential, ...]:
             text = f"Secret {own.name} does not exist, or has no password under the key {key}."
             raise _NotNow("SecretMissing", text)
     else:
-        password = None if found is None else logins.password_in(found)
+        password = await _password_of_holder(term, user)
+        if password is None and found is not None:
+            password = logins.password_in(found)
         password = password or logins.new_password()
     await _write(term, user, found, None if own is not None else password)
     known = term.image.security.credentials
@@ -283,7 +292,36 @@ async def _credentials(term: Term, user: User) -> tuple[ScramCredential, ...]:
         for one in logins.mechanisms_of(user)
         if (user.user_name, one) in known
     }
-    return logins.kept(user, password, mine, term.now_ms())
+    left_ms = 0 if term.cluster is None else deletion_grace.grace_ms(term.cluster)
+    return logins.kept(user, password, mine, term.now_ms(), left_ms)
+
+
+async def _password_of_holder(term: Term, user: User) -> str | None:
+    """Of the object that declares the user now and whose heir this one is: its Secret goes with it,
+    so that the password stands in the heir's before."""
+    row = term.image.security.users.get(user.user_name)
+    if row is None or row.object == _object(user):
+        return None
+    holder = term.objects.users.get((row.object.namespace, row.object.name))
+    if holder is None or holder.metadata.uid != row.object.uid:
+        return None
+    if holder.metadata.namespace != user.metadata.namespace:
+        return None
+    found = await _read(term, holder.metadata.namespace, holder.secret_name)
+    return logins.password_in(found) if found is not None and logins.is_of(found, holder) else None
+
+
+async def _is_left(term: Term, secret: Object, user: User) -> bool:
+    """Whether the Secret holds this user's login and was of a User that is gone: it is kept, by the
+    garbage collector too once it has another owner."""
+    owner = logins.left_by(secret, user)
+    if owner is None:
+        return False
+    try:
+        found = await term.kube.get(USERS, user.metadata.namespace, owner.name)
+    except NotFound:
+        return True
+    return bool(found["metadata"]["uid"] != owner.uid)
 
 
 async def _read(term: Term, namespace: str, name: str) -> Object | None:
@@ -310,7 +348,7 @@ async def _put(term: Term, user: User, found: Object | None, wanted: Object) -> 
     try:
         if found is None:
             await term.kube.create(SECRETS, wanted)
-        elif found.get("data") != wanted["data"]:
+        elif found.get("data") != wanted["data"] or not logins.is_of(found, user):
             meta = {**wanted["metadata"], "resourceVersion": found["metadata"]["resourceVersion"]}
             await term.kube.replace(SECRETS, {**wanted, "metadata": meta})
     except Conflict as error:
@@ -334,6 +372,19 @@ def _rows(term: Term, key: Key) -> list[DeclaredUser]:
     return [row for row in rows if (row.object.namespace, row.object.name) == key]
 
 
+def _former(term: Term, user: User) -> DeclaredUser | None:
+    """The user of an object of the same namespace that is not seen any more and that declared the
+    user that `user` declares."""
+    row = term.image.security.users.get(user.user_name)
+    if row is None or row.object == _object(user) or user.metadata.deletion_timestamp:
+        return None
+    where = row.object.namespace
+    if where != user.metadata.namespace or user.cluster_key != term.key:
+        return None
+    holder = term.objects.users.get((where, row.object.name))
+    return None if holder is not None and holder.metadata.uid == row.object.uid else row
+
+
 async def _forget(term: Term, row: DeclaredUser) -> None:
     """Whose object is gone may log in no more, after a grace; what went with its CRD, its namespace
     or its cluster was not meant."""
@@ -348,10 +399,16 @@ async def _forget(term: Term, row: DeclaredUser) -> None:
             await tenants.cut_off(term, row)
             row = term.image.security.users[row.user_name]
         fate = _kept(term) if labels is None else await absence.fate(term, row)
+        claims = heirs.UserClaims(None, any=False)
+        if labels is not None and fate is not absence.Fate.STANDS:
+            claims = await heirs.claims_on(term, cluster, row)
     except ApiError as error:
         raise Retry(f"absence is not proven: {error}") from error
     if fate is absence.Fate.STANDS:
         await deletion_grace.is_back(term, row)
+        return
+    if claims.any:
+        await _leave_to(term, row, claims.heir)
         return
     stays = fate is absence.Fate.GONE and not row.disabled  # who is cut off has nothing to wait for
     if stays and (wait_ms := await deletion_grace.wait_ms(term, cluster, row)):
@@ -362,6 +419,20 @@ async def _forget(term: Term, row: DeclaredUser) -> None:
     if isinstance(answer, Refused):
         raise Retry(answer.message)
     deletion_grace.settle(term)
+
+
+async def _leave_to(term: Term, row: DeclaredUser, heir: UserObject | None) -> None:
+    """Another object declares the user: it is handed over, or stays until that one can be read."""
+    if heir is None:
+        term.add_later(
+            Work(Task.USER, (row.object.namespace, row.object.name)), deletion_grace.LOOK_AGAIN_MS
+        )
+        return
+    answer = await term.ask(UserObjectGone(object=row.object, heir=heir))
+    if isinstance(answer, Refused):
+        raise Retry(answer.message)
+    deletion_grace.settle(term)
+    term.add(Work(Task.USER, (heir.namespace, heir.name)))
 
 
 def _kept(term: Term) -> absence.Fate:
