@@ -48,7 +48,7 @@ async def claims_on(term: Term, cluster: LogCluster, row: DeclaredUser) -> UserC
             return UserClaims(
                 UserObject(namespace=meta.namespace, name=meta.name, uid=meta.uid), True
             )
-    return UserClaims(None, claimed)
+    return UserClaims(None, any=claimed)
 
 
 def _may_declare(term: Term, found: Object, user_name: str) -> bool:
