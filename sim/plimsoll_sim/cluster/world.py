@@ -114,6 +114,7 @@ class World:
         self.jobs = Jobs(self.loop, self.rng, self.api_server)
         self.approvals = Approvals(self.loop, self.api_server, self.objects)
         self.operators = operator_hosts(options, self._operator_context(stream()))
+        self.ghost.is_declared = self.objects.is_declared
         self.ghost.strict_slices = options.slice_partitions_max > 10
         self.network.names[CONTROLLERS] = [host.name for host in self.operators]
         self.clients: list[Client] = []

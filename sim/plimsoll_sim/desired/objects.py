@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from plimsoll_core.cluster.model import Topic as CommittedTopic
 from plimsoll_core.controller.brokers.membership import next_members
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
@@ -64,6 +65,8 @@ class AppliedObjects:
         self.gone: dict[str, str] = {}
         # How many objects of each kind were ever made, for names that are used once.
         self.made: dict[Kind, int] = {}
+        # Of a Topic that was deleted, by uid: the others that declared its topic then.
+        self._beside: dict[str, frozenset[str]] = {}
         self._server = server
         self._read: dict[tuple[Kind, str], tuple[StoredObject, Any]] = {}
 
@@ -127,7 +130,16 @@ class AppliedObjects:
             self._server.writes.replace(target, body, dry_run=False)
 
     def delete(self, kind: Kind, name: str) -> None:
-        self.gone[self._stored(kind, name).metadata["uid"]] = name
+        uid = self.uid(kind, name)
+        self.gone[uid] = name
+        if kind is TOPICS:
+            declared = self.get(TOPICS, name).topic_name
+            others = [one for one in self.names(TOPICS) if one != name]
+            self._beside[uid] = frozenset(
+                self.uid(TOPICS, one)
+                for one in others
+                if self.get(TOPICS, one).topic_name == declared
+            )
         self._server.writes.delete(self._target(kind, name), {}, dry_run=False)
 
     def get(self, kind: Kind, name: str) -> Any:
@@ -189,6 +201,12 @@ class AppliedObjects:
         """What each Topic asks the controller for, by the object's name."""
         found = {name: self.declared(name) for name in self.names(TOPICS)}
         return {name: one for name, one in found.items() if one is not None}
+
+    def is_declared(self, topic: CommittedTopic) -> bool:
+        """Whether an object declares the topic that did so already when the object that the topic
+        was bound to last was deleted."""
+        beside = self._beside.get(topic.object.uid if topic.object else "", frozenset())
+        return any(self.uid(TOPICS, name) in beside for name in self.names(TOPICS))
 
     def declared(self, name: str) -> DeclareTopic | None:
         """What a Topic asks the controller for, None when there is none."""

@@ -350,6 +350,12 @@ TABLE: tuple[Fault, ...] = (
         0,
         "A broker id that comes back, with its volume or without.",
     ),
+    Fault(
+        "rename_topic",
+        topics.rename_topic,
+        0,
+        "A topic that another object declares when its own is deleted.",
+    ),
     Fault("delete_pod", objects.delete_pod, 0, "A pod that is deleted without a grant."),
     Fault("delete_child", objects.delete_child, 0, "Children that are made again."),
     Fault(

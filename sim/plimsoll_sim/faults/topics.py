@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
+from msgspec.structs import replace
+
+from plimsoll_operator.kube.resources import TOPICS
 from plimsoll_sim.cluster.world import TOPIC
 from plimsoll_sim.faults.fault_context import FaultContext
 
 PARTITIONS_MAX = 6
 RECREATED_US_MAX = 8_000_000
+RENAMED = f"{TOPIC}-renamed"
+RENAMED_US_MAX = 6_000_000
+KILLED_SHARE = 0.3
+CHANGED = ("replication_factor", "min_in_sync_replicas", "config")
 RETENTION_BYTES = (100, 300, 1_000)
 RETENTION_MS = (1_000, 5_000, 20_000)
 
@@ -29,6 +37,45 @@ def recreate_topic(context: FaultContext, rng: random.Random) -> str | None:
 
     world.later(rng.randint(1, RECREATED_US_MAX), declare)
     return TOPIC
+
+
+def rename_topic(context: FaultContext, rng: random.Random) -> str | None:
+    """An object of another name is applied and the first deleted, as a chart does that renames its
+    objects; later the same the other way round.  Operators may die between."""
+    world = context.world
+    if world.objects.declared(TOPIC) is None or world.objects.declared(RENAMED) is not None:
+        return None
+    gaps = [rng.randint(0, RENAMED_US_MAX) for _ in range(3)]
+    kills = [rng.random() < KILLED_SHARE for _ in gaps]
+    _replace(context, TOPIC, RENAMED, gaps[0], kill=kills[0])
+    back = partial(_replace, context, RENAMED, TOPIC, gaps[2], kill=kills[2])
+    world.later(gaps[0] + gaps[1], back)
+    return f"{TOPIC}, its object is {RENAMED} for {gaps[1] // 1_000} ms"
+
+
+def _replace(context: FaultContext, old: str, new: str, gap_us: int, *, kill: bool) -> None:
+    world = context.world
+    if old not in world.objects.names(TOPICS) or new in world.objects.names(TOPICS):
+        return
+    spec = replace(world.objects.get(TOPICS, old).spec, topic_name=TOPIC)
+    world.objects.create(TOPICS, new, spec)
+    if kill:
+        for host in world.operators:
+            if host.active:
+                host.kill()
+                context.heal_later(partial(world.start_operator, host))
+
+    def delete() -> None:
+        """After the new one states what was changed at the old one meanwhile."""
+        if old in world.objects.names(TOPICS):
+            newest = world.objects.get(TOPICS, old).spec
+            stated: dict[str, object] = {field: getattr(newest, field) for field in CHANGED}
+            known = world.objects.get(TOPICS, new).spec.partitions
+            stated["partitions"] = max(newest.partitions, known)  # they never decrease
+            world.objects.edit(TOPICS, new, **stated)
+            world.delete(old)
+
+    world.later(gap_us, delete)
 
 
 def add_partitions(context: FaultContext, _: random.Random) -> str | None:

@@ -7,14 +7,20 @@ Source: the protocol's ghost variables.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from plimsoll_core.cluster import invariants
 from plimsoll_core.cluster.image import apply
-from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Recovery
-from plimsoll_core.cluster.records import ControllerChanged, MetadataVersionFinalized, Record
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Recovery, Topic
+from plimsoll_core.cluster.records import (
+    ControllerChanged,
+    MetadataVersionFinalized,
+    Record,
+    TopicRemoved,
+)
 from plimsoll_core.ids import BrokerId, TopicPartition
 from plimsoll_sim.oracle.acked_not_lost import Election, elected_uncleanly, note_lossy_stop
 from plimsoll_sim.oracle.partition_ghost import (
@@ -41,6 +47,8 @@ class MetadataGhost:
         self.sequence = 0
         self.restored = False
         self.topics_recreated = False
+        # Whether an object declares a topic, of which the object that it was bound to is gone.
+        self.is_declared: Callable[[Topic], bool] = lambda _: False
         self.strict_slices = True
         self.history: list[Record] = []
         self.absences = Absences()
@@ -93,6 +101,9 @@ class MetadataGhost:
             *invariants.reassigned_in_sync(before, after),
         ):
             raise Violation(*sentence.split(": ", 1))
+        if isinstance(record, TopicRemoved) and self.is_declared(before.topics[record.topic_id]):
+            name = before.topics[record.topic_id].name
+            raise Violation("TopicKept", f"{name} is removed, and an object declares it")
         if isinstance(record, MetadataVersionFinalized):
             self._check_finalised(before, record.metadata_version)
         broken = self.absences.follow(before, after, record)

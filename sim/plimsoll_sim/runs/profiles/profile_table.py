@@ -14,9 +14,18 @@ from plimsoll_sim.runs.profiles.disks import DISKS
 from plimsoll_sim.runs.profiles.groups import GROUPS
 from plimsoll_sim.runs.profiles.operations import OPERATIONS
 from plimsoll_sim.runs.profiles.profile import Profile
+from plimsoll_sim.runs.profiles.renames import RENAMES
 from plimsoll_sim.runs.profiles.replication import REPLICATION
 from plimsoll_sim.runs.profiles.security import SECURITY
 
 DRAWN: dict[str, Profile] = {**REPLICATION, **OPERATIONS, **DISKS}
 """Those that a seed may draw."""
-PROFILES: dict[str, Profile] = {**DRAWN, **CLEANING, **GROUPS, **SECURITY, **BUFFERS, **DESCRIPTORS}
+PROFILES: dict[str, Profile] = {
+    **DRAWN,
+    **CLEANING,
+    **GROUPS,
+    **SECURITY,
+    **BUFFERS,
+    **DESCRIPTORS,
+    **RENAMES,
+}
