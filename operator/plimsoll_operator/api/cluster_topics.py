@@ -45,7 +45,8 @@ class AllowedNamespaces(Api, frozen=True, kw_only=True):
 
 
 class TopicDefaults(Api, frozen=True, kw_only=True):
-    """What a Topic gets that does not say: 6 partitions, replication factor 3, min ISR 2."""
+    """What a Topic gets at its creation that does not say: 6 partitions, replication factor 3, min
+    ISR 2.  Later changes of these leave Topics that exist as they are."""
 
     partitions: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     replication_factor: Annotated[int, Meta(ge=1, le=32)] | None = None

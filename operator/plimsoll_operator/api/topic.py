@@ -201,6 +201,9 @@ class TopicStatus(Api, frozen=True, kw_only=True):
     partitions: Count | None = None
     replication_factor: Count | None = None
     min_in_sync_replicas: Count | None = None
+    strategy: (
+        Annotated[Strategy, Meta(description="How partitions are placed that are added.")] | None
+    ) = None
     health: Health | None = None
     assignment: (
         Annotated[

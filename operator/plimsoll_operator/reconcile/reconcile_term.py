@@ -242,10 +242,14 @@ class Term:
             raise Retry(answer.message, after_ms=500)
         return answer
 
+    def topic_named(self, name: str) -> Topic | None:
+        """As committed, whoever declares it."""
+        topic_id = self.image.topic_ids.get(name)
+        return None if topic_id is None else self.image.topics.get(topic_id)
+
     def bound_topic(self, found: api.Topic) -> Topic | None:
         """The topic that this very object declares, as committed."""
-        topic_id = self.image.topic_ids.get(found.topic_name)
-        topic = None if topic_id is None else self.image.topics.get(topic_id)
+        topic = self.topic_named(found.topic_name)
         holder = topic.object if topic else None
         if holder is None or holder.uid != found.metadata.uid:
             return None

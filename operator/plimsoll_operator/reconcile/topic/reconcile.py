@@ -33,7 +33,8 @@ async def reconcile(term: Term, key: Key) -> None:
             term.refusals[key] = condition("Ready", False, INVALID_SPEC, why)
         _observe(term, topic)
         return
-    request = declare(topic, cluster, await namespace_labels(term, topic, cluster))
+    labels = await namespace_labels(term, topic, cluster)
+    request = declare(topic, cluster, labels, term.topic_named(topic.topic_name))
     if isinstance(request, Refusal):
         await _detach(term, topic, request)
         _refuse(term, topic, request.reason.name, request.message)

@@ -1,6 +1,8 @@
 """What a Topic object declares to its cluster's controller, with every default: pure.
 
-Called by the Topic reconciler.  It resolves every default, checks what can be said without the
+Called by the Topic reconciler.  A default counts when the topic is created: partitions, replication
+factor, min ISR and strategy are committed with it, and what an object does not state stays as it is
+committed, whatever the defaults, the number of brokers or the release are later.  It checks what can be said without the
 cluster's state, and leaves the rest (names taken, brokers missing, unknown configs) to the
 controller, whose refusals have the same form.
 """
@@ -8,7 +10,9 @@ controller, whose refusals have the same form.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
+from plimsoll_core.cluster.model import Topic as Committed
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.cluster.topic_configs import MIN_ISR, UNCLEAN_ENABLE, UNCLEAN_RECOVERY
 from plimsoll_core.errors import Reason, Refusal
@@ -23,7 +27,7 @@ from plimsoll_operator.api.cluster_topics import (
     Topics,
 )
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.api.topic import Placement, Topic
+from plimsoll_operator.api.topic import Placement, Strategy, Topic
 from plimsoll_operator.reconcile.topic.allowed_namespaces import namespace_refusal
 from plimsoll_operator.reconcile.topic.explicit_assignment import (
     explicit_assignment,
@@ -39,12 +43,15 @@ OWN_FIELDS = {
 
 
 def declare(
-    topic: Topic, cluster: LogCluster, namespace_labels: Mapping[str, str] | None = None
+    topic: Topic,
+    cluster: LogCluster,
+    namespace_labels: Mapping[str, str] | None = None,
+    committed: Committed | None = None,
 ) -> DeclareTopic | Refusal:
     """What `topic` asks of `cluster`'s controller.
 
     `namespace_labels` are those of the topic's namespace; they matter when the cluster selects
-    namespaces by label.
+    namespaces by label.  `committed`: the topic of that name, if there is one.
     """
     if refusal := namespace_refusal(topic, cluster, namespace_labels or {}):
         return refusal
@@ -54,8 +61,8 @@ def declare(
             reason=Reason.InvalidConfig,
             message=f"Set {OWN_FIELDS[min(own)]} instead of the config {min(own)}.",
         )
-    defaults = (cluster.spec.topics or Topics()).defaults or TopicDefaults()
-    partitions = topic.spec.partitions or defaults.partitions or PARTITIONS_DEFAULT
+    unstated = _unstated(cluster) if committed is None else _as_decided(committed)
+    partitions = topic.spec.partitions or unstated.partitions
     placement = topic.spec.placement or Placement()
     assignment = explicit_assignment(placement, topic.spec.partitions)
     if isinstance(assignment, Refusal):
@@ -69,19 +76,48 @@ def declare(
                 f"{len(assignment[0])} replicas for each partition."
             )
         factor = len(assignment[0])
-    factor = factor or default_replication_factor(cluster)
+    factor = factor or unstated.replication_factor
     return DeclareTopic(
         object=object_of(topic),
         topic_name=topic.topic_name,
         partitions=partitions,
         replication_factor=factor,
-        min_isr=topic.spec.min_in_sync_replicas
-        or min(defaults.min_in_sync_replicas or MIN_ISR_DEFAULT, factor),
-        strategy=placement.strategy or "RoundRobin",
+        min_isr=topic.spec.min_in_sync_replicas or min(unstated.min_isr, factor),
+        strategy=placement.strategy or unstated.strategy,
         assignment=assignment,
         configs=_configs(topic),
         deletion_policy=topic.spec.deletion_policy or "Delete",
         adopt=from_kafka_id(topic.metadata.annotations.get(labels.ADOPT, "")),
+    )
+
+
+class _Unstated(NamedTuple):
+    """What counts where the object does not say."""
+
+    partitions: int
+    replication_factor: int
+    min_isr: int
+    strategy: Strategy
+
+
+def _unstated(cluster: LogCluster) -> _Unstated:
+    """Of a topic that is created now."""
+    defaults = (cluster.spec.topics or Topics()).defaults or TopicDefaults()
+    return _Unstated(
+        partitions=defaults.partitions or PARTITIONS_DEFAULT,
+        replication_factor=default_replication_factor(cluster),
+        min_isr=defaults.min_in_sync_replicas or MIN_ISR_DEFAULT,
+        strategy="RoundRobin",
+    )
+
+
+def _as_decided(committed: Committed) -> _Unstated:
+    """An Explicit placement is nothing without its rows: new partitions get the default's."""
+    return _Unstated(
+        partitions=committed.partitions,
+        replication_factor=committed.replication_factor,
+        min_isr=committed.min_isr,
+        strategy="Blocked" if committed.strategy == "Blocked" else "RoundRobin",
     )
 
 

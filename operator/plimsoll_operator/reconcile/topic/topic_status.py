@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import msgspec
 
@@ -99,6 +100,7 @@ def topic_status(
         partitions=topic.partitions,
         replication_factor=topic.replication_factor,
         min_in_sync_replicas=topic.min_isr,
+        strategy=cast("api.Strategy", topic.strategy),
         health=_health(partitions),
         assignment=_assignment(partitions),
         unhealthy=tuple(_unhealthy(p, sight) for p in unhealthy[:UNHEALTHY_MAX]) or None,
