@@ -2,9 +2,9 @@
 
 Called by the Topic reconciler.  A default counts when the topic is created: partitions, replication
 factor, min ISR and strategy are committed with it, and what an object does not state stays as it is
-committed, whatever the defaults, the number of brokers or the release are later.  It checks what can be said without the
-cluster's state, and leaves the rest (names taken, brokers missing, unknown configs) to the
-controller, whose refusals have the same form.
+committed, whatever the defaults, the number of brokers or the release are later.  It checks what
+can be said without the cluster's state, and leaves the rest (names taken, brokers missing, unknown
+configs) to the controller, whose refusals have the same form.
 """
 
 from __future__ import annotations
