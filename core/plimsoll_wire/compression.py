@@ -20,6 +20,8 @@ NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 CODECS = {"uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 """By the values of `compression.type`, but for `producer`."""
 
+OPENED_BYTES_MAX = 32 * 1024 * 1024
+"""Of one batch that a client sends; a Produce that opens to more is refused."""
 _GUESS_BYTES = 16 * 1024
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE = 16

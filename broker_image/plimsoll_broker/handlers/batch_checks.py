@@ -25,12 +25,10 @@ from plimsoll_wire.batches import (
     is_sealed,
     parse_header,
 )
-from plimsoll_wire.compression import NONE, TooLarge, opened
+from plimsoll_wire.compression import NONE, OPENED_BYTES_MAX, TooLarge, opened
 from plimsoll_wire.keyed_records import check_keys
 from plimsoll_wire.records import BadRecords, check_records
 
-OPENED_BYTES_MAX = 32 * 1024 * 1024
-"""Of one compressed batch."""
 RECORD_BYTES_MIN = 7
 """Length, attributes, time, offset, two lengths and a header count, a byte each."""
 

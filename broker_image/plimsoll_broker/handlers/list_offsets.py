@@ -19,7 +19,7 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import CloseConnection, Reply, RequestContext
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_broker.storage.offsets_by_time import Found, OpenedBytes
+from plimsoll_broker.storage.offsets_by_time import Found
 from plimsoll_core.cluster.listener_peers import Port, may_ask
 from plimsoll_core.errors import Code
 from plimsoll_wire.batches import BatchError
@@ -124,7 +124,7 @@ class ListOffsetsHandler:
 
     A log's ends are told at once.  Looking for a time reads batches: in a thread, one log at a time
     for all clients together, so that no request can hold up the event loop, or take all the
-    threads.  What one request may have opened is bounded (`offsets_by_time.OpenedBytes`).
+    threads.  One batch is open at a time (`compression.OPENED_BYTES_MAX`).
     """
 
     def __init__(self, manager: ReplicaManager, port: Port, aside: Aside | None = None) -> None:
@@ -149,11 +149,10 @@ class ListOffsetsHandler:
         return await self._later(context, request, asked)
 
     async def _later(self, context: RequestContext, request: Any, asked: list[_Asked]) -> Reply:
-        opened = OpenedBytes()
         answers = []
         async for each in in_slices(asked):
             if each.needs_search:
-                answers.append(await self._by_time(request, each, opened))
+                answers.append(await self._by_time(request, each))
             else:
                 answers.append(self._plain(request, each))
         return await self._aside.some(len(asked), partial(_reply, context, asked, answers))
@@ -205,7 +204,7 @@ class ListOffsetsHandler:
         assert timestamp == LATEST_TIERED, "others are refused, or need a search"
         return _Offset(Code.NONE)
 
-    async def _by_time(self, request: Any, each: _Asked, opened: OpenedBytes) -> _Offset:
+    async def _by_time(self, request: Any, each: _Asked) -> _Offset:
         looked = self._look(request, each)
         if isinstance(looked, _Offset):
             return looked
@@ -213,7 +212,7 @@ class ListOffsetsHandler:
         cuts = hosted.log.cuts
         timestamp = each.asked.timestamp
         try:
-            found = await self._search(hosted, timestamp, opened)
+            found = await self._search(hosted, timestamp)
         except StorageError:
             return _Offset(Code.KAFKA_STORAGE_ERROR)
         except BatchError:
@@ -229,12 +228,12 @@ class ListOffsetsHandler:
             return _Offset(Code.OFFSET_NOT_AVAILABLE if looked[1] is None else Code.NONE)
         return _told(hosted, _Offset(Code.NONE, *found))
 
-    async def _search(self, hosted: Hosted, timestamp: int, opened: OpenedBytes) -> Found | None:
+    async def _search(self, hosted: Hosted, timestamp: int) -> Found | None:
         """None: there is none, or the partition went while others had their turn.  Its files'
         names may be another topic's then, so nothing is looked up there any more."""
         wanted = None if timestamp == MAX_TIMESTAMP else timestamp
         async with self._searching:
-            steps = hosted.log.time_search(wanted, opened)
+            steps = hosted.log.time_search(wanted)
             while self._manager.is_here(hosted) and (step := next(steps, None)) is not None:
                 found = await in_thread(step)
                 if found is not None:

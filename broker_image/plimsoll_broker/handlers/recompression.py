@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from plimsoll_broker.handlers.batch_checks import OPENED_BYTES_MAX, BadSent
+from plimsoll_broker.handlers.batch_checks import BadSent
 from plimsoll_core.errors import Code
 from plimsoll_wire.batches import CODEC_MASK, HEADER_SIZE, BatchHeader, parse_header, seal
-from plimsoll_wire.compression import NAMES, opened, packed
+from plimsoll_wire.compression import NAMES, OPENED_BYTES_MAX, opened, packed
 from plimsoll_wire.records import BadRecords
 
 

@@ -18,7 +18,7 @@ from plimsoll_broker.storage.epoch_file import EpochFile
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.log_reading import LogReader
 from plimsoll_broker.storage.log_values import Flush, LogContents, LogNotes, LogPlace, Settling
-from plimsoll_broker.storage.offsets_by_time import OpenedBytes, Step, first_at_or_after, newest
+from plimsoll_broker.storage.offsets_by_time import Step, first_at_or_after, newest
 from plimsoll_broker.storage.producer_snapshots import ProducerSnapshots
 from plimsoll_broker.storage.recent_batches import RecentBatches
 from plimsoll_broker.storage.rolling import is_full
@@ -207,14 +207,14 @@ class Log:
         limit = None if up_to_offset >= end else up_to_offset
         return self.reader.read(offset, max_bytes, limit)
 
-    def time_search(self, timestamp: int | None, opened: OpenedBytes) -> Iterator[Step]:
+    def time_search(self, timestamp: int | None) -> Iterator[Step]:
         """The steps that find time and offset of the first record at or after `timestamp`, or of
         the greatest time (None): each step of the iterator looks up where to read, what it gives
         reads there and may run in a thread.  The first that is not None is the answer."""
         segments, start = self.segments, self.log_start_offset
         if timestamp is None:
-            return newest(segments, start, opened)
-        return first_at_or_after(segments, start, timestamp, opened)
+            return newest(segments, start)
+        return first_at_or_after(segments, start, timestamp)
 
     # --- cutting --------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from plimsoll_broker.storage.disk import Disk
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.log_store import LogStore
-from plimsoll_broker.storage.offsets_by_time import Found, OpenedBytes
+from plimsoll_broker.storage.offsets_by_time import Found
 from plimsoll_wire.batches import BatchHeader, iter_headers, seal
 
 CLUSTER_ID = UUID("11111111-2222-3333-4444-555555555555")
@@ -71,9 +71,9 @@ def retain(log: Log, now_ms: int | None, high_watermark: int) -> int:
     return start
 
 
-def found_at(log: Log, timestamp: int | None, opened: OpenedBytes | None = None) -> Found | None:
+def found_at(log: Log, timestamp: int | None) -> Found | None:
     """What a search finds, step by step; None asks for the greatest time."""
-    steps = log.time_search(timestamp, opened or OpenedBytes())
+    steps = log.time_search(timestamp)
     return next((found for step in steps if (found := step()) is not None), None)
 
 

@@ -1,7 +1,4 @@
-"""A search for a time reads no more than it has to, and never more than it may."""
-
-import gzip
-from collections.abc import Callable
+"""offsets_by_time: every answer is exact, and no more is read than needed."""
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
@@ -10,15 +7,16 @@ from tests.plimsoll_broker.storage.conftest import Volume, a_batch, found_at
 
 from plimsoll_broker.storage import offsets_by_time
 from plimsoll_broker.storage.log import Log
-from plimsoll_broker.storage.offsets_by_time import OpenedBytes
 from plimsoll_wire.batches import (
     HEADER_SIZE,
     LOG_APPEND_TIME,
+    BatchError,
     BatchHeader,
     iter_headers,
     parse_header,
     seal,
 )
+from plimsoll_wire.compression import CODECS, GZIP, NONE, ZSTD, packed
 
 RECORDS = 1_000
 BASE_MS = 10_000
@@ -35,9 +33,9 @@ def a_client_batch(times: range) -> bytes:
     return bytes(builder.build())
 
 
-def zipped(batch: bytes) -> bytes:
+def compressed(batch: bytes, codec: int) -> bytes:
     header = parse_header(batch)
-    return seal(header._replace(attributes=1), gzip.compress(batch[HEADER_SIZE:]))
+    return seal(header._replace(attributes=codec), packed(codec, batch[HEADER_SIZE:]))
 
 
 @pytest.fixture
@@ -55,49 +53,41 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-@pytest.mark.parametrize("batch", [a_client_batch, lambda times: zipped(a_client_batch(times))])
-def test_search_stops_at_the_first_record_that_answers(volume: Volume, looked_at, batch):
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+def test_search_stops_at_first_record_that_answers(volume: Volume, looked_at, codec: int):
     log = volume.log()
-    put(log, batch(range(BASE_MS, BASE_MS + RECORDS)))
+    put(log, compressed(a_client_batch(range(BASE_MS, BASE_MS + RECORDS)), codec))
     assert found_at(log, BASE_MS + 3) == (BASE_MS + 3, 3)
     assert looked_at == [0, 1, 2, 3]
 
 
-def test_request_that_has_opened_its_share_is_answered_from_headers(volume: Volume, looked_at):
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+def test_time_window_is_exact_at_both_ends(volume: Volume, codec: int):
+    """A hundred records a second apart in one batch: ten lie in [50 s, 60 s)."""
     log = volume.log()
-    batch = zipped(a_client_batch(range(BASE_MS, BASE_MS + RECORDS)))
+    put(log, compressed(a_client_batch(range(0, 100_000, 1_000)), codec))
+    assert (found_at(log, 50_000), found_at(log, 60_000)) == ((50_000, 50), (60_000, 60))
+    assert found_at(log, None) == (99_000, 99)
+
+
+@pytest.mark.parametrize("count", [0, 10])
+def test_batch_that_does_not_open_is_an_error(volume: Volume, count: int):
+    """Ten records, its header says, and its bytes are none: no offset can be told."""
+    log = volume.log()
+    batch = a_batch(0, 10) if not count else unopened(a_client_batch(range(1_000, 1_010)))
     put(log, batch)
-    opened = OpenedBytes(len(batch))  # less than is in it
-    assert found_at(log, BASE_MS + 3, opened) == (BASE_MS + RECORDS - 1, 0), "earlier, never later"
-    assert found_at(log, None, opened) == (BASE_MS + RECORDS - 1, 0)
-    assert looked_at == []
-    assert opened.left == 0
+    for timestamp in (1_005, None):
+        with pytest.raises(BatchError):
+            found_at(log, timestamp)
 
 
-def test_share_is_one_for_all_partitions_of_a_request(volume: Volume, looked_at):
-    log = volume.log()
-    batch = a_client_batch(range(BASE_MS, BASE_MS + RECORDS))
-    put(log, batch)
-    opened = OpenedBytes(2 * (len(batch) - HEADER_SIZE))
-    answers = [found_at(log, None, opened) for _ in range(3)]
-    assert answers == [(BASE_MS + RECORDS - 1, offset) for offset in (RECORDS - 1, RECORDS - 1, 0)]
-    assert opened.left == 0
-
-
-def test_batch_that_lies_is_answered_from_its_header(volume: Volume):
-    """Ten records, it says, and what is in it is none."""
-    log = volume.log()
-    put(log, a_batch(0, 10))
-    assert found_at(log, 1_005) == (1_009, 0)
-    assert found_at(log, None) == (1_009, 0)
-
-
-def test_answer_lies_within_its_batch_whatever_the_records_say(volume: Volume):
+def test_record_outside_of_its_batch_is_an_error(volume: Volume):
     log = volume.log()
     header = parse_header(a_client_batch(range(BASE_MS, BASE_MS + 2)))
-    outside = bytes([8, 0, 0, 20, 1, 1, 0])  # an offset delta of 10 in a batch of two
+    outside = bytes([12, 0, 0, 20, 1, 1, 0])  # an offset delta of 10 in a batch of two
     put(log, seal(header._replace(max_timestamp=BASE_MS), outside + outside))
-    assert found_at(log, BASE_MS) == (BASE_MS, 0)
+    with pytest.raises(BatchError):
+        found_at(log, BASE_MS)
 
 
 def stamped_by_the_log(batch: bytes) -> bytes:
@@ -106,62 +96,72 @@ def stamped_by_the_log(batch: bytes) -> bytes:
 
 
 def unopened(batch: bytes) -> bytes:
-    """Compressed with what is not opened: zstd."""
-    return seal(parse_header(batch)._replace(attributes=4), b"z" * 40)
+    """Its attributes say zstd, and its bytes are none."""
+    return seal(parse_header(batch)._replace(attributes=ZSTD), b"z" * 40)
 
 
-@pytest.mark.parametrize("made", [stamped_by_the_log, unopened])
-def test_batch_that_holds_the_start_is_answered_with_the_start_from_its_header(
-    volume: Volume, made: Callable[[bytes], bytes]
-) -> None:
-    """A client deleted its first records; those behind are not passed over."""
+def zipped(batch: bytes) -> bytes:
+    return compressed(batch, GZIP)
+
+
+def test_log_append_time_answers_with_the_log_start(volume: Volume) -> None:
+    """A client deleted the first records of a batch that the log stamped."""
     log = volume.log()
-    put(log, made(a_client_batch(range(BASE_MS, BASE_MS + 10))))
+    put(log, stamped_by_the_log(a_client_batch(range(BASE_MS, BASE_MS + 10))))
     put(log, a_batch(10, 10, base_timestamp=BASE_MS + 10, max_timestamp=BASE_MS + 19))
     log.advance_log_start(4)
-    assert found_at(log, BASE_MS) == (BASE_MS + 9 if made is stamped_by_the_log else BASE_MS, 4)
+    assert found_at(log, BASE_MS) == (BASE_MS + 9, 4)
 
 
-@pytest.mark.parametrize("made", [stamped_by_the_log, unopened, bytes])
-def test_greatest_time_of_a_batch_that_holds_the_start_is_found(
-    volume: Volume, made: Callable[[bytes], bytes]
-) -> None:
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+def test_search_within_a_batch_skips_deleted_records(volume: Volume, codec: int) -> None:
     log = volume.log()
-    put(log, made(a_client_batch(range(BASE_MS, BASE_MS + 10))))
+    put(log, compressed(a_client_batch(range(BASE_MS, BASE_MS + 10)), codec))
     log.advance_log_start(4)
-    assert found_at(log, None) == (BASE_MS + 9, 9 if made is bytes else 4)
+    assert found_at(log, BASE_MS) == (BASE_MS + 4, 4)
+    assert found_at(log, None) == (BASE_MS + 9, 9)
 
 
-def test_greatest_time_is_that_of_what_is_left_when_the_greatest_was_deleted(volume: Volume):
+def test_greatest_time_of_a_stamped_batch_is_the_log_start(volume: Volume) -> None:
     log = volume.log()
-    times = [(BASE_MS + 90, 10), (BASE_MS + 5, 10), (BASE_MS + 50, 10), (BASE_MS + 7, 10)]
-    for at, (newest, count) in enumerate(times):
-        put(log, unopened(renumbered(a_client_batch(range(newest, newest + 1)), at * 10, count)))
+    put(log, stamped_by_the_log(a_client_batch(range(BASE_MS, BASE_MS + 10))))
+    log.advance_log_start(4)
+    assert found_at(log, None) == (BASE_MS + 9, 4)
+
+
+def one_record(newest: int, base: int) -> bytes:
+    """A batch of one record with that time, at offset `base`."""
+    return renumbered(a_client_batch(range(newest, newest + 1)), base)
+
+
+def test_greatest_time_is_of_records_that_were_not_deleted(volume: Volume):
+    log = volume.log()
+    for at, newest in enumerate((90, 5, 50, 7)):
+        put(log, zipped(one_record(BASE_MS + newest, at)))
     assert found_at(log, None) == (BASE_MS + 90, 0)
-    log.advance_log_start(10)
-    assert found_at(log, None) == (BASE_MS + 50, 20)
-    log.advance_log_start(30)
-    assert found_at(log, None) == (BASE_MS + 7, 30)
+    log.advance_log_start(1)
+    assert found_at(log, None) == (BASE_MS + 50, 2)
+    log.advance_log_start(3)
+    assert found_at(log, None) == (BASE_MS + 7, 3)
 
 
-def test_greatest_time_is_in_a_later_segment_when_the_greatest_was_deleted(volume: Volume):
+def test_greatest_time_in_later_segment_is_found(volume: Volume):
+    """The record with the greatest time was deleted."""
     log = volume.log()
-    put(log, unopened(renumbered(a_client_batch(range(BASE_MS + 90, BASE_MS + 91)), 0, 10)))
-    put(log, unopened(renumbered(a_client_batch(range(BASE_MS + 1, BASE_MS + 2)), 10, 10)))
+    put(log, zipped(one_record(BASE_MS + 90, 0)))
+    put(log, zipped(one_record(BASE_MS + 1, 1)))
     log.roll()
-    put(log, unopened(renumbered(a_client_batch(range(BASE_MS + 3, BASE_MS + 4)), 20, 10)))
-    log.advance_log_start(10)
-    assert found_at(log, None) == (BASE_MS + 3, 20)
+    put(log, zipped(one_record(BASE_MS + 3, 2)))
+    log.advance_log_start(1)
+    assert found_at(log, None) == (BASE_MS + 3, 2)
 
 
-@pytest.mark.parametrize("made", [unopened, bytes])
-def test_segments_that_were_deleted_whole_and_are_still_there_have_no_greatest_time(
-    volume: Volume, made: Callable[[bytes], bytes]
-) -> None:
+@pytest.mark.parametrize("codec", [NONE, ZSTD])
+def test_deleted_segments_with_files_have_no_time(volume: Volume, codec: int) -> None:
     """Their files go with the next retention."""
     log = volume.log()
     for at, newest in enumerate((BASE_MS + 90, BASE_MS + 80, BASE_MS + 3)):
-        put(log, made(renumbered(a_client_batch(range(newest, newest + 1)), at, 1)))
+        put(log, compressed(one_record(newest, at), codec))
         log.roll()
     log.advance_log_start(2)
     assert len(log.segments) > 3
@@ -170,11 +170,17 @@ def test_segments_that_were_deleted_whole_and_are_still_there_have_no_greatest_t
     assert found_at(log, BASE_MS + 4) is None
 
 
-def renumbered(batch: bytes, base: int, count: int) -> bytes:
-    header = parse_header(batch)._replace(
-        base_offset=base, last_offset_delta=count - 1, count=count
-    )
-    return seal(header, batch[HEADER_SIZE:])
+def test_batch_without_records_has_no_time(volume: Volume) -> None:
+    """The cleaner keeps the last batch of a producer, though its records went."""
+    log = volume.log()
+    header = parse_header(a_client_batch(range(BASE_MS, BASE_MS + 3)))
+    put(log, seal(header._replace(count=0, attributes=LOG_APPEND_TIME), b""))
+    put(log, one_record(BASE_MS, 3))
+    assert found_at(log, BASE_MS) == (BASE_MS, 3)
+
+
+def renumbered(batch: bytes, base: int) -> bytes:
+    return seal(parse_header(batch)._replace(base_offset=base), batch[HEADER_SIZE:])
 
 
 @pytest.mark.parametrize(("delta_ms", "time"), [(2**63 - 1, -(2**63) + 999), (-1, 999)])
