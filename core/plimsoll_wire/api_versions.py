@@ -54,8 +54,10 @@ class ApiKey(IntEnum):
     ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    CONSUMER_GROUP_HEARTBEAT = 68
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
 
 
 class Versions(NamedTuple):
@@ -119,8 +121,10 @@ SUPPORTED: dict[ApiKey, Versions] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Versions(0, 0, 0),
     ApiKey.DESCRIBE_CLUSTER: Versions(0, 2, 0),
     ApiKey.DESCRIBE_PRODUCERS: Versions(0, 0, 0),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: Versions(0, 1, 0),
     ApiKey.LIST_CONFIG_RESOURCES: Versions(0, 1, 0),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0, 0),
+    ApiKey.SHARE_GROUP_HEARTBEAT: Versions(1, 1, 0),
 }
 
 

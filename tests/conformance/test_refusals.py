@@ -22,3 +22,21 @@ def test_transactional_producer_of_librdkafka_hears_that_there_are_no_transactio
     error = caught.value.args[0]
     assert error.fatal(), error
     assert "Transactions are not served here." in error.str()
+
+
+def test_librdkafka_member_of_newer_protocol_hears_refusal(peer: Peer) -> None:
+    """It waited in silence where ConsumerGroupHeartbeat was not advertised."""
+    if peer.local is None:  # Apache Kafka serves the protocol
+        return
+    settings = {"group.protocol": "consumer", "group.id": "newer"}
+    consumer = confluent_kafka.Consumer({**peer.librdkafka, **QUIET, **settings})
+    try:
+        consumer.subscribe(["any"])
+        told = consumer.poll(WAIT_S)
+    finally:
+        consumer.close()
+    assert told is not None, "neither a record nor an error"
+    error = told.error()
+    assert error is not None
+    assert error.code() == confluent_kafka.KafkaError._FATAL
+    assert "API version not supported: ConsumerGroupHeartbeat" in error.str()

@@ -81,7 +81,9 @@ REQUIREMENTS: Mapping[int, tuple[Requirement, ...]] = {
     51: (_cluster(_Op.ALTER),),  # AlterUserScramCredentials
     60: (),  # DescribeCluster
     61: (_topic(_Op.READ),),  # DescribeProducers
+    68: (),  # ConsumerGroupHeartbeat: always refused, and not decoded
     74: (_cluster(_Op.DESCRIBE_CONFIGS),),  # ListConfigResources
     75: (_topic(_Op.DESCRIBE),),  # DescribeTopicPartitions: others are left out
+    76: (),  # ShareGroupHeartbeat: always refused, and not decoded
 }
 """By Kafka's api key; all of a row's are required, of each topic or group that is named."""

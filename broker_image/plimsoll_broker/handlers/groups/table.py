@@ -13,6 +13,7 @@ from plimsoll_broker.handlers.groups.heartbeat import HEARTBEAT
 from plimsoll_broker.handlers.groups.join_group import JOIN_GROUP
 from plimsoll_broker.handlers.groups.leave_group import LEAVE_GROUP
 from plimsoll_broker.handlers.groups.list_groups import LIST_GROUPS
+from plimsoll_broker.handlers.groups.newer_protocols import refuse_heartbeat
 from plimsoll_broker.handlers.groups.offset_commit import OFFSET_COMMIT
 from plimsoll_broker.handlers.groups.offset_delete import OFFSET_DELETE
 from plimsoll_broker.handlers.groups.offset_fetch import OFFSET_FETCH
@@ -38,4 +39,9 @@ def group_handlers(view: ClusterView, coordinators: Coordinators) -> dict[ApiKey
     """Everything that a coordinator answers, and where it is found."""
     lines = ConnectionLines()
     found = {key: GroupHandler(api, coordinators, view.aside, lines) for key, api in _APIS.items()}
-    return {ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(view, coordinators.topics), **found}
+    return {
+        ApiKey.FIND_COORDINATOR: FindCoordinatorHandler(view, coordinators.topics),
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: refuse_heartbeat,
+        ApiKey.SHARE_GROUP_HEARTBEAT: refuse_heartbeat,
+        **found,
+    }

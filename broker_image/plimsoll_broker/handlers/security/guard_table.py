@@ -146,7 +146,9 @@ GUARDS: Mapping[ApiKey, Guard] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: on_cluster(_Op.ALTER, _no_credentials),
     ApiKey.DESCRIBE_CLUSTER: free,
     ApiKey.DESCRIBE_PRODUCERS: EachTopic(_Op.READ, guards.producers),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: free,
     ApiKey.LIST_CONFIG_RESOURCES: on_cluster(_Op.DESCRIBE_CONFIGS, _nothing_in("config_resources")),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: guards.describe_topic_partitions,
+    ApiKey.SHARE_GROUP_HEARTBEAT: free,
 }
 """What is not here is refused."""
