@@ -19,12 +19,43 @@ TOPIC_ID = UUID("12345678-1234-5678-1234-567812345678")
 DIRECTORY_ID = UUID("99999999-2222-3333-4444-555555555555")
 
 
+def varint(value: int) -> bytes:
+    """Zigzag, of a number that is not negative."""
+    value, out = value << 1, bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*out, value))
+
+
+def a_record_of(number: int, delta_ms: int, value_bytes: int) -> bytes:
+    """No key, no headers."""
+    value = varint(value_bytes) + b"r" * value_bytes
+    body = b"\x00" + varint(delta_ms) + varint(number) + b"\x01" + value + b"\x00"
+    return varint(len(body)) + body
+
+
+def records_of(count: int, size: int, span_ms: int) -> bytes:
+    """`count` records in exactly `size` bytes, a millisecond apart within the span; bytes that are
+    no records where they do not fit."""
+    small = b"".join(a_record_of(n, max(0, min(n, span_ms)), 0) for n in range(count - 1))
+    for padding in range(2):  # a longer length may need a byte more
+        first = a_record_of(0, 0, padding) if count > 1 else b""
+        begun = first + small[len(a_record_of(0, 0, 0)) :] if count > 1 else b""
+        for value_bytes in range(max(0, size - len(begun) - 20), size):
+            last = a_record_of(count - 1, max(0, span_ms), value_bytes)
+            if len(begun) + len(last) == size:
+                return begun + last
+    return b"r" * size
+
+
 def a_batch(base: int, count: int = 10, *, epoch: int = 0, size: int = 100, **fields) -> bytes:
     """`count` records from `base` on; record n's time is 1000 + n unless said otherwise."""
     header = BatchHeader(
         base, 0, epoch, 2, 0, 0, count - 1, 1000 + base, 1000 + base + count - 1, -1, -1, -1, count
-    )
-    return seal(header._replace(**fields), b"r" * size)
+    )._replace(**fields)
+    span_ms = header.max_timestamp - header.base_timestamp
+    return seal(header, records_of(header.count, size, span_ms))
 
 
 class Volume:

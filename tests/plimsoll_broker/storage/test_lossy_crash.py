@@ -125,8 +125,8 @@ def check(log, model):
 
 
 def newest(model):
-    """Records that cannot be read have their batch's first offset."""
-    return (999 + model.end_offset, model.end_offset - 10) if model.batches else None
+    """Return time and offset of the last record, None if there is none."""
+    return (999 + model.end_offset, model.end_offset - 1) if model.batches else None
 
 
 def step(volume, log, model, action, number):

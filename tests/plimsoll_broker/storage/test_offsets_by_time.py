@@ -70,12 +70,11 @@ def test_time_window_is_exact_at_both_ends(volume: Volume, codec: int):
     assert found_at(log, None) == (99_000, 99)
 
 
-@pytest.mark.parametrize("count", [0, 10])
-def test_batch_that_does_not_open_is_an_error(volume: Volume, count: int):
+@pytest.mark.parametrize("size", [0, 10])
+def test_batch_that_does_not_open_is_an_error(volume: Volume, size: int):
     """Ten records, its header says, and its bytes are none: no offset can be told."""
     log = volume.log()
-    batch = a_batch(0, 10) if not count else unopened(a_client_batch(range(1_000, 1_010)))
-    put(log, batch)
+    put(log, a_batch(0, 10, size=size) if size else unopened(a_client_batch(range(1_000, 1_010))))
     for timestamp in (1_005, None):
         with pytest.raises(BatchError):
             found_at(log, timestamp)
