@@ -351,3 +351,59 @@ def test_tree_names_no_machine_and_no_registry() -> None:
             if word in text
         ]
     assert not found, "\n".join(found)
+
+
+MEANS_ABSENCE = {
+    "broker_image/plimsoll_broker/node/memory_limit.py: read_text": (
+        "at the start; a container may forbid to read it"
+    ),
+}
+"""Functions that take any failure to read for a file that is not there, and why they may."""
+
+
+def taken_for_absence(tree: ast.Module) -> list[str]:
+    """Functions that answer None, or nothing, to every OSError of reading files: a process without
+    a descriptor, or a disk that fails, would forget what the files say."""
+    reads = {"open", "read_bytes", "read_text", "stat", "scandir", "listdir", "resolve", "glob"}
+    found = []
+    for function in functions(tree):
+        for node in ast.walk(function):
+            if not isinstance(node, ast.Try):
+                continue
+            calls = {
+                ast.unparse(call.func).rpartition(".")[2]
+                for statement in node.body
+                for call in ast.walk(statement)
+                if isinstance(call, ast.Call)
+            }
+            for handler in node.handlers:
+                kinds = "" if handler.type is None else ast.unparse(handler.type)
+                last = handler.body[-1]
+                silent = isinstance(last, ast.Pass | ast.Continue) or (
+                    isinstance(last, ast.Return) and (last.value is None or _empty(last.value))
+                )
+                any_error = re.search(r"\bOSError\b", kinds) is not None and not handler.name
+                if any_error and silent and calls & reads:
+                    found.append(function.name)
+    return found
+
+
+def _empty(value: ast.expr) -> bool:
+    return ast.unparse(value) in ("None", "''", "b''", "[]", "()", "{}", "False")
+
+
+def test_failure_to_read_is_never_absence() -> None:
+    found = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in product(but=("plimsoll_sim",))
+        for name in taken_for_absence(ast.parse(path.read_text()))
+    }
+    assert found == set(MEANS_ABSENCE)
+
+
+@pytest.mark.parametrize("answer", ["return None", "return", "pass", "return ''"])
+def test_failure_taken_for_absence_is_found(answer: str) -> None:
+    code = "def look(path):\n try:\n  return path.read_bytes()\n except {}:\n  " + answer
+    assert taken_for_absence(ast.parse(code.format("OSError"))) == ["look"]
+    assert taken_for_absence(ast.parse(code.format("(ValueError, OSError)"))) == ["look"]
+    assert taken_for_absence(ast.parse(code.format("FileNotFoundError"))) == []

@@ -90,7 +90,14 @@ class InsideFiles:
 
     def look(self) -> bool:
         """Whether the identity is another one now."""
-        read = self._read()
+        try:
+            read = self._read()
+        except OSError as error:  # it has no descriptor left, say: that is not "no files"
+            why = f"{self._directory} cannot be read: {error.strerror or error}"
+            if why != self.error:
+                logger.warning("the certificate for inside has not changed: %s", why)
+            self.error, self._tried = why, None
+            return False
         if read is None:
             gone, self.identity = self.identity is not None, None
             self._tried, self.required, self.error = None, False, ""
@@ -114,12 +121,13 @@ class InsideFiles:
         return True
 
     def _read(self) -> tuple[bytes, bytes, bytes, bytes] | None:
+        """None: one of them is not there.  Raises OSError."""
         place = place_of(self._directory)
         found = []
         for name in FILES:
             try:
                 with (place / name).open("rb") as file:
                     found.append(file.read(FILE_BYTES_MAX))
-            except OSError:
+            except (FileNotFoundError, NotADirectoryError):
                 return None
         return found[0], found[1], found[2], found[3]

@@ -64,7 +64,10 @@ class ShownCertificate:
         chain, key = place / f"{self._name}.crt", place / f"{self._name}.key"
         try:
             seen = (_seen(chain), _seen(key))
-        except OSError:
+        except OSError as error:
+            if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                self._fail(None, f"{self._directory} cannot be read: {error.strerror or error}")
+                return False
             self._fail(None, f"{chain.name} or {key.name} is not in {self._directory}")
             return False
         if seen == self._seen:
@@ -95,5 +98,5 @@ def place_of(directory: Path) -> Path:
     """Where the files of one swap are: resolved once, all are of the same."""
     try:
         return (directory / _SWAPPED).resolve(strict=True)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return directory

@@ -30,7 +30,7 @@ def test_configs_say_otherwise():
 
 
 def test_clients_never_take_the_descriptors_that_logs_need():
-    assert client_limits({}, files=1024).listener.connections_max == 512
+    assert client_limits({}, files=1024).listener.connections_max == 384
     assert client_limits({}, files=20).listener.connections_max == 64
 
 

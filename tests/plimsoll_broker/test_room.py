@@ -43,7 +43,7 @@ def broken_disk(
 
     patched.setattr(file_type, "append", append)
     patched.setattr(Disk, "room", lambda *_: (0, 2**30))
-    patched.setattr(Disk, "descriptors_left", lambda *_: DESCRIPTORS_LEFT)
+    patched.setattr(Disk, "descriptors_left", lambda *_: DESCRIPTORS_LEFT - 1)
     return patched
 
 
@@ -183,17 +183,6 @@ async def test_directory_that_cannot_be_removed_keeps_nothing_from_giving_room_b
     monkeypatch.undo()
     assert store.deleted.due(now_ms + DELETE_DELAY_MS - 1) == []
     assert store.deleted.due(one.manager.now_ms() + DELETE_DELAY_MS) == [due[0]]
-
-
-@pytest.mark.parametrize(("left", "scarce"), [(124, True), (125, False)])
-async def test_descriptors_are_scarce_when_an_eighth_of_them_is_left(
-    broker: Make, monkeypatch: pytest.MonkeyPatch, left: int, scarce: bool
-) -> None:
-    one = await broker(0).start()
-    monkeypatch.setattr(Disk, "descriptors_max", lambda _: 1_000)
-    monkeypatch.setattr(Disk, "descriptors_left", lambda _: left)
-    await Room(one.manager).look()
-    assert one.manager.store.descriptors.scarce is scarce
 
 
 def test_file_that_finds_no_descriptor_is_told_from_a_disk_that_failed(tmp_path: Path) -> None:

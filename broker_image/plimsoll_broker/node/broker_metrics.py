@@ -311,6 +311,10 @@ def _partitions(manager: ReplicaManager, measures: PartitionMeasures) -> Iterato
     yield _gauge("log_size_bytes", measures.log_size_bytes)
     yield _gauge("log_records", measures.log_records)
     yield _gauge("log_segments", measures.log_segments)
+    files = manager.store.disk.files
+    yield _gauge("log_files_open", len(files))
+    yield _gauge("log_files_open_limit", files.files_max)
+    yield _counter("log_files_closed_for_others", files.closed_for_others)
     sizes = {(str(size),): float(count) for size, count in sorted(measures.isr_sizes.items())}
     yield TABLE.gauges(PREFIX + "isr_size_partitions", sizes)
     records = {(str(b),): float(lag) for b, lag in sorted(measures.lag_records.items())}

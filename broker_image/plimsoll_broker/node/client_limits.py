@@ -32,8 +32,9 @@ class ClientLimits(NamedTuple):
 def client_limits(
     configs: Mapping[str, str], memory: int | None = None, files: int | None = None
 ) -> ClientLimits:
-    """`memory`: bytes that the process may use; `files`: descriptors, of which clients get half,
-    since logs need some, too.  None: not limited, or not known."""
+    """`memory`: bytes that the process may use; `files`: descriptors, of which clients'
+    connections get three eighths: logs may open half, an eighth is for all else that the process
+    opens.  None: not limited, or not known."""
 
     def number(name: str) -> int | None:
         value = int(configs.get(name, OWN_DEFAULTS[name]))
@@ -47,7 +48,7 @@ def client_limits(
     )
     connections = number("max.connections") or CONNECTIONS_MIN
     if files is not None:
-        connections = min(connections, max(files // 2, CONNECTIONS_MIN))
+        connections = min(connections, max(3 * files // 8, CONNECTIONS_MIN))
     listener = ListenerLimits(
         connections_max=connections,
         idle_ms_max=number("connections.max.idle.ms") or ListenerLimits().idle_ms_max,

@@ -106,6 +106,11 @@ PARTITION_ROWS = (
     _row("log_size_bytes", "gauge", "Bytes of all logs here"),
     _row("log_records", "gauge", "Offsets from the starts of all logs here to their ends"),
     _row("log_segments", "gauge", "Segments of all logs here"),
+    _row("log_files_open", "gauge", "Files of logs that are open"),
+    _row("log_files_open_limit", "gauge",
+         "How many files of logs may be open: half of the process's descriptors"),
+    _row("log_files_closed_for_others", "counter",
+         "Files of logs that were closed because others had to be opened"),
     _row("disk_free_bytes", "gauge", "Bytes that the broker may still write to its volume"),
     _row("disk_size_bytes", "gauge", "Size of its volume"),
 )  # fmt: skip

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from pathlib import Path
 
 from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
+from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_core.cluster.model import PartitionKey
 
@@ -29,8 +28,8 @@ RESERVE_BYTES = 2**20
 ROOM_BYTES_MAX = 64 * 2**20
 ROOM_SHARE = 0.05
 """There is room again when so much is free: a twentieth of the volume, at most 64 MiB."""
-DESCRIPTORS_LEFT = 64
-"""So many stay when a log is opened anew; each of its segments takes three while that lasts."""
+DESCRIPTORS_LEFT = 16
+"""So many are left before a log that met none is opened anew."""
 WATCHED_MS = 10_000
 """So often the room is looked at for those who only watch it."""
 
@@ -61,11 +60,6 @@ def _passes(error: StorageError | None) -> bool:
     return _is(error, StorageFault.FULL, StorageFault.DESCRIPTORS)
 
 
-def _measured(disk: Disk, directory: Path) -> tuple[tuple[int, int], int]:
-    """The room there is, and the descriptors that are left."""
-    return disk.room(directory), disk.descriptors_left()
-
-
 class Room:
     """`look` is the chore."""
 
@@ -88,9 +82,8 @@ class Room:
         if waiting and self._reserved:
             self._reserved = False
             await in_thread(partial(disk.remove, self._path))
-        room, left = await in_thread(partial(_measured, disk, manager.store.directory))
+        room = await in_thread(partial(disk.room, manager.store.directory))
         manager.store.room = room
-        manager.store.descriptors.scarce = left < disk.descriptors_max() // 8
         if not enough(*room):
             return
         for key in waiting:
@@ -100,15 +93,11 @@ class Room:
             self._reserved = True
 
     async def _look_for_descriptors(self) -> None:
-        """One log after the other, for as long as there are enough of them."""
-        manager = self._manager
-        waiting = _out_for(manager, StorageFault.DESCRIPTORS)
-        left = await in_thread(manager.store.disk.descriptors_left) if waiting else 0
-        for key in waiting:
-            hosted = manager.hosted(key)
-            takes = 3 * (1 if hosted is None else len(hosted.log.segments))
-            if left - takes >= DESCRIPTORS_LEFT:
-                left -= takes
+        """Once the process has some to spare: what logs open is bounded, however many return."""
+        waiting = _out_for(self._manager, StorageFault.DESCRIPTORS)
+        if waiting:
+            left = await in_thread(self._manager.store.disk.descriptors_left)
+            for key in waiting if left >= DESCRIPTORS_LEFT else ():
                 await self._bring_back(key)
 
     async def _bring_back(self, key: PartitionKey) -> None:

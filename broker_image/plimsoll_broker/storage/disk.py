@@ -16,8 +16,11 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import Enum
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
+
+from plimsoll_broker.storage.open_files import Holder, OpenFiles
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
@@ -72,14 +75,17 @@ class DiskFile:
     and its descriptor is never taken over by another file under the reader's feet.
     """
 
-    __slots__ = ("_fd", "path")
+    __slots__ = ("_fd", "path", "unsynced")
 
     def __init__(self, fd: int, path: Path) -> None:
         self._fd = fd
         self.path = path
+        self.unsynced = False
+        """Written to through this descriptor, and not synced since."""
 
     def append(self, data: Buffer) -> None:
         """Write all of `data` at the end; on an error some of it may have been written."""
+        self.unsynced = True
         try:
             written = os.write(self._fd, data)
             if written != len(data):
@@ -109,9 +115,11 @@ class DiskFile:
     def fsync(self) -> None:
         """A disk that finds only now that it has no room has lost what it was given: that is no
         fault which goes away."""
+        self.unsynced = False  # what is appended while the disk syncs sets it again
         try:
             os.fdatasync(self._fd)
         except OSError as error:
+            self.unsynced = True
             text = error.strerror or str(error)
             raise StorageError(StorageFault.IO, self.path, text) from error
 
@@ -123,6 +131,7 @@ class DiskFile:
             _SYNC_FILE_RANGE(self._fd, start, length, _SYNC_FILE_RANGE_WRITE)
 
     def truncate(self, size: int) -> None:
+        self.unsynced = True
         with _translated(self.path):
             os.ftruncate(self._fd, size)
 
@@ -149,10 +158,14 @@ class Lock:
 
 
 class Disk:
-    """A real disk."""
+    """A real disk.  `files`: the files of logs that are open, made with the first."""
+
+    @cached_property
+    def files(self) -> OpenFiles:
+        return OpenFiles(self.descriptors_max())
 
     def allow_many_files(self) -> None:
-        """A log has a descriptor per segment; the usual soft limit is far below the hard one."""
+        """Raise the limit: the usual soft one is far below the hard one."""
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -161,6 +174,17 @@ class Disk:
         with _translated(path):
             flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if make else 0)
             return DiskFile(os.open(path, flags, 0o644), path)
+
+    def open_kept(self, holder: Holder, path: Path, *, make: bool) -> DiskFile:
+        """`open`, within the descriptors that logs may have; where the process has none left, logs
+        give some of theirs back."""
+        opening = partial(self.open, path, make=make)
+        try:
+            return self.files.opened(holder, opening)
+        except StorageError as error:
+            if error.fault is not StorageFault.DESCRIPTORS or not self.files.let_some_go():
+                raise
+        return self.files.opened(holder, opening)
 
     def read(self, path: Path) -> bytes | None:
         """The whole of a small file; None when it does not exist."""

@@ -19,26 +19,46 @@ _PENDING_ENTRIES_MAX = 64
 class _EntryFile:
     """Fixed-size entries in a file, the newest of them still in memory."""
 
-    __slots__ = ("_disk", "_entry", "_file", "_last", "_pending", "_written", "path")
+    __slots__ = (
+        "__weakref__",
+        "_disk",
+        "_entry",
+        "_last",
+        "_made",
+        "_pending",
+        "_written",
+        "open_file",
+        "path",
+        "used",
+    )
 
     def __init__(self, disk: Disk, path: Path, entry: struct.Struct) -> None:
         self._disk = disk
         self._entry = entry
-        self._file: DiskFile | None = None
+        self.open_file: DiskFile | None = None
+        self.used = False
         self._pending = bytearray()
         # The newest entry, where it is known: the next one is compared with it.
         self._last: tuple[int, int] | None = None
         self.path = path
-        size = disk.size(path) or 0
+        found = disk.size(path)
+        size = found or 0
+        self._made = found is not None
         self._written = size // entry.size
         if size % entry.size:
             self._open().truncate(self._written * entry.size)
 
     def _open(self) -> DiskFile:
         """One that was written is there: if not, its log's files are not what they were."""
-        if self._file is None:
-            self._file = self._disk.open(self.path, make=not self._written)
-        return self._file
+        self.used = True
+        file = self.open_file
+        return file if file is not None else self._opened()
+
+    def _opened(self) -> DiskFile:
+        file = self._disk.open_kept(self, self.path, make=not self._written)
+        self.open_file = file
+        self._made = True
+        return file
 
     def __len__(self) -> int:
         return self._written + len(self._pending) // self._entry.size
@@ -59,7 +79,7 @@ class _EntryFile:
 
     def write(self) -> None:
         """Hand what is pending to the operating system; makes the file when there is none."""
-        if self._pending or self._file is None:
+        if self._pending or not self._made:
             self._open().append(self._pending)
             self._written += len(self._pending) // self._entry.size
             self._pending.clear()
@@ -121,11 +141,18 @@ class _EntryFile:
     def rename(self, path: Path) -> None:
         self._disk.rename(self.path, path)
         self.path = path
+        if self.open_file is not None:
+            self.open_file.path = path
 
     def release(self) -> None:
         """Give the descriptor back, unless it will soon be needed."""
         if not self._pending:
-            self._file = None
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Close the file as soon as nobody uses it; it is opened again on its next use."""
+        self.open_file = None
+        self._disk.files.closed(self)
 
 
 class OffsetIndex(_EntryFile):

@@ -35,7 +35,6 @@ class Log:
     """
 
     __slots__ = (
-        "_descriptors",
         "_disk",
         "_epoch_file",
         "_snapshots",
@@ -68,7 +67,6 @@ class Log:
         notes: LogNotes,
     ) -> None:
         self._disk = place.disk
-        self._descriptors = place.descriptors
         self.directory = place.directory
         self.topic = place.topic
         self.topic_id = place.topic_id
@@ -137,7 +135,7 @@ class Log:
                 self.discard_to(base)
                 self.log_start_offset = start
             self.settle()
-            if is_full(self.segments, self.config, self._descriptors, len(data), headers[-1]):
+            if is_full(self.segments, self.config, len(data), headers[-1]):
                 self.roll()
             segment = self.segments[-1]
             position = segment.size
@@ -397,3 +395,5 @@ class Log:
             self.unsynced.sync_names()
             for segment in self.segments:
                 segment.seal()
+        for segment in self.segments:
+            segment.close()

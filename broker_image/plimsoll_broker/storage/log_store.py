@@ -26,7 +26,6 @@ from plimsoll_broker.storage.log_values import Known, LogNotes, LogPlace
 from plimsoll_broker.storage.new_logs import NewLogs
 from plimsoll_broker.storage.recent_batches import RecentMemory
 from plimsoll_broker.storage.recovery import load_log
-from plimsoll_broker.storage.rolling import Descriptors
 from plimsoll_broker.storage.volume_owner import VolumeRefused
 from plimsoll_core.replica.producer_memory import ProducerMemory
 
@@ -55,10 +54,9 @@ class LogStore(CheckpointFiles):
         self.cleaning: CleaningWork | None = None
         # Bytes that are free, and of how many, as of the last look (`full_disks`); None: none yet.
         self.room: tuple[int, int] | None = None
-        # What all logs have together: their newest batches, their producers, descriptors.
+        # What all logs have together: their newest batches, their producers.
         self.recent = RecentMemory()
         self.producers = ProducerMemory()
-        self.descriptors = Descriptors()
         self._lock: Lock | None = None
         # What is gone or not ours, until it is removed.
         self.deleted = DeletedDirectories(self.disk, directory)
@@ -313,7 +311,6 @@ def _place(store: LogStore, path: Path, topic: str, topic_id: UUID, index: int) 
         topic_id=topic_id,
         index=index,
         recent=store.recent,
-        descriptors=store.descriptors,
     )
 
 

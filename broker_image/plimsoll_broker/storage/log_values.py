@@ -10,7 +10,6 @@ from uuid import UUID
 from plimsoll_broker.storage.disk import Disk, DiskFile
 from plimsoll_broker.storage.producer_snapshots import PendingSnapshot
 from plimsoll_broker.storage.recent_batches import RecentMemory
-from plimsoll_broker.storage.rolling import Descriptors
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.replica.leader_epochs import EpochCache
 from plimsoll_core.replica.producer_sequences import ProducerStates
@@ -19,7 +18,7 @@ from plimsoll_core.replica.producer_sequences import ProducerStates
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPlace:
     """Which partition's log, and where it is.  `recent`: what the newest batches of all logs of its
-    broker have together; `descriptors`: what they know of those."""
+    broker have together."""
 
     disk: Disk
     directory: Path
@@ -27,7 +26,6 @@ class LogPlace:
     topic_id: UUID
     index: int
     recent: RecentMemory = field(default_factory=RecentMemory)
-    descriptors: Descriptors = field(default_factory=Descriptors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

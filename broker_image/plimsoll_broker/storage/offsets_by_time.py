@@ -12,7 +12,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NamedTuple
 
+from plimsoll_broker.storage.disk import DiskFile
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_wire.batches import HEADER_SIZE, LOG_APPEND_TIME, BadBatch, BatchError, BatchHeader
 from plimsoll_wire.compression import OPENED_BYTES_MAX, opened
@@ -25,6 +27,16 @@ Step = Callable[[], Found | None]
 """Reads batches: for a thread.  Raises BatchError where a log is damaged, or was cut meanwhile."""
 
 
+class _Reading(NamedTuple):
+    """What a step reads in a thread: the file is open, whatever becomes of the segment."""
+
+    segment: Segment
+    file: DiskFile
+
+    def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        return self.segment.headers(position, self.file)
+
+
 def first_at_or_after(
     segments: list[Segment], log_start_offset: int, timestamp: int
 ) -> Iterator[Step]:
@@ -35,15 +47,17 @@ def first_at_or_after(
             continue
         start = max(segment.offset_before(timestamp), log_start_offset)
         position = segment.position_for(start)
-        yield partial(_first, segment, position, timestamp, log_start_offset)
+        yield partial(
+            _first, _Reading(segment, segment.file), position, timestamp, log_start_offset
+        )
 
 
-def _first(segment: Segment, position: int, timestamp: int, offset: int) -> Found | None:
+def _first(reading: _Reading, position: int, timestamp: int, offset: int) -> Found | None:
     """The first record whose time and offset are at least these."""
-    for at, header in segment.headers(position):
+    for at, header in reading.headers(position):
         if header.max_timestamp < timestamp or header.last_offset < offset:
             continue
-        for found in _times(segment, at, header, offset):
+        for found in _times(reading, at, header, offset):
             if found[0] >= timestamp and found[1] >= offset:
                 return found
     return None
@@ -60,12 +74,12 @@ def newest(segments: list[Segment], log_start_offset: int) -> Iterator[Step]:
         begun = with_times.pop(0)
         others_ms = with_times[0].max_timestamp if with_times else 0
         start = begun.position_for(log_start_offset)
-        yield partial(_newest_left, begun, start, log_start_offset, others_ms)
+        yield partial(_newest_left, _Reading(begun, begun.file), start, log_start_offset, others_ms)
     segment = next((one for one in with_times if one in segments), None)
     if segment is not None:
         offset = segment.max_timestamp_offset
         position = segment.position_for(offset)
-        yield partial(_newest, segment, position, offset, log_start_offset)
+        yield partial(_newest, _Reading(segment, segment.file), position, offset, log_start_offset)
 
 
 def _left(segments: list[Segment], log_start_offset: int) -> list[Segment]:
@@ -74,36 +88,36 @@ def _left(segments: list[Segment], log_start_offset: int) -> list[Segment]:
     return segments[max(begun - 1, 0) :]
 
 
-def _newest_left(segment: Segment, position: int, start: int, others_ms: int) -> Found | None:
+def _newest_left(reading: _Reading, position: int, start: int, others_ms: int) -> Found | None:
     """The newest record from `start` on, if no other segment has one of a greater time."""
     best: Found | None = None
-    for at, header in segment.headers(position):
+    for at, header in reading.headers(position):
         newest_ms = header.max_timestamp
         if header.last_offset < start or newest_ms < others_ms:
             continue
         if best is not None and newest_ms <= best[0]:
             continue
-        found = _newest_of(segment, at, header, start)
+        found = _newest_of(reading, at, header, start)
         if found is not None and found[0] >= (others_ms if best is None else best[0] + 1):
             best = found
-            if newest_ms >= segment.max_timestamp and found[0] >= newest_ms:
+            if newest_ms >= reading.segment.max_timestamp and found[0] >= newest_ms:
                 break  # there is none greater
     return best
 
 
-def _newest(segment: Segment, position: int, offset: int, log_start_offset: int) -> Found | None:
+def _newest(reading: _Reading, position: int, offset: int, log_start_offset: int) -> Found | None:
     """`offset`: one of the batch that has the greatest time."""
-    for at, header in segment.headers(position):
+    for at, header in reading.headers(position):
         if header.last_offset < offset:
             continue
-        return _newest_of(segment, at, header, log_start_offset)
+        return _newest_of(reading, at, header, log_start_offset)
     return None
 
 
-def _newest_of(segment: Segment, at: int, header: BatchHeader, start: int) -> Found | None:
+def _newest_of(reading: _Reading, at: int, header: BatchHeader, start: int) -> Found | None:
     """A batch's newest record from `start` on; None: it has none there."""
     best: Found | None = None
-    for found in _times(segment, at, header, start):
+    for found in _times(reading, at, header, start):
         if found[1] >= start and (best is None or found[0] > best[0]):
             best = found
             if found[0] >= header.max_timestamp:
@@ -111,7 +125,7 @@ def _newest_of(segment: Segment, at: int, header: BatchHeader, start: int) -> Fo
     return best
 
 
-def _times(segment: Segment, at: int, header: BatchHeader, start: int) -> Iterator[Found]:
+def _times(reading: _Reading, at: int, header: BatchHeader, start: int) -> Iterator[Found]:
     """Timestamp and offset of every record.
 
     All records of a batch that the log stamped have its time: the first of them answers, or
@@ -123,7 +137,7 @@ def _times(segment: Segment, at: int, header: BatchHeader, start: int) -> Iterat
     if header.attributes & LOG_APPEND_TIME:
         yield header.max_timestamp, max(base, start)
         return
-    data = segment.file.pread(header.length - HEADER_SIZE, at + HEADER_SIZE)
+    data = reading.file.pread(header.length - HEADER_SIZE, at + HEADER_SIZE)
     try:
         records = opened(header.codec, data, OPENED_BYTES_MAX)
         for delta, offset_delta in iter_times(records, header.count):

@@ -1,10 +1,9 @@
 """The rule for rolling a log to its next segment.
 
-Called by `Log` before each append.  A segment has files and a descriptor of its own, and whoever
+Called by `Log` before each append.  A segment has files and memory of its own, and whoever
 may write to a topic says how far its times are apart, who declares one in a namespace of his own
-what its configs are: a log that has many segments begins no small ones, nor does any log of a
-process that has few descriptors left.  Source: Kafka's segment.bytes, segment.ms and
-segment.index.bytes.
+what its configs are: a log that has many segments begins no small ones.
+Source: Kafka's segment.bytes, segment.ms and segment.index.bytes.
 """
 
 from __future__ import annotations
@@ -21,20 +20,9 @@ SMALL_BYTES = 2**19
 before it has so many bytes."""
 
 
-class Descriptors:
-    """What all logs of a process know of them.  `scarce`: less than an eighth is left; who looks
-    says so."""
-
-    __slots__ = ("scarce",)
-
-    def __init__(self) -> None:
-        self.scarce = False
-
-
 def is_full(
     segments: Sequence[Segment],
     config: LogConfig,
-    descriptors: Descriptors,
     size: int,
     last: BatchHeader,
 ) -> bool:
@@ -49,7 +37,7 @@ def is_full(
         return True
     if last.base_offset + last.last_offset_delta - segment.base_offset > POSITION_MAX:
         return True
-    if (descriptors.scarce or len(segments) >= SEGMENTS_MANY) and segment.size < SMALL_BYTES:
+    if len(segments) >= SEGMENTS_MANY and segment.size < SMALL_BYTES:
         return False
     return end > config.segment_bytes or _is_due(segment, config, last)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from plimsoll_broker.storage.disk import Buffer, Disk, DiskFile
+from plimsoll_broker.storage.disk import Buffer, Disk, DiskFile, StorageError, StorageFault
 from plimsoll_broker.storage.index import OffsetIndex, TimeIndex
 from plimsoll_core.replica.producer_sequences import ProducerStates
 from plimsoll_wire.batches import (
@@ -41,23 +41,26 @@ class Segment:
     """The file `<base offset>.log` with `.index` and `.timeindex` beside it."""
 
     __slots__ = (
+        "__weakref__",
         "_begun",
         "_disk",
         "_found_bytes",
+        "_gone",
         "_index_interval_bytes",
         "_noted_bytes",
         "base_offset",
         "beside",
         "bytes_since_index",
-        "file",
         "first_timestamp",
         "holes",
         "max_timestamp",
         "max_timestamp_offset",
         "offset_index",
+        "open_file",
         "path",
         "size",
         "time_index",
+        "used",
     )
 
     def __init__(
@@ -79,8 +82,14 @@ class Segment:
         # of this one, or beside it: it goes when this one is cut or removed.
         self.beside: Path | None = None
         self.path = directory / file_name(base_offset, ".log" + suffix)
-        self.file = disk.open(self.path)
-        self.size = self._begun = self._found_bytes = self._noted_bytes = self.file.size()
+        # None: it is closed, and opened on its next use.
+        self.open_file: DiskFile | None = None
+        self.used = False
+        self._gone = False
+        found = disk.size(self.path)
+        if found is None:
+            self._opened(make=True)
+        self.size = self._begun = self._found_bytes = self._noted_bytes = found or 0
         self.offset_index = OffsetIndex(
             disk, directory / file_name(base_offset, ".index" + suffix), base_offset
         )
@@ -91,6 +100,31 @@ class Segment:
         self.max_timestamp = newest[0] if newest else -1
         self.max_timestamp_offset = newest[1] if newest else base_offset
         self.first_timestamp: int | None = None
+
+    # --- its file -------------------------------------------------------------------------------
+
+    @property
+    def file(self) -> DiskFile:
+        """The open file.  Whoever holds it keeps it open; a thread is handed it, and does not ask:
+        when it runs, the name may be another segment's.  Raises StorageError."""
+        self.used = True
+        file = self.open_file
+        return file if file is not None else self._opened(make=False)
+
+    def _opened(self, *, make: bool) -> DiskFile:
+        if self._gone:
+            raise StorageError(StorageFault.IO, self.path, "the log has let go of it")
+        file = self.open_file = self._disk.open_kept(self, self.path, make=make)
+        return file
+
+    def close(self) -> None:
+        """Who reads the file may go on; it is never opened again: the name may be another log's."""
+        self._gone = True
+
+    def let_go(self) -> None:
+        """Close the file as soon as nobody uses it."""
+        self.open_file = None
+        self._disk.files.closed(self)
 
     # --- appending ------------------------------------------------------------------------------
 
@@ -156,8 +190,11 @@ class Segment:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Positions and headers from `position` (a batch's start) on.
+    def headers(
+        self, position: int = 0, file: DiskFile | None = None
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Positions and headers from `position` (a batch's start) on; `file`: this segment's, of a
+        thread that was handed it.
 
         Raises BatchError at the first that is torn, no batch, or not where the one before ends;
         CRCs are not looked at.
@@ -166,7 +203,8 @@ class Segment:
         next_offset = self.base_offset if not position else None
         while position < self.size:
             if position - start + HEADER_SIZE > len(chunk):
-                chunk, start = self.file.pread(_SCAN_BYTES, position), position
+                file = file or self.file
+                chunk, start = file.pread(_SCAN_BYTES, position), position
             try:
                 header = peek_header(chunk, position - start)
             except BatchError as error:
@@ -371,6 +409,7 @@ class Segment:
 
     def remove(self) -> None:
         """Delete the files.  A reader still holds the open file."""
+        self._gone = True
         self._remove_beside()
         self._disk.remove(self.path)
         self._disk.remove(self.offset_index.path)
@@ -384,10 +423,12 @@ class Segment:
             self.beside = None
 
     def rename(self, suffix: str) -> None:
-        """The log's file, which stays open."""
+        """The log's file, which stays as it is, open or closed."""
         path = self.path.with_name(file_name(self.base_offset, ".log" + suffix))
         self._disk.rename(self.path, path)
-        self.path = self.file.path = path
+        self.path = path
+        if self.open_file is not None:
+            self.open_file.path = path
 
     def rename_indexes(self) -> None:
         """As their log finds them; what was there under these names is gone."""

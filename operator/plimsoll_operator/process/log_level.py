@@ -6,6 +6,7 @@ The kubelet brings a changed ConfigMap into the running pod within about a minut
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from pathlib import Path
 
@@ -20,7 +21,8 @@ FILE_BYTES_MAX = 64
 async def follow(path: Path, output: LineOutput) -> None:
     """Until it is cancelled.  No file, or no level in it: as the process was started."""
     while True:
-        output.write(await asyncio.to_thread(_read, path), "")
+        with contextlib.suppress(OSError):  # it cannot be read now: the level stays
+            output.write(await asyncio.to_thread(_read, path), "")
         await asyncio.sleep(LOOK_S)
 
 
@@ -28,5 +30,5 @@ def _read(path: Path) -> str:
     try:
         with path.open("rb") as file:
             return file.read(FILE_BYTES_MAX).decode(errors="replace").strip()
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return ""

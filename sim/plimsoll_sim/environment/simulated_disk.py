@@ -24,6 +24,7 @@ from plimsoll_sim.environment.power_cuts import FileNode, Folder, PowerCut
 
 T = TypeVar("T")
 ROOM_BYTES = 2**40
+DESCRIPTORS = 128
 MOUNT = "data"
 
 
@@ -296,10 +297,11 @@ class SimDisk(Disk):
         return (0 if self._volume.full else ROOM_BYTES), ROOM_BYTES
 
     def descriptors_max(self) -> int:
-        return 2**20
+        """So few that logs close files and open them again all the time."""
+        return DESCRIPTORS
 
     def descriptors_left(self) -> int:
-        return 0 if self._volume.no_descriptors else 2**20
+        return 0 if self._volume.no_descriptors else DESCRIPTORS
 
     def set_apart(self, path: Path, size: int) -> None:
         if self._volume.full:

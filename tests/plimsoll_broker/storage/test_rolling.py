@@ -50,24 +50,3 @@ def test_log_has_no_segment_for_each_batch_whatever_its_configs_and_times_are(
     late = a_batch(101, count=1, max_timestamp=10_000)
     log.append(late, list(iter_headers(late)))
     assert len(log.segments) == 21, "the last one is not small any more"
-
-
-def test_no_log_begins_small_segments_while_descriptors_are_scarce(volume, a_batch):
-    """Each log had a bound of its own: a thousand logs had a million segments."""
-    volume.config = LogConfig(segment_ms=1, segment_bytes=rolling.SMALL_BYTES + 1_000)
-    log = volume.log()
-
-    def append(size=100):
-        base = log.log_end_offset
-        batch = a_batch(base, count=1, size=size, max_timestamp=10 * base)
-        log.append(batch, list(iter_headers(batch)))
-
-    for scarce, segments in ((False, 10), (True, 10), (False, 20)):
-        volume.store.descriptors.scarce = scarce
-        for _ in range(10):
-            append()
-        assert len(log.segments) == segments
-    volume.store.descriptors.scarce = True
-    append(rolling.SMALL_BYTES)
-    append(1_000)
-    assert len(log.segments) == 21, "what is large enough begins another one"
