@@ -23,7 +23,7 @@ from plimsoll_broker.handlers.routes import replication_routes, routes
 from plimsoll_broker.handlers.security.gate import guarded
 from plimsoll_broker.handlers.security.logins import login_handlers
 from plimsoll_broker.monotonic_clock import monotonic_ms
-from plimsoll_broker.node.client_limits import address_limits, client_limits
+from plimsoll_broker.node.client_limits import address_limits, client_limits, partitions_max
 from plimsoll_broker.node.client_listeners import ClientListeners, Register
 from plimsoll_broker.node.data_path import DataPath
 from plimsoll_broker.node.serving import Serving
@@ -94,6 +94,9 @@ def assemble(
     watch = ImageWatch(stream.image)
     port = Port.EVERYBODY if config.replication is None else Port.CLIENTS
     limits, budgets = client_limits(
+        config.kafka_configs, config.memory_limit_bytes, config.open_files_max
+    )
+    store.partitions_max = partitions_max(
         config.kafka_configs, config.memory_limit_bytes, config.open_files_max
     )
     store.recent.limit = budgets.recent

@@ -176,6 +176,7 @@ class BrokerNode:
             copied_offset=None if stream is None else stream.copied_offset,
             inside=self._inside.figures,
             closed_listeners={} if serving is None else serving.clients.closed,
+            partitions_max=self._store.partitions_max,
         )
 
     def fail(self, error: BaseException) -> None:

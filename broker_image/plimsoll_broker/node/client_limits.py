@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from plimsoll_broker.server.client_memory_pools import Budgets, budgets_of
+from plimsoll_broker.server.client_memory_pools import MEMORY_ASSUMED, Budgets, budgets_of
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_core.cluster.cluster_configs import OWN_DEFAULTS
 from plimsoll_core.quotas.connections import AddressConnections, per_ip_overrides
@@ -22,6 +22,22 @@ def address_limits(configs: Mapping[str, str]) -> AddressConnections:
     overrides = per_ip_overrides(configs.get(of_some, OWN_DEFAULTS[of_some]))
     assert overrides is not None, f"{of_some} was not checked"
     return AddressConnections(int(configs.get(name, OWN_DEFAULTS[name])), overrides)
+
+
+PARTITION_BYTES = 24 * 1024
+"""What a replica takes of a broker's memory while nobody uses it, with its log's first segment."""
+_PARTITIONS_PART = 4
+
+
+def partitions_max(
+    configs: Mapping[str, str], memory: int | None = None, files: int | None = None
+) -> int:
+    """How many replicas a broker has room for: in a quarter of its memory, and so that the active
+    segment of each may be open.  `memory`, `files`: as for `client_limits`."""
+    stated = int(configs.get("memory.limit.bytes", OWN_DEFAULTS["memory.limit.bytes"]))
+    memory = stated if stated > 0 else memory or MEMORY_ASSUMED
+    by_memory = memory // _PARTITIONS_PART // PARTITION_BYTES
+    return by_memory if files is None else min(by_memory, files // 2)
 
 
 class ClientLimits(NamedTuple):

@@ -81,6 +81,8 @@ TRAFFIC_ROWS = (
 
 PARTITION_ROWS = (
     _row("partitions", "gauge", "Replicas on this broker"),
+    _row("partitions_limit", "gauge",
+         "Replicas that the broker has memory and descriptors for; beyond it none is made"),
     _row("offline_partitions", "gauge", "Replicas whose log is out of service"),
     _row("full_disk_partitions", "gauge",
          "Replicas whose log is out of service until the disk, which is full, has room again"),

@@ -56,6 +56,8 @@ class LogStore(CheckpointFiles):
         self.room: tuple[int, int] | None = None
         # What all logs have together: their newest batches, their producers.
         self.recent = RecentMemory()
+        # How many replicas there is memory for, and descriptors; None: it was not said.
+        self.partitions_max: int | None = None
         self.producers = ProducerMemory()
         self._lock: Lock | None = None
         # What is gone or not ours, until it is removed.

@@ -176,6 +176,7 @@ def _topic_created(image: ClusterImage, record: r.TopicCreated) -> ClusterImage:
         object=record.object,
         deletion_policy=record.deletion_policy,
         compacted=compacts(record.configs),
+        owner=record.owner,
     )
     return replace(
         image,

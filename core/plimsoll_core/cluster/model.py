@@ -277,7 +277,8 @@ class Topic(_Stored, frozen=True, kw_only=True, omit_defaults=True):
 
     `object` is None for a topic that a client made, or that was detached; `detached_from` then says
     which object may take it back.  `compacted`: its configs have once said that only the last
-    record of each key stays: its logs may have holes, for ever.
+    record of each key stays: its logs may have holes, for ever.  `owner`: whose share of the
+    partitions it counts for; empty: nobody's.
     """
 
     id: TopicId
@@ -292,6 +293,7 @@ class Topic(_Stored, frozen=True, kw_only=True, omit_defaults=True):
     deletion_policy: str = "Delete"
     pending_deletion: PendingDeletion | None = None
     compacted: bool = False
+    owner: str = ""
 
 
 class Broker(_Stored, frozen=True, kw_only=True):

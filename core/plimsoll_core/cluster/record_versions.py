@@ -26,11 +26,14 @@ from plimsoll_core.security import state as security
 
 OLDEST = 1
 """The oldest metadata version that this software runs a cluster at."""
-NEWEST = 3
+NEWEST = 4
 """The newest metadata version that this software understands."""
 UNDERSTOOD = (OLDEST, NEWEST)
 
-RELEASES = {1: "0.1", 2: "0.2", 3: "0.2"}
+OWNERS_SINCE = 4
+"""The metadata version from which on it is committed who made a topic."""
+
+RELEASES = {1: "0.1", 2: "0.2", 3: "0.2", 4: "0.2"}
 """Metadata versions are named after the release that introduced them; of two with one name, a
 release as it was published understands the newer one."""
 
@@ -58,6 +61,7 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     r.VolumeForgotten: {1: "cause pvc_uid"},
     r.TopicCreated: {
         1: "cause topic_id name replication_factor min_isr configs strategy object deletion_policy",
+        OWNERS_SINCE: "owner",
     },
     r.PartitionsCreated: {1: "cause topic_id first replicas isr"},
     r.PartitionsChanged: {
@@ -148,6 +152,7 @@ TABLE: dict[type[msgspec.Struct], Row] = {
         1: "id name partitions replication_factor min_isr configs strategy object"
         " detached_from deletion_policy pending_deletion",
         2: "compacted",
+        OWNERS_SINCE: "owner",
     },
     m.Partition: {
         1: "topic_id index replicas adding removing isr elr last_known_elr leader leader_epoch"

@@ -146,6 +146,9 @@ class VolumeForgotten(_Record, frozen=True, kw_only=True):
 
 
 class TopicCreated(_Record, frozen=True, kw_only=True):
+    """`owner`: the principal of the client that made it, or its network; empty: an object did, a
+    super user, or the cluster itself."""
+
     topic_id: UUID
     name: str
     replication_factor: int
@@ -154,6 +157,7 @@ class TopicCreated(_Record, frozen=True, kw_only=True):
     strategy: str = "RoundRobin"
     object: TopicObject | None = None
     deletion_policy: str = "Delete"
+    owner: str = ""
 
 
 class PartitionsCreated(_Record, frozen=True, kw_only=True):

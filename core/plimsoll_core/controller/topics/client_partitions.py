@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from plimsoll_core.cluster.model import Topic
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.topics import topic_creation
+from plimsoll_core.controller.topics.partition_room import PartitionRoom
 from plimsoll_core.controller.topics.topic_changes import found, not_a_clients, told
 from plimsoll_core.controller.topics.topic_creation import (
     check_rows,
@@ -31,11 +32,12 @@ def add_partitions(turn: DecisionContext, request: AddPartitions) -> Answer:
     times = Counter(one.topic for one in request.topics)
     times.update(one.topic for one in request.answered)
     answers, done, added = list(request.answered), 0, 0
+    room = PartitionRoom(turn, request.behalf)
     for one in request.topics:
         if done and added >= turn.settings.slice_partitions_max:
             break
         before = len(turn.image.partitions)
-        answers.append(told(one.topic, _grow(turn, one, times[one.topic])))
+        answers.append(told(one.topic, _grow(turn, room, one, times[one.topic])))
         added += len(turn.image.partitions) - before + 1
         done += 1
     if request.validate_only:
@@ -45,7 +47,9 @@ def add_partitions(turn: DecisionContext, request: AddPartitions) -> Answer:
     return TopicsChanged(topics=tuple(answers), end_offset=turn.image.next_offset)
 
 
-def _grow(turn: DecisionContext, wish: TopicGrowth, times: int) -> Refusal | None:
+def _grow(
+    turn: DecisionContext, room: PartitionRoom, wish: TopicGrowth, times: int
+) -> Refusal | None:
     """Why nothing was added."""
     topic = found(turn, wish.topic, times)
     if isinstance(topic, Refusal):
@@ -53,6 +57,9 @@ def _grow(turn: DecisionContext, wish: TopicGrowth, times: int) -> Refusal | Non
     rows = not_a_clients(topic, "edit its spec.partitions") or _rows(turn, topic, wish)
     if isinstance(rows, Refusal):
         return rows
+    if refusal := room.refusal(rows):
+        return refusal
+    room.made(rows)
     topic_creation.add_partitions(turn, topic.id, rows, "grown by a client")
     return None
 

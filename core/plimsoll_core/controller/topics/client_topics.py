@@ -14,6 +14,7 @@ from plimsoll_core.cluster.topic_configs import client_configs
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.topics.config_versions import check_version
 from plimsoll_core.controller.topics.internal_topics import reserved
+from plimsoll_core.controller.topics.partition_room import PartitionRoom
 from plimsoll_core.controller.topics.topic_changes import not_a_clients
 from plimsoll_core.controller.topics.topic_creation import (
     TopicPlan,
@@ -39,20 +40,22 @@ from plimsoll_core.planner.placement import Assignment
 
 def create_topics(turn: DecisionContext, request: CreateTopics) -> Answer | Refusal:
     image, records = turn.image, list(turn.records)
-    answers = tuple(_create_one(turn, wish) for wish in request.topics)
+    room = PartitionRoom(turn, request.behalf)
+    answers = tuple(_create_one(turn, room, wish) for wish in request.topics)
     if request.validate_only:
         turn.image, turn.records = image, records
     return Answers(topics=answers)
 
 
-def _create_one(turn: DecisionContext, wish: NewTopic) -> TopicAnswer:
-    plan = _plan(turn, wish)
+def _create_one(turn: DecisionContext, room: PartitionRoom, wish: NewTopic) -> TopicAnswer:
+    plan = _plan(turn, room, wish)
     if isinstance(plan, Refusal):
         return refused(wish.name, plan)
+    room.made(plan.rows)
     return created(turn, create(turn, plan, "created by a client"))
 
 
-def _plan(turn: DecisionContext, wish: NewTopic) -> TopicPlan | Refusal:
+def _plan(turn: DecisionContext, room: PartitionRoom, wish: NewTopic) -> TopicPlan | Refusal:
     # As in Kafka, that a topic exists is told before what is wrong with its configs: who makes a
     # topic if it is missing waits for that code.
     if refusal := _may_create(turn, wish):
@@ -65,8 +68,12 @@ def _plan(turn: DecisionContext, wish: NewTopic) -> TopicPlan | Refusal:
     rows = _rows(turn, wish)
     if isinstance(rows, Refusal):
         return rows
+    if refusal := room.refusal(rows):
+        return refusal
     min_isr = configs.min_isr or min(turn.settings.default_min_isr, len(rows[0]))
-    return TopicPlan(name=wish.name, rows=rows, min_isr=min_isr, configs=configs.kept)
+    return TopicPlan(
+        name=wish.name, rows=rows, min_isr=min_isr, configs=configs.kept, owner=room.owner
+    )
 
 
 def _may_create(turn: DecisionContext, wish: NewTopic) -> Refusal | None:

@@ -21,6 +21,7 @@ from plimsoll_core.controller.moves.declared_moves import CAUSE, declared_moves
 from plimsoll_core.controller.topics.config_versions import check_version
 from plimsoll_core.controller.topics.internal_topics import reserved
 from plimsoll_core.controller.topics.min_isr_change import spread_min_isr
+from plimsoll_core.controller.topics.partition_room import beyond_brokers
 from plimsoll_core.controller.topics.topic_creation import (
     TopicPlan,
     add_partitions,
@@ -182,6 +183,8 @@ def _create(turn: DecisionContext, request: DeclareTopic) -> Topic | Refusal:
     rows = refusal or _new_rows(turn, request)
     if isinstance(rows, Refusal):
         return rows
+    if refusal := beyond_brokers(turn, rows):
+        return refusal
     plan = TopicPlan(
         name=request.topic_name,
         rows=rows,
@@ -217,6 +220,8 @@ def _adjust(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> Topic
         more = too_many_in_namespace(turn, request, added) or _more_rows(turn, topic, request)
     if isinstance(more, Refusal):
         return more
+    if refusal := beyond_brokers(turn, more):
+        return refusal
     moves = declared_moves(turn, topic, request)
     if isinstance(moves, Refusal):
         return moves

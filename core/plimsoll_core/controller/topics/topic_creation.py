@@ -38,6 +38,7 @@ class TopicPlan:
     strategy: str = placement.ROUND_ROBIN
     object: TopicObject | None = None
     deletion_policy: str = "Delete"
+    owner: str = ""
 
 
 def check_rows(turn: DecisionContext, rows: Assignment) -> Refusal | None:
@@ -145,6 +146,7 @@ def create(turn: DecisionContext, plan: TopicPlan, cause: str) -> Topic:
             strategy=plan.strategy,
             object=plan.object,
             deletion_policy=plan.deletion_policy,
+            owner=plan.owner,
         )
     )
     add_partitions(turn, topic_id, plan.rows, cause)
