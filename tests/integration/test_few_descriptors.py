@@ -40,6 +40,13 @@ def open_files(cluster: LocalCluster) -> tuple[int, int]:
     return len(names), logs
 
 
+def create(bootstrap: str, *topics: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    new = [NewTopic(name, PARTITIONS // TOPICS) for name in topics]
+    for made in admin.create_topics(new, request_timeout=60).values():
+        made.result()
+
+
 def produce(bootstrap: str, topic: str) -> None:
     """One record into each partition, by a client of its own."""
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
@@ -52,25 +59,24 @@ def produce(bootstrap: str, topic: str) -> None:
 def test_broker_with_more_partitions_than_descriptors_serves(tmp_path: Path) -> None:
     """All descriptors were logs': no client could connect, no metrics were told, and the topics
     could be deleted by nobody, after a restart either."""
-    cluster = WithFewDescriptors(tmp_path / "c", brokers=1, forked=False)
     topics = [f"t{number}" for number in range(TOPICS)]
-    with cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        new = [NewTopic(name, PARTITIONS // TOPICS) for name in topics]
-        for made in admin.create_topics(new, request_timeout=60).values():
-            made.result()
+    with LocalCluster(tmp_path / "c", brokers=1) as cluster:
+        create(cluster.bootstrap, *topics)
+    with WithFewDescriptors(tmp_path / "c", brokers=1, forked=False) as cluster:
         for name in topics:
             produce(cluster.bootstrap, name)
         used, logs = open_files(cluster)
         assert logs <= LOGS_MAX
         assert used < DESCRIPTORS * 3 // 4, "some are left for everybody else"
         assert cluster.http(0, "/metrics")[0] == 200
+        with pytest.raises(confluent_kafka.KafkaException, match="descriptors for 200"):
+            create(cluster.bootstrap, "one-more")
 
         killed = cluster.kill_broker(0)
         cluster.wait_rejoined(0, killed)
         produce(cluster.bootstrap, "t3")
         assert open_files(cluster)[1] <= LOGS_MAX
         assert cluster.http(0, "/metrics")[0] == 200
-        again = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        for deleted in again.delete_topics(topics, request_timeout=60).values():
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        for deleted in admin.delete_topics(topics, request_timeout=60).values():
             deleted.result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 from pathlib import Path
 
@@ -22,6 +23,7 @@ class FewDescriptors(Disk):
 
 def logs_open(directory: Path) -> int:
     """How many descriptors of this process are of files of logs."""
+    gc.collect()
     found = 0
     for name in os.listdir("/proc/self/fd"):
         try:
