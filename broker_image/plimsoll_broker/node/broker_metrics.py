@@ -301,8 +301,7 @@ def _state_changes(changes: StateChanges) -> Iterator[Metric]:
 def _partitions(manager: ReplicaManager, measures: PartitionMeasures) -> Iterator[Metric]:
     yield _gauge("metadata_offset", manager.roles.applied)
     yield _gauge("partitions", measures.replicas)
-    if manager.store.partitions_max is not None:
-        yield _gauge("partitions_limit", manager.store.partitions_max)
+    yield _gauge("partitions_limit", manager.store.partitions_max or 0)
     yield _gauge("offline_partitions", len(manager.broken) + measures.failed)
     yield _gauge("full_disk_partitions", len(out_for_room(manager)))
     yield _gauge("leaderless_partitions", measures.leaderless)
