@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 import webbrowser
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,6 +39,7 @@ from dev.demo_steps import (
     wait,
 )
 from dev.kubectl import ROOT, GaveUp
+from dev.local_api import LocalApi
 
 DIRECTORY = ROOT / "build" / "demo"
 EXAMPLES = ("logcluster.yaml", "topic-orders.yaml", "verification.yaml")
@@ -178,8 +178,7 @@ class LocalDemo:
     def _get(self, path: str) -> dict[str, Any]:
         """Empty when there is no such object, or no answer."""
         try:
-            with urllib.request.urlopen(self.ready["api"] + path, timeout=10) as reply:
-                found: dict[str, Any] = json.loads(reply.read())
+            found: dict[str, Any] = LocalApi(self.directory).ask("GET", path)[1]
         except OSError:
             return {}
         return found

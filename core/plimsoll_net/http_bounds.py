@@ -4,7 +4,8 @@ without a login, by whoever reaches the port.
 `HttpConnections`: connections are few in all and fewer from one address.  Whoever comes is let in;
 the one that was silent for longest makes room, of its own address, else of the address that has
 the most: who asks once, as the kubelet does, is not crowded out.  `Rendering`: a page that takes
-long is made for all who wait for it, and for a share of the time alone.
+long is made for all who wait for it, and for a share of the time alone.  `refused_page`: a browser
+on the machine itself reads nothing for a web page.
 """
 
 from __future__ import annotations
@@ -13,12 +14,34 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+from plimsoll_core.addresses import is_literal, is_loopback
+
 CONNECTIONS_MAX = 256
 OF_ADDRESS_MAX = 32
 """A proxy of many readers has one address."""
 REST = 4
 """So many times as long as a page took to make, none is made."""
 REST_S_MAX = 2.0
+
+
+def refused_page(local: Any, host: str, *, from_page: bool) -> str:
+    """Why a request is not answered; empty: it is.  `local`: the socket's own address; `host`: the
+    header Host; `from_page`: there is an Origin.
+
+    Where a port is on loopback (a local cluster, `kubectl port-forward`), a web page that the user
+    visits can reach it, by a name of the page's own that leads to 127.0.0.1 (DNS rebinding).  Such
+    a page cannot state another Host, and none that is a literal address.  A request that came to a
+    pod's own address is from a scraper, a kubelet or the API server's proxy, which keeps the Host
+    of its own caller."""
+    if from_page:
+        return "no web page may ask here"
+    here = isinstance(local, tuple) and is_loopback(str(local[0]))
+    if not here or not host:  # no browser leaves the Host out
+        return ""
+    name = host[: host.rindex("]") + 1] if "]" in host else host.partition(":")[0]
+    if is_loopback(name) or is_literal(name):
+        return ""
+    return "the Host is not this machine: ask for localhost, or for an address"
 
 
 class HttpConnections:

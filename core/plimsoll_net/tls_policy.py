@@ -32,6 +32,10 @@ _OPTIONS = (
 )
 
 
+ServerTls = ssl.SSLContext
+"""With what a server accepts connections, for who only hands it on."""
+
+
 class BadCertificate(Exception):
     """A certificate or its key cannot be used; a sentence for the log."""
 
@@ -60,6 +64,13 @@ def server_context(
     if clients is not None:
         _ask_clients(context, clients)
     return context
+
+
+def pair_context(pair: bytes) -> ServerTls:
+    """As `server_context`, of a certificate and its key that are one text (PEM), and in no file of
+    anybody's."""
+    with _as_file(pair) as path:
+        return server_context(Path(path), Path(path), "1.2")
 
 
 def _ask_clients(context: ssl.SSLContext, clients: ClientTrust) -> None:

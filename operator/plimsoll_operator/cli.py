@@ -20,6 +20,7 @@ import msgspec
 import typer
 import uvloop
 
+from plimsoll_core.addresses import LOOPBACK_NAME, is_loopback
 from plimsoll_core.errors import Refusal
 from plimsoll_operator import acl_command
 from plimsoll_operator.api import API_VERSION
@@ -30,6 +31,7 @@ from plimsoll_operator.local import log_output, spark
 from plimsoll_operator.local.cluster import LocalCluster, LocalOptions, LocalReady
 from plimsoll_operator.local.documents import Documents, gather
 from plimsoll_operator.local.layout import BadDirectory, DirectoryLayout
+from plimsoll_operator.local.ports import LOOPBACK
 from plimsoll_operator.local.secured import secured
 from plimsoll_operator.local.start import CannotRun
 from plimsoll_operator.metalog.interface import MetadataLogError
@@ -69,6 +71,9 @@ def local(
     port: Annotated[
         int | None, typer.Option(min=1, max=65_000, help="The first broker's; others follow it.")
     ] = None,
+    address: Annotated[
+        str, typer.Option(help="Where everything listens: 127.0.0.1, or ::1, a loopback address.")
+    ] = LOOPBACK,
     file: Annotated[
         list[Path] | None,
         typer.Option("--file", "-f", help="YAML: a LogCluster, Topics, … (plimsoll example)"),
@@ -92,11 +97,17 @@ def local(
     it is ready; stops cleanly on SIGINT and SIGTERM; a later run with the same directory goes on
     where it was.
     """
+    if address == LOOPBACK_NAME or not is_loopback(address):
+        _fail(f"--address {address}: give a loopback address, 127.0.0.1 or ::1.", 2)
     documents = _documents(file or [], brokers)
     if secure:
         documents, port = secured(documents, port), None
     wishes = LocalOptions(
-        root=data.absolute(), port=port, restart=not no_restart, documents=documents
+        root=data.absolute(),
+        port=port,
+        restart=not no_restart,
+        documents=documents,
+        address=address.strip("[]"),
     )
     tune()
     layout = DirectoryLayout(wishes.root)

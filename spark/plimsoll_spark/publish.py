@@ -108,7 +108,10 @@ def publisher_for(report: Report) -> Publisher:
     assert report.config_map is not None, "settings.check saw to it"
     assert report.namespace is not None, "settings.check saw to it"
     if report.server is not None:
-        return ConfigMapPublisher(report.namespace, report.config_map, server=report.server)
+        account = None if report.account is None else Path(report.account)
+        return ConfigMapPublisher(
+            report.namespace, report.config_map, server=report.server, account=account
+        )
     return ConfigMapPublisher(
         report.namespace, report.config_map, server=api_server(), account=ACCOUNT
     )

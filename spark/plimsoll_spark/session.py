@@ -78,6 +78,8 @@ def build(
         "spark.driver.memory": os.environ.get(MEMORY_VARIABLE, DEFAULT_MEMORY),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        # The driver's ports are on loopback; who has not the secret of this run is not answered.
+        "spark.authenticate": "true",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(work / "spark"),

@@ -72,7 +72,10 @@ class Report(_Camel, frozen=True):
     config_map: str | None = None
     namespace: str | None = None
     server: str | None = None
-    """The URL of an API server that asks for no credentials; unset: the pod's own."""
+    """The URL of an API server; unset: the pod's own."""
+    account: str | None = None
+    """The folder with the token and the authority's certificate for `server`; unset: it asks for
+    none."""
     directory: str | None = None
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import atexit
 import base64
 import itertools
-import json
 import random
 import socket
 import ssl
 import threading
 import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +57,8 @@ def tls_client(cluster: LocalCluster) -> dict[str, str]:
 
 def asked(cluster: LocalCluster, method: str, path: str, body: Any = None) -> Any:
     """One request to the local API server; the answer's body."""
-    data = None if body is None else json.dumps(body).encode()
-    headers = {"Content-Type": MERGE}
-    request = urllib.request.Request(cluster.ready["api"] + path, data, headers, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=10) as reply:
-            return json.loads(reply.read())
+        return cluster.api.ask(method, path, body, media=MERGE)[1]
     except urllib.error.HTTPError as error:
         raise AssertionError(error.read().decode()) from error
 

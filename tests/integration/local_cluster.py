@@ -21,8 +21,11 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
+from dev.local_api import LocalApi
 from tests.integration.forked import Forked, begin, runs
 from tests.integration.log_ends import log_end
+
+from plimsoll_core.addresses import host_and_port, split_address
 
 START_S = 60.0
 STOP_S = 60.0
@@ -150,13 +153,17 @@ class LocalCluster:
     # --- looking --------------------------------------------------------------------------------
 
     @property
+    def api(self) -> LocalApi:
+        """Its API server, as the owner of the directory."""
+        return LocalApi(self.directory)
+
+    @property
     def bootstrap(self) -> str:
         return str(self.ready["bootstrap"])
 
     @property
     def controller(self) -> tuple[str, int]:
-        host, _, port = str(self.ready["controller"]).rpartition(":")
-        return host, int(port)
+        return split_address(str(self.ready["controller"]))
 
     @property
     def pids(self) -> dict[str, int]:
@@ -173,8 +180,7 @@ class LocalCluster:
         return self.pids["controller"]
 
     def address(self, broker_id: int) -> tuple[str, int]:
-        host, _, port = self.bootstrap.split(",")[broker_id].rpartition(":")
-        return host, int(port)
+        return split_address(self.bootstrap.split(",")[broker_id])
 
     def config(self, broker_id: int) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(
@@ -185,7 +191,7 @@ class LocalCluster:
     def http(self, broker_id: int, path: str) -> tuple[int, str]:
         """A GET at the broker's metrics port."""
         metrics = self.config(broker_id)["metrics"]
-        url = f"http://{metrics['host']}:{metrics['port']}{path}"
+        url = f"http://{host_and_port(metrics['host'], metrics['port'])}{path}"
         try:
             with urllib.request.urlopen(url, timeout=HTTP_S) as reply:
                 return reply.status, reply.read().decode()

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -81,13 +82,34 @@ def test_ready_line_says_where_everything_is(shared: LocalCluster) -> None:
         with urllib.request.urlopen(url, timeout=5) as reply:
             name = "operator_up" if who == "controller" else "broker_partitions"
             assert f"plimsoll_{name}" in reply.read().decode()
-    with urllib.request.urlopen(shared.ready["api"] + "/v1/clusters", timeout=5) as reply:
-        (led,) = json.loads(reply.read())["clusters"]
+    (led,) = shared.api.ask("GET", "/v1/clusters")[1]["clusters"]
     assert (led["cluster"], led["active"]) == ("local", True)
     for pid in shared.ready["pids"].values():
         os.kill(pid, 0)
     assert all(shared.http(broker, "/readyz")[0] == 200 for broker in range(3))
     assert all(shared.http(broker, "/healthz")[0] == 200 for broker in range(3))
+
+
+def test_api_server_answers_the_owner_of_its_directory_alone(shared: LocalCluster) -> None:
+    """Not another user of the machine, and no web page: neither reads nor writes."""
+    kubeconfig = shared.directory / "kubeconfig"
+    assert kubeconfig.stat().st_mode & 0o777 == 0o600
+    api, code = shared.api, {"metadata": {"name": "code"}, "data": {"x.py": "1"}}
+    maps = "/api/v1/namespaces/default/configmaps"
+    page = {"Content-Type": "text/plain", "Origin": "https://evil.example"}
+    foreign = {"Host": "evil.example", "Authorization": f"Bearer {api.token}"}
+    for headers, status in (({}, 401), (page, 403), (foreign, 403)):
+        for path, data in ((maps, json.dumps(code).encode()), ("/v1/clusters", None)):
+            request = urllib.request.Request(api.url + path, data, headers)
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(request, timeout=10, context=api.trust)
+            assert refused.value.code == status
+            refused.value.close()
+    listed = api.ask("GET", maps)[1]["items"]
+    assert "code" not in {one["metadata"]["name"] for one in listed}
+    # Who speaks no TLS hears nothing at all.
+    with pytest.raises((urllib.error.URLError, ConnectionError)):
+        urllib.request.urlopen(api.url.replace("https", "http") + "/api", timeout=10)
 
 
 def test_librdkafka_writes_and_reads_a_topic_it_created(shared: LocalCluster) -> None:

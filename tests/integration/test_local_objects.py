@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +36,9 @@ def ask(
     cluster: LocalCluster, method: str, path: str, body: Any = None, media: str = "json"
 ) -> tuple[int, Any]:
     """One request to the API server where its kubeconfig says that it is."""
-    config = yaml.safe_load((cluster.directory / "kubeconfig").read_text())
-    server = config["clusters"][0]["cluster"]["server"]
-    assert server == cluster.ready["api"]
-    headers = {"Content-Type": f"application/{media}"}
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(server + path, data, headers, method=method)
+    assert cluster.api.url == cluster.ready["api"]
     try:
-        with urllib.request.urlopen(request, timeout=5) as reply:
-            return reply.status, json.loads(reply.read())
+        return cluster.api.ask(method, path, body, media=f"application/{media}")
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +46,7 @@ def held(cluster: LocalCluster) -> dict[int, int]:
 
 def plan_hash(cluster: LocalCluster, name: str) -> str | None:
     """Of the plan that the object's status shows; None while there is none."""
-    path = f"{cluster.ready['api']}{REBALANCES}/{name}"
-    with urllib.request.urlopen(path, timeout=10) as reply:
-        found: dict[str, Any] = json.load(reply)
+    found: dict[str, Any] = cluster.api.ask("GET", f"{REBALANCES}/{name}")[1]
     return found.get("status", {}).get("plan", {}).get("hash")
 
 

@@ -16,15 +16,15 @@ from tests.plimsoll_broker.metric_values import a_node
 from plimsoll_broker.config import Address
 from plimsoll_broker.node import metrics_server
 from plimsoll_broker.node.metrics_server import MetricsServer
-from plimsoll_net.http_bounds import CONNECTIONS_MAX, OF_ADDRESS_MAX, Rendering
+from plimsoll_net.http_bounds import CONNECTIONS_MAX, OF_ADDRESS_MAX, Rendering, refused_page
 
 ANY = Address(host="127.0.0.1", port=0)
 PATHS = ("/healthz", "/readyz", "/metrics", "/v1", "/")
 
 
-async def get(port: int, path: str) -> int:
+async def get(port: int, path: str, headers: str = "Host: 127.0.0.1") -> int:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    writer.write(f"GET {path} HTTP/1.1\r\n{headers}\r\n\r\n".encode())
     status = int((await reader.read()).split(b" ", 2)[1])
     writer.close()
     return status
@@ -47,6 +47,37 @@ async def test_health_port_answers_the_kubelet_and_nothing_else() -> None:
 async def test_metrics_port_answers_for_both_where_there_is_no_health_port() -> None:
     (both,) = await answers(ANY)
     assert both == {"/healthz": 200, "/readyz": 503, "/metrics": 200, "/v1": 404, "/": 404}
+
+
+async def test_web_page_reads_nothing_through_a_loopback_port() -> None:
+    """Names of topics and groups are on it; a forwarded port is one of the user's machine."""
+    server = MetricsServer(a_node(ready=True))
+    await server.start(ANY)
+    (port,) = server.ports
+    for page in (f"Host: evil.example:{port}", "Host: localhost\r\nOrigin: https://evil.example"):
+        assert [await get(port, path, page) for path in PATHS] == [403] * len(PATHS)
+    for host in ("localhost", f"LOCALHOST:{port}", f"[::1]:{port}", f"10.1.2.3:{port}"):
+        assert await get(port, "/metrics", f"Host: {host}") == 200
+    await server.close()
+
+
+@pytest.mark.parametrize(
+    ("local", "host", "page", "answered"),
+    [
+        (("127.0.0.1", 1), "evil.example", False, False),
+        (("::1", 1, 0, 0), "evil.example:1", False, False),
+        (("::ffff:127.0.0.1", 1, 0, 0), "evil.example:1", False, False),
+        (("127.0.0.1", 1), "[::1]:1", False, True),
+        (("10.0.0.1", 1), "api.example:6443", False, True),
+        (("10.0.0.1", 1), "10.0.0.1:1", True, False),
+        (None, "evil.example", False, True),
+    ],
+)
+def test_who_comes_to_a_loopback_address_names_it(
+    local: object, host: str, page: bool, answered: bool
+) -> None:
+    """The API server's proxy comes to a pod's own address, and keeps its caller's Host."""
+    assert (refused_page(local, host, from_page=page) == "") is answered
 
 
 @asynccontextmanager

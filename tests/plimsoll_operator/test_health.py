@@ -45,6 +45,21 @@ async def test_operators_health_port_answers_the_kubelet_and_nothing_else() -> N
         await health.close()
 
 
+async def test_web_page_reads_nothing_of_an_operator_through_a_forwarded_port() -> None:
+    parts = SimpleNamespace(metrics=Metrics(), leaders={})
+    health = Health(parts, lambda: True)  # type: ignore[arg-type]
+    await health.start(0, 0)
+    try:
+        port = next(port for host, port, *_ in health.addresses[0] if ":" not in host)
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+            for page in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
+                for path in ("/metrics", "/v1/clusters"):
+                    async with client.get(path, headers=page) as response:
+                        assert response.status == 403
+    finally:
+        await health.close()
+
+
 async def test_silent_peers_of_an_operators_ports_make_room_for_who_asks() -> None:
     parts = SimpleNamespace(metrics=Metrics(), leaders={})
     health = Health(parts, lambda: True)  # type: ignore[arg-type]

@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 from tests.integration.local_cluster import runs, wait_for
 
+from plimsoll_operator.api import labels
 from plimsoll_operator.api.meta import LocalClusterRef, ObjectMeta
 from plimsoll_operator.api.verification import Produce, Verification, VerificationSpec
 from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.memory.definitions import shipped
 from plimsoll_operator.kube.memory.kubelets import RuntimeState
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.local import driver_pods
 from plimsoll_operator.local.driver_pods import NOT_STARTED, DriverPods, environment, translated
-from plimsoll_operator.local.layout import DirectoryLayout
+from plimsoll_operator.local.layout import DirectoryLayout, OwnerCredentials
 from plimsoll_operator.manifests import verification as manifests
 from plimsoll_operator.manifests.verification import SparkDriver
 from plimsoll_operator.process_clocks import wall_ms
@@ -49,8 +51,15 @@ def a_driver(records: int = 1) -> SparkDriver:
 
 
 def pod(driver: SparkDriver | None = None) -> Object:
+    """As the Job controller makes it."""
     template = manifests.job(driver or a_driver())["spec"]["template"]
-    meta = {"name": "check-driver-1", "namespace": "default", "uid": "a"}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "check-driver", "uid": "j"}
+    meta = {
+        "name": "check-driver-1",
+        "namespace": "default",
+        "uid": "a",
+        "ownerReferences": [{**owner, "controller": True}],
+    }
     return {"metadata": {**template["metadata"], **meta}, "spec": template["spec"]}
 
 
@@ -58,10 +67,18 @@ class Scene:
     def __init__(self, root: Path) -> None:
         self.layout = DirectoryLayout(root)
         self.layout.prepare()
-        self.server = MemoryApiServer(wall_ms, lambda: str(uuid.uuid4()))
+        self.server = MemoryApiServer(wall_ms, lambda: str(uuid.uuid4()), definitions=shipped())
         self.pods = DriverPods(
-            self.server, self.layout, bootstrap=lambda: "127.0.0.1:1", api="http://127.0.0.1:2"
+            self.server,
+            self.layout,
+            bootstrap=lambda: "127.0.0.1:1",
+            api="https://127.0.0.1:2",
+            owner=OwnerCredentials(token="the-owners", authority=b"PEM"),
         )
+        verification = {"metadata": {"name": "check", "namespace": "default", "uid": "v"}}
+        self.server.seed(resources.VERIFICATIONS, verification)
+        job = manifests.job(a_driver())
+        self.server.seed(resources.JOBS, {**job, "metadata": {**job["metadata"], "uid": "j"}})
         self.pods.on_change = self._change
         self._changed = asyncio.Event()
 
@@ -112,7 +129,8 @@ async def test_driver_runs_with_its_config_and_the_addresses_of_this_machine(
     assert said["config"]["report"] == {
         "configMap": "check-report",
         "namespace": "default",
-        "server": "http://127.0.0.1:2",
+        "server": "https://127.0.0.1:2",
+        "account": str(scene.layout.pod("check-driver-1") / "account"),
     }
     assert said["config"]["topic"] == "t"
 
@@ -169,6 +187,56 @@ def test_paths_below_a_mount_are_of_this_machine_and_others_stay() -> None:
 
 
 def test_home_of_the_template_is_not_taken() -> None:
-    container = {"env": [{"name": "HOME", "value": "/tmp"}, {"name": "X", "value": "/tmp/x"}]}
-    made = environment(container, {"/tmp": Path("/d")}, {"HOME": "/home/me"})
-    assert (made["HOME"], made["X"], made["TMPDIR"]) == ("/home/me", "/d/x", "/d")
+    made = environment({"/tmp": Path("/d")}, {"HOME": "/home/me"})
+    assert (made["HOME"], made["SPARK_LOCAL_DIRS"], made["TMPDIR"]) == ("/home/me", "/d", "/d")
+
+
+def labelled_alone(made: Object) -> None:
+    del made["metadata"]["ownerReferences"]
+
+
+def job_of_another_uid(made: Object) -> None:
+    made["metadata"]["ownerReferences"][0]["uid"] = "x"
+
+
+def another_verification(made: Object) -> None:
+    made["metadata"]["labels"][labels.VERIFICATION] = "other"
+
+
+@pytest.mark.parametrize(
+    "forged", [labelled_alone, job_of_another_uid, another_verification], ids=lambda f: f.__name__
+)
+async def test_pod_that_no_verifications_job_made_starts_no_process(
+    scene: Scene, forged: Callable[[Object], None]
+) -> None:
+    """Also one that states its node itself, which no scheduler was asked for."""
+    made = pod()
+    forged(made)
+    scene.config_map(a_driver())
+    assert scene.pods.place(made) is None
+    scene.pods.start(made)
+    assert (await scene.until("Failed")).exit_code == NOT_STARTED
+    assert not scene.log.exists()
+
+
+async def test_driver_has_no_environment_and_no_words_of_its_pod(scene: Scene) -> None:
+    made = pod()
+    (container,) = made["spec"]["containers"]
+    container["env"] = [{"name": "TMPDIR", "value": "/elsewhere"}]
+    container["args"] = ["--config", "/elsewhere"]
+    scene.config_map(a_driver())
+    scene.pods.start(made)
+    await scene.until("Succeeded")
+    said = json.loads(scene.log.read_text())
+    assert scene.layout.pod("check-driver-1") in Path(said["tmp"]).parents
+
+
+async def test_key_that_is_a_path_is_written_nowhere(scene: Scene, tmp_path: Path) -> None:
+    """An earlier run may have kept one: what is stored is looked at again."""
+    config = manifests.config(a_driver())
+    outside = "../../../../written"
+    scene.server.seed(resources.CONFIG_MAPS, {**config, "data": {outside: "x", **config["data"]}})
+    scene.pods.start(pod())
+    assert (await scene.until("Failed")).exit_code == NOT_STARTED
+    assert not list(tmp_path.rglob("written"))
+    assert not (tmp_path.parent / "written").exists()

@@ -63,6 +63,11 @@ class Scene:
         self.server = MemoryApiServer(wall_ms, lambda: str(uuid.uuid4()))
         self.pods = BrokerPods(self.server, self.layout, lambda _: PORTS, restart=True)
         FakeProcess.made = []
+        template = {"metadata": {"labels": {labels.BROKER_ID: "4"}}}
+        meta = {"name": "main-broker-4", "namespace": "default", "uid": "s"}
+        self.server.seed(
+            resources.STATEFUL_SETS, {"metadata": meta, "spec": {"template": template}}
+        )
 
     def config_map(self, **configs: str) -> None:
         meta = {"name": "config", "namespace": "default"}
@@ -75,12 +80,14 @@ class Scene:
 
 
 def pod(uid: str) -> Object:
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "main-broker-4", "uid": "s"}
     return {
         "metadata": {
             "name": "main-broker-4-0",
             "namespace": "default",
             "uid": uid,
             "labels": {labels.BROKER_ID: "4"},
+            "ownerReferences": [{**owner, "controller": True}],
             "annotations": {labels.REVISION: "abc"},
         },
         "spec": {"volumes": [{"name": "config", "configMap": {"name": "config"}}]},
@@ -106,6 +113,28 @@ async def soon(condition: Callable[[], bool]) -> None:
 async def test_pod_of_anything_but_a_broker_gets_no_node(scene: Scene) -> None:
     assert scene.pods.place(pod("a")) == "this-machine"
     assert scene.pods.place({"metadata": {"name": "driver"}}) is None
+
+
+def labelled_alone(made: Object) -> None:
+    del made["metadata"]["ownerReferences"]
+
+
+def another_broker(made: Object) -> None:
+    made["metadata"]["labels"][labels.BROKER_ID] = "5"
+
+
+@pytest.mark.parametrize("forged", [labelled_alone, another_broker], ids=lambda f: f.__name__)
+async def test_pod_that_no_stateful_set_made_starts_no_broker(
+    scene: Scene, forged: Callable[[Object], None]
+) -> None:
+    """Also one that states its node itself, which no scheduler was asked for."""
+    made = pod("a")
+    forged(made)
+    assert scene.pods.place(made) is None
+    scene.pods.start(made)
+    assert FakeProcess.made == []
+    assert scene.pods.state(made) is None
+    assert scene.pods.has_ended(made)
 
 
 async def test_broker_runs_with_the_configs_of_its_template_and_the_addresses_of_its_directory(

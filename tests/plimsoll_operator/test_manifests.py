@@ -23,7 +23,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
 from plimsoll_operator.api.load import from_object
 from plimsoll_operator.api.verification import Verification
-from plimsoll_operator.local.broker_pods import local_config
+from plimsoll_operator.local.broker_pods import BrokerPlace, local_config
 from plimsoll_operator.local.layout import DirectoryLayout
 from plimsoll_operator.local.ports import Ports
 from plimsoll_operator.manifests.configmap import FILE, config_map
@@ -191,7 +191,9 @@ def test_brokers_are_told_what_to_do_without_a_controller(
     local = tmp_path / "local.json"
     pod = {"metadata": {"uid": "a", "labels": {labels.BROKER_ID: "0"}}}
     ports = Ports(kafka=1, metrics=2)
-    local.write_bytes(local_config(in_pod.read_text(), pod, DirectoryLayout(tmp_path), ports))
+    local.write_bytes(
+        local_config(in_pod.read_text(), pod, BrokerPlace(DirectoryLayout(tmp_path), ports))
+    )
     environment = {"PLIMSOLL_BROKER_ID": "0", "PLIMSOLL_ADVERTISED_HOST": "b"}
     for path in (in_pod, local):
         assert broker_config.read(path, environment).on_controller_loss == means

@@ -6,6 +6,10 @@ from plimsoll_operator.kube.access import Access
 from plimsoll_operator.kube.official import OfficialTransport
 
 
-def transport_to(url: str, *, connections: int = 8) -> OfficialTransport:
-    """To a server that asks for no credentials."""
-    return OfficialTransport(Access(Configuration(host=url)), connections=connections)
+def transport_to(url: str, *, connections: int = 8, token: str = "") -> OfficialTransport:
+    """`token` empty: to a server that asks for no credentials."""
+    configuration = Configuration(host=url)
+    if token:
+        configuration.api_key["BearerToken"] = token
+        configuration.api_key_prefix["BearerToken"] = "Bearer"
+    return OfficialTransport(Access(configuration), connections=connections)

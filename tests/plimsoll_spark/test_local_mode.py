@@ -1,7 +1,5 @@
 """A Verification that is applied to a local cluster runs there as it runs in Kubernetes."""
 
-import json
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +37,7 @@ spec:
 
 
 def get(cluster: LocalCluster, path: str) -> Any:
-    with urllib.request.urlopen(cluster.ready["api"] + path, timeout=10) as reply:
-        return json.loads(reply.read())
+    return cluster.api.ask("GET", path)[1]
 
 
 def status(cluster: LocalCluster) -> Any:

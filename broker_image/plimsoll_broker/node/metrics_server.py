@@ -20,7 +20,7 @@ from prometheus_client import (
 from plimsoll_broker.config import Address
 from plimsoll_broker.node.broker_metrics import BrokerCollector, MeasuredNode
 from plimsoll_broker.node.partition_measures import measured_in_slices
-from plimsoll_net.http_bounds import HttpConnections, Rendering
+from plimsoll_net.http_bounds import HttpConnections, Rendering, refused_page
 
 REQUEST_BYTES_MAX = 8_192
 REQUEST_MS_MAX = 5_000
@@ -82,7 +82,7 @@ class MetricsServer:
         try:
             async with asyncio.timeout(REQUEST_MS_MAX / 1000):
                 head = await reader.readuntil(b"\r\n\r\n")
-                answer = await self._answer(head, paths)
+                answer = _refused(head, writer) or await self._answer(head, paths)
                 # uvloop's transport, unlike asyncio's, takes nothing once its peer is gone.
                 if not writer.transport.is_closing():
                     writer.write(answer)
@@ -123,6 +123,15 @@ class MetricsServer:
             case _:
                 why = self._node.unknown_metadata or "not ready"
                 return _response("503 Service Unavailable", why.encode() + b"\n")
+
+
+def _refused(head: bytes, writer: asyncio.StreamWriter) -> bytes:
+    """To a web page; else nothing."""
+    lines = (line.partition(":") for line in head.decode("latin-1").split("\r\n"))
+    headers = {name.strip().lower(): value.strip() for name, _, value in lines}
+    local = writer.get_extra_info("sockname")
+    why = refused_page(local, headers.get("host", ""), from_page="origin" in headers)
+    return _response("403 Forbidden", f"{why}\n".encode()) if why else b""
 
 
 def _response(status: str, body: bytes) -> bytes:

@@ -51,6 +51,13 @@ def _satisfies(expression: LabelSelectorRequirement, labels: Mapping[str, str]) 
             return value is None
 
 
+def is_label_key(key: str) -> bool:
+    """Whether a label may be called so; of an annotation's key its lower case is asked."""
+    prefix, slash, name = key.rpartition("/")
+    is_prefix = len(prefix) <= 253 and _PREFIX.fullmatch(prefix) is not None
+    return (not slash or is_prefix) and _WORD.fullmatch(name) is not None
+
+
 def is_label_value(value: str) -> bool:
     """Whether a label may have it."""
     return not value or _WORD.fullmatch(value) is not None
@@ -64,9 +71,7 @@ def why_refused(selector: LabelSelector) -> str:
 def _mistakes(selector: LabelSelector) -> Iterator[str]:
     expressions = selector.match_expressions or ()
     for key in (*(selector.match_labels or {}), *(one.key for one in expressions)):
-        prefix, slash, name = key.rpartition("/")
-        is_prefix = len(prefix) <= 253 and _PREFIX.fullmatch(prefix)
-        if (slash and not is_prefix) or not _WORD.fullmatch(name):
+        if not is_label_key(key):
             yield f"{key!r} is no label's key."
     values = [*(selector.match_labels or {}).values()]
     for one in expressions:

@@ -1,5 +1,9 @@
-"""The API server of a local cluster on loopback, for `kubectl`; on the same port the operator's
-metrics and its view of partitions, which have a port of their own in Kubernetes.
+"""The API server of a local cluster on loopback, for `kubectl`, with the operator's view of
+partitions; and the operator's metrics on a port of their own, as in Kubernetes.
+
+It speaks TLS and asks for a token, each of one start; both are in the kubeconfig, for the owner of
+the directory.  (`kubectl` sends a token over TLS alone.)  Metrics are for scrapers, which have no
+token.
 
 The HTTP library takes a third of a second to import: it is imported in a thread, while brokers
 start.
@@ -8,34 +12,77 @@ start.
 from __future__ import annotations
 
 import asyncio
+import secrets
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from plimsoll_net.tls_policy import ServerTls, pair_context
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.leadership.process_parts import Parts
-from plimsoll_operator.local.ports import LOOPBACK
+from plimsoll_operator.local.layout import OwnerCredentials
+from plimsoll_operator.pki.authority import issue, new_authority
 
 if TYPE_CHECKING:
     from plimsoll_operator.kube.memory.serving import ServedApi
     from plimsoll_operator.process.http_server import Health
 
 
+TOKEN_BYTES = 32
+
+
+class ApiAccess:
+    """What opens an API server at `address`, made once for each start of it."""
+
+    def __init__(self, address: str, now_ms: int) -> None:
+        authority = new_authority("plimsoll local", now_ms)
+        self._shown = issue(authority, (address, "localhost"), now_ms)
+        self.owner = OwnerCredentials(
+            token=secrets.token_urlsafe(TOKEN_BYTES), authority=authority.certificate
+        )
+
+    def tls(self) -> ServerTls:
+        return pair_context(self._shown.certificate + self._shown.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiPlace:
+    """Where it is served."""
+
+    address: str
+    port: int
+    metrics_port: int
+
+
 class ApiEndpoint:
     """`start`, then `url`; `stop` in any case."""
 
-    def __init__(self, server: MemoryApiServer, port: int, parts: Parts) -> None:
+    def __init__(
+        self, server: MemoryApiServer, place: ApiPlace, access: ApiAccess, parts: Parts
+    ) -> None:
         # Where it is served; empty before that.
         self.url = ""
         self._server = server
-        self._port = port
+        self._place = place
+        self._access = access
         self._parts = parts
         self._imported = asyncio.ensure_future(asyncio.to_thread(_import))
         self._served: ServedApi | None = None
+        self._health: Health | None = None
 
     async def start(self) -> None:
-        """Raises OSError when the port is taken."""
+        """Raises OSError when a port is taken."""
         served, health = await self._imported
-        views = health(self._parts, lambda: True).views
-        self._served = served(self._server, host=LOOPBACK, port=self._port, views=views)
+        place = self._place
+        self._health = health(self._parts, lambda: True)
+        await self._health.start_metrics(place.address, place.metrics_port)
+        self._served = served(
+            self._server,
+            token=self._access.owner.token,
+            host=place.address,
+            port=place.port,
+            views=self._health.views,
+            tls=self._access.tls(),
+        )
         await self._served.start()
         self.url = self._served.url
 
@@ -43,6 +90,8 @@ class ApiEndpoint:
         await asyncio.wait([self._imported])
         if self._served is not None:
             await self._served.stop()
+        if self._health is not None:
+            await self._health.close()
 
 
 def _import() -> tuple[type[ServedApi], type[Health]]:

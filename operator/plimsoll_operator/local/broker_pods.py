@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from plimsoll_operator.local.broker_processes import BrokerProcess
 from plimsoll_operator.local.kept_objects import NODE
 from plimsoll_operator.local.layout import DirectoryLayout
 from plimsoll_operator.local.mounted_secrets import mount
+from plimsoll_operator.local.own_pods import is_broker
 from plimsoll_operator.local.ports import LOOPBACK, Ports, taken
 from plimsoll_operator.manifests.configmap import FILE
 from plimsoll_operator.manifests.listener_secrets import data_of
@@ -36,6 +38,7 @@ PROBE_S = 2.0
 MOUNT_S = 1.0
 PROBE_STARTING_S = 0.25
 PROBE_S_MAX = 1.0
+logger = logging.getLogger("plimsoll.local")
 NO_CONFIG = ("CreateContainerConfigError", "its ConfigMap is not there")
 
 
@@ -58,14 +61,16 @@ class BrokerPods:
         ports: Callable[[int], Ports],
         *,
         restart: bool,
+        address: str = LOOPBACK,
     ) -> None:
-        """`ports`: of a broker, picked when it is first asked for."""
+        """`ports`: of a broker, picked when it is first asked for; `address`: where it listens."""
         self.on_change: Callable[[], None] = lambda: None
         self.on_failure: Callable[[BaseException], None] = lambda _: None
         self.server = server
         self._layout = layout
         self._ports = ports
         self._restart = restart
+        self._address = address
         # By uid, until the kubelet is told that the pod has ended.
         self._pods: dict[str, _Running] = {}
         # As the directory's file says.
@@ -76,16 +81,19 @@ class BrokerPods:
     # --- what kubelets ask ------------------------------------------------------------------------
 
     def place(self, pod: Object) -> str | None:
-        return NODE if labels.BROKER_ID in (pod["metadata"].get("labels") or {}) else None
+        return NODE if is_broker(self.server, pod) else None
 
     def start(self, pod: Object) -> None:
+        if not is_broker(self.server, pod):
+            logger.warning("%s is not run: no StatefulSet made it", pod["metadata"]["name"])
+            return
         broker_id = int(pod["metadata"]["labels"][labels.BROKER_ID])
         process = BrokerProcess(
             broker_id,
             self._layout,
             restart=self._restart,
             changed=self._changed,
-            port_taken=lambda: taken({broker_id: self._ports(broker_id)}),
+            port_taken=lambda: taken({broker_id: self._ports(broker_id)}, address=self._address),
         )
         before = [one.task for one in self._pods.values() if one.process.broker_id == broker_id]
         running = _Running(process, self._helpers.spawn(self._run(pod, process, before)))
@@ -109,7 +117,7 @@ class BrokerPods:
                 phase="Running",
                 ready=running.ready,
                 restarts=process.restarts,
-                pod_ip=LOOPBACK,
+                pod_ip=self._address,
             )
         if process.why:
             waiting = ("CrashLoopBackOff", process.why)
@@ -172,7 +180,8 @@ class BrokerPods:
         if stored is None:
             return None
         broker_id = int(meta["labels"][labels.BROKER_ID])
-        return local_config(stored.body["data"][FILE], pod, self._layout, self._ports(broker_id))
+        place = BrokerPlace(self._layout, self._ports(broker_id), self._address)
+        return local_config(stored.body["data"][FILE], pod, place)
 
     async def _mount_forever(self, pod: Object, running: _Running) -> None:
         """What a kubelet keeps showing of the pod's Secret, until the pod has ended."""
@@ -193,7 +202,8 @@ class BrokerPods:
         """What a kubelet's readiness probe finds, until the pod has ended."""
         port = self._ports(running.process.broker_id).metrics
         while not running.task.done():
-            ready = running.process.pid is not None and await _is_ready(port)
+            alive = running.process.pid is not None
+            ready = alive and await _is_ready(self._address, port)
             if ready != running.ready:
                 running.ready = ready
                 self._changed()
@@ -208,12 +218,22 @@ class BrokerPods:
         self.on_change()
 
 
-def local_config(text: str, pod: Object, layout: DirectoryLayout, ports: Ports) -> bytes:
-    """What a pod's ConfigMap says, for a process that has a directory and `ports` of this machine.
+@dataclass(frozen=True, slots=True)
+class BrokerPlace:
+    """What a broker has of this machine."""
+
+    layout: DirectoryLayout
+    ports: Ports
+    address: str = LOOPBACK
+
+
+def local_config(text: str, pod: Object, place: BrokerPlace) -> bytes:
+    """What a pod's ConfigMap says, for a process that has a directory and ports of this machine.
 
     Several brokers have one address here: each adds its number to the port of a declared listener.
     """
     meta = pod["metadata"]
+    layout, ports, host = place.layout, place.ports, place.address
     broker_id = int(meta["labels"][labels.BROKER_ID])
     config = json.loads(text)
     config.pop("health", None)  # served where metrics are
@@ -222,10 +242,10 @@ def local_config(text: str, pod: Object, layout: DirectoryLayout, ports: Ports) 
     config |= {
         "broker_id": broker_id,
         "data_dir": str(layout.data(broker_id)),
-        "listen": {"host": LOOPBACK, "port": ports.kafka},
-        "advertised": {"host": LOOPBACK, "port": ports.kafka},
-        "replication": {"host": LOOPBACK, "port": ports.replication},
-        "metrics": {"host": LOOPBACK, "port": ports.metrics},
+        "listen": {"host": host, "port": ports.kafka},
+        "advertised": {"host": host, "port": ports.kafka},
+        "replication": {"host": host, "port": ports.replication},
+        "metrics": {"host": host, "port": ports.metrics},
         "pod_uid": meta["uid"],
         "revision": (meta.get("annotations") or {}).get(labels.REVISION, ""),
     }
@@ -238,13 +258,15 @@ def _number(process: BrokerProcess) -> int:
     return process.broker_id
 
 
-async def _is_ready(port: int) -> bool:
+async def _is_ready(address: str, port: int) -> bool:
     """One request to /readyz."""
     try:
         async with asyncio.timeout(PROBE_S_MAX):
-            reader, writer = await asyncio.open_connection(LOOPBACK, port)
+            reader, writer = await asyncio.open_connection(address, port)
             try:
-                writer.write(b"GET /readyz HTTP/1.1\r\nHost: local\r\nConnection: close\r\n\r\n")
+                writer.write(
+                    b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                )
                 return b" 200 " in await reader.readline()
             finally:
                 writer.close()

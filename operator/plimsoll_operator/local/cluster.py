@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
+from plimsoll_core.addresses import host_and_port
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.controller.brokers.membership import next_members
 from plimsoll_core.ids import BrokerId
@@ -30,7 +31,7 @@ from plimsoll_operator.kube.memory.transport import MemoryTransport
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.local import earlier_run, shown_listeners
-from plimsoll_operator.local.api_endpoint import ApiEndpoint
+from plimsoll_operator.local.api_endpoint import ApiAccess, ApiEndpoint, ApiPlace
 from plimsoll_operator.local.background_tasks import BackgroundTasks
 from plimsoll_operator.local.broker_pods import BrokerPods
 from plimsoll_operator.local.documents import Documents, stranger
@@ -63,6 +64,8 @@ class LocalOptions:
     port: int | None
     restart: bool
     documents: Documents
+    address: str = LOOPBACK
+    """Of this machine, at which everything listens and is reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +104,11 @@ class LocalCluster:
 
     def __init__(self, wishes: LocalOptions) -> None:
         self._wishes = wishes
+        self._address = wishes.address
+        self._access = ApiAccess(wishes.address, wall_ms())
         self._layout = DirectoryLayout(wishes.root)
         # All of its ports, for as long as it runs.
-        self._held = HeldPorts()
+        self._held = HeldPorts(wishes.address)
         self._stop_wanted = asyncio.Event()
         # All that run now; one that fails ends the cluster.
         self._tasks = BackgroundTasks(self.fail)
@@ -128,7 +133,11 @@ class LocalCluster:
         image = await earlier_run.committed(self._layout, planned.cluster_id)
         objects = LocalObjects(self._layout)
         brokers = BrokerPods(
-            objects.server, self._layout, self._ports, restart=self._wishes.restart
+            objects.server,
+            self._layout,
+            self._ports,
+            restart=self._wishes.restart,
+            address=self._address,
         )
         parts = self._parts(objects)
         pods = LocalPods(brokers, self._drivers(objects, parts))
@@ -136,7 +145,10 @@ class LocalCluster:
         parts.metrics.watch(parts)
         loop_watch = LoopWatch()
         parts.metrics.watch_loop(loop_watch.holds)
-        api = ApiEndpoint(objects.server, planned.api_port, parts)
+        place = ApiPlace(
+            address=self._address, port=planned.api_port, metrics_port=planned.metrics_port
+        )
+        api = ApiEndpoint(objects.server, place, self._access, parts)
         start = Start(parts, objects, brokers, self._wishes.documents, image)
         start.prepare(planned.cluster_id)
         loop_watch.start()
@@ -191,7 +203,8 @@ class LocalCluster:
         """Raises CannotRun."""
         present = list(map(int, members)) or list(self._planned.brokers)
         listeners = tuple(one.port for one in self._wishes.documents.cluster.listeners)
-        if why := taken({broker_id: self._ports(broker_id) for broker_id in present}, listeners):
+        ports = {broker_id: self._ports(broker_id) for broker_id in present}
+        if why := taken(ports, listeners, self._address):
             raise CannotRun(why)
 
     def _drivers(self, objects: LocalObjects, parts: Parts) -> DriverPods:
@@ -200,8 +213,14 @@ class LocalCluster:
         def bootstrap() -> str:
             return self._bootstrap(parts, map(BrokerId, self._planned.brokers))
 
-        api = f"http://{LOOPBACK}:{self._planned.api_port}"
-        return DriverPods(objects.server, self._layout, bootstrap=bootstrap, api=api)
+        return DriverPods(
+            objects.server,
+            self._layout,
+            bootstrap=bootstrap,
+            api=f"https://{self._at(self._planned.api_port)}",
+            owner=self._access.owner,
+            address=self._address,
+        )
 
     def _parts(self, objects: LocalObjects) -> Parts:
         kube = Kube(MemoryTransport(objects.server))
@@ -210,9 +229,9 @@ class LocalCluster:
             options=OperatorOptions(
                 identity=f"local-{os.getpid()}",
                 broker_image=f"plimsoll-broker:{RELEASE}",
-                controllers=(f"{LOOPBACK}:{port}",),
+                controllers=(self._at(port),),
                 topic_id_key=secrets.token_bytes(TOPIC_ID_KEY_BYTES),
-                server_names=(LOOPBACK, "localhost"),
+                server_names=(self._address, "localhost"),
                 spark_image=f"plimsoll-spark:{RELEASE}",
                 no_driver=why_no_driver(os.environ),
                 driver_output=f"the newest {self._layout.pod_log('{job}-*')}",
@@ -223,7 +242,7 @@ class LocalCluster:
             watch_kube=kube,
             metadata_log=self._log,
             objects=Objects(),
-            server=ControllerServer(LOOPBACK, port, InsideServer()),
+            server=ControllerServer(self._address, port, InsideServer()),
             metrics=Metrics(),
             now_ms=wall_ms,
             monotonic_ms=monotonic_ms,
@@ -252,13 +271,18 @@ class LocalCluster:
             await api.start()
         except OSError as error:
             raise self._taken(self._planned.api_port, "API") from error
-        self._layout.show_api(api.url, self._wishes.documents.cluster.key[0])
+        namespace = self._wishes.documents.cluster.key[0]
+        self._layout.show_api(api.url, self._access.owner, namespace)
 
     def _taken(self, port: int, whose: str) -> CannotRun:
         return CannotRun(
             f"Most likely another `plimsoll local` runs on {self._wishes.root}: port {port}, this"
             f" cluster's {whose} port, is taken."
         )
+
+    def _at(self, port: int) -> str:
+        """As clients are told."""
+        return host_and_port(self._address, port)
 
     def _listeners(self, parts: Parts) -> tuple[Listener, ...]:
         """Those that are committed."""
@@ -267,23 +291,23 @@ class LocalCluster:
 
     def _bootstrap(self, parts: Parts, broker_ids: Iterable[BrokerId]) -> str:
         present = tuple(broker_ids)
-        implicit = _addresses(self._ports(int(broker_id)) for broker_id in present)
-        return shown_listeners.bootstrap(self._listeners(parts), present, implicit)
+        implicit = ",".join(self._at(self._ports(int(one)).kafka) for one in present)
+        return shown_listeners.bootstrap(self._listeners(parts), present, implicit, self._address)
 
     def _ready(
         self, members: tuple[BrokerId, ...], api: str, brokers: BrokerPods, parts: Parts
     ) -> LocalReady:
         ports = {str(b): self._ports(int(b)).metrics for b in members}
-        served = {broker: f"http://{LOOPBACK}:{port}/metrics" for broker, port in ports.items()}
+        ports["controller"] = self._planned.metrics_port
         key = self._wishes.documents.cluster.key
         return LocalReady(
             bootstrap=self._bootstrap(parts, members),
-            controller=f"{LOOPBACK}:{self._planned.controller_port}",
+            controller=self._at(self._planned.controller_port),
             api=api,
-            metrics={**served, "controller": f"{api}/metrics"},
+            metrics={who: f"http://{self._at(port)}/metrics" for who, port in ports.items()},
             pids=brokers.pids,
             listeners={
-                listener.name: shown_listeners.addresses(listener, members)
+                listener.name: shown_listeners.addresses(listener, members, self._address)
                 for listener in self._listeners(parts)
             },
             authority=shown_listeners.show_authority(brokers.server, key, self._layout),
@@ -310,8 +334,3 @@ class LocalCluster:
         finally:
             await cancelled(stop)
             await cancelled(working)
-
-
-def _addresses(ports: Iterable[Ports]) -> str:
-    """As Kafka clients take them."""
-    return ",".join(f"{LOOPBACK}:{one.kafka}" for one in ports)

@@ -1,8 +1,9 @@
 """Pods of Spark drivers as processes of this machine: what a Verification's Job runs.
 
-A pod's template says what its driver runs with: arguments, environment, and volumes, which are
-folders here.  Where brokers and the API server are is this machine's; images, resources and the
-template's security mean nothing.  A driver runs once, and dies with this process.
+A driver runs for the pod of a Verification's own Job alone.  The pod says which volumes it has,
+which are folders here; program, arguments and environment are ours, whatever the pod states.
+Where brokers and the API server are is this machine's; images, resources and the template's
+security mean nothing.  A driver runs once, and dies with this process.
 """
 
 from __future__ import annotations
@@ -21,24 +22,34 @@ from pathlib import Path
 
 import msgspec
 
-from plimsoll_operator.api import labels
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.memory.kubelets import Phase, RuntimeState
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.memory.stateful_sets import found
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.local.background_tasks import BackgroundTasks
+from plimsoll_operator.local.confined import within
 from plimsoll_operator.local.kept_objects import NODE
-from plimsoll_operator.local.layout import DirectoryLayout
+from plimsoll_operator.local.layout import DirectoryLayout, OwnerCredentials
+from plimsoll_operator.local.own_pods import is_driver
 from plimsoll_operator.local.ports import LOOPBACK
 from plimsoll_operator.local.spark import JARS_VARIABLE, jars_directory
-from plimsoll_operator.manifests.verification import FILE
+from plimsoll_operator.manifests.verification import (
+    DIRECTORY,
+    ENVIRONMENT,
+    FILE,
+    LOGIN,
+    TEMPORARY,
+    arguments,
+)
 from plimsoll_operator.metalog.directory_files import write_whole
 
 logger = logging.getLogger("plimsoll.local")
 
 MODULE = "plimsoll_spark.verification"
 HOME = "HOME"
+ACCOUNT = "account"
+"""The folder with which a driver asks the API server: what a ServiceAccount's is in a pod."""
 PYTHON_PATH = "PYTHONPATH"
 STOP_MS_MAX = 15_000
 LOOK_MS = 50
@@ -72,14 +83,19 @@ class DriverPods:
         *,
         bootstrap: Callable[[], str],
         api: str,
+        owner: OwnerCredentials,
+        address: str = LOOPBACK,
     ) -> None:
-        """`bootstrap`: brokers' addresses, comma-separated; `api`: the API server's URL."""
+        """`bootstrap`: brokers' addresses, comma-separated; `api`: the API server's URL, which is
+        asked as its owner; `address`: of this machine."""
         self.on_change: Callable[[], None] = lambda: None
         self.on_failure: Callable[[BaseException], None] = lambda _: None
         self._server = server
         self._layout = layout
         self._bootstrap = bootstrap
         self._api = api
+        self._owner = owner
+        self._address = address
         # By uid, until the kubelet is told that the pod has ended.
         self._pods: dict[str, _RunningDriver] = {}
         # Pods' lives and their stops.
@@ -88,7 +104,7 @@ class DriverPods:
     # --- what kubelets ask ------------------------------------------------------------------------
 
     def place(self, pod: Object) -> str | None:
-        return NODE if is_driver(pod) else None
+        return NODE if is_driver(self._server, pod) else None
 
     def start(self, pod: Object) -> None:
         running = _RunningDriver(pod["metadata"]["name"])
@@ -110,7 +126,7 @@ class DriverPods:
             return RuntimeState(phase=phase, exit_code=running.exit_code)
         if running.process is None:
             return RuntimeState(phase="Pending")
-        return RuntimeState(phase="Running", ready=True, pod_ip=LOOPBACK)
+        return RuntimeState(phase="Running", ready=True, pod_ip=self._address)
 
     def has_ended(self, pod: Object) -> bool:
         uid = pod["metadata"]["uid"]
@@ -136,9 +152,12 @@ class DriverPods:
     async def _run(self, pod: Object, running: _RunningDriver) -> None:
         folder = self._layout.pod(running.name)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            if not is_driver(self._server, pod):
+                raise NotThere("no Verification's Job has made it")
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._account(folder)
             mounts = self._volumes(pod, folder)
-            running.exit_code = await self._run_driver(pod, running, mounts)
+            running.exit_code = await self._run_driver(running, mounts)
         except (OSError, NotThere) as error:
             logger.warning("%s cannot be started: %s", running.name, error)
             running.exit_code = NOT_STARTED
@@ -148,30 +167,43 @@ class DriverPods:
             log = self._layout.pod_log(running.name)
             logger.warning("%s ended with %d; see %s", running.name, running.exit_code, log)
 
+    def _account(self, folder: Path) -> None:
+        account = folder / ACCOUNT
+        account.mkdir(mode=0o700, exist_ok=True)
+        write_whole(account / "token", self._owner.token.encode(), private=True)
+        write_whole(account / "ca.crt", self._owner.authority)
+
     def _volumes(self, pod: Object, folder: Path) -> dict[str, Path]:
         """Folders with the volumes' contents, by the path at which the driver would find them.
         Raises NotThere."""
         folders = {}
+        volumes = folder / "volumes"
         for volume in pod["spec"].get("volumes") or ():
-            path = folders[volume["name"]] = folder / volume["name"]
+            path = folders[volume["name"]] = within(volumes, volume["name"])
             path.mkdir(parents=True, exist_ok=True)
             if config_map := volume.get("configMap"):
-                for name, text in self._data(pod, config_map["name"]).items():
-                    (path / name).write_text(text)
+                for name, text in self._data(pod, folder, config_map["name"]).items():
+                    within(path, name).write_text(text)
             if secret := volume.get("secret"):
                 path.chmod(0o700)
                 for name, content in self._secret(pod, secret["secretName"]).items():
-                    write_whole(path / name, content, private=True)
+                    write_whole(within(path, name), content, private=True)
         (container,) = pod["spec"]["containers"]
         return {one["mountPath"]: folders[one["name"]] for one in container["volumeMounts"]}
 
-    def _data(self, pod: Object, name: str) -> dict[str, str]:
+    def _data(self, pod: Object, folder: Path, name: str) -> dict[str, str]:
         stored = found(self._server, resources.CONFIG_MAPS, pod["metadata"]["namespace"], name)
         if stored is None:
             raise NotThere(f"there is no ConfigMap {name}")
         data: dict[str, str] = dict(stored.body.get("data") or {})
         if FILE in data:
-            data[FILE] = local_config(data[FILE], bootstrap=self._bootstrap(), api=self._api)
+            account = str(folder / ACCOUNT)
+            try:
+                data[FILE] = local_config(
+                    data[FILE], bootstrap=self._bootstrap(), api=self._api, account=account
+                )
+            except (ValueError, KeyError, TypeError) as error:
+                raise NotThere(f"ConfigMap {name} is no driver's: {error!r}") from error
         return data
 
     def _secret(self, pod: Object, name: str) -> dict[str, bytes]:
@@ -181,22 +213,21 @@ class DriverPods:
         data = stored.body.get("data") or {}
         return {key: base64.b64decode(value) for key, value in data.items()}
 
-    async def _run_driver(
-        self, pod: Object, running: _RunningDriver, mounts: Mapping[str, Path]
-    ) -> int:
-        (container,) = pod["spec"]["containers"]
-        arguments = [translated(word, mounts) for word in container.get("args") or ()]
+    async def _run_driver(self, running: _RunningDriver, mounts: Mapping[str, Path]) -> int:
+        if DIRECTORY not in mounts:
+            raise NotThere("its config is mounted nowhere")
+        words = [translated(word, mounts) for word in arguments(with_login=LOGIN in mounts)]
         if running.stopping.is_set():
             return NOT_STARTED
         with self._layout.pod_log(running.name).open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *("-m", "plimsoll_process.parent", str(os.getpid())),
-                *(sys.executable, "-m", MODULE, *arguments),
+                *(sys.executable, "-m", MODULE, *words),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment(container, mounts, os.environ),
+                env=environment(mounts, os.environ),
                 cwd=self._layout.pod(running.name),  # Spark makes folders where it is started
                 start_new_session=True,
             )
@@ -232,34 +263,28 @@ class DriverPods:
             await asyncio.wait([running.task])
 
 
-def is_driver(pod: Object) -> bool:
-    """Whether a Verification's Job has made it."""
-    return labels.VERIFICATION in (pod["metadata"].get("labels") or {})
-
-
-def local_config(text: str, *, bootstrap: str, api: str) -> str:
-    """What a driver's ConfigMap says, for a process that finds brokers and API server elsewhere."""
+def local_config(text: str, *, bootstrap: str, api: str, account: str) -> str:
+    """What a driver's ConfigMap says, for a process that finds brokers and API server elsewhere,
+    the latter with what is in the folder `account`.  Its report goes nowhere else."""
     config = json.loads(text)
     # Who logs in has the addresses of a listener: they are of this machine already.
     if "user" not in config:
         config["bootstrap"] = bootstrap
-    config["report"]["server"] = api
+    report = {key: config["report"][key] for key in ("configMap", "namespace")}
+    config["report"] = {**report, "server": api, "account": account}
     return msgspec.json.format(msgspec.json.encode(config)).decode()
 
 
-def environment(
-    container: Object, mounts: Mapping[str, Path], own: Mapping[str, str]
-) -> dict[str, str]:
-    """`own` is this process's.  HOME stays: below it may be what the interpreter imports; and so do
-    the places that it states by itself, for a driver that runs in another folder."""
+def environment(mounts: Mapping[str, Path], own: Mapping[str, str]) -> dict[str, str]:
+    """`own` is this process's; of a pod's there is what every driver has, and nothing that a pod
+    states.  HOME stays: below it may be what the interpreter imports; and so do the places that it
+    states by itself, for a driver that runs in another folder."""
     stated = {
-        one["name"]: translated(one.get("value", ""), mounts)
-        for one in container.get("env") or ()
-        if one["name"] != HOME
+        name: translated(value, mounts) for name, value in ENVIRONMENT.items() if name != HOME
     }
     paths = [path for path in own.get(PYTHON_PATH, "").split(os.pathsep) if path]
     imported = {PYTHON_PATH: os.pathsep.join(map(os.path.abspath, paths))} if paths else {}
-    temporary = {"TMPDIR": str(mounts["/tmp"])} if "/tmp" in mounts else {}
+    temporary = {"TMPDIR": str(mounts[TEMPORARY])} if TEMPORARY in mounts else {}
     return {**own, JARS_VARIABLE: str(jars_directory(own)), **imported, **temporary, **stated}
 
 

@@ -6,8 +6,10 @@ was.  Called by `cluster`; decides nothing else.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -29,8 +31,21 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     brokers: dict[int, Ports]
     api_port: int = 0
     """0: none was picked yet, by an earlier version."""
+    metrics_port: int = 0
+    """Of the operator's metrics; 0: as above."""
     first_port: int = 0
     """From which on clients' ports were given out; 0: picked, or given by an earlier version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerCredentials:
+    """With what the API server of one start is asked: its token, and who vouches for it (PEM)."""
+
+    token: str
+    authority: bytes
+
+    def __repr__(self) -> str:
+        return "OwnerCredentials(***)"
 
 
 class BadDirectory(Exception):
@@ -102,7 +117,7 @@ class DirectoryLayout:
 
     @property
     def kubeconfig(self) -> Path:
-        """For `kubectl`: where the API server is."""
+        """For `kubectl`: where the API server is, and the token that opens it."""
         return self.root / "kubeconfig"
 
     def prepare(self) -> None:
@@ -129,14 +144,21 @@ class DirectoryLayout:
     def remember(self, remembered: Remembered) -> None:
         write_whole(self.root / "cluster.json", msgspec.json.encode(remembered))
 
-    def show_api(self, url: str, namespace: str) -> None:
-        """Write the kubeconfig file; `namespace` is the one that `kubectl` looks into."""
+    def show_api(self, url: str, owner: OwnerCredentials, namespace: str) -> None:
+        """Write the kubeconfig file, for its owner alone; `namespace` is the one that `kubectl`
+        looks into."""
         name = "plimsoll-local"
+        authority = base64.b64encode(owner.authority).decode()
         config = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": name, "cluster": {"server": url}}],
-            "users": [{"name": name, "user": {}}],
+            "clusters": [
+                {
+                    "name": name,
+                    "cluster": {"server": url, "certificate-authority-data": authority},
+                }
+            ],
+            "users": [{"name": name, "user": {"token": owner.token}}],
             "contexts": [
                 {
                     "name": name,
@@ -145,7 +167,8 @@ class DirectoryLayout:
             ],
             "current-context": name,
         }
-        write_whole(self.kubeconfig, yaml.safe_dump(config, sort_keys=False).encode())
+        text = yaml.safe_dump(config, sort_keys=False)
+        write_whole(self.kubeconfig, text.encode(), private=True)
 
     def show_pids(self, pids: dict[str, int]) -> None:
         """`pids.json`: who runs now; brokers get new ones when they are restarted."""
@@ -187,6 +210,7 @@ def plan(
         controller_port=(known.controller_port if known else 0) or held.pick(),
         brokers=brokers,
         api_port=(known.api_port if known else 0) or held.pick(),
+        metrics_port=(known.metrics_port if known else 0) or held.pick(),
         first_port=first or (known.first_port if known else 0),
     )
 
@@ -206,6 +230,7 @@ def _without(known: Remembered, stated: range) -> Remembered:
         brokers=brokers,
         controller_port=kept(known.controller_port),
         api_port=kept(known.api_port),
+        metrics_port=kept(known.metrics_port),
     )
 
 
@@ -222,4 +247,4 @@ def _ports_of(known: Remembered | None) -> Iterator[int]:
         return
     for ports in known.brokers.values():
         yield from filter(None, (ports.kafka, ports.metrics, ports.replication))
-    yield from filter(None, (known.controller_port, known.api_port))
+    yield from filter(None, (known.controller_port, known.api_port, known.metrics_port))

@@ -11,6 +11,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from plimsoll_operator.local.confined import within
+
 LINK = "..data"
 
 
@@ -24,7 +26,7 @@ def mount(directory: Path, version: str, files: Mapping[str, bytes]) -> None:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(mode=0o700)
     for name, data in files.items():
-        descriptor = os.open(place / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(within(place, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
     before = os.readlink(link) if link.is_symlink() else None

@@ -1,4 +1,5 @@
-"""Which runtime runs a pod: that of Spark drivers, or that of brokers.
+"""Which runtime a pod is for: that of Spark drivers, or that of brokers.  Each decides whether the
+pod is its own.
 
 Called by `cluster`, and as the node's kubelet by `machine`.
 """
@@ -7,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from plimsoll_operator.api import labels
 from plimsoll_operator.kube.memory.kubelets import RuntimeState
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.local.broker_pods import BrokerPods
-from plimsoll_operator.local.driver_pods import DriverPods, is_driver
+from plimsoll_operator.local.driver_pods import DriverPods
 
 
 class LocalPods:
@@ -46,4 +48,5 @@ class LocalPods:
         return self._of(pod).has_ended(pod)
 
     def _of(self, pod: Object) -> BrokerPods | DriverPods:
-        return self._drivers if is_driver(pod) else self._brokers
+        wanted = labels.VERIFICATION in (pod["metadata"].get("labels") or {})
+        return self._drivers if wanted else self._brokers

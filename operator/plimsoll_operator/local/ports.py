@@ -34,7 +34,8 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
 class HeldPorts:
     """Free ports, each another, and those that are stated or of an earlier run."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = LOOPBACK) -> None:
+        self._address = address
         self._sockets: dict[int, socket.socket] = {}
 
     def __enter__(self) -> Self:
@@ -62,10 +63,10 @@ class HeldPorts:
             self._hold(port, shared=True)
 
     def _hold(self, port: int, *, shared: bool) -> bool:
-        held = socket.socket()
+        held = socket.socket(family_of(self._address))
         try:
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(shared))
-            held.bind((LOOPBACK, port))
+            held.bind((self._address, port))
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         except OSError:
             held.close()
@@ -79,17 +80,24 @@ class HeldPorts:
         self._sockets.clear()
 
 
-def taken(brokers: Mapping[int, Ports], listeners: tuple[int, ...] = ()) -> str:
+def family_of(address: str) -> socket.AddressFamily:
+    """Of a literal address."""
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def taken(
+    brokers: Mapping[int, Ports], listeners: tuple[int, ...] = (), address: str = LOOPBACK
+) -> str:
     """A sentence about a port that another process listens on; empty when there is none.
     `listeners`: ports of declared ones, to which each broker adds its number."""
     for broker_id, ports in sorted(brokers.items()):
         declared = [port + broker_id for port in listeners]
         own = [*declared, ports.replication, ports.metrics]
         for port in own if declared else (ports.kafka, *own):
-            with socket.socket() as tried:
+            with socket.socket(family_of(address)) as tried:
                 tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 try:
-                    tried.bind((LOOPBACK, port))
+                    tried.bind((address, port))
                 except OSError as error:
                     return (
                         f"Port {port} of broker {broker_id} cannot be used: {error.strerror}. Stop"

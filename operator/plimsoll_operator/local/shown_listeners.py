@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from plimsoll_core.addresses import host_and_port
 from plimsoll_core.cluster.listener_peers import open_to_all
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.ids import BrokerId
@@ -21,19 +22,22 @@ from plimsoll_operator.manifests.listener_secrets import CA_FILE
 from plimsoll_operator.metalog.directory_files import write_whole
 
 
-def addresses(listener: Listener, broker_ids: Iterable[BrokerId]) -> str:
-    """As Kafka clients take them."""
-    return ",".join(f"{LOOPBACK}:{listener.port + broker_id}" for broker_id in broker_ids)
+def addresses(listener: Listener, broker_ids: Iterable[BrokerId], host: str = LOOPBACK) -> str:
+    """As Kafka clients take them; `host`: where all brokers are."""
+    return ",".join(host_and_port(host, listener.port + broker_id) for broker_id in broker_ids)
 
 
 def bootstrap(
-    listeners: tuple[Listener, ...], broker_ids: Iterable[BrokerId], implicit: str
+    listeners: tuple[Listener, ...],
+    broker_ids: Iterable[BrokerId],
+    implicit: str,
+    host: str = LOOPBACK,
 ) -> str:
     """For clients that are not told a listener: of the first that all can use, else of the first;
     `implicit`: where none is declared."""
     if not listeners:
         return implicit
-    return addresses(open_to_all(listeners) or listeners[0], broker_ids)
+    return addresses(open_to_all(listeners) or listeners[0], broker_ids, host)
 
 
 def show_authority(server: MemoryApiServer, key: Key, layout: DirectoryLayout) -> str:

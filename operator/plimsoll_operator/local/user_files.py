@@ -14,6 +14,7 @@ from plimsoll_operator.api.labels import USER_LOGIN
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.port import Object
+from plimsoll_operator.local.confined import OutsideFolder, within
 from plimsoll_operator.metalog.directory_files import write_whole
 
 logger = logging.getLogger("plimsoll.local")
@@ -41,10 +42,13 @@ class UserFiles:
             return
         values = _values(body)
         name = values.get("username", "")
-        # It becomes a path: the API server's rules for names are looked at once more.
-        if not name or name.startswith(".") or "/" in name:
+        if not name:
             return
-        directory = self._directory / name
+        try:
+            directory = within(self._directory, name)
+        except OutsideFolder as error:
+            logger.warning("the login of a user is not written: %s", error)
+            return
         if LIBRDKAFKA in values:
             # In a pod only the user knows where the Secret is mounted.
             places = ((key, directory.absolute() / file) for key, file in LOCATIONS.items())
@@ -70,4 +74,4 @@ class UserFiles:
 
 def _values(body: Object) -> dict[str, str]:
     data = body.get("data") or {}
-    return {name: base64.b64decode(value).decode() for name, value in data.items()}
+    return {name: base64.b64decode(value).decode(errors="replace") for name, value in data.items()}

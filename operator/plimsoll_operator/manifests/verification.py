@@ -16,6 +16,9 @@ from plimsoll_operator.manifests.security import container_security, pod_securit
 FILE = "verification.json"
 DIRECTORY = "/etc/plimsoll"
 LOGIN = "/etc/plimsoll-login"
+TEMPORARY = "/tmp"
+ENVIRONMENT = {"HOME": TEMPORARY, "SPARK_LOCAL_DIRS": TEMPORARY}
+"""Spark and the JVM write below the home directory; the root file system is read-only."""
 DEADLINE_SECONDS_DEFAULT = 3600
 # The driver stops itself at the deadline and needs a moment to say why before its Job ends it.
 LAST_WORDS_SECONDS = 240
@@ -51,7 +54,7 @@ class SparkDriver:
     @property
     def job(self) -> str:
         """The Job that runs it."""
-        return f"{self.name}-driver"
+        return job_name(self.name)
 
     @property
     def report(self) -> str:
@@ -84,6 +87,11 @@ class SparkDriver:
             labels.MANAGED_BY: "plimsoll-operator",
             labels.VERIFICATION: self.name,
         }
+
+
+def job_name(verification: str) -> str:
+    """Of the Job of a Verification."""
+    return f"{verification}-driver"
 
 
 def children(driver: SparkDriver) -> list[Manifest]:
@@ -196,6 +204,12 @@ def job(driver: SparkDriver) -> Manifest:
     }
 
 
+def arguments(*, with_login: bool) -> list[str]:
+    """What the driver is told."""
+    login = ("--login", LOGIN) if with_login else ()
+    return ["--config", f"{DIRECTORY}/{FILE}", *login]
+
+
 def _pod(driver: SparkDriver) -> Manifest:
     runner = driver.verification.spec.runner or Runner()
     resources = msgspec.to_builtins(runner.resources) if runner.resources else RESOURCES_DEFAULT
@@ -204,14 +218,13 @@ def _pod(driver: SparkDriver) -> Manifest:
         "name": "driver",
         "image": runner.image or driver.image,
         "imagePullPolicy": driver.image_pull_policy,
-        "args": ["--config", f"{DIRECTORY}/{FILE}", *(("--login", LOGIN) if login else ())],
-        # Spark and the JVM write below the home directory; the root file system is read-only.
-        "env": [{"name": "HOME", "value": "/tmp"}, {"name": "SPARK_LOCAL_DIRS", "value": "/tmp"}],
+        "args": arguments(with_login=bool(login)),
+        "env": [{"name": name, "value": value} for name, value in ENVIRONMENT.items()],
         "resources": resources,
         "securityContext": container_security(),
         "volumeMounts": [
             {"name": "config", "mountPath": DIRECTORY, "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "tmp", "mountPath": TEMPORARY},
             *({"name": "login", "mountPath": LOGIN, "readOnly": True} for _ in login),
         ],
     }

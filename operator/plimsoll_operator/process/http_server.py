@@ -6,17 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from plimsoll_net.http_bounds import HttpConnections, Rendering
+from plimsoll_net.http_bounds import HttpConnections, Rendering, refused_page
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.process.views import Guard, Views
 
 Answer = web.Response
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 logger = logging.getLogger("plimsoll.http")
 
@@ -28,6 +29,16 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 
 logger.addFilter(_is_ours)
+
+
+@web.middleware
+async def _local(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """No web page of the machine's user gets at what a forwarded port shows."""
+    local = request.transport.get_extra_info("sockname") if request.transport else None
+    headers = request.headers
+    if why := refused_page(local, headers.get("Host", ""), from_page="Origin" in headers):
+        return web.Response(status=403, text=f"{why}\n")
+    return await handler(request)
 
 
 class Health:
@@ -44,16 +55,25 @@ class Health:
 
     @property
     def views(self) -> list[web.RouteDef]:
-        """Metrics and clusters: also for a host that serves them on a port of its own."""
-        return [web.get("/metrics", self._metrics), *self._clusters.routes]
+        """Of clusters: also for a host that serves them on a port of its own."""
+        return self._clusters.routes
 
     async def start(self, metrics_port: int, health_port: int) -> None:
         health = [web.get("/healthz", self._alive), web.get("/readyz", self._readiness)]
-        await self._serve(self.views, metrics_port)
-        await self._serve(health, health_port)
+        await self._serve([*self._of_metrics, *self.views], None, metrics_port)
+        await self._serve(health, None, health_port)
 
-    async def _serve(self, routes: list[web.RouteDef], port: int) -> None:
-        app = web.Application()
+    async def start_metrics(self, host: str, port: int) -> None:
+        """Metrics alone."""
+        await self._serve(self._of_metrics, host, port)
+
+    @property
+    def _of_metrics(self) -> list[web.RouteDef]:
+        return [web.get("/metrics", self._metrics)]
+
+    async def _serve(self, routes: list[web.RouteDef], host: str | None, port: int) -> None:
+        """`host` None: every address, of both families."""
+        app = web.Application(middlewares=[_local])
         app.add_routes(routes)
         runner = web.AppRunner(app, access_log=None, logger=logger)
         self._runners.append(runner)
@@ -61,7 +81,7 @@ class Health:
         assert runner.server is not None, "set up"
         factory = HttpConnections().bounded(runner.server)
         loop = asyncio.get_running_loop()
-        self._servers.append(await loop.create_server(factory, None, port))
+        self._servers.append(await loop.create_server(factory, host, port))
 
     @property
     def addresses(self) -> list[list[Any]]:

@@ -27,11 +27,11 @@ async def api(request: pytest.FixtureRequest) -> AsyncIterator[ContractServer]:
         definitions=shipped(),
         namespaces=("kafka",),
     )
-    served = ServedApi(server)
+    served = ServedApi(server, token="t")
     transport: Transport = MemoryTransport(server)
     if request.param == "served":
         await served.start()
-        transport = transport_to(served.url)
+        transport = transport_to(served.url, token="t")
     yield ContractServer(
         transport=transport, namespace="kafka", control=lambda: garbage_collection.collect(server)
     )

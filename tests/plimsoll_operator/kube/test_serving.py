@@ -17,6 +17,7 @@ from plimsoll_operator.kube.memory.serving import OPENAPI_V2, ServedApi
 
 TOPICS = "/apis/plimsoll.dev/v1alpha1/namespaces/default/topics"
 MERGE = "application/merge-patch+json"
+TOKEN = "the-owners"
 
 
 def a_topic(**spec: Any) -> dict[str, Any]:
@@ -36,9 +37,10 @@ async def client() -> AsyncIterator[aiohttp.ClientSession]:
         lambda: f"00000000-0000-0000-0000-{next(uids):012x}",
         definitions=shipped(),
     )
-    served = ServedApi(server)
+    served = ServedApi(server, token=TOKEN)
     await served.start()
-    async with aiohttp.ClientSession(served.url) as session:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with aiohttp.ClientSession(served.url, headers=headers) as session:
         yield session
     await served.stop()
 
@@ -183,3 +185,91 @@ def test_path_of_a_column_is_followed_as_far_as_it_leads() -> None:
     assert tables.at(row, ".conditions[1]['status','type']") == "2"
     assert tables.at(row, ".conditions[1]['reason','type']") == "B"
     assert tables.at(row, ".conditions[1]['reason','message']") is None
+
+
+# --- who is answered ------------------------------------------------------------------------------
+
+CONFIG_MAPS, PODS = "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/pods"
+CODE = {"metadata": {"name": "code"}, "data": {"sitecustomize.py": "print('ran')"}}
+
+
+async def test_request_without_the_token_is_unauthorized(client: aiohttp.ClientSession) -> None:
+    for given in (None, "", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x"):
+        headers = {} if given is None else {"Authorization": given}
+        async with aiohttp.ClientSession(client._base_url) as nobody:
+            for path in (TOPICS, "/api", "/version", "/openapi/v2", "/nothing"):
+                async with nobody.get(path, headers=headers) as reply:
+                    assert reply.status == 401
+                    assert (await reply.json())["reason"] == "Unauthorized"
+
+
+async def test_two_posts_of_a_web_page_make_no_object(client: aiohttp.ClientSession) -> None:
+    """As a browser sends them without asking first: text/plain, another site's Origin."""
+    body = json.dumps(CODE)
+    page = {"Content-Type": "text/plain", "Origin": "https://evil.example"}
+    async with aiohttp.ClientSession(client._base_url) as browser:
+        for path in (CONFIG_MAPS, PODS):
+            async with browser.post(path, data=body, headers=page) as reply:
+                assert reply.status == 403
+    # Even with the token, which no page has, neither of the two is taken.
+    async with client.post(CONFIG_MAPS, data=body, headers=page) as reply:
+        assert reply.status == 403
+    for media in ("text/plain", "multipart/form-data", "application/x-www-form-urlencoded", ""):
+        headers = {"Content-Type": media}
+        async with client.post(CONFIG_MAPS, data=body.encode(), headers=headers) as reply:
+            assert (reply.status, (await reply.json())["reason"]) == (415, "UnsupportedMediaType")
+    async with client.get(CONFIG_MAPS) as reply:
+        assert (await reply.json())["items"] == []
+
+
+async def test_foreign_host_is_refused_whatever_it_brings(client: aiohttp.ClientSession) -> None:
+    """A name that was made to lead to this machine; or the right name with another port."""
+    own = f"{client._base_url.host}:{client._base_url.port}"  # type: ignore[union-attr]
+    for host in ("evil.example", f"evil.example:{own.rpartition(':')[2]}", "127.0.0.1:1", ""):
+        async with client.get("/api/v1/namespaces/default/secrets", headers={"Host": host}) as got:
+            assert got.status == 403
+    for host in (own, f"LOCALHOST:{own.rpartition(':')[2]}"):
+        async with client.get("/api", headers={"Host": host}) as got:
+            assert got.status == 200
+
+
+@pytest.mark.parametrize("key", ["../../../../NAME", "a/b", ".", "..", "..data", "", "x" * 254])
+@pytest.mark.parametrize("kind", ["configmaps", "secrets"])
+async def test_key_that_is_no_files_name_is_invalid(
+    client: aiohttp.ClientSession, kind: str, key: str
+) -> None:
+    path = f"/api/v1/namespaces/default/{kind}"
+    body = {"metadata": {"name": "c"}, "data": {key: "eA=="}}
+    async with client.post(path, json=body) as reply:
+        assert (reply.status, (await reply.json())["reason"]) == (422, "Invalid")
+    async with client.post(path, json={"metadata": {"name": "c"}}) as reply:
+        assert reply.status == 201
+    headers = {"Content-Type": MERGE}
+    async with client.patch(f"{path}/c", json={"data": {key: "eA=="}}, headers=headers) as reply:
+        assert (reply.status, (await reply.json())["reason"]) == (422, "Invalid")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CONFIG_MAPS, {"metadata": {"name": "../x"}}),
+        (CONFIG_MAPS, {"metadata": {"name": "c", "labels": {"../x": "v"}}}),
+        (CONFIG_MAPS, {"metadata": {"name": "c", "annotations": {"a/b/c": "v"}}}),
+        ("/api/v1/namespaces", {"metadata": {"name": "a.b"}}),
+        (PODS, {"metadata": {"name": "p"}, "spec": {"containers": []}}),
+        (PODS, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "../c"}]}}),
+        (
+            PODS,
+            {
+                "metadata": {"name": "p"},
+                "spec": {"containers": [{"name": "c"}], "volumes": [{"name": "../../v"}]},
+            },
+        ),
+    ],
+    ids=["name", "label", "annotation", "namespace", "no container", "container", "volume"],
+)
+async def test_misspelt_name_is_invalid(
+    client: aiohttp.ClientSession, path: str, body: dict[str, Any]
+) -> None:
+    async with client.post(path, json=body) as reply:
+        assert (reply.status, (await reply.json())["reason"]) == (422, "Invalid")

@@ -97,11 +97,13 @@ async def test_it_reads_an_api_server_over_http(monkeypatch: pytest.MonkeyPatch)
     server = MemoryApiServer(
         lambda: 1_800_000_000_000, lambda: str(next(uids)), definitions=shipped()
     )
-    endpoint = ServedApi(server)
+    endpoint = ServedApi(server, token="t")
     await endpoint.start()
 
     async def found() -> Access:
-        return Access(Configuration(host=endpoint.url))
+        configuration = Configuration(host=endpoint.url)
+        configuration.api_key["BearerToken"] = "Bearer t"
+        return Access(configuration)
 
     monkeypatch.setattr(access, "find_access", found)
     checks = ("kubernetes-version", "storage-class", "api-latency", "kinds-served")

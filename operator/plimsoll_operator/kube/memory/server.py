@@ -32,13 +32,21 @@ from plimsoll_operator.kube.memory.status_errors import (
 from plimsoll_operator.kube.memory.store import Store, StoredObject
 from plimsoll_operator.kube.memory.stored_object import timestamp, typed
 from plimsoll_operator.kube.memory.watches import Encode, Selection, Watch
-from plimsoll_operator.kube.memory.writes import APPLY, RequestTarget, Writes
-from plimsoll_operator.kube.port import HttpRequest, HttpResponse, Object
+from plimsoll_operator.kube.memory.writes import (
+    APPLY,
+    MERGE,
+    STRATEGIC,
+    RequestTarget,
+    Writes,
+)
+from plimsoll_operator.kube.port import JSON, HttpRequest, HttpResponse, Object
 from plimsoll_operator.kube.resources import SERVICE_ACCOUNTS, Kind
 
 BODY_BYTES_MAX = 3 * 2**20
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 JSON_PATCH = "application/json-patch+json"
+MEDIA = frozenset({JSON, MERGE, STRATEGIC}) | APPLY
+"""What a body may be.  A browser sends none of them to another site without asking it first."""
 TARGETS_MAX = 1_000
 """How many paths are remembered."""
 PAGES_MAX = 1_000
@@ -291,16 +299,21 @@ def _encode_for(accept: str) -> Encode:
 
 def _decoded(request: HttpRequest) -> dict[str, Any]:
     """Server-side apply may be YAML; everything else is JSON."""
-    if request.content_type == PROTOBUF:
-        text = "the body of the request was in an unknown format: protobuf is not spoken here"
-        raise StatusError(415, "UnsupportedMediaType", text)
-    if request.content_type == JSON_PATCH:
+    media = request.content_type.partition(";")[0].strip().lower()
+    if media == JSON_PATCH:
         text = "JSON patches are not served here: patch with --type merge"
+        raise StatusError(415, "UnsupportedMediaType", text)
+    if media not in MEDIA:
+        said = "protobuf is not spoken here" if media == PROTOBUF else f"not {media or 'nothing'}"
+        text = (
+            "the body of the request was in an unknown format - accepted media types include:"
+            f" {', '.join(sorted(MEDIA))}; {said}"
+        )
         raise StatusError(415, "UnsupportedMediaType", text)
     try:
         body = msgspec.json.decode(request.body)
     except msgspec.DecodeError as error:
-        if request.content_type.partition(";")[0] not in APPLY:
+        if media not in APPLY:
             raise bad_request(f"the body cannot be read: {error}") from error
         body = yaml.safe_load(request.body)
     if not isinstance(body, dict):

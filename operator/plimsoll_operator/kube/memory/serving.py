@@ -1,20 +1,23 @@
 """The API server in memory behind a socket, so that `kubectl` and other clients work against it.
 
-No TLS and no credentials: every client that connects is an administrator; a host binds it to
-loopback.  Protobuf is not spoken, so `kubectl create` needs a file (`-f`); `apply`, `get`,
-`describe`, `patch`, `label` and `delete` work.
+It answers whoever has its token, who is an administrator, and nobody else (`owner_access`); a host
+binds it to loopback.  Protobuf is not spoken, so `kubectl create` needs a file (`-f`); `apply`,
+`get`, `describe`, `patch`, `label` and `delete` work.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from email.utils import formatdate
 
 import msgspec
 from aiohttp import web
 
+from plimsoll_core.addresses import host_and_port
+from plimsoll_net.tls_policy import ServerTls
 from plimsoll_operator.kube.memory import discovery, field_validation, tables
+from plimsoll_operator.kube.memory.owner_access import OwnerAccess
 from plimsoll_operator.kube.memory.server import BODY_BYTES_MAX, MemoryApiServer
 from plimsoll_operator.kube.memory.status_errors import StatusError
 from plimsoll_operator.kube.memory.transport import MemoryTransport
@@ -27,6 +30,7 @@ an empty document in protobuf is no bytes at all."""
 _OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _OF_OBJECTS = frozenset({"ADDED", "MODIFIED", "DELETED"})
 _WATCHES = ("1", "true")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ServedApi:
@@ -36,15 +40,29 @@ class ServedApi:
         self,
         server: MemoryApiServer,
         *,
+        token: str,
         host: str = "127.0.0.1",
         port: int = 0,
         views: Iterable[web.RouteDef] = (),
+        tls: ServerTls | None = None,
     ) -> None:
-        """Port 0: the kernel picks one.  `views`: what else is served there."""
+        """`token`: of its owner.  Port 0: the kernel picks one.  `views`: what else is served
+        there.  `tls`: with a certificate for `host`; `kubectl` sends no token without it."""
         self._server = server
         self._transport = MemoryTransport(server)
         self._address = (host, port)
-        application = web.Application(client_max_size=2 * BODY_BYTES_MAX)
+        self._token, self._tls = token, tls
+        # Nobody is answered before it is known which port it is.
+        self._access = OwnerAccess(token, frozenset())
+
+        @web.middleware
+        async def admit(request: web.Request, handler: Handler) -> web.StreamResponse:
+            refused = self._access.refusal(request.headers)
+            if refused is not None:
+                return web.json_response(refused.body, status=refused.status)
+            return await handler(request)
+
+        application = web.Application(client_max_size=2 * BODY_BYTES_MAX, middlewares=[admit])
         application.add_routes(views)
         application.router.add_route("*", "/{path:.*}", self._serve)
         self._runner = web.AppRunner(
@@ -57,9 +75,11 @@ class ServedApi:
 
     async def start(self) -> None:
         await self._runner.setup()
-        await web.TCPSite(self._runner, *self._address).start()
+        await web.TCPSite(self._runner, *self._address, ssl_context=self._tls).start()
         host, port = self._runner.addresses[0][:2]
-        self.url = f"http://{host}:{port}"
+        called = host_and_port(host, port)
+        self._access = OwnerAccess(self._token, frozenset({called, f"localhost:{port}"}))
+        self.url = f"{'http' if self._tls is None else 'https'}://{called}"
 
     async def stop(self) -> None:
         await self._runner.cleanup()
@@ -72,12 +92,13 @@ class ServedApi:
                 return web.json_response(found)
             if http.path == OPENAPI_V2:
                 return web.Response(content_type=_OPENAPI_V2_TYPE)
+        body = await http.read()
         request = HttpRequest(
             method=http.method,
             path=http.path,
             params=dict(http.query),
-            body=await http.read(),
-            content_type=http.headers.get("Content-Type", JSON),
+            body=body,
+            content_type=http.headers.get("Content-Type", "" if body else JSON),
             accept=http.headers.get("Accept", JSON),
         )
         if http.method == "GET" and http.query.get("watch") in _WATCHES:

@@ -9,10 +9,9 @@ Source: apiserver `pkg/registry/rest/{create,update}.go`, apimachinery `pkg/api/
 from __future__ import annotations
 
 import functools
-import re
 from datetime import UTC, datetime
 
-from plimsoll_operator.api.selectors import is_label_value
+from plimsoll_operator.kube.memory import name_rules
 from plimsoll_operator.kube.memory.defaults import with_defaults
 from plimsoll_operator.kube.memory.kinds import Resource
 from plimsoll_operator.kube.memory.status_errors import (
@@ -25,8 +24,6 @@ from plimsoll_operator.kube.memory.status_errors import (
 )
 from plimsoll_operator.kube.port import Object
 
-NAME_CHARS_MAX = 253
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _ONLY_THE_SERVER_SETS = (
     "uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds",
 )  # fmt: skip
@@ -154,47 +151,16 @@ def _differs(resource: Resource, old: Object, new: Object) -> bool:
 
 def _checked(resource: Resource, body: Object) -> Object:
     """Pruned, with defaults; raises with everything that is wrong."""
-    causes = list(_wrong_metadata(body["metadata"]))
+    causes = list(name_rules.wrong_metadata(resource.kind, body["metadata"]))
     if resource.check is None:
-        out = with_defaults(resource.kind, body)
+        causes += name_rules.wrong_parts(resource.kind, body)
+        out = body if causes else with_defaults(resource.kind, body)
     else:
         known = {key: body[key] for key in ("apiVersion", "kind", "metadata")}
         out = {**known, **resource.check(body, "", causes)}
     if causes:
         raise invalid(resource.kind, body["metadata"]["name"], causes)
     return out
-
-
-def _wrong_metadata(meta: Object) -> list[StatusCause]:
-    causes = []
-    name = meta["name"]
-    if not _is_name(name):
-        text = (
-            f'Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist of lower case '
-            "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric "
-            "character"
-        )
-        causes.append(StatusCause(field="metadata.name", reason="FieldValueInvalid", message=text))
-    for key, value in (meta.get("labels") or {}).items():
-        if not isinstance(value, str):
-            raise bad_request(f"metadata.labels[{key}] is not a string")
-        if not _is_label(value):
-            text = f'Invalid value: "{value}": a valid label has at most 63 characters'
-            causes.append(
-                StatusCause(field="metadata.labels", reason="FieldValueInvalid", message=text)
-            )
-    for key, value in (meta.get("annotations") or {}).items():
-        if not isinstance(value, str):
-            raise bad_request(f"metadata.annotations[{key}] is not a string")
-    return causes
-
-
-@functools.lru_cache(maxsize=1_000)
-def _is_name(name: str) -> bool:
-    return len(name) <= NAME_CHARS_MAX and _NAME.fullmatch(name) is not None
-
-
-_is_label = functools.lru_cache(maxsize=1_000)(is_label_value)
 
 
 def _refuse_fixed(resource: Resource, old: Object, new: Object) -> None:
