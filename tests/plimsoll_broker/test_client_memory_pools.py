@@ -108,7 +108,7 @@ def test_pool_wakes_waiters_in_turn_one_at_a_time(told):
 
 def test_request_that_waits_for_a_reply_s_room_goes_before_fetches(told):
     pool = Pool(8 * MIB, told)
-    holder = Account(pool, 100 * MIB)
+    holder = Account(pool, 100 * MIB, "User:holder")
     holder.hold(8 * MIB)
     woken = []
 
@@ -116,10 +116,10 @@ def test_request_that_waits_for_a_reply_s_room_goes_before_fetches(told):
         def wake(self):
             woken.append("request")
 
-    fetch = Waiter(Account(pool, MIB), 1000)
+    fetch = Waiter(Account(pool, MIB, "User:other"), 1000)
     fetch.wake()
     request = Request()
-    pool.wait(request)
+    pool.wait(request, "User:other")
     assert not holder.may_serve
     holder.give_back(MIB)
     assert not pool.wake_one(), "what is left is no fetch's"

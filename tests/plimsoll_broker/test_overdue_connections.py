@@ -7,10 +7,13 @@ from plimsoll_broker.server.overdue_connections import (
     SLOWEST_READER,
     SLOWEST_REQUEST,
     Conduct,
+    lately,
     overdue,
 )
 
 LIMITS = ListenerLimits()
+ENOUGH_CAME = int(SLOWEST_REQUEST * lately(LIMITS.request_ms_max))
+ENOUGH_TAKEN = int(SLOWEST_READER * lately(LIMITS.unread_short_ms_max))
 
 
 def conduct(**known):
@@ -28,10 +31,12 @@ def conduct(**known):
         ({"silent": 601.0, "waiting": True}, None),
         ({"silent": 601.0, "unread": 3.0, "draining": 500.0, "taken": 10}, None),
         ({"owing": 29.0}, None),
-        ({"owing": 31.0}, "half-request"),
-        ({"owing": 31.0, "waiting": True}, "half-request"),
-        ({"owing": 31.0, "came": 2 * SLOWEST_REQUEST}, None),
-        ({"owing": 33.0, "came": 2 * SLOWEST_REQUEST}, "half-request"),
+        ({"owing": 29.0, "came": 0}, None),
+        ({"owing": 31.0, "came": 0}, "half-request"),
+        ({"owing": 31.0, "came": 0, "waiting": True}, "half-request"),
+        ({"owing": 31.0}, None),
+        ({"owing": 5_000.0, "came": ENOUGH_CAME}, None),
+        ({"owing": 31.0, "came": ENOUGH_CAME - 1}, "half-request"),
         ({"starved": 9.0}, None),
         ({"starved": 11.0}, "no-memory-for-request"),
         ({"unread": 59.0, "draining": 500.0}, None),
@@ -48,9 +53,10 @@ def test_connection_goes_when_it_is_overdue_and_says_with_what(known, reason):
     ("known", "reason"),
     [
         ({"unread": 1.0, "draining": 9.0}, None),
-        ({"unread": 1.0, "draining": 11.0}, "not-reading"),
-        ({"unread": 1.0, "draining": 11.0, "taken": 2 * SLOWEST_READER}, None),
-        ({"unread": 1.0, "draining": 13.0, "taken": 2 * SLOWEST_READER}, "not-reading"),
+        ({"unread": 1.0, "draining": 9.0, "taken": 0}, None),
+        ({"unread": 1.0, "draining": 11.0, "taken": 0}, "not-reading"),
+        ({"unread": 1.0, "draining": 5_000.0, "taken": ENOUGH_TAKEN}, None),
+        ({"unread": 1.0, "draining": 11.0, "taken": ENOUGH_TAKEN - 1}, "not-reading"),
         ({"silent": 500.0}, None),
     ],
 )

@@ -6,7 +6,7 @@ Asked by `metrics_server` and by tests; nothing is done for it per record.  Whic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Protocol
 
@@ -32,6 +32,7 @@ from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.server.overdue_connections import REASONS
+from plimsoll_broker.server.principal_holdings import PoolState
 from plimsoll_core.cluster.cluster_configs import own_integer
 from plimsoll_core.cluster.isr_shrinks import PLANNED, ShrinkCause
 from plimsoll_core.errors import Code
@@ -228,6 +229,27 @@ def _client_memory(listeners: Mapping[str, Server]) -> Iterator[Metric]:
     yield TABLE.gauges(PREFIX + "memory_budget_used_bytes", used)
     yield TABLE.gauges(PREFIX + "memory_budget_limit_bytes", limit)
     yield TABLE.counters(PREFIX + "memory_budget_waits", waits)
+    yield from _principal_pools(listeners)
+
+
+def _principal_pools(listeners: Mapping[str, Server]) -> Iterator[Metric]:
+    """Pools that principals share; nothing is told of any of them by name."""
+    states = {
+        (name,): state
+        for server in listeners.values()
+        if server.memory is not None
+        for name, state in server.memory.holdings.states()
+    }
+
+    def values(of: Callable[[PoolState], int]) -> dict[tuple[str, ...], float]:
+        return {labels: float(of(state)) for labels, state in states.items()}
+
+    yield TABLE.gauges(PREFIX + "principal_pool_held", values(lambda one: one.used))
+    yield TABLE.gauges(PREFIX + "principal_pool_limit", values(lambda one: one.capacity))
+    yield TABLE.gauges(PREFIX + "principal_pool_largest", values(lambda one: one.most))
+    yield TABLE.gauges(PREFIX + "principal_pool_share", values(lambda one: one.share))
+    yield TABLE.gauges(PREFIX + "principal_pool_principals", values(lambda one: one.principals))
+    yield TABLE.counters(PREFIX + "principal_pool_refusals", values(lambda one: one.refused))
 
 
 def _traffic(traffic: Traffic) -> Iterator[Metric]:

@@ -258,7 +258,8 @@ class Authority:
     def logged_in(self, connection: ConnectionState, identity: Identity) -> None:
         """From now on the connection is cut off when the login would not be good any more."""
         self._logged_in.setdefault(identity.user, {})[connection] = identity
-        connection.principal, connection.login = identity.principal, _mark_of(identity)
+        connection.logged_in_as(identity.principal)
+        connection.login = _mark_of(identity)
         connection.rights = connection.limits = None
         if self._good_until_ms(identity) is not None:
             asyncio.get_running_loop().call_soon(self._review)

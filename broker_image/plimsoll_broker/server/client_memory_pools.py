@@ -10,10 +10,12 @@ a grant by one batch, since a batch cannot be cut.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from plimsoll_core.quotas.fair_pool import FairPool
 from plimsoll_core.replica.producer_memory import PRODUCER_BYTES, PRODUCERS_ASSUMED
 
 MIB = 1024 * 1024
@@ -26,6 +28,14 @@ _PRODUCERS_PART = 8
 _GRANT_PART = 8
 _FETCH_PART = 4
 """A quarter of the replies' pool is no fetch's: refusals, metadata, answers to producers."""
+
+
+ROOM_WAIT_S = 10.0
+"""How long a reply waits for room, as a request does (`ListenerLimits.starved_ms_max`)."""
+
+
+class NoRoom(Exception):
+    """A reply is not made; the connection is closed for the reason that this says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,75 +81,135 @@ class Waiter(Protocol):
 
 
 class Pool:
-    """A sum of bytes.  `notify` is called when a waiting connection could go on; it must not call
-    back at once, but have `wake_one` called soon."""
+    """Unsent replies.  `notify` is called when a waiting connection could go on; it must not call
+    back at once, but have `wake_one` called soon.
 
-    __slots__ = ("_accounts", "_notify", "_waiting", "limit", "refused", "used")
+    `shares`: by principal.  One that holds its share waits, and nobody else does: whatever waits is
+    woken by principal, in turn, and within a principal in the order in which it came.
+    """
+
+    __slots__ = ("_accounts", "_notify", "_waiting", "limit", "refused", "shares")
 
     def __init__(self, limit: int, notify: Callable[[], None]) -> None:
         self.limit = limit
-        self.used = 0
+        self.shares = FairPool(limit)
         self.refused = 0
         self._notify = notify
-        self._waiting: dict[Waiter, None] = {}
-        self._accounts: dict[Account, None] = {}
+        # By principal: who waits to make a reply that is no fetch's, with the bytes that it needs.
+        self._waiting: dict[str, dict[Waiter, int]] = {}
+        # By principal: accounts whose fetches wait.
+        self._accounts: dict[str, dict[Account, None]] = {}
+
+    @property
+    def used(self) -> int:
+        return self.shares.used
 
     @property
     def free(self) -> int:
-        return self.limit - self.used
+        return self.limit - self.shares.used
 
     @property
     def free_for_fetches(self) -> int:
-        return self.limit - self.limit // _FETCH_PART - self.used
+        return self.limit - self.limit // _FETCH_PART - self.shares.used
+
+    @property
+    def calm(self) -> bool:
+        """Whether so little is used that no principal can hold its share."""
+        return self.shares.used * 2 < self.limit
 
     @property
     def short(self) -> bool:
         """Whether any connection has to wait."""
         return bool(self._waiting or self._accounts)
 
-    def take(self, size: int) -> None:
-        self.used += size
+    def pressing(self) -> frozenset[str]:
+        """The principals because of whose unsent replies somebody waits: those that wait for room
+        in their own shares, and the one that holds most, if that is more than an even share."""
+        if not self.short:
+            return frozenset()
+        found = {*self._waiting, *self._accounts}
+        largest = self.shares.largest()
+        even = self.limit // (self.shares.principals + 1)
+        if largest is not None and self.shares.held(largest) > even:
+            found.add(largest)
+        return frozenset(found)
 
-    def give_back(self, size: int) -> None:
-        self.used -= size
-        assert self.used >= 0, "given back twice"
-        if (self._waiting and self.free > 0) or (self._accounts and self.free_for_fetches > 0):
+    def take(self, principal: str, size: int) -> None:
+        self.shares.take(principal, size)
+
+    def give_back(self, principal: str, size: int) -> None:
+        self.shares.give_back(principal, size)
+        if (self._waiting or self._accounts) and self._could_wake():
             self._notify()
 
-    def wait(self, waiter: Waiter) -> None:
+    def wait(self, waiter: Waiter, principal: str, size: int = 1) -> None:
         """For room for anything but fetches."""
-        if waiter not in self._waiting:
+        waiting = self._waiting.setdefault(principal, {})
+        if waiter not in waiting:
             self.refused += 1
-            self._waiting[waiter] = None
+            waiting[waiter] = size
 
-    def forget(self, waiter: Waiter) -> None:
-        self._waiting.pop(waiter, None)
+    def forget(self, waiter: Waiter, principal: str) -> None:
+        waiting = self._waiting.get(principal)
+        if waiting is not None:
+            waiting.pop(waiter, None)
+            if not waiting:
+                del self._waiting[principal]
 
     def wake_one(self) -> bool:
-        """Let the longest waiting connection try again; whether another one could, too."""
-        if self._waiting and self.free > 0:
-            waiter = next(iter(self._waiting))
-            del self._waiting[waiter]
+        """Let the longest waiting connection of the principal whose turn it is try again; return
+        True if another one could, too."""
+        if (principal := self._could_serve()) is not None:
+            waiting = self._waiting.pop(principal)
+            waiter = next(iter(waiting))
+            del waiting[waiter]
+            if waiting:
+                self._waiting[principal] = waiting  # behind the others
             waiter.wake()
-        elif self._accounts and self.free_for_fetches > 0:
-            account = next(iter(self._accounts))
-            del self._accounts[account]
+        elif (principal := self._could_fetch()) is not None:
+            accounts = self._accounts.pop(principal)
+            account = next(iter(accounts))
+            del accounts[account]
+            if accounts:
+                self._accounts[principal] = accounts
             account.wake_one()
-        more = self._waiting and self.free > 0
-        return bool(more or (self._accounts and self.free_for_fetches > 0))
+        return self._could_wake()
+
+    def _could_wake(self) -> bool:
+        return self._could_serve() is not None or self._could_fetch() is not None
+
+    def _could_serve(self) -> str | None:
+        """The first principal that waits and has room for what it waits for."""
+        for principal, waiting in self._waiting.items():
+            if self.shares.admits(principal, next(iter(waiting.values()))):
+                return principal
+        return None
+
+    def _could_fetch(self) -> str | None:
+        free = self.free_for_fetches
+        if free > 0:
+            for principal in self._accounts:
+                if free > self.shares.held(principal):
+                    return principal
+        return None
 
     # --- what accounts ask ----------------------------------------------------------------------
 
-    def portion(self, wanted: int) -> int:
+    def portion(self, principal: str, wanted: int) -> int:
         """What a fetch may have now; 0: it must wait."""
         free = self.free_for_fetches
-        return 0 if free <= 0 else max(1, min(wanted, free // _GRANT_PART))
+        room = (free - self.shares.held(principal) + 1) // 2
+        return 0 if free <= 0 or room <= 0 else max(1, min(wanted, free // _GRANT_PART, room))
 
     def enqueue(self, account: Account) -> None:
-        self._accounts.setdefault(account)
+        self._accounts.setdefault(account.principal, {}).setdefault(account)
 
     def dequeue(self, account: Account) -> None:
-        self._accounts.pop(account, None)
+        accounts = self._accounts.get(account.principal)
+        if accounts is not None:
+            accounts.pop(account, None)
+            if not accounts:
+                del self._accounts[account.principal]
 
 
 class Intake:
@@ -224,44 +294,100 @@ class Account:
     """What one connection holds of the replies' pool; with no pool it is not bounded at all.
 
     `share`: a connection that holds as much gets nothing more granted until some of it is sent.
+    `principal`: whose share of the pool it counts in.
     """
 
-    __slots__ = ("_pool", "_share", "_waiting", "held")
+    __slots__ = ("_pool", "_share", "_waiting", "held", "principal")
 
-    def __init__(self, pool: Pool | None, share: int) -> None:
+    def __init__(self, pool: Pool | None, share: int, principal: str = "") -> None:
         self._pool = pool
         self._share = share
         self._waiting: dict[Waiter, None] = {}
         self.held = 0
+        self.principal = principal
+
+    def belongs_to(self, principal: str) -> None:
+        """Whoever is at the other end is known, or another one than before."""
+        pool, before = self._pool, self.principal
+        if pool is None or principal == before:
+            self.principal = principal
+            return
+        pool.dequeue(self)
+        self.principal = principal
+        pool.shares.take(principal, self.held)
+        pool.give_back(before, self.held)
+        if self._waiting and self.held < self._share:
+            pool.enqueue(self)
 
     @property
     def may_serve(self) -> bool:
-        """Whether a request that makes a reply may be begun: a session asks where the pool is used
-        up, since a broker's account is outside of it."""
+        """Whether a request that makes a reply may be begun: its principal has room."""
         pool = self._pool
-        return pool is None or pool.used < pool.limit
+        if pool is None:
+            return True
+        return pool.shares.admits(self.principal, 1)
+
+    def wait_to_serve(self, waiter: Waiter) -> None:
+        """It may not: `waiter` is woken when it might."""
+        if self._pool is not None:
+            self._pool.wait(waiter, self.principal)
+
+    def forget_to_serve(self, waiter: Waiter) -> None:
+        if self._pool is not None:
+            self._pool.forget(waiter, self.principal)
+
+    async def admit(self, size: int) -> int:
+        """Take room for so much of a reply before it is made, once there is as much; return what
+        was taken.  Raises CloseConnection's reason as `NoRoom` where it is more than one principal
+        may ever have, or where there was no room for `ROOM_WAIT_S`."""
+        pool = self._pool
+        if pool is None or size <= 0:
+            return 0
+        if not pool.shares.admit(self.principal, size):
+            if self.held + size > pool.limit // 2:
+                raise NoRoom("reply-too-large")
+            await self._room(size)
+        if self._pool is not None:
+            self.held += size
+            return size
+        return 0
+
+    async def _room(self, size: int) -> None:
+        try:
+            async with asyncio.timeout(ROOM_WAIT_S):
+                while (pool := self._pool) is not None:
+                    waiting = _RoomWaiter(asyncio.get_running_loop())
+                    principal = self.principal
+                    pool.wait(waiting, principal, size)
+                    try:
+                        await waiting.there
+                    finally:
+                        pool.forget(waiting, principal)
+                    if self._pool is None or self._pool.shares.admit(self.principal, size):
+                        return
+        except TimeoutError:
+            raise NoRoom("no-memory-for-reply") from None
 
     def grant(self, wanted: int) -> int:
         """Bytes that a fetch may read, now held; 0: it has to wait.  At most one batch more is
         read than that: `settle` says what it came to."""
         if self._pool is None or wanted <= 0:
             return wanted
-        granted = 0 if self.held >= self._share else self._pool.portion(wanted)
+        granted = 0 if self.held >= self._share else self._pool.portion(self.principal, wanted)
         self.hold(granted)
         return granted
 
     def settle(self, granted: int, size: int) -> None:
         """A grant came to `size` bytes."""
-        if size > granted:
-            self.hold(size - granted)
-        else:
-            self.give_back(granted - size)
+        self.hold(size - granted)
 
     def hold(self, size: int) -> None:
-        """Bytes that are there already."""
-        if self._pool is not None:
+        """Bytes that are there already; fewer than were held before, if negative."""
+        if size < 0:
+            self.give_back(-size)
+        elif self._pool is not None:
             self.held += size
-            self._pool.take(size)
+            self._pool.take(self.principal, size)
 
     def give_back(self, size: int) -> None:
         if self._pool is None or not size:
@@ -269,7 +395,7 @@ class Account:
         self.held -= size
         if self._waiting and self.held < self._share:
             self._pool.enqueue(self)
-        self._pool.give_back(size)
+        self._pool.give_back(self.principal, size)
 
     def wait(self, waiter: Waiter) -> None:
         """A fetch was granted nothing: it is woken when it might be."""
@@ -304,6 +430,17 @@ class Account:
         held, self.held = self.held, 0
         if pool is not None:
             pool.dequeue(self)
-            pool.give_back(held)
+            pool.give_back(self.principal, held)
         for waiter in waiting:
             waiter.wake()
+
+
+class _RoomWaiter:
+    """Waits until there may be room for a reply."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.there: asyncio.Future[None] = loop.create_future()
+
+    def wake(self) -> None:
+        if not self.there.done():
+            self.there.set_result(None)

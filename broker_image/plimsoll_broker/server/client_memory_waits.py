@@ -9,15 +9,19 @@ from __future__ import annotations
 import asyncio
 
 from plimsoll_broker.server.client_memory_pools import Budgets, Intake, Pool
+from plimsoll_broker.server.principal_holdings import PrincipalHoldings
 
 
 class ClientMemory:
-    """`replies`: not sent yet; `requests`: being received or looked at."""
+    """`replies`: not sent yet; `requests`: being received or looked at; `holdings`: what each
+    principal holds of these and of other pools."""
 
     def __init__(self, budgets: Budgets) -> None:
         self.budgets = budgets
+        self.holdings = PrincipalHoldings()
         self.replies = Pool(budgets.replies, self._reply_room)
         self.requests = Intake(budgets.requests, self._request_room)
+        self.holdings.add("replies", self.replies.shares)
         self._waking_replies = False
         self._waking_requests = False
 

@@ -20,9 +20,10 @@ from plimsoll_broker.server.client_quotas import Charges, measured
 from plimsoll_broker.server.connection_activity import Activity, seconds_since
 from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply, Result
 from plimsoll_broker.server.muting import Muting
-from plimsoll_broker.server.overdue_connections import Conduct
+from plimsoll_broker.server.overdue_connections import Conduct, lately
 from plimsoll_broker.server.receiving import RequestReceiver
 from plimsoll_broker.server.reply_later import ReplyLater
+from plimsoll_broker.server.reply_room import LONG_REPLIES
 from plimsoll_broker.server.reply_slot import AT_ONCE, LATER, SMALL_BYTES, Later, ReplySlot, later
 from plimsoll_broker.server.session_owner import SessionOwner
 from plimsoll_broker.server.throttle_times import told
@@ -47,6 +48,8 @@ class Session(asyncio.BufferedProtocol):
         self._replies = None if memory is None else memory.replies
         self._intake = None if memory is None else memory.requests
         self._slots: deque[ReplySlot] = deque()
+        # A request whose reply may be long, while it is made: nothing is begun behind it.
+        self._long: ReplySlot | None = None
         self._transport: asyncio.Transport | None = None
         self._reading = True
         self._admitted = False
@@ -88,12 +91,13 @@ class Session(asyncio.BufferedProtocol):
             if slot.future is not None:
                 slot.future.cancel()
         self._slots.clear()
+        self._long = None
         if self._admitted:
             self._owner.left(self._connection.host)
         self._connection.lost()
         self._muting.end()
         if self._memory is not None:
-            self._memory.replies.forget(self)
+            self._connection.account.forget_to_serve(self)
         self._receiver.close(self)
         self._sender.lost()
         self._owner.closed(self)
@@ -131,6 +135,10 @@ class Session(asyncio.BufferedProtocol):
     def inside_peer(self) -> Peer | None:
         return self._connection.inside_peer
 
+    @property
+    def holder(self) -> str:
+        return self._connection.holder
+
     def moved_to(self, listener: Listener) -> None:
         """Its listener goes by another name or has other limits from now on."""
         self._connection.listener = listener
@@ -140,15 +148,16 @@ class Session(asyncio.BufferedProtocol):
         self._sender.settle()
         activity, let_in = self.activity, self._connection.let_in
         silent = activity.silent_for(now, self._muting.until_s, let_in=let_in)
-        if silent > self._limits.sweep_ms / 1000:
+        limits = self._limits
+        if silent > limits.sweep_ms / 1000:
             self._receiver.rest()
-        draining, taken = self._sender.draining(now)
+        draining, taken = self._sender.draining(now, lately(limits.unread_short_ms_max))
         return Conduct(
             silent=silent,
             spoken=activity.spoken,
             waiting=bool(self._slots),
             owing=seconds_since(activity.owing_s, now),
-            came=self._receiver.came,
+            came=self._receiver.came_within(now, activity.owing_s, lately(limits.request_ms_max)),
             starved=seconds_since(activity.starved_s, now),
             unread=self._sender.unread(now),
             draining=draining,
@@ -213,13 +222,17 @@ class Session(asyncio.BufferedProtocol):
         if self._muting.timer is not None and self._muting.holds:
             return False
         slots, intake, replies = self._slots, self._intake, self._replies
+        account = self._connection.account
         if slots and (
-            len(slots) >= self._in_flight_max or (intake and intake.used >= intake.limit)
+            len(slots) >= self._in_flight_max
+            or (intake and intake.used >= intake.limit)
+            or self._long is not None
+            or account.held >= self._limits.output_bytes_max
         ):
             return False
-        if replies is None or replies.used < replies.limit or self._connection.account.may_serve:
+        if replies is None or replies.calm or account.may_serve:
             return True
-        replies.wait(self)
+        account.wait_to_serve(self)
         return False
 
     def _goes_on(self) -> bool:
@@ -290,6 +303,8 @@ class Session(asyncio.BufferedProtocol):
         finally:
             self._receiver.give_back(charged)
         slot.future = later(result)
+        if key in LONG_REPLIES:
+            self._long = slot
         self._slots.append(slot)
         self._owner.stats.waiting += 1
         slot.future.add_done_callback(partial(self._completed, slot))
@@ -325,6 +340,8 @@ class Session(asyncio.BufferedProtocol):
 
     def _completed(self, slot: ReplySlot, future: Later) -> None:
         """Its reply is held from now on; whatever is due is sent.  Whoever made it goes on."""
+        if slot is self._long:
+            self._long = None
         try:
             self._receiver.let_go(slot)
             if self._transport is not None:

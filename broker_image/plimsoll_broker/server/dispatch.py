@@ -16,6 +16,7 @@ from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
+from plimsoll_core.quotas.form import network
 from plimsoll_core.quotas.rates import Allowance
 from plimsoll_core.security.acl import ANONYMOUS
 from plimsoll_core.security.inside import Peer
@@ -59,6 +60,7 @@ class ConnectionState:
     that follower's fetches build on.  `refused`: batches that none sent later may overtake.
     `account`: what it holds of the memory for replies.  `is_broker`: a registered broker's.
     `line`: the last produce that those sent later wait for.  `listener`: the one that accepted it.
+    `address`: of its client, the /64 of an IPv6 address.
     `sasl`: its login, None: none is asked for.  `login`: the mark of the key by which it has logged
     in (`OnBehalf`), empty: by none.  `principal`, `host` and `client`: who is at its other end.
     `inside_peer`: whom its certificate names, None: it showed none.
@@ -69,6 +71,7 @@ class ConnectionState:
 
     __slots__ = (
         "account",
+        "address",
         "client",
         "cut_off",
         "ending",
@@ -103,7 +106,7 @@ class ConnectionState:
             self.sasl = SaslSession(mechanisms_of(listener.authentication))
         self.principal = ANONYMOUS
         self.login = b""
-        self.host = self.client = ""
+        self.host = self.address = self.client = ""
         self.inside_peer: Peer | None = None
         self.rights: Any = None
         self.limits: Any = None
@@ -111,6 +114,12 @@ class ConnectionState:
         # The session's own way to close it.
         self.cut_off: Callable[[str], None] = _nobody_to_cut_off
         self.forget: Callable[[], None] | None = None
+
+    @property
+    def holder(self) -> str:
+        """The principal that what it holds and uses is counted for: its user, or its address where
+        there is no login, or none yet."""
+        return self.address if self.principal == ANONYMOUS else self.principal
 
     @property
     def listener_name(self) -> str:
@@ -125,6 +134,13 @@ class ConnectionState:
         """Its client's address, and how its session closes it."""
         peer = transport.get_extra_info("peername") or ("", 0)
         self.host, self.client, self.cut_off = peer[0], f"{peer[0]}:{peer[1]}", cut_off
+        self.address = network(peer[0])
+        self.account.belongs_to(self.holder)
+
+    def logged_in_as(self, principal: str) -> None:
+        """What it holds is this principal's from now on."""
+        self.principal = principal
+        self.account.belongs_to(self.holder)
 
     def speaks_for(self, replica_id: int | None) -> bool:
         """Whether it may call itself this broker, as far as its certificate says."""

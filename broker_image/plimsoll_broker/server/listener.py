@@ -266,13 +266,14 @@ class Server:
         if not_before_ms is not None:
             self._sweep_in((not_before_ms - now_ms) / 1000)
             return
-        short = self.memory is not None and self.memory.replies.short
+        pressing = frozenset() if self.memory is None else self.memory.replies.pressing()
         if not self._unswept:
             self._unswept = list(self._open)
             self._portion = max(_SWEPT_MIN, len(self._unswept) // _SWEEP_PORTIONS)
         sessions = self._unswept[: self._portion]
         del self._unswept[: self._portion]
         for session in sessions:
+            short = bool(pressing) and session.holder in pressing
             reason = overdue(session.conduct(now), self.limits, short=short)
             if reason is not None:
                 session.close(reason)

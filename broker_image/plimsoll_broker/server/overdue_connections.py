@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from plimsoll_broker.server.connection_limits import ListenerLimits
 
 SLOWEST_REQUEST = 16 * 1024
-"""Bytes a second that a client must keep up while it sends a large request."""
+"""Bytes a second that a client must have kept up lately while it sends a large request."""
 SLOWEST_READER = 64 * 1024
-"""Bytes a second that a reader has to keep up while memory is short."""
+"""Bytes a second that a reader must have kept up lately while memory is short."""
+_LATELY_PART = 0.75
+"""Of the time after which a connection goes: for so long it is seen what comes of it, since a sweep
+is a quarter apart.  An average since the beginning would credit what the kernel took at first."""
 
 REASONS = (
     "frame-too-large",
@@ -24,8 +27,10 @@ REASONS = (
     "idle",
     "made-room",
     "malformed",
+    "no-memory-for-reply",
     "no-memory-for-request",
     "not-reading",
+    "reply-too-large",
     "silent",
     "unsupported-version",
 )
@@ -37,34 +42,40 @@ class Conduct:
     """What a connection has done, in seconds; None: it does not do that.
 
     `silent`: since its last byte.  `spoken`: whether it has ever made a request.  `waiting`: for a
-    reply.  `owing`: since the first byte of a request that is not whole, `came` bytes of which are
-    here.  `starved`: since memory for the rest of it was asked for.  `unread`: since it took the
-    last bytes of its replies.  `draining`: since something of its replies is unsent, of which it
-    took `taken` bytes.  `half_closed`: since it said that it will send no more."""
+    reply.  `owing`: since the first byte of a request that is not whole, `came` bytes of which came
+    lately (`lately`).  `starved`: since memory for the rest of it was asked for.  `unread`: since
+    it took the last bytes of its replies.  `draining`: since something of its replies is unsent, of
+    which it took `taken` bytes lately.  `came`, `taken` None: it was not looked at for as long.
+    `half_closed`: since it said that it will send no more."""
 
     silent: float
     spoken: bool
     waiting: bool
     owing: float | None = None
-    came: int = 0
+    came: int | None = None
     starved: float | None = None
     unread: float | None = None
     draining: float | None = None
-    taken: int = 0
+    taken: int | None = None
     half_closed: float | None = None
+
+
+def lately(ms_max: int) -> float:
+    """The seconds in which a connection is watched that has to go after `ms_max`."""
+    return ms_max / 1000 * _LATELY_PART
 
 
 def overdue(conduct: Conduct, limits: ListenerLimits, *, short: bool) -> str | None:
     """Why a connection has to go, in a word, if it has; `short`: a client waits for memory that
-    unsent replies hold."""
+    unsent replies of its principal hold."""
     if _after(conduct.starved, limits.starved_ms_max):
         return "no-memory-for-request"
-    if _after(conduct.owing, limits.request_ms_max, conduct.came / SLOWEST_REQUEST):
+    if _is_slow(conduct.owing, conduct.came, limits.request_ms_max, SLOWEST_REQUEST):
         return "half-request"
     if _after(conduct.unread, limits.unread_ms_max):
         return "not-reading"
-    grace = conduct.taken / SLOWEST_READER
-    if short and _after(conduct.draining, limits.unread_short_ms_max, grace):
+    short_ms = limits.unread_short_ms_max
+    if short and _is_slow(conduct.draining, conduct.taken, short_ms, SLOWEST_READER):
         return "not-reading"
     if _after(conduct.half_closed, limits.half_closed_ms_max):
         return "half-closed"
@@ -75,5 +86,10 @@ def overdue(conduct: Conduct, limits: ListenerLimits, *, short: bool) -> str | N
     return "idle" if _after(conduct.silent, limits.idle_ms_max) else None
 
 
-def _after(seconds: float | None, ms_max: int, grace: float = 0.0) -> bool:
-    return seconds is not None and seconds > ms_max / 1000 + grace
+def _after(seconds: float | None, ms_max: int) -> bool:
+    return seconds is not None and seconds > ms_max / 1000
+
+
+def _is_slow(seconds: float | None, moved: int | None, ms_max: int, least: int) -> bool:
+    """Whether it took too long and, lately, less than `least` bytes a second moved."""
+    return _after(seconds, ms_max) and moved is not None and moved < least * lately(ms_max)

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from plimsoll_broker.server.client_memory_pools import Intake, Waiter
 from plimsoll_broker.server.connection_limits import ListenerLimits
+from plimsoll_broker.server.recent_progress import Progress
 from plimsoll_broker.server.reply_slot import ReplySlot
 from plimsoll_wire.framing import BEGINNING_BYTES, Framer
 
@@ -29,7 +30,7 @@ class RequestReceiver(Framer):
     read of a socket passes here.
     """
 
-    __slots__ = ("_charged", "_intake", "_limits", "_serves", "starved")
+    __slots__ = ("_charged", "_intake", "_limits", "_owing_s", "_progress", "_serves", "starved")
 
     def __init__(
         self,
@@ -43,6 +44,17 @@ class RequestReceiver(Framer):
         self._intake = intake
         self._charged = 0  # bytes of the intake that the unfinished frame has
         self.starved = False  # whether it waits for memory
+        # How fast the unfinished frame came lately, whose first byte came at `_owing_s`.
+        self._progress = Progress()
+        self._owing_s: float | None = None
+
+    def came_within(self, now: float, owing_s: float | None, window_s: float) -> int | None:
+        """Bytes of the unfinished request, owed since `owing_s`, that came lately; None while it
+        was not looked at for as long."""
+        if owing_s != self._owing_s:
+            self._owing_s = owing_s
+            self._progress.begins()
+        return None if owing_s is None else self._progress.within(now, self.came, window_s)
 
     def next_request(self) -> tuple[bytearray, int] | None:
         """A frame and how much of the intake it has; `free` or `give_back` that.

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.dispatch import Buffer, Reply
+from plimsoll_broker.server.recent_progress import Progress
 from plimsoll_wire.headers import RequestHeader, response_head
 
 
@@ -42,11 +43,11 @@ class ReplySender:
     __slots__ = (
         "_account",
         "_began",
-        "_began_at",
         "_flushed",
         "_loop",
         "_moved",
         "_parts",
+        "_progress",
         "_settling",
         "_transport",
         "_written",
@@ -57,7 +58,8 @@ class ReplySender:
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._parts: deque[tuple[int, int]] = deque()
-        self._written = self._flushed = self._began_at = 0
+        self._progress = Progress()
+        self._written = self._flushed = 0
         self._began = self._moved = 0.0
         self._settling = False
 
@@ -105,7 +107,7 @@ class ReplySender:
             held = self.hold(reply)
         if self._flushed == began_at:
             self._began = self._moved = self._loop.time()
-            self._began_at = began_at
+            self._progress.begins()
         self._parts.append((self._written, held))
         if not self._settling:
             self._settling = True
@@ -136,8 +138,9 @@ class ReplySender:
         """Since when nothing was taken; None while nothing is unsent."""
         return now - self._moved if self.unsent else None
 
-    def draining(self, now: float) -> tuple[float | None, int]:
-        """Since when something is unsent, and how much was taken meanwhile."""
+    def draining(self, now: float, window_s: float) -> tuple[float | None, int | None]:
+        """Since when something is unsent, and how much was taken in the last `window_s`; None: that
+        is not known yet.  What the kernel took of the first reply says nothing of the reader."""
         if not self.unsent:
-            return None, 0
-        return now - self._began, self._flushed - self._began_at
+            return None, None
+        return now - self._began, self._progress.within(now, self._flushed, window_s)

@@ -22,6 +22,7 @@ from plimsoll_broker.handlers.connection_lines import ConnectionLines, Served
 from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.server.client_quotas import in_steps
 from plimsoll_broker.server.dispatch import Reply, RequestContext
+from plimsoll_broker.server.reply_room import ReplyRoom
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.membership import CloseRequest, GroupJoined, JoinGroup, MembersLeft
@@ -48,6 +49,10 @@ PARTITIONS_AT_ONCE = 500
 """In one operation of a shard."""
 ROWS_AT_ONCE = 500
 """Partitions, members or groups in an answer that is written in the event loop."""
+TOLD_AT_ONCE = 64 * 1024
+"""Bytes of an answer that is written without asking for room first."""
+_ROW_BYTES = 512
+"""What one row takes as values while the answer is written."""
 
 
 class GroupRequest(NamedTuple):
@@ -164,7 +169,7 @@ class GroupHandler:
         """Now, if all answers are there and few."""
         if len(asked) <= ROWS_AT_ONCE:
             answers = [one.asker.answer_value for one in asked]
-            if None not in answers and sum(map(_rows, answers)) <= ROWS_AT_ONCE:
+            if None not in answers and _is_short(answers):
                 for (op, _), answer in zip(asked, answers, strict=True):
                     self._coordinators.stats.answered(op, answer)
                 return self._reply(request, answers)
@@ -176,19 +181,24 @@ class GroupHandler:
         return reply
 
     async def _when_answered(self, request: GroupRequest, asked: list[_Question]) -> Reply | None:
-        answers: list[object] = []
-        rows = 0
-        async for one in in_slices(asked):
-            answer = await _heard(one.asker)
-            while isinstance(answer, GroupShrunk):
-                (again,) = self._ask(request, (one.op,))
-                answer = await _heard(again.asker)
-            # Rights that were taken away meanwhile are not there any more.
-            answers.append(_NOT_AUTHORIZED if self._api.refuses(request, one.op) else answer)
-            self._coordinators.stats.answered(one.op, answers[-1])
-            rows += _rows(answers[-1])
-        reply = partial(self._reply, request, answers)
-        return reply() if rows <= ROWS_AT_ONCE else await self._aside.do(reply)
+        with ReplyRoom(request.context.connection.account) as room:
+            answers: list[object] = []
+            rows = size = 0
+            async for one in in_slices(asked):
+                answer = await _heard(one.asker)
+                while isinstance(answer, GroupShrunk):
+                    (again,) = self._ask(request, (one.op,))
+                    answer = await _heard(again.asker)
+                # Rights that were taken away meanwhile are not there any more.
+                answers.append(_NOT_AUTHORIZED if self._api.refuses(request, one.op) else answer)
+                self._coordinators.stats.answered(one.op, answers[-1])
+                rows += _rows(answers[-1])
+                async for row_size in in_slices(_sizes(answers[-1])):
+                    size += row_size
+            await room.take(size)
+            reply = partial(self._reply, request, answers)
+            short = rows <= ROWS_AT_ONCE
+            return room.reply(reply() if short else await self._aside.do(reply))
 
     def _reply(self, request: GroupRequest, answers: list[object]) -> Reply:
         values = self._api.tells(request, answers)
@@ -229,6 +239,43 @@ def _rows(answer: object) -> int:
         case GroupShrunk():
             return ROWS_AT_ONCE + 1
     return 1
+
+
+def _is_short(answers: list[object]) -> bool:
+    """Whether it takes no room to speak of, nor time, to tell them."""
+    if sum(map(_rows, answers)) > ROWS_AT_ONCE:
+        return False
+    return sum(size for answer in answers for size in _sizes(answer)) <= TOLD_AT_ONCE + (
+        ROWS_AT_ONCE * _ROW_BYTES
+    )
+
+
+def _sizes(answer: object) -> Iterator[int]:
+    """Bytes that each of its rows takes at most while it is told."""
+    match answer:
+        case OffsetsFetched(rows):
+            return (_text_bytes(row.topic, row.metadata) for row in rows)
+        case AllOffsetsFetched(topics):
+            return (
+                _text_bytes(topic, committed.metadata)
+                for topic, partitions in topics.items()
+                for committed in partitions.values()
+            )
+        case GroupsListed(rows):
+            return (_text_bytes(group.group_id) for group in rows)
+        case GroupDescribed(members=rows):
+            return (
+                _text_bytes(one.member_id, one.client_id) + len(one.metadata) + len(one.assignment)
+                for one in rows
+            )
+        case GroupJoined(members=rows):
+            return (_text_bytes(one.member_id) + len(one.metadata) for one in rows)
+    return iter((_ROW_BYTES * _rows(answer),))
+
+
+def _text_bytes(*texts: str) -> int:
+    """Of a row with these texts, in UTF-8 at most."""
+    return _ROW_BYTES + sum(len(text) if text.isascii() else 4 * len(text) for text in texts)
 
 
 # --- what several APIs are made of ----------------------------------------------------------------

@@ -1,0 +1,57 @@
+"""What each principal holds of a broker's bounded pools: one account, and what metrics tell of it.
+
+A pool is a `FairPool` by the principal that clients hold something of it for
+(`ConnectionState.holder`): a user, or the address where a listener has no login.  Whoever bounds
+something for clients adds its pool here by name; nothing is decided here.  Metrics have a label for
+each pool and none for a principal: clients choose names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from plimsoll_core.quotas.fair_pool import FairPool
+
+
+class PoolState(NamedTuple):
+    """One pool now, in its own units.  `most`: of the principal that holds most; `share`: what one
+    that holds nothing yet could take; `refused`: admissions, since the start."""
+
+    capacity: int
+    used: int
+    most: int
+    share: int
+    principals: int
+    refused: int
+
+
+class PrincipalHoldings:
+    """One for each lifetime of a broker."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, FairPool] = {}
+
+    def add(self, name: str, pool: FairPool) -> FairPool:
+        """The pool, which is told of by this name from now on."""
+        self._pools[name] = pool
+        return pool
+
+    def of(self, principal: str) -> Mapping[str, int]:
+        """What a principal holds, by pool."""
+        return {name: pool.held(principal) for name, pool in self._pools.items()}
+
+    def states(self) -> Iterator[tuple[str, PoolState]]:
+        for name, pool in self._pools.items():
+            largest = pool.largest()
+            yield (
+                name,
+                PoolState(
+                    capacity=pool.capacity,
+                    used=pool.used,
+                    most=0 if largest is None else pool.held(largest),
+                    share=max(min(pool.floor, pool.free), pool.free // 2),
+                    principals=pool.principals,
+                    refused=pool.refused,
+                ),
+            )

@@ -1,0 +1,188 @@
+"""What one principal may hold of a broker's pools, and that nobody else waits for it.
+
+Principals are addresses here: the hostile one comes from 127.0.0.2."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+import uvloop
+from tests.plimsoll_broker.listening import WAIT_S, Client, Handlers
+from tests.plimsoll_broker.metric_values import told
+from tests.plimsoll_broker.tls_listening import until
+
+from plimsoll_broker.coordinator.answers import Asker
+from plimsoll_broker.coordinator.group_measures import GroupStats
+from plimsoll_broker.coordinator.internal_topics import InternalTopics
+from plimsoll_broker.handlers.groups.table import group_handlers
+from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.server import client_memory_pools
+from plimsoll_broker.server.client_memory_pools import MIB, Budgets
+from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.connection_limits import ListenerLimits
+from plimsoll_broker.server.dispatch import Dispatch
+from plimsoll_broker.server.listener import Server
+from plimsoll_core.groups.operations import FetchedOffset, OffsetsFetched
+from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.messages import encode_request
+
+HOSTILE = "127.0.0.2"
+BUDGETS = Budgets(replies=16 * MIB, requests=8 * MIB, frame=8 * MIB)
+NEVER = 1_000_000
+
+
+@pytest.fixture
+def event_loop_policy():
+    return uvloop.EventLoopPolicy()
+
+
+class StoredOffsets:
+    """Coordinators of groups that have committed 2 MiB each."""
+
+    def __init__(self, partitions=500):
+        self.stats = GroupStats()
+        self.topics = InternalTopics(self._never)
+        rows = [FetchedOffset("t", index, 1, -1, "x" * 4096) for index in range(partitions)]
+        self._answer = OffsetsFetched(tuple(rows))
+
+    async def _never(self, *_):
+        raise AssertionError("nothing is to be made")
+
+    def ask(self, group_id, op):
+        asker = Asker()
+        asker.answer(self._answer)
+        return asker
+
+
+def offset_fetch(groups=1, partitions=500):
+    topics = [{"name": "t", "partition_indexes": list(range(partitions))}]
+    values = {
+        "groups": [{"group_id": f"g{number}", "topics": topics} for number in range(groups)],
+        "require_stable": False,
+    }
+    return encode_request(ApiKey.OFFSET_FETCH, 8, values)
+
+
+class Broker:
+    """A server of the groups' own handlers and of some that answer at once; its pool of replies
+    remembers the most that it held."""
+
+    def __init__(self, budgets=BUDGETS, partitions=500, **limits):
+        self.memory = ClientMemory(budgets)
+        self.handlers = Handlers()
+        view = SimpleNamespace(image=None, aside=Aside())
+        groups = group_handlers(view, StoredOffsets(partitions))
+        table = self.handlers.table() | {ApiKey.OFFSET_FETCH: groups[ApiKey.OFFSET_FETCH]}
+        limits = ListenerLimits(frame_bytes_max=budgets.frame, **limits)
+        self.server = Server(Dispatch(table), limits, self.memory)
+        self.stats = self.server.stats
+        self._clients = []
+
+    async def __aenter__(self):
+        await self.server.start("127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_):
+        for client in self._clients:
+            client.writer.transport.abort()
+        await self.server.stop()
+
+    async def connect(self, address="127.0.0.1"):
+        opened = await asyncio.open_connection(
+            "127.0.0.1", self.server.port, local_addr=(address, 0)
+        )
+        self._clients.append(client := Client(*opened))
+        return client
+
+    async def sleeper(self):
+        """Reads nothing."""
+        client = await self.connect(HOSTILE)
+        client.reader._transport.pause_reading()
+        return client
+
+    async def answers(self, client, body=b"hello"):
+        client.send(ApiKey.METADATA, 77, body)
+        assert await client.reply() == (77, b"at once " + body)
+
+
+# --- replies --------------------------------------------------------------------------------------
+
+
+async def test_replies_are_admitted_before_they_are_made(monkeypatch):
+    """60 pipelined OffsetFetches on connections that read nothing."""
+    monkeypatch.setattr(client_memory_pools, "ROOM_WAIT_S", NEVER, raising=False)
+    async with Broker(unread_short_ms_max=NEVER, unread_ms_max=NEVER) as it:
+        victim = await it.connect()
+        sleepers = [await it.sleeper() for _ in range(8)]
+        for one in sleepers:
+            for number in range(60):
+                one.send(ApiKey.OFFSET_FETCH, number, offset_fetch(), 8)
+        await until(lambda: it.memory.replies.short)
+        for _ in range(20):
+            await it.answers(victim)
+        assert it.memory.holdings.of(HOSTILE)["replies"] <= BUDGETS.replies // 2
+        assert it.memory.replies.used <= BUDGETS.replies
+        assert len(it.server._open) == 9, "nobody was closed for it"
+
+
+async def test_connection_makes_one_long_reply_at_a_time():
+    async with Broker(unread_ms_max=NEVER) as it:
+        sleeper = await it.sleeper()
+        for number in range(60):
+            sleeper.send(ApiKey.OFFSET_FETCH, number, offset_fetch(), 8)
+        await until(lambda: it.memory.replies.used > 0)
+        await it.answers(await it.connect())
+        assert it.memory.replies.used <= 5 * MIB, "one that is sent, and the next"
+
+
+async def test_reply_beyond_what_one_may_ever_hold_is_refused():
+    async with Broker() as it:
+        client = await it.connect(HOSTILE)
+        client.send(ApiKey.OFFSET_FETCH, 1, offset_fetch(groups=6), 8)
+        assert await client.closed() == b""
+        assert it.stats.closed_for == {"reply-too-large": 1}
+        assert it.memory.replies.used == 0
+
+
+async def test_reader_is_judged_by_what_it_took_lately():
+    """What the kernel's buffers took at first, megabytes, says nothing of a reader."""
+    async with Broker(unread_short_ms_max=400, unread_ms_max=NEVER) as it:
+        sleepers = [await it.sleeper() for _ in range(8)]
+        for one in sleepers:
+            for number in range(60):
+                one.send(ApiKey.OFFSET_FETCH, number, offset_fetch(), 8)
+        await until(lambda: it.stats.closed_for["not-reading"] >= 1)
+        await it.answers(await it.connect())
+
+
+async def test_reader_that_holds_little_is_not_closed_for_another():
+    async with Broker(unread_short_ms_max=100, unread_ms_max=NEVER) as it:
+        slow = await it.connect()
+        slow.reader._transport.pause_reading()
+        for number in range(10):
+            slow.send(ApiKey.OFFSET_FETCH, number, offset_fetch(), 8)
+        await until(lambda: it.memory.holdings.of("127.0.0.1")["replies"] > 0)
+        sleepers = [await it.sleeper() for _ in range(8)]
+        for one in sleepers:
+            for number in range(60):
+                one.send(ApiKey.OFFSET_FETCH, number, offset_fetch(), 8)
+        await until(lambda: it.stats.closed_for["not-reading"] >= 1)
+        assert it.memory.holdings.of("127.0.0.1")["replies"] > 0
+        slow.reader._transport.resume_reading()
+        async with asyncio.timeout(WAIT_S):
+            for number in range(10):
+                assert (await slow.reply())[0] == number
+
+
+async def test_metrics_tell_of_each_pool_and_name_no_principal():
+    async with Broker(unread_ms_max=NEVER) as it:
+        sleeper = await it.sleeper()
+        for number in range(60):
+            sleeper.send(ApiKey.OFFSET_FETCH, number, offset_fetch(), 8)
+        await until(lambda: it.memory.replies.used > 0)
+        values = told(listeners={"clients": it.server})
+        assert values["principal_pool_limitreplies"] == BUDGETS.replies
+        assert values["principal_pool_largestreplies"] == values["principal_pool_heldreplies"] > 0
+        assert values["principal_pool_principalsreplies"] == 1
+        assert 0 < values["principal_pool_sharereplies"] < BUDGETS.replies // 2
+        assert not any(HOSTILE in name for name in values)
