@@ -9,7 +9,7 @@ from tests.plimsoll_operator.moving import KEY, LOOK, MIB, Moves, an_object
 from tests.plimsoll_operator.resynced import offered_by_resync
 
 from plimsoll_core.messages.reassignments import LimitMovement
-from plimsoll_core.messages.requests import CreateTopics, NewTopic
+from plimsoll_core.messages.requests import CreateTopics, DeleteTopics, NewTopic
 from plimsoll_operator.api.conditions import merge, timestamp
 from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.kube.errors import Unavailable
@@ -53,6 +53,21 @@ async def test_running_one_shows_how_far_it_is():
     assert (first.topic, first.partition, first.from_) == ("orders", 0, (0, 1, 2))
     assert (first.adding, first.removing) == ((3, 4), (1, 2))
     assert (first.copied, first.total) == ("50Mi", "200Mi")
+
+
+async def test_reassignment_whose_topic_is_deleted_fails_and_counts_nothing_as_done():
+    scene = Moves()
+    await scene.look()
+    await scene.deciding.request(DeleteTopics(names=("orders",)))
+    status = await scene.look()
+    assert status.phase == "Failed"
+    shown = conditions(status)
+    assert shown["Complete"] == shown["Ready"] == ("False", "TopicGone")
+    assert shown["Failed"] == ("True", "TopicGone")
+    assert (status.partitions.total, status.partitions.done) == (0, 0)
+    assert "(orders)" in status.conditions[0].message
+    again = await scene.look()
+    assert again.phase == "Failed", "for ever"
 
 
 async def test_reassignment_status_keeps_completed_partitions_in_its_totals():

@@ -389,8 +389,39 @@ class TestGone:
         run(five, to(0, 1, 3))
         run(five, to(0, 1, 3, partitions=(1,)), object=OTHER)
         five.ask(DeleteTopics(names=("orders",)))
-        assert run(five, to(0, 1, 3)).phase == "Completed"
+        assert run(five, to(0, 1, 3)).phase == "Failed"
         assert run(five, to(0, 1, 3), object=OTHER, cancelled=True).phase == "Cancelled"
+
+    def test_reassignment_of_deleted_topic_fails_and_names_it(self, five: Any) -> None:
+        """Absence is no success: somebody waits for the end."""
+        run(five, to(0, 1, 3, partitions=(0, 1)))
+        five.ask(DeleteTopics(names=("orders",)))
+        state = run(five, to(0, 1, 3, partitions=(0, 1)))
+        assert (state.phase, state.reason) == ("Failed", "TopicGone")
+        assert "2 of 2 partitions" in state.message
+        assert "(orders)" in state.message
+        assert row(five).total == 0
+
+    def test_reassignment_of_topic_made_again_elsewhere_fails(self, five: Any) -> None:
+        run(five, to(4, 1, 3))
+        five.ask(DeleteTopics(names=("orders",)))
+        client_topic(five, rows=((0, 1, 3),))
+        state = run(five, to(4, 1, 3))
+        assert (state.phase, state.reason) == ("Failed", "TopicGone")
+        assert "(orders)" in state.message
+
+    def test_reassignment_with_part_of_it_gone_fails_at_its_end(self, five: Any) -> None:
+        client_topic(five, "bills")
+        bills = TopicMove(topic="bills", partitions=(0,), replicas=(0, 1, 3))
+        run(five, to(0, 1, 3), bills)
+        five.ask(DeleteTopics(names=("bills",)))
+        assert run(five, to(0, 1, 3), bills).phase == "Running"
+        five.propose([0, 1, 2, 3])
+        state = run(five, to(0, 1, 3), bills)
+        assert (state.phase, state.reason) == ("Failed", "TopicGone")
+        assert "1 of 2 partitions" in state.message
+        assert "(bills)" in state.message
+        assert row(five).total == 1
 
 
 def test_rows_survive_a_snapshot(five: Any) -> None:

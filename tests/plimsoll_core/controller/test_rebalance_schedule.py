@@ -185,7 +185,7 @@ class TestWaves:
         begin(five, "AddBrokers", 3, 4)
         look(five, limits=ONE)
         five.ask(DeleteTopics(names=("orders",)))
-        assert look(five).phase == "Completed"
+        assert look(five).phase == "Failed"
         assert row(five).dropped == row(five).total
 
     def test_slices(self, new_world: Callable[..., Any]) -> None:

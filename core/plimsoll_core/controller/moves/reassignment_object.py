@@ -58,6 +58,9 @@ ROWS_MAX = 1_000
 """Reassignment objects that the image remembers."""
 TARGET_DOWN = "TargetDown"
 NO_LEADER = "NoLeader"
+TOPIC_GONE = "TopicGone"
+NAMED_MAX = 5
+"""Topics that a message names one by one."""
 
 
 def run(turn: DecisionContext, request: RunReassignment) -> Answer | Refusal:
@@ -198,8 +201,7 @@ def replace_message(refusal: Refusal, message: str) -> Refusal:
 def _go_on(turn: DecisionContext, row: Reassignment, request: RunReassignment) -> ReassignmentState:
     moving = _moving(turn, row)
     if not moving:
-        lead_by_preferred(turn, row.named(), mover_name(row))
-        return _end(turn, row, "Completed", request.wall_ms)
+        return _settle(turn, row, request)
     lost = [p for p in moving if lost_targets(turn, p)]
     replannable = [p for p in lost if replans(turn, request, p)]
     if replannable:
@@ -212,6 +214,35 @@ def _go_on(turn: DecisionContext, row: Reassignment, request: RunReassignment) -
             return _state(row, wishes.reason.name, wishes.message)
         turn.change(wishes, f"{CAUSE}: another target for one that stayed away")
     return _waiting_for(turn, row, [p.key for p in moving])
+
+
+def _settle(
+    turn: DecisionContext, row: Reassignment, request: RunReassignment
+) -> ReassignmentState:
+    """Nothing moves any more: all of it is in its place, or some of it does not exist any more."""
+    image, named = turn.image, list(row.named())
+    there = [key for key in named if key in image.partitions]
+    lead_by_preferred(turn, there, mover_name(row))
+    gone = len(named) - len(there)
+    topics = {move.topic for move in request.moves if move.topic not in image.topic_ids}
+    lost_ids = {one for one in _ids(row) if one not in image.topics}
+    other = {m.topic for m in request.moves if image.topic_ids.get(m.topic) not in _ids(row)}
+    if len(other) == len(lost_ids):
+        topics = other  # those that were made again, too
+    if not (gone or topics):
+        return _end(turn, row, "Completed", request.wall_ms)
+    which = f" ({', '.join(sorted(topics)[:NAMED_MAX])})" if topics else ""
+    text = (
+        f"{gone} of {row.total} partitions that were to move do not exist any more: their topics"
+        f"{which} were deleted, or deleted and made again. What is left is where it should be; for"
+        " a topic that was made again, apply another Reassignment."
+    )
+    left = replace(row, total=row.total - gone, reason=TOPIC_GONE, message=text)
+    return _end(turn, left, "Failed", request.wall_ms)
+
+
+def _ids(row: Reassignment) -> set[UUID]:
+    return {moved.topic_id for moved in row.partitions}
 
 
 def _moving(turn: DecisionContext, row: Reassignment) -> list[Partition]:

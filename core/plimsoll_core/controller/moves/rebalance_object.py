@@ -94,10 +94,22 @@ def _go_on(turn: DecisionContext, row: Rebalance, request: RunRebalance) -> Reba
             look.waits.add(refusal.reason.name, refusal.message)
     row = _watch_margin(turn, row)
     if not _rest(turn, row).moves and not look.waits.others and not row.paused:
+        if row.total and row.dropped == row.total and row.mode != "RemoveBrokers":
+            return _end(turn, _undone(row), "Failed", request.wall_ms)
         return _end(turn, _with_leaders_left(turn, row), "Completed", request.wall_ms)
     if look.more:
         turn.again = request
     return _waiting_for(turn, row, look)
+
+
+def _undone(row: Rebalance) -> Rebalance:
+    """Nothing of a plan could be done: no success, although nothing is left to do.  Brokers that
+    are to be emptied are empty then, whatever emptied them."""
+    text = (
+        f"None of the {row.total} partitions was moved: their replicas or their topics had changed"
+        " meanwhile. Make another Rebalance, which plans anew."
+    )
+    return replace(row, reason="PlanOutdated", message=text)
 
 
 def _rest(turn: DecisionContext, row: Rebalance) -> RebalanceRest:

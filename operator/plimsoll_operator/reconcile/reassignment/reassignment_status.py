@@ -42,6 +42,7 @@ def status_of(
     if row is None:
         return _not_begun(found, answer)
     moving = moving_of(image, row)
+    gone = sum(key not in image.partitions for key in row.named())
     progress = meter.read(moving, copies, now_ms)
     running = row.phase == "Running"
     phase = _phase(row, answer)
@@ -50,7 +51,7 @@ def status_of(
         phase=phase,
         start_time=timestamp(row.started_ms),
         completion_time=None if ended_ms is None else timestamp(ended_ms),
-        partitions=partition_counts(row.total, moving, copies, row.rolled_back),
+        partitions=partition_counts(row.total - gone, moving, copies, row.rolled_back),
         bytes=byte_counts(progress) if running else None,
         eta_seconds=progress.eta_seconds if phase == "Running" else None,
         lowest_isr_margin=meter.lowest_margin,
