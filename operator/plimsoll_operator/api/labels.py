@@ -6,6 +6,7 @@ Labels of a user's object are never copied to its children.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 from uuid import UUID
 
@@ -97,7 +98,21 @@ CONTROLLER_PORT = 9093
 
 USER_ID = 10001
 
+NAME_MAX = 253
+"""Characters of an object's name."""
+DIGEST_CHARACTERS = 10
+
 Manifest = dict[str, Any]
+
+
+def derived_name(name: str, suffix: str) -> str:
+    """The name of what is made for an object of that name: a digest stands for what is too long, so
+    that no two objects share one."""
+    whole = f"{name}{suffix}"
+    if len(whole) <= NAME_MAX:
+        return whole
+    end = f"-{hashlib.sha256(name.encode()).hexdigest()[:DIGEST_CHARACTERS]}{suffix}"
+    return name[: NAME_MAX - len(end)].rstrip("-.") + end
 
 
 def short_id(cluster_id: UUID) -> str:

@@ -196,7 +196,7 @@ class TopicStatus(Api, frozen=True, kw_only=True):
     """What a topic is: a projection, never read back."""
 
     observed_generation: Count | None = None
-    topic_name: TopicName | None = None
+    topic_name: Annotated[Short, Meta(description="As asked for, also if refused.")] | None = None
     topic_id: Short | None = None
     partitions: Count | None = None
     replication_factor: Count | None = None

@@ -16,6 +16,7 @@ from plimsoll_core.security.acl import (
     ResourceType,
 )
 from plimsoll_core.security.tokens import account_user
+from plimsoll_operator.api.labels import derived_name
 from plimsoll_operator.api.meta import (
     Api,
     ClusterRef,
@@ -244,7 +245,7 @@ class UserStatus(Api, frozen=True, kw_only=True):
     """What a user is: a projection, never read back."""
 
     observed_generation: Count | None = None
-    principal: Annotated[str, Meta(max_length=256)] | None = None
+    principal: Annotated[str, Meta(max_length=1024)] | None = None
     secret: SecretStatus | None = None
     acls: Count | None = None
     conditions: Conditions = ()
@@ -302,7 +303,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def secret_name(self) -> str:
-        return self.spec.secret_name or f"{self.metadata.name}-kafka"
+        return self.spec.secret_name or derived_name(self.metadata.name, "-kafka")
 
     @property
     def cluster_key(self) -> tuple[str, str]:

@@ -25,6 +25,7 @@ import msgspec
 
 from plimsoll_operator.api.cluster_status import LogClusterStatus
 from plimsoll_operator.api.conditions import merge
+from plimsoll_operator.api.fit import fitted
 from plimsoll_operator.api.logbroker import LogBrokerStatus
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.reassignment import ReassignmentStatus
@@ -32,7 +33,7 @@ from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.api.user import UserStatus
 from plimsoll_operator.api.verification import VerificationStatus
-from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
+from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Rejected
 from plimsoll_operator.kube.resources import Kind
 
 logger = logging.getLogger("plimsoll.status")
@@ -54,6 +55,9 @@ CONFLICT_MS = 1_000
 FAILED_MS = 60_000
 """After a bug in the making of a status, until it is made again; a mark may come earlier."""
 _UNDECLARED = re.compile(r"\.status\.(\w+): field not declared in schema")
+_REFUSED = re.compile(r"\bstatus\.(\w+)")
+INVALID = 422
+"""HTTP's status of an object that does not fit its schema."""
 THROTTLED = 429
 THROTTLED_SECONDS = 1.0
 """How long one of `WRITES_AT_ONCE` pauses after the API server's flow control refused a write."""
@@ -110,6 +114,15 @@ class WrittenStatus:
     """The object's resourceVersion as it was seen before, and as it was answered."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldStatus:
+    """One that the API server refused `tries` times; `until_s`: by the event loop's clock."""
+
+    uid: str
+    tries: int
+    until_s: float
+
+
 Render = Callable[[Target], StatusDraft | None]
 """None when there is nothing to say, or no object any more."""
 
@@ -157,6 +170,8 @@ class StatusWriter:
         self._ready: set[Target] = set()
         """Last seen with the condition Ready."""
         self._written: dict[Target, WrittenStatus] = {}
+        self._held: dict[Target, HeldStatus] = {}
+        """Whose last write was refused for good."""
         self._undeclared: dict[Kind, set[str]] = {}
         """Fields that the CRD does not know, as the API server said: it is of another release."""
         self._any_urgent = asyncio.Event()
@@ -182,7 +197,7 @@ class StatusWriter:
 
     def forget(self, target: Target) -> None:
         """The object is gone, or is another one now."""
-        for memory in (self._urgent, self._refreshes, self._written):
+        for memory in (self._urgent, self._refreshes, self._written, self._held):
             memory.pop(target, None)
         self._ready.discard(target)
 
@@ -238,6 +253,8 @@ class StatusWriter:
         if (known := self._written.get(target)) and known.uid != draft.uid:
             self.forget(target)
             known = None
+        if self._is_held(target, draft.uid):
+            return False
         before = draft.shown if known is None else known.conditions
         body, conditions = self._body(draft, before)
         if any(c.type == "Ready" and c.status == "True" for c in conditions):
@@ -250,21 +267,10 @@ class StatusWriter:
         if not (refresh or first) and _condition_key(before) == _condition_key(conditions):
             self._leave_to_refreshes(target)
             return False
-        try:
-            answer = await self._apply(target, body, _version_of(known, draft))
-        except NotFound:
-            self.forget(target)
+        answer = await self._sent(target, draft, body, _version_of(known, draft), refresh=refresh)
+        if answer is None:
             return True
-        except Conflict:
-            # It has changed, or is another one: once it is seen, a pass or this looks again.
-            self._again_in(CONFLICT_MS, target, urgent=not refresh)
-            return True
-        except ApiError as error:
-            logger.warning("status of %s %s: %s", target.kind.kind, target.name, error)
-            self._again_in(RETRY_MS, target, urgent=not refresh)
-            if error.status == THROTTLED:
-                await asyncio.sleep(THROTTLED_SECONDS)
-            return True
+        self._held.pop(target, None)
         self._written[target] = WrittenStatus(
             uid=draft.uid,
             body=body,
@@ -272,6 +278,52 @@ class StatusWriter:
             versions=(draft.version, answer["metadata"]["resourceVersion"]),
         )
         return True
+
+    async def _sent(
+        self,
+        target: Target,
+        draft: StatusDraft,
+        body: dict[str, Any],
+        version: str,
+        *,
+        refresh: bool,
+    ) -> dict[str, Any] | None:
+        """The object as stored; None if it is not: what is to be done about it is."""
+        try:
+            return await self._apply(target, body, version)
+        except NotFound:
+            self.forget(target)
+        except Conflict:
+            # It has changed, or is another one: once it is seen, a pass or this looks again.
+            self._again_in(CONFLICT_MS, target, urgent=not refresh)
+        except Rejected as error:
+            self._hold(target, draft.uid, error)
+        except ApiError as error:
+            logger.warning("status of %s %s: %s", target.kind.kind, target.name, error)
+            self._again_in(RETRY_MS, target, urgent=not refresh)
+            if error.status == THROTTLED:
+                await asyncio.sleep(THROTTLED_SECONDS)
+        return None
+
+    def _hold(self, target: Target, uid: str, error: ApiError) -> None:
+        """Refused for good, as status and CRD are: tried again ever more rarely."""
+        known = self._held.get(target)
+        tries = known.tries + 1 if known is not None and known.uid == uid else 1
+        ms = min(FAILED_MS, RETRY_MS * 2 ** min(tries, 10))
+        until_s = asyncio.get_running_loop().time() + ms / 1000
+        self._held[target] = HeldStatus(uid=uid, tries=tries, until_s=until_s)
+        logger.error(
+            "the API server refuses the status of %s %s/%s, which shows nothing new; it is tried"
+            " again in %d s: %s",
+            target.kind.kind, target.namespace, target.name, ms // 1000, error,
+        )  # fmt: skip
+        self._again_in(ms, target, urgent=False)
+
+    def _is_held(self, target: Target, uid: str) -> bool:
+        held = self._held.get(target)
+        if held is None or held.uid != uid:
+            return False
+        return asyncio.get_running_loop().time() < held.until_s
 
     def _again_in(self, ms: int, target: Target, *, urgent: bool) -> None:
         again = partial(self.mark, target, urgent=urgent)
@@ -286,15 +338,17 @@ class StatusWriter:
             return await self._api.apply_status(*place, known, version=version)
         except ApiError as error:
             unknown = set(_UNDECLARED.findall(str(error))) & known.keys()
-            if not unknown:
+            refused = set(_REFUSED.findall(str(error))) & known.keys() - {"conditions"}
+            if not unknown and (error.status != INVALID or not refused):
                 raise
             logger.warning(
-                "the CRD of %s has no status.%s, which is left out until this process ends: "
-                "install the CRDs of this release",
-                target.kind.kind,
-                ", status.".join(sorted(unknown)),
-            )
+                "the CRD of %s does not take status.%s of %s/%s, which is left out: install the"
+                " CRDs of this release; the API server says: %s",
+                target.kind.kind, ", status.".join(sorted(unknown | refused)),
+                target.namespace, target.name, error,
+            )  # fmt: skip
             left_out.update(unknown)
+            known = {name: value for name, value in known.items() if name not in refused}
         rest = {name: value for name, value in known.items() if name not in left_out}
         return await self._api.apply_status(*place, rest, version=version)
 
@@ -305,7 +359,7 @@ class StatusWriter:
         status = msgspec.structs.replace(
             draft.status, conditions=conditions, observed_generation=draft.generation
         )
-        return _stated(msgspec.to_builtins(status)), conditions
+        return fitted(_stated(msgspec.to_builtins(status)), type(status)), conditions
 
 
 def _version_of(known: WrittenStatus | None, draft: StatusDraft) -> str:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.planner.rebalance import Planned
 from plimsoll_operator.api import API_VERSION
-from plimsoll_operator.api.labels import Manifest
+from plimsoll_operator.api.labels import Manifest, derived_name
 from plimsoll_operator.api.meta import ObjectMeta
 
 FILE = "plan.csv"
 BYTES_MAX = 900_000
 """An object of the API server has about a million bytes."""
-NAME_MAX = 253
 
 
 def config_map_name(rebalance: str) -> str:
-    return f"{rebalance[: NAME_MAX - len('-plan')]}-plan"
+    return derived_name(rebalance, "-plan")
 
 
 def config_map(owner: ObjectMeta, image: ClusterImage, planned: Planned) -> Manifest:

@@ -26,7 +26,7 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.quotas import values_of
 from plimsoll_operator.api.tenancy import Ruling, bounds, is_tenant, ruled
 from plimsoll_operator.api.user import SecretStatus, User, UserStatus
-from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
+from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Rejected
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS, SECRETS, USERS
 from plimsoll_operator.kube.seen_objects import Key
@@ -83,6 +83,8 @@ async def reconcile(term: Term, key: Key) -> None:
     await absence.note_crd(term)
     try:
         ready = await _settled(term, user, term.cluster)
+    except Rejected as error:  # for good, as things are: its owner is told
+        ready = condition("Ready", False, "Rejected", f"The API server refuses: {error}")
     except ApiError as error:
         raise Retry(str(error)) from error
     if ready is None:
