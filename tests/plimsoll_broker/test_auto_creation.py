@@ -1,14 +1,18 @@
 """Topics that are made because a client asks for them, where the cluster wants that."""
 
 import asyncio
+import logging
 import threading
 
 import pytest
 from tests.plimsoll_broker.described import PAYMENTS, Harness, an_image, versions
+from tests.plimsoll_broker.test_replication import until
 
 from plimsoll_broker.control.controller_client import NoController
 from plimsoll_broker.handlers import auto_creation
 from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_broker.reporting import client_lines
+from plimsoll_broker.server.dispatch import SERVING, ConnectionState
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import CreateTopics, NewTopic, TopicAnswer, TopicsAnswer
 from plimsoll_wire.api_versions import ApiKey
@@ -183,3 +187,22 @@ async def test_names_of_a_long_request_are_looked_at_in_a_thread(harness, monkey
     assert set(await ask(harness, *names)) == {3}
     assert here not in threads
     assert len(asked_for(harness)[0]) == auto_creation.NAMES_MAX
+
+
+async def test_topics_that_one_client_has_made_leave_a_bounded_number_of_lines(
+    harness, monkeypatch, caplog
+):
+    """Each left a line: 14,353 in ten minutes."""
+    monkeypatch.setattr(client_lines, "INTERVAL_S", 0.0)
+    caplog.set_level(logging.INFO, "plimsoll.topics")
+    alice, bob = ConnectionState(), ConnectionState()
+    alice.principal, bob.principal = "User:alice", "User:bob"
+    SERVING.set(alice)
+    for number in range(300):
+        await ask(harness, f"new-{number}")
+    SERVING.set(bob)
+    await ask(harness, "of-bob")
+    SERVING.set(None)
+    await until(lambda: any("of-bob" in record.message for record in caplog.records))
+    assert len(caplog.records) <= client_lines.ROOM
+    assert sum("'User:alice'" in record.message for record in caplog.records) >= 1

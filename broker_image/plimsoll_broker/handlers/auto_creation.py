@@ -17,15 +17,15 @@ from itertools import islice
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import ask
 from plimsoll_broker.handlers.mutation_quota import reserved
+from plimsoll_broker.reporting.client_lines import ClientLines
 from plimsoll_broker.server.client_quotas import Charges, in_steps
+from plimsoll_broker.server.dispatch import SERVING
 from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.cluster.legal_topic_names import CLUSTER_METADATA, check_form
 from plimsoll_core.cluster.topic_configs import AUTO_CREATE
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import CreateTopics, NewTopic
 from plimsoll_core.messages.security import OnBehalf
-
-logger = logging.getLogger("plimsoll.topics")
 
 TIMEOUT_MS = 10_000
 AGAIN_S = 1.0
@@ -42,6 +42,7 @@ class AutoCreation:
         # Names that were asked for and not yet long ago.
         self._recent: set[str] = set()
         self._asking: set[asyncio.Future[None]] = set()
+        self._lines = ClientLines(logging.getLogger("plimsoll.topics"))
 
     def may_make(self, name: str) -> bool:
         """Whether there may soon be such a topic."""
@@ -71,16 +72,16 @@ class AutoCreation:
 
     async def _make(self, request: CreateTopics, charges: Charges | None) -> None:
         names = tuple(topic.name for topic in request.topics)
+        owner = SERVING.get()
+        who = "" if owner is None else owner.holder
         partitions: int | None = None
         try:
             answers = await ask(self._view, request, names, TIMEOUT_MS)
             if all(one.code != Code.REQUEST_TIMED_OUT for one in answers):
                 partitions = sum(max(one.partitions, 0) for one in answers if not one.code)
             for answer in answers:
-                if answer.code:
-                    logger.info("topic %s was not made: %s", answer.name, answer.message)
-                else:
-                    logger.info("topic %s was made, as a client asked for it", answer.name)
+                became = f"was not made: {answer.message}" if answer.code else "was made"
+                self._lines.info(who, f"topic {answer.name} {became}; asked for by {who!a}")
         finally:
             if charges is not None:
                 charges.mutated(partitions)

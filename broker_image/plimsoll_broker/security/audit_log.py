@@ -2,7 +2,8 @@
 
 Written by the logger plimsoll.audit, never in a request's way: an event is counted at once and
 written with others, a line for each principal, operation and resource with how often it happened.
-What is too much in one interval is counted and not written.
+Each decision has room of its own, which principals share (`LineRoom`): whatever one of them has
+refused, the logins of all stand there.  What is too much is counted, by decision, and not written.
 """
 
 from __future__ import annotations
@@ -11,21 +12,36 @@ import asyncio
 import json
 import logging
 import threading
+from collections import Counter
 from typing import NamedTuple
+
+from plimsoll_core.quotas.fair_pool import FairPool
+from plimsoll_core.security.acl import ANONYMOUS
+from plimsoll_process.line_room import FLOOR, LineRoom
 
 logger = logging.getLogger("plimsoll.audit")
 
 INTERVAL_S = 1.0
-QUIET_S = 60.0
-"""The same thing is written once in so long; what happens meanwhile is counted in its next line."""
-EVENTS_MAX = 1_000
-"""Different ones that are kept."""
-LINES_MAX = 100
-"""In one interval."""
+LINES_MAX = 50
+"""Of one decision, in one interval."""
+COMING_MAX = 1_000
+"""Events that threads have on their way to the event loop."""
+DECISIONS = (
+    "CertificateRefused",
+    "CutOff",
+    "Denied",
+    "LoggedIn",
+    "LoginFailed",
+    "TokenRefused",
+    "WouldDeny",
+)
+CLAIMED_MAX = 200
+"""Characters of a user name that a client claims."""
 
 
 class AuditEvent(NamedTuple):
-    """What happened; `decision` is Denied, WouldDeny, LoggedIn, LoginFailed or CutOff."""
+    """What happened; `decision` is one of `DECISIONS`.  `claimed`: who a client said that it was,
+    and did not prove."""
 
     decision: str
     principal: str
@@ -34,68 +50,85 @@ class AuditEvent(NamedTuple):
     operation: str = ""
     resource: str = ""
     reason: str = ""
+    claimed: str = ""
+
+    @property
+    def holder(self) -> str:
+        """The principal that has room for it: its address where it has no name."""
+        return self.host if self.principal in ("", ANONYMOUS) else self.principal
 
 
 class AuditLog:
-    """One for each broker.  `dropped`: events of which nothing is written."""
+    """One for each broker."""
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
-        self._counts: dict[AuditEvent, int] = {}
-        self._written: dict[AuditEvent, float] = {}
+        self._rooms: dict[str, LineRoom[AuditEvent]] = {one: LineRoom() for one in DECISIONS}
         self._timer: asyncio.TimerHandle | None = None
-        self.dropped = 0
         # The event loop's thread; and the events that others have on their way to it.
         self._thread = threading.get_ident()
         self._loop = _running_loop()
-        self._coming = 0
+        self._lock = threading.Lock()
+        self._coming: list[AuditEvent] = []
+        self._coming_of = FairPool(COMING_MAX, floor=FLOOR)
+        self._lost: Counter[str] = Counter()
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Events of which nothing is written, by decision; they only grow."""
+        return {one: room.dropped + self._lost[one] for one, room in self._rooms.items()}
 
     def note(self, event: AuditEvent) -> None:
         """From any thread: a long request is read, and refused, in one of its own."""
         if threading.get_ident() == self._thread or self._loop is None:
             self._note(event)
-        elif self._coming >= EVENTS_MAX:
-            self.dropped += 1
-        else:
-            self._coming += 1
-            self._loop.call_soon_threadsafe(self._arrived, event)
+            return
+        with self._lock:
+            if not self._coming_of.admit(event.holder, 1):
+                self._lost[event.decision] += 1
+                return
+            self._coming.append(event)
+            if len(self._coming) > 1:
+                return
+        self._loop.call_soon_threadsafe(self._arrived)
 
-    def _arrived(self, event: AuditEvent) -> None:
-        self._coming -= 1
-        self._note(event)
+    def _arrived(self) -> None:
+        with self._lock:
+            coming, self._coming = self._coming, []
+            for event in coming:
+                self._coming_of.give_back(event.holder, 1)
+        for event in coming:
+            self._note(event)
 
     def _note(self, event: AuditEvent) -> None:
-        if event not in self._counts and len(self._counts) >= EVENTS_MAX:
-            self.dropped += 1
-            return
-        self._counts[event] = self._counts.get(event, 0) + 1
+        loop = asyncio.get_running_loop()
+        self._rooms[event.decision].note(event.holder, event, loop.time())
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(INTERVAL_S, self._write)
+            self._timer = loop.call_later(INTERVAL_S, self._write)
 
     def close(self) -> None:
         """What is counted is written."""
         if self._timer is not None:
             self._timer.cancel()
-        self._flush(0.0, lines=EVENTS_MAX)
+        for room in self._rooms.values():
+            for event, count, left_out in room.rest(0.0):
+                self._write_line(event, count, left_out)
 
     def _write(self) -> None:
         self._timer = None
         loop = asyncio.get_running_loop()
-        now = loop.time()
-        self._written = {e: at for e, at in self._written.items() if now - at < QUIET_S}
-        self._flush(now, LINES_MAX)
-        if self._counts:
+        for room in self._rooms.values():
+            for event, count, left_out in room.due(loop.time(), LINES_MAX):
+                self._write_line(event, count, left_out)
+        if any(self._rooms.values()):
             self._timer = loop.call_later(INTERVAL_S, self._write)
 
-    def _flush(self, now: float, lines: int) -> None:
-        due = [event for event in self._counts if event not in self._written]
-        for event in due[:lines]:
-            count = self._counts.pop(event)
-            if len(self._written) < EVENTS_MAX:
-                self._written[event] = now
-            said = {name: value for name, value in event._asdict().items() if value}
-            line = {"broker": self._broker_id, **said, "count": count}
-            logger.info("%s", json.dumps(line))
+    def _write_line(self, event: AuditEvent, count: int, left_out: int) -> None:
+        said = {name: value for name, value in event._asdict().items() if value}
+        line = {"broker": self._broker_id, **said, "count": count}
+        if left_out:
+            line["left_out"] = left_out
+        logger.info("%s", json.dumps(line))
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -123,6 +123,9 @@ class SaslSession:
     expired: bool = False
     """Its session is over: only another login is answered."""
 
+    claimed: str = ""
+    """Who its client said last that it is, proven or not."""
+
     _mechanism: Mechanism | None = None
     _challenge: scram.Challenge | None = None
     _asked: int = 0
@@ -165,7 +168,7 @@ class SaslSession:
             if self.stage is LoginStage.HANDSHAKE and self._mechanism is not None:
                 by_name = _by_name(find, self._mechanism)
                 self._challenge = scram.begin(self._mechanism, sent, by_name, nonce, disguise)
-                self.stage = LoginStage.EXCHANGE
+                self.stage, self.claimed = LoginStage.EXCHANGE, self._challenge.user
                 return LoginAnswer(payload=self._challenge.server_first)
             if self.stage is LoginStage.EXCHANGE and self._challenge is not None:
                 # What was committed meanwhile counts.
@@ -200,7 +203,7 @@ class SaslSession:
         found = bearer_of(sent)
         if isinstance(found, TokenRefusal):
             return self._refuse(found)
-        self.stage = LoginStage.VERIFYING
+        self.stage, self.claimed = LoginStage.VERIFYING, found.user
         return LoginAnswer(token=found)
 
     def judged(self, found: TokenProof | TokenRefusal, now_ms: int) -> LoginAnswer:
