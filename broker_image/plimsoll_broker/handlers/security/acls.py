@@ -6,12 +6,13 @@ rules to speak of: SECURITY_DISABLED, as Kafka without an authorizer.  Source: K
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Any, TypeVar
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import forward_security
+from plimsoll_broker.handlers.large_messages import things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import Answer, Refused
@@ -104,24 +105,29 @@ def _off(view: ClusterView) -> bool:
 def describe_acls(view: ClusterView) -> Handler:
     async def handle(context: RequestContext) -> bytes:
         request = await view.aside.decoded(context)
-        code, message = Code.NONE, None
-        found: list[Acl] = []
-        try:
-            wanted = _filter(request)
-        except _NoForm as error:
-            code, message = Code.INVALID_REQUEST, str(error)
-        else:
-            security = view.image.security
-            if _off(view):
-                code, message = Code.SECURITY_DISABLED, _DISABLED
-            else:
-                found = [acl for acl in security.acls if wanted.matches(acl)]
-        values = {"error_code": code, "error_message": message, "resources": _grouped(found)}
+        acls = view.image.security.acls
+        off = _off(view)
         return await view.aside.some(
-            len(found), lambda: encode_response(ApiKey.DESCRIBE_ACLS, context.api_version, values)
+            len(acls), lambda: _described(request, context.api_version, acls, off=off)
         )
 
     return handle
+
+
+def _described(request: Any, version: int, acls: Collection[Acl], *, off: bool) -> bytes:
+    code, message = Code.NONE, None
+    found: list[Acl] = []
+    try:
+        wanted = _filter(request)
+    except _NoForm as error:
+        code, message = Code.INVALID_REQUEST, str(error)
+    else:
+        if off:
+            code, message = Code.SECURITY_DISABLED, _DISABLED
+        else:
+            found = [acl for acl in acls if wanted.matches(acl)]
+    values = {"error_code": code, "error_message": message, "resources": _grouped(found)}
+    return encode_response(ApiKey.DESCRIBE_ACLS, version, values)
 
 
 def _grouped(acls: Iterable[Acl]) -> list[dict[str, Any]]:
@@ -138,58 +144,86 @@ def create_acls(view: ClusterView) -> Handler:
     """Each that has a form is asked for; those that have are added together."""
 
     async def handle(context: RequestContext) -> bytes:
+        many = things(context)
         request = await view.aside.decoded(context)
-        wanted: dict[int, Acl] = {}
-        told: dict[int, tuple[int, str | None]] = {}
-        for at, asked in enumerate(request.creations):
-            try:
-                acl = _acl(asked)
-                if text := malformed(acl):
-                    raise _NoForm(text)
-                wanted[at] = acl
-            except _NoForm as error:
-                told[at] = (Code.INVALID_REQUEST, str(error))
+        wanted, told = await view.aside.some(many, lambda: _creations(request))
         if wanted:
             answer: Answer = _refused_as_off(view) or await forward_security(
                 view, context, CreateAcls(acls=tuple(wanted.values()))
             )
             code, message = _outcome(answer)
             told |= dict.fromkeys(wanted, (code, message))
-        results = [
-            {"error_code": told[at][0], "error_message": told[at][1]}
-            for at in range(len(request.creations))
-        ]
-        return encode_response(ApiKey.CREATE_ACLS, context.api_version, {"results": results})
+
+        def answered() -> bytes:
+            results = [
+                {"error_code": told[at][0], "error_message": told[at][1]}
+                for at in range(len(request.creations))
+            ]
+            return encode_response(ApiKey.CREATE_ACLS, context.api_version, {"results": results})
+
+        return await view.aside.some(many, answered)
 
     return handle
+
+
+_Told = dict[int, tuple[int, str | None]]
+"""A code and a sentence, by the place in the request."""
+
+
+def _creations(request: Any) -> tuple[dict[int, Acl], _Told]:
+    """Those that have a form, and what is told of the others."""
+    wanted: dict[int, Acl] = {}
+    told: _Told = {}
+    for at, asked in enumerate(request.creations):
+        try:
+            acl = _acl(asked)
+            if text := malformed(acl):
+                raise _NoForm(text)
+            wanted[at] = acl
+        except _NoForm as error:
+            told[at] = (Code.INVALID_REQUEST, str(error))
+    return wanted, told
 
 
 def delete_acls(view: ClusterView) -> Handler:
     """Each filter that has a form finds what it finds; an object's rules stay."""
 
     async def handle(context: RequestContext) -> bytes:
+        many = things(context)
         request = await view.aside.decoded(context)
-        wanted: dict[int, AclFilter] = {}
-        results: dict[int, dict[str, Any]] = {}
-        for at, asked in enumerate(request.filters):
-            try:
-                wanted[at] = _filter(asked)
-            except _NoForm as error:
-                results[at] = _no_matches(Code.INVALID_REQUEST, str(error))
+        wanted, results = await view.aside.some(many, lambda: _filters(request))
+        answer: Answer | None = None
         if wanted:
-            answer: Answer = _refused_as_off(view) or await forward_security(
+            answer = _refused_as_off(view) or await forward_security(
                 view, context, DeleteAcls(filters=tuple(wanted.values()))
             )
-            code, message = _outcome(answer)
+
+        def answered() -> bytes:
             if isinstance(answer, AclsChanged):
                 for at, found in zip(wanted, answer.deleted, strict=True):
                     results[at] = {**_no_matches(0, None), "matching_acls": _matches(found)}
-            else:
-                results |= {at: _no_matches(code, message) for at in wanted}
-        values = {"filter_results": [results[at] for at in range(len(request.filters))]}
-        return encode_response(ApiKey.DELETE_ACLS, context.api_version, values)
+            elif answer is not None:
+                code, message = _outcome(answer)
+                results.update({at: _no_matches(code, message) for at in wanted})
+            values = {"filter_results": [results[at] for at in range(len(request.filters))]}
+            return encode_response(ApiKey.DELETE_ACLS, context.api_version, values)
+
+        gone = sum(map(len, answer.deleted)) if isinstance(answer, AclsChanged) else 0
+        return await view.aside.some(many + gone, answered)
 
     return handle
+
+
+def _filters(request: Any) -> tuple[dict[int, AclFilter], dict[int, dict[str, Any]]]:
+    """Those that have a form, and the results of the others."""
+    wanted: dict[int, AclFilter] = {}
+    results: dict[int, dict[str, Any]] = {}
+    for at, asked in enumerate(request.filters):
+        try:
+            wanted[at] = _filter(asked)
+        except _NoForm as error:
+            results[at] = _no_matches(Code.INVALID_REQUEST, str(error))
+    return wanted, results
 
 
 def _matches(found: tuple[DeletedAcl, ...]) -> list[dict[str, Any]]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import forward_security
+from plimsoll_broker.handlers.large_messages import things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import Answer, Refused
@@ -85,22 +87,23 @@ def _filter(request: Any) -> _Filter:
 
 def describe_quotas(view: ClusterView) -> Handler:
     async def handle(context: RequestContext) -> bytes:
+        many = things(context)
         request = await view.aside.decoded(context)
-        code, message, entries = Code.NONE, None, None
         rows = view.image.quotas.rows
-        try:
-            wanted = _filter(request)
-        except _BadQuota as error:
-            code, message = Code(error.code), str(error)
-        else:
-            entries = await view.aside.some(len(rows), lambda: _entries(rows.values(), wanted))
-        values = {"error_code": code, "error_message": message, "entries": entries}
-        return await view.aside.some(
-            len(rows),
-            lambda: encode_response(ApiKey.DESCRIBE_CLIENT_QUOTAS, context.api_version, values),
-        )
+        answer = partial(_described, request, context.api_version, rows.values())
+        return await view.aside.some(many + len(rows), answer)
 
     return handle
+
+
+def _described(request: Any, version: int, rows: Iterable[QuotaRow]) -> bytes:
+    code, message, entries = Code.NONE, None, None
+    try:
+        entries = _entries(rows, _filter(request))
+    except _BadQuota as error:
+        code, message = Code(error.code), str(error)
+    values = {"error_code": code, "error_message": message, "entries": entries}
+    return encode_response(ApiKey.DESCRIBE_CLIENT_QUOTAS, version, values)
 
 
 def _entries(rows: Iterable[QuotaRow], wanted: _Filter) -> list[dict[str, Any]]:
@@ -158,32 +161,46 @@ def alter_quotas(view: ClusterView) -> Handler:
     """Each entity for itself; the controller decides about those that have a form."""
 
     async def handle(context: RequestContext) -> bytes:
+        many = things(context)
         request = await view.aside.decoded(context)
-        wanted: dict[int, QuotaChange] = {}
-        told: dict[int, tuple[int, str | None]] = {}
-        for at, entry in enumerate(request.entries):
-            try:
-                wanted[at] = _change(entry)
-            except _BadQuota as error:
-                told[at] = (error.code, str(error))
+        wanted, told = await view.aside.some(many, partial(_changes, request))
         if wanted:
             command = AlterQuotas(
                 changes=tuple(wanted.values()), validate_only=request.validate_only
             )
             answer = await forward_security(view, context, command)
             told |= dict(zip(wanted, _outcomes(answer, len(wanted)), strict=True))
-        entries = [
-            {
-                "error_code": told[at][0],
-                "error_message": told[at][1],
-                "entity": _told((part.entity_type, part.entity_name) for part in entry.entity),
-            }
-            for at, entry in enumerate(request.entries)
-        ]
-        values = {"entries": entries}
-        return encode_response(ApiKey.ALTER_CLIENT_QUOTAS, context.api_version, values)
+        return await view.aside.some(many, partial(_altered, request, context.api_version, told))
 
     return handle
+
+
+_Outcomes = dict[int, tuple[int, str | None]]
+"""A code and a sentence, by the place in the request."""
+
+
+def _changes(request: Any) -> tuple[dict[int, QuotaChange], _Outcomes]:
+    """Those that have a form, and what is told of the others."""
+    wanted: dict[int, QuotaChange] = {}
+    told: _Outcomes = {}
+    for at, entry in enumerate(request.entries):
+        try:
+            wanted[at] = _change(entry)
+        except _BadQuota as error:
+            told[at] = (error.code, str(error))
+    return wanted, told
+
+
+def _altered(request: Any, version: int, told: _Outcomes) -> bytes:
+    entries = [
+        {
+            "error_code": told[at][0],
+            "error_message": told[at][1],
+            "entity": _told((part.entity_type, part.entity_name) for part in entry.entity),
+        }
+        for at, entry in enumerate(request.entries)
+    ]
+    return encode_response(ApiKey.ALTER_CLIENT_QUOTAS, version, {"entries": entries})
 
 
 def _outcomes(answer: Answer, count: int) -> list[tuple[int, str | None]]:

@@ -7,10 +7,13 @@ and the metadata log never see it.  Source: KIP-554.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import forward_security
+from plimsoll_broker.handlers.large_messages import things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import Refused
@@ -30,17 +33,25 @@ _BY_NUMBER: dict[int, ScramMechanism] = {n: name for name, n in MECHANISM_NUMBER
 
 def describe_scram(view: ClusterView) -> Handler:
     async def handle(context: RequestContext) -> bytes:
+        many = things(context)
         request = await view.aside.decoded(context)
-        known: dict[str, list[ScramCredential]] = {}
-        for (user, _), credential in sorted(view.image.security.credentials.items()):
-            known.setdefault(user, []).append(credential)
-        asked = list(known) if not request.users else [one.name for one in request.users]
-        times = Counter(asked)
-        results = [_described(user, known.get(user), times[user]) for user in times]
-        values = {"error_code": Code.NONE, "error_message": None, "results": results}
-        return encode_response(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, context.api_version, values)
+        credentials = view.image.security.credentials
+        answer = partial(_all_described, request, context.api_version, credentials)
+        return await view.aside.some(many + len(credentials), answer)
 
     return handle
+
+
+def _all_described(request: Any, version: int, credentials: Mapping[Any, ScramCredential]) -> bytes:
+    """`credentials`: by user and mechanism."""
+    known: dict[str, list[ScramCredential]] = {}
+    for (user, _), credential in sorted(credentials.items()):
+        known.setdefault(user, []).append(credential)
+    asked = list(known) if not request.users else [one.name for one in request.users]
+    times = Counter(asked)
+    results = [_described(user, known.get(user), times[user]) for user in times]
+    values = {"error_code": Code.NONE, "error_message": None, "results": results}
+    return encode_response(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, version, values)
 
 
 def _described(user: str, known: list[ScramCredential] | None, times: int) -> dict[str, Any]:
@@ -67,25 +78,9 @@ def _described(user: str, known: list[ScramCredential] | None, times: int) -> di
 
 def alter_scram(view: ClusterView) -> Handler:
     async def handle(context: RequestContext) -> bytes:
+        many = things(context)
         request = await view.aside.decoded(context)
-        users = list(dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions)))
-        told: dict[str, tuple[int, str]] = {}
-        for one in (*request.deletions, *request.upsertions):
-            if not one.name:
-                told[one.name] = (Code.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
-            elif one.mechanism not in _BY_NUMBER:
-                told[one.name] = (Code.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
-        for one in request.upsertions:
-            if one.name not in told and (why := _unacceptable(one)):
-                told[one.name] = (Code.UNACCEPTABLE_CREDENTIAL, why)
-        command = AlterScramCredentials(
-            deletions=tuple(
-                ScramDeletion(user=one.name, mechanism=_BY_NUMBER[one.mechanism])
-                for one in request.deletions
-                if one.name not in told
-            ),
-            upsertions=tuple(_kept(one) for one in request.upsertions if one.name not in told),
-        )
+        users, told, command = await view.aside.some(many, partial(_changes, request))
         if command.deletions or command.upsertions:
             answer = await forward_security(view, context, command)
             if isinstance(answer, Refused):
@@ -94,14 +89,44 @@ def alter_scram(view: ClusterView) -> Handler:
             else:
                 assert isinstance(answer, ScramAltered), f"the controller answered {answer}"
                 told |= {one.user: (one.code, one.message) for one in answer.users}
-        results = [
-            {"user": user, "error_code": told[user][0], "error_message": told[user][1] or None}
-            for user in users
-        ]
-        values = {"results": results}
-        return encode_response(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, context.api_version, values)
+        return await view.aside.some(many, partial(_altered, context.api_version, users, told))
 
     return handle
+
+
+_Told = dict[str, tuple[int, str]]
+"""A code and a sentence, by user."""
+
+
+def _changes(request: Any) -> tuple[list[str], _Told, AlterScramCredentials]:
+    """Who is named, what is told of those that cannot be changed so, and what is asked for."""
+    users = list(dict.fromkeys(one.name for one in (*request.deletions, *request.upsertions)))
+    told: _Told = {}
+    for one in (*request.deletions, *request.upsertions):
+        if not one.name:
+            told[one.name] = (Code.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+        elif one.mechanism not in _BY_NUMBER:
+            told[one.name] = (Code.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    for one in request.upsertions:
+        if one.name not in told and (why := _unacceptable(one)):
+            told[one.name] = (Code.UNACCEPTABLE_CREDENTIAL, why)
+    command = AlterScramCredentials(
+        deletions=tuple(
+            ScramDeletion(user=one.name, mechanism=_BY_NUMBER[one.mechanism])
+            for one in request.deletions
+            if one.name not in told
+        ),
+        upsertions=tuple(_kept(one) for one in request.upsertions if one.name not in told),
+    )
+    return users, told, command
+
+
+def _altered(version: int, users: list[str], told: _Told) -> bytes:
+    results = [
+        {"user": user, "error_code": told[user][0], "error_message": told[user][1] or None}
+        for user in users
+    ]
+    return encode_response(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, version, {"results": results})
 
 
 def _unacceptable(one: Any) -> str | None:
