@@ -21,14 +21,17 @@ from typing import Any
 from uuid import UUID
 
 from tests.holding import nothing_holds_the_loop
+from tests.plimsoll_broker.coordinating_brokers import Member
 from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 
 from plimsoll_broker.handlers.cluster_view import ImageWatch
+from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.handlers.routes import routes
 from plimsoll_broker.replication.peer_connection import PeerConnection
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
 from plimsoll_core.cluster.listener_peers import Port
+from plimsoll_core.ids import BrokerLifetime
 from plimsoll_core.messages.requests import Answer, Request
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.headers import request_frame
@@ -72,8 +75,9 @@ class Bench:
 
         self.one.path.apply_image = both  # type: ignore[method-assign]
         client: Any = self.controller
-        broker = self.one.id, self.one.epoch
-        table = routes(broker, self.one.manager, client, watch, Port.CLIENTS)
+        broker = BrokerLifetime(self.one.id, self.one.epoch)
+        groups = Member(self.one).coordinators
+        table = routes(broker, client, watch, groups, Port.CLIENTS, Aside())
         self.server = Server(Dispatch(table))
         self.port = await self.server.start("127.0.0.1", 0)
 

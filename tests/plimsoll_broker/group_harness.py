@@ -54,7 +54,7 @@ class FakeCoordinators:
         self.tell()
         return asker
 
-    def ask_all(self, op: Any) -> list[Asker]:
+    def list_groups(self, op: Any) -> list[Asker]:
         return [self.ask("", op)]
 
     def order(self, group_id: str, op: Operation) -> None:

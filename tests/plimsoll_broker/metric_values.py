@@ -15,6 +15,7 @@ def a_node(**differs: Any) -> Any:
         "manager": None,
         "authority": None,
         "quotas": None,
+        "long_work": None,
         "coordinators": None,
         "ready": True,
         "listeners": {},

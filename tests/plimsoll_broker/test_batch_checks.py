@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.plimsoll_broker.test_replication import until
@@ -312,6 +313,36 @@ async def test_acks_0_batches_are_appended_after_their_client_disconnects(
     await until(lambda: one.hosted("t").log.log_end_offset == 5)
     counts = [header.count for header in iter_headers(one.bytes_of("t"))]
     assert counts == [2, 3]
+
+
+async def test_produces_of_a_client_that_has_gone_are_checked_no_more(
+    one: Broker,
+    gate: tuple[threading.Event, threading.Event],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker was busy for minutes after the sender had left."""
+    begun, go_on = gate
+    held = long_produces._check_all
+    checked: list[Any] = []
+
+    def counted(some: Any) -> Any:
+        checked.append(some)
+        return held(some)
+
+    monkeypatch.setattr(long_produces, "_check_all", counted)
+    pipes = [await Pipe.to(one) for _ in range(4)]
+    for pipe in pipes:
+        for _ in range(3):
+            pipe.send(zipped(a_batch(2)))
+    await asyncio.to_thread(begun.wait, 30)
+    await until(lambda: len(checked) == 2)
+    for pipe in pipes:
+        pipe.vanish()
+    await until(lambda: one.server.connections == 0)
+    go_on.set()
+    other = await one.client()
+    assert (await other.produce("t", zipped(a_batch(1))))[0] == 0
+    assert len(checked) == 3
 
 
 async def test_bug_in_a_line_is_not_swallowed_when_its_client_has_gone(

@@ -10,12 +10,16 @@ from tests.plimsoll_broker.coordinating_brokers import Member, Members, coordina
 from tests.plimsoll_broker.group_harness import join_of, leave_of, member_of, sync_of
 
 from plimsoll_broker.coordinator.answers import ANSWERED_AT_ONCE, Asker, WaitingReplies
+from plimsoll_broker.coordinator.group_shard import GroupShard
+from plimsoll_broker.coordinator.roles import GROUPS_AT_ONCE
+from plimsoll_broker.handlers.groups.asking import ASKED_AT_ONCE
 from plimsoll_broker.handlers.groups.table import group_handlers
 from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.server.dispatch import ConnectionState, Reply, RequestContext
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.coordination.outcome import Reply as CoordinatorReply
 from plimsoll_core.errors import Code
+from plimsoll_core.groups.state import Group
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_response, encode_request
 
@@ -128,3 +132,30 @@ async def test_very_many_replies_leave_a_few_a_turn_and_only_under_the_lease() -
             assert answered(askers) == turn * ANSWERED_AT_ONCE
         last = "told" if written else RefusedAsWhole(Code.NOT_COORDINATOR)
         assert [asker.answer_value for asker in askers[::ANSWERED_AT_ONCE]] == ["told", last, last]
+
+
+async def test_many_groups_are_listed_in_portions_with_turns_between(
+    members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All groups of all shards were gone through in one call: 40,000 held the loop for 67 ms."""
+    leader = coordinator(members)
+    groups = leader.shard.state.groups
+    names = [f"group-{number:05}" for number in range(40_000)]
+    groups.update((name, Group(name)) for name in names)
+    portions: list[int] = []
+    ask = GroupShard.ask
+
+    def asked(shard: GroupShard, op: Any) -> Asker:
+        portions.append(len(op.group_ids or groups))
+        return ask(shard, op)
+
+    monkeypatch.setattr(GroupShard, "ask", asked)
+    values = {"states_filter": [], "types_filter": []}
+    clients = Clients(leader)
+    waiting = asyncio.ensure_future(clients.ask(ApiKey.LIST_GROUPS, 5, [values]))
+    await asyncio.sleep(0)
+    assert len(portions) <= ASKED_AT_ONCE, "others have their turn"
+    (reply,) = await waiting
+    assert sorted(one.group_id for one in reply.groups) == names
+    assert max(portions) <= GROUPS_AT_ONCE
+    assert sum(portions) == len(names)

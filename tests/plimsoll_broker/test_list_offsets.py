@@ -17,6 +17,7 @@ from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import TopicObjectGone
+from plimsoll_core.quotas.fair_pool import FairPool
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.batches import BatchHeader, seal
 
@@ -188,6 +189,8 @@ async def test_search_whose_topic_is_made_again_while_it_waits_looks_at_no_file_
 ) -> None:
     """It opened the indexes of the new topic by the old ones' names, and dropped their entries."""
     client, other = await one.client(), await one.client()
+    alone = one.clients_routes[ApiKey.LIST_OFFSETS]._aside.queue
+    alone.threads = FairPool(1, floor=1)
     for index in (0, 1):
         await client.produce("t", many_records(1_000), index=index)
     old = one.hosted("t", 1)
@@ -209,8 +212,7 @@ async def test_search_whose_topic_is_made_again_while_it_waits_looks_at_no_file_
     first = asyncio.create_task(asked(client, NEWEST, 0))
     await asyncio.to_thread(begun.wait, 30)
     second = asyncio.create_task(asked(other, timestamp, 1))
-    searching = one.clients_routes[ApiKey.LIST_OFFSETS]._searching
-    await until(lambda: bool(searching._waiters))
+    await until(lambda: alone.waiting.used == 1)
     gone = TopicObject(namespace="test", name="t", uid="t")
     controller.request(
         TopicObjectGone(object=gone, server_now_ms=1, grace_ms=0, removals_per_hour_max=1)

@@ -194,8 +194,8 @@ async def test_request_that_is_malformed_and_whose_client_is_gone_ends_nothing(
     long = many(NAMES)[ApiKey.METADATA]
     stays, goes = (harness.ask(ApiKey.METADATA, version, long) for version in (12, 13))
     (making,) = [
-        task
-        for question, task in harness.handlers[ApiKey.METADATA]._making.items()
+        making.task
+        for question, making in harness.handlers[ApiKey.METADATA]._making.items()
         if question.version == 13
     ]
     waits = asyncio.ensure_future(stays)

@@ -17,6 +17,7 @@ from plimsoll_broker.node.metric_rows import LAG_ROWS, ROWS
 from plimsoll_broker.security.audit_log import AuditLog
 from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.client_quotas import Quotas
+from plimsoll_broker.server.fair_work import FairWork
 from plimsoll_core.messages.requests import Answer
 from plimsoll_process.loop_holds import LoopHolds
 
@@ -178,6 +179,7 @@ async def test_broker_shows_what_it_states_and_nothing_else(
         manager=three[0].manager,
         authority=Authority(controller.image, AuditLog(0)),
         quotas=Quotas(),
+        long_work=FairWork(),
         coordinators=member.coordinators,
         holds=LoopHolds(),
         listeners={"clients": three[0].server, "replication": three[0].replication},

@@ -7,6 +7,7 @@ import pytest
 from tests.plimsoll_broker.test_replication import Make
 from tests.plimsoll_broker.trio import Controller, a_batch
 
+from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.handlers.produce import ProduceHandler
 from plimsoll_broker.replication.periodic_chores import Upkeep
 from plimsoll_broker.replication.wall_clock import STEP_MS_MAX, WallClock
@@ -167,5 +168,5 @@ async def test_broker_has_one_clock_that_all_its_parts_believe_alike(broker: Mak
     believe."""
     one = await broker(0).start()
     clock = one.manager.wall_clock
-    assert ProduceHandler(one.manager)._clock is clock
+    assert ProduceHandler(one.manager, Aside())._clock is clock
     assert Upkeep(one.manager)._cleaner._wall_ms.__self__ is clock

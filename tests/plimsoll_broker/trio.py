@@ -15,6 +15,7 @@ from tests.fetch_values import fetch_values
 from plimsoll_broker.handlers.delete_records import DeleteRecordsHandler
 from plimsoll_broker.handlers.fetch import FetchHandler
 from plimsoll_broker.handlers.init_producer_id import InitProducerIdHandler, ProducerIds
+from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.handlers.list_offsets import ListOffsetsHandler
 from plimsoll_broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from plimsoll_broker.handlers.produce import ProduceHandler
@@ -223,7 +224,7 @@ class Broker:
         ids = ProducerIds(self.controller, broker)
         port = Port.EVERYBODY if self.of_version_0_1 else Port.CLIENTS
         late.routes = {
-            ApiKey.PRODUCE: ProduceHandler(self.manager),
+            ApiKey.PRODUCE: ProduceHandler(self.manager, Aside()),
             ApiKey.FETCH: FetchHandler(self.manager, port),
             ApiKey.LIST_OFFSETS: ListOffsetsHandler(self.manager, port),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(self.manager),

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from plimsoll_broker.background.time_slices import in_slices
@@ -29,12 +30,14 @@ from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import check_group_id
 from plimsoll_core.groups.offsets.delete import RECORDS_AT_ONCE
-from plimsoll_core.groups.operations import ForgetTopics, Operation
+from plimsoll_core.groups.operations import ForgetTopics, ListGroups, Operation
 from plimsoll_core.groups.settings import GroupSettings
 from plimsoll_process.waits import set_within
 
 logger = logging.getLogger("plimsoll.coordinator")
 
+GROUPS_AT_ONCE = 500
+"""That are listed without others having their turn: about a millisecond."""
 SWEEP_EVERY_S = 1.0
 """How often it is looked whether metadata are fresh, while a shard waits for that."""
 
@@ -57,6 +60,11 @@ class Coordinators:
         self._kick = asyncio.Event()
         self._closed = False
         manager.watcher = self
+
+    @property
+    def manager(self) -> ReplicaManager:
+        """Of the replicas that groups are kept in."""
+        return self._manager
 
     # --- leadership -----------------------------------------------------------------------------
 
@@ -136,10 +144,19 @@ class Coordinators:
         asker.answer(shard)
         return asker
 
-    def ask_all(self, op: Operation) -> list[Asker]:
-        """Every shard that is here, and can be one that answers."""
-        shards = self._shards.values()
-        return [shard.ask(op) for shard in shards if shard.phase is not ShardPhase.FAILED]
+    def list_groups(self, op: ListGroups) -> Iterator[Asker]:
+        """Every shard that is here, and can be one that answers: `GROUPS_AT_ONCE` groups are
+        decided with each that is taken, so that others may be heard in between.  A shard that is
+        not loaded yet answers for all of its groups at once, when it is."""
+        for shard in list(self._shards.values()):
+            if shard.phase is ShardPhase.ACTIVE:
+                names = tuple(shard.state.groups)
+                yield from (
+                    shard.ask(replace(op, group_ids=names[at : at + GROUPS_AT_ONCE]))
+                    for at in range(0, len(names), GROUPS_AT_ONCE)
+                )
+            elif shard.phase is not ShardPhase.FAILED:
+                yield shard.ask(op)
 
     def order(self, group_id: str, op: Operation) -> None:
         """Nobody waits for it."""

@@ -42,7 +42,7 @@ class ConnectionLines:
         self, context: RequestContext, serve: Callable[[], Coroutine[Any, Any, Served]]
     ) -> asyncio.Future[Reply | None]:
         """Serve it behind whatever its connection sent before.  What was begun is done, also for
-        a client that has gone."""
+        a client that has gone; what was not begun by then never is."""
         connection = context.connection
         before = None if self.idle(connection) else connection.line
         task = asyncio.ensure_future(_behind(before, context, serve))
@@ -63,6 +63,8 @@ async def _behind(
         await asyncio.wait((before,))
         if before.cancelled() or before.exception() is not None:
             raise CloseConnection("behind-a-failure")
+    if context.connection.is_lost:
+        raise CloseConnection("gone")
     return await in_steps(context.charges, serve())
 
 

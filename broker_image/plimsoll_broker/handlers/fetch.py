@@ -19,6 +19,7 @@ from plimsoll_broker.handlers.fetch_reading import Asked, FollowerIdentity, arri
 from plimsoll_broker.handlers.fetch_session import FetchSession
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, Aside
 from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.security.authority import Rights
 from plimsoll_broker.server.dispatch import CloseConnection, Reply, RequestContext
 from plimsoll_broker.server.reply_later import ReplyLater
 from plimsoll_core.cluster.listener_peers import Port, may_ask
@@ -162,8 +163,9 @@ class FetchHandler:
             )
         if fetch_session.partitions_named(request) > THINGS_AT_ONCE:
             return self._long_poll(context, request, follower)
+        rights = None if follower is not None else context.rights
         asked = [
-            (topic, [self._arrived(follower, topic, one) for one in topic.partitions])
+            (topic, [self._arrived(follower, rights, topic, one) for one in topic.partitions])
             for topic in request.topics
         ]
         poll = Poll(self._manager, context, request, asked)
@@ -178,22 +180,35 @@ class FetchHandler:
     ) -> Reply:
         """Others are heard in between."""
         asked: list[tuple[FetchTopic, list[Asked]]] = []
+        rights = None if follower is not None else context.rights
         async for topic in in_slices(request.topics):
             arrived = [
-                self._arrived(follower, topic, one) async for one in in_slices(topic.partitions)
+                self._arrived(follower, rights, topic, one)
+                async for one in in_slices(topic.partitions)
             ]
             asked.append((topic, arrived))
         return await LongPoll(self._manager, context, request, asked).run(self._aside)
 
     def _arrived(
-        self, follower: FollowerIdentity | None, topic: FetchTopic, partition: FetchPartition
+        self,
+        follower: FollowerIdentity | None,
+        rights: Rights | None,
+        topic: FetchTopic,
+        partition: FetchPartition,
     ) -> Asked:
-        """Find the partition; a follower's position counts from now on."""
-        manager = self._manager
-        topic_id = topic.topic_id
+        """Find the partition, if the client may read it; a follower's position counts from now
+        on."""
+        manager, image = self._manager, self._manager.image
+        name, topic_id, index = topic.name, topic.topic_id, partition.partition
+        if name is None and topic_id is not None and image is not None:
+            found = image.topics.get(topic_id)
+            name = None if found is None else found.name
+        if rights is not None and name is not None and not rights.reads_quietly(name):
+            # Noted by the look, which comes in any case.
+            code = Code.TOPIC_AUTHORIZATION_FAILED
+            return Asked(partition, None, FetchedPartition(index, code), name)
         if topic.name is not None:
             topic_id = manager.topic_id(topic.name)
-        index = partition.partition
         hosted = None if topic_id is None else manager.by_key(topic_id, index)
         if hosted is not None:
             refused = None
@@ -203,10 +218,6 @@ class FetchHandler:
             refused = FetchedPartition(index, Code.UNKNOWN_TOPIC_OR_PARTITION)
         else:
             refused = missing(manager, topic_id, index)
-        name, image = topic.name, manager.image
-        if name is None and topic_id is not None and image is not None:
-            found = image.topics.get(topic_id)
-            name = None if found is None else found.name
         return Asked(partition, hosted, refused, name)
 
 

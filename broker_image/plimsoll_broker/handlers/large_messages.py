@@ -1,19 +1,19 @@
-"""Reading and writing messages that take long, in a thread: one at a time for all clients together.
+"""Whatever takes handlers long, in a thread: reading and writing messages that tell of many things,
+checking batches, searching logs.
 
-Handlers use it for requests that name many things and for answers that tell of many.  What is done
-there reads only what never changes: the bytes of a request, an image, values.  Whoever has little
-to do does it at once: a thread costs more than that.
+Whose turn it is `FairWork` says.  What is done in a thread reads only what never changes: the bytes
+of a request, an image, values, segments that are there.  Whoever has little to do does it at once:
+a thread costs more than that.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from plimsoll_broker.server.client_quotas import in_charged_thread
 from plimsoll_broker.server.dispatch import RequestContext
+from plimsoll_broker.server.fair_work import FairWork
 from plimsoll_wire.messages import decode_request
 
 T = TypeVar("T")
@@ -28,15 +28,15 @@ _BYTES_EACH = 4
 
 
 class Aside:
-    """One for each broker: others find a thread for the disk, however many ask."""
+    """One for each port; all that clients of one broker reach have one queue."""
 
-    def __init__(self) -> None:
-        self._turn = asyncio.Lock()
+    def __init__(self, queue: FairWork | None = None) -> None:
+        self.queue = FairWork() if queue is None else queue
 
     async def do(self, work: Callable[[], T]) -> T:
-        """In a thread, when its turn has come; whoever asked for it is charged."""
-        async with self._turn:
-            return await in_charged_thread(work)
+        """In a thread, when its turn has come; whoever asked for it is charged.  Raises
+        CloseConnection as `FairWork.do` does."""
+        return await self.queue.do(work)
 
     async def some(self, things: int, work: Callable[[], T]) -> T:
         """Work that goes through so many things, wherever that belongs."""

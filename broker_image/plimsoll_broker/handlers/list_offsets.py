@@ -6,20 +6,18 @@ watermark, and a new leader does not name one until it knows how far the last te
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, Aside, is_short
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import CloseConnection, Reply, RequestContext
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_broker.storage.offsets_by_time import Found
+from plimsoll_broker.storage.offsets_by_time import Found, Step
 from plimsoll_core.cluster.listener_peers import Port, may_ask
 from plimsoll_core.errors import Code
 from plimsoll_wire.batches import BatchError
@@ -122,16 +120,15 @@ def _check_name(context: RequestContext, request: Any) -> None:
 class ListOffsetsHandler:
     """`__call__` is the route's handler, on one port.
 
-    A log's ends are told at once.  Looking for a time reads batches: in a thread, one log at a time
-    for all clients together, so that no request can hold up the event loop, or take all the
-    threads.  One batch is open at a time (`compression.OPENED_BYTES_MAX`).
+    A log's ends are told at once.  Looking for a time reads batches: in a thread, a segment at a
+    time, when its client's turn has come, so that no request can hold up the event loop, or take
+    all the threads.  One batch is open at a time (`compression.OPENED_BYTES_MAX`).
     """
 
     def __init__(self, manager: ReplicaManager, port: Port, aside: Aside | None = None) -> None:
         self._manager = manager
         self._port = port
         self._aside = aside or Aside()
-        self._searching = asyncio.Lock()
 
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply]:
         if not is_short(context):
@@ -232,10 +229,14 @@ class ListOffsetsHandler:
         """None: there is none, or the partition went while others had their turn.  Its files'
         names may be another topic's then, so nothing is looked up there any more."""
         wanted = None if timestamp == MAX_TIMESTAMP else timestamp
-        async with self._searching:
-            steps = hosted.log.time_search(wanted)
-            while self._manager.is_here(hosted) and (step := next(steps, None)) is not None:
-                found = await in_thread(step)
-                if found is not None:
-                    return found
-        return None
+        steps: Iterator[Step] | None = None
+        while True:
+            async with self._aside.queue.turn() as thread:
+                if not self._manager.is_here(hosted):
+                    return None
+                if steps is None:
+                    steps = hosted.log.time_search(wanted)
+                step = next(steps, None)
+                found = None if step is None else await thread(step)
+            if step is None or found is not None:
+                return found

@@ -8,15 +8,14 @@ client sends those of a partition over one connection.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 
 from plimsoll_broker.handlers.batch_checks import BadSent, check_batch, codec_of, effort
 from plimsoll_broker.handlers.connection_lines import ConnectionLines
+from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.handlers.recompression import Recompressed, recompressed
 from plimsoll_broker.replication.hosted_partition import Demand, Hosted
-from plimsoll_broker.server.client_quotas import in_charged_thread
 from plimsoll_core.errors import Code
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.compression import ZSTD, TooLarge
@@ -29,8 +28,10 @@ KEYED_AT_ONCE = 1_000
 BYTES_AT_ONCE = 4 * 2**20
 """Summed up and written without a turn of the event loop."""
 PARTITIONS_AT_ONCE = 100
-CHECKED_AT_ONCE = 2
-"""Threads that check, so that others are left for the disk."""
+RECORDS_IN_TURN = 100_000
+"""Walked over in one turn of a thread, some 50 ms, unless one batch has more: then others come."""
+OPENING_AS_RECORDS = 10_000
+"""What it costs to open a batch of any size, as records that are walked over."""
 
 OPENING_AT_ONCE = 128 * 2**10
 OPENED_AT_ONCE = 2 * 2**20
@@ -159,17 +160,17 @@ class CheckedFor:
 
 
 class InOrder:
-    """A broker's produces that take long: each in its connection's line."""
+    """A broker's produces that take long: each in its connection's line, in threads by `aside`."""
 
-    def __init__(self) -> None:
+    def __init__(self, aside: Aside) -> None:
         self.lines = ConnectionLines()
-        self._checking = asyncio.Semaphore(CHECKED_AT_ONCE)
+        self._aside = aside
 
     async def check_in_threads(self, request: ProduceRequest, wanted: Wanted) -> Answers:
         """What `check_at_once` says where it says anything."""
         found: Answers = {}
         some: list[_Sent] = []
-        size = 0
+        size = walked = 0
         for number, topic in enumerate(request.topics):
             for at, (index, records) in enumerate(topic.partitions):
                 bytes_ = len(records or b"")
@@ -178,9 +179,15 @@ class InOrder:
                     continue
                 some.append(((number, at), records, demand.keyed))
                 size += bytes_
-                if size > BYTES_AT_ONCE or len(some) >= PARTITIONS_AT_ONCE:
+                records_in, opening = effort(records)
+                walked += records_in + OPENING_AS_RECORDS * bool(opening)
+                if (
+                    size > BYTES_AT_ONCE
+                    or walked > RECORDS_IN_TURN
+                    or len(some) >= PARTITIONS_AT_ONCE
+                ):
                     found |= await self._check_some(some)
-                    some, size = [], 0
+                    some, size, walked = [], 0, 0
         return found | await self._check_some(some) if some else found
 
     async def recompressed(
@@ -188,12 +195,10 @@ class InOrder:
     ) -> Recompressed | BadSent:
         """In a thread.  One batch at a time, when its append is next: what a whole request opens to
         is not bounded by its size."""
-        async with self._checking:
-            return await in_charged_thread(partial(recompressed, header, records, codec, size_max))
+        return await self._aside.do(partial(recompressed, header, records, codec, size_max))
 
     async def _check_some(self, some: list[_Sent]) -> Answers:
-        async with self._checking:
-            return await in_charged_thread(partial(_check_all, some))
+        return await self._aside.do(partial(_check_all, some))
 
 
 def _check_all(some: list[_Sent]) -> Answers:

@@ -18,7 +18,7 @@ from plimsoll_broker.handlers.awaited_leaders import AwaitedLeaders
 from plimsoll_broker.handlers.cluster_view import AskedOn, ClusterView
 from plimsoll_broker.handlers.forward import behalf_of
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
-from plimsoll_broker.server.client_quotas import in_steps
+from plimsoll_broker.handlers.shared_answer import SharedAnswer
 from plimsoll_broker.server.dispatch import CloseConnection, Handler, RequestContext
 from plimsoll_broker.storage.checkpoint_formats import uuid_text
 from plimsoll_core.cluster.internal_topics import is_internal
@@ -131,7 +131,7 @@ class MetadataHandler:
         # Bytes that they take.
         self._remembered = 0
         self._creation = AutoCreation(view)
-        self._making: dict[_MetadataQuestion, asyncio.Future[bytes]] = {}
+        self._making: dict[_MetadataQuestion, SharedAnswer] = {}
         self._awaited = AwaitedLeaders(view)
 
     def __call__(self, context: RequestContext) -> bytes | Awaitable[bytes]:
@@ -170,8 +170,9 @@ class MetadataHandler:
         answer = self._answers.get(asked)
         if answer is not None:
             return answer
-        if (making := self._making.get(asked)) is not None:
-            return asyncio.shield(making)
+        making = self._making.get(asked)
+        if making is not None and not making.given_up:
+            return making.another()
         if not is_short(context):
             return self._later(context, asked, self._read_aside(context, answering, asked))
         request = decode_request(ApiKey.METADATA, version, context.body)
@@ -218,15 +219,17 @@ class MetadataHandler:
         self, context: RequestContext, asked: _MetadataQuestion, answer: Coroutine[Any, Any, bytes]
     ) -> Awaitable[bytes]:
         """Whoever asks first is charged."""
-        making = self._making[asked] = asyncio.ensure_future(in_steps(context.charges, answer))
-        making.add_done_callback(partial(self._made, asked))
-        return asyncio.shield(making)
+        making = self._making[asked] = SharedAnswer(context, answer)
+        making.task.add_done_callback(partial(self._made, asked, making))
+        return making.another()
 
-    def _made(self, asked: _MetadataQuestion, making: asyncio.Future[bytes]) -> None:
+    def _made(
+        self, asked: _MetadataQuestion, making: SharedAnswer, task: asyncio.Future[bytes]
+    ) -> None:
         """A failure that nobody looks at would end the process."""
         if self._making.get(asked) is making:
             del self._making[asked]
-        heard(making)
+        heard(task)
 
     def _remember(self, answering: _Answering, asked: _MetadataQuestion, answer: bytes) -> None:
         size = len(asked.body) + len(answer)

@@ -1,6 +1,8 @@
 """Produce: check each batch once, have it written, and answer when the protocol's rules allow.
 
-Called by the sessions.  The batch stays where it was received: it is stamped in place and written
+Called by the sessions.  Of a topic on which its client has no right nothing is looked up, and no
+batch is looked at, not even its header: what that took would tell whether the topic exists.
+The batch stays where it was received: it is stamped in place and written
 from there.  Whether it may be written, and when its writer hears of it, is the replica's to say.
 """
 
@@ -11,16 +13,19 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
 from plimsoll_broker.handlers.batch_checks import BadSent, check_times
+from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.handlers.long_produces import (
     BYTES_AT_ONCE,
     PARTITIONS_AT_ONCE,
     Checked,
     CheckedFor,
     InOrder,
+    Wanted,
     by_version,
     check_at_once,
 )
 from plimsoll_broker.handlers.produce_answer import ProduceAnswer
+from plimsoll_broker.handlers.produce_rights import DeniedTopics, denied_at_once, denied_in_slices
 from plimsoll_broker.replication.hosted_partition import Demand, Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.wall_clock import WallClock
@@ -35,7 +40,6 @@ from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.replica_values import Append, Duplicate
 from plimsoll_core.replica.waiters import AckWaiter
-from plimsoll_core.security.acl import AclOperation
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.produce import (
     NodeEndpoint,
@@ -50,15 +54,32 @@ LEADER_HINTS_VERSION = 10
 NOT_HERE = BadSent(Code.NOT_LEADER_OR_FOLLOWER, "")
 """It was not checked, because it could not be taken then."""
 OVERTAKES = "a batch that was sent before was refused; send that first"
-_WRITE = AclOperation.WRITE
 _NOT_HERE = frozenset({Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH})
 
 _Sent = tuple[str, int, memoryview | None]
 """Topic, partition and what was sent for it."""
 
 
-def _places(request: ProduceRequest) -> Iterator[tuple[str, int]]:
-    return ((topic.name, sent[0]) for topic in request.topics for sent in topic.partitions)
+def _places(request: ProduceRequest, denied: DeniedTopics) -> Iterator[tuple[str, int]]:
+    return (
+        (topic.name, sent[0])
+        for topic in request.topics
+        if topic.name not in denied.names
+        for sent in topic.partitions
+    )
+
+
+def _without_contents(request: ProduceRequest, denied: DeniedTopics) -> ProduceRequest:
+    """What is denied has no records any more."""
+    if not denied.names:
+        return request
+    topics = [
+        topic._replace(partitions=[one._replace(records=None) for one in topic.partitions])
+        if topic.name in denied.names
+        else topic
+        for topic in request.topics
+    ]
+    return request._replace(topics=topics)
 
 
 class ProduceHandler:
@@ -69,20 +90,24 @@ class ProduceHandler:
     it is while there are new logs, whose first append must find them durable.
     """
 
-    def __init__(self, manager: ReplicaManager) -> None:
+    def __init__(self, manager: ReplicaManager, aside: Aside) -> None:
         self._manager = manager
-        self._serving = InOrder()
+        self._serving = InOrder(aside)
         self._clock = manager.wall_clock
 
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply | None] | None:
         request = decode_request(context.body, context.api_version)
         connection, charges = context.connection, context.charges
-        if self._serving.lines.idle(connection) and not self._manager.store.new_logs.among(
-            _places(request)
-        ):
-            checked = check_at_once(request, self._leads)
+        denied: DeniedTopics | None = None
+        if len(request.topics) <= PARTITIONS_AT_ONCE and self._serving.lines.idle(connection):
+            denied = denied_at_once(context.rights, request)
+            request = _without_contents(request, denied)
+            if not self._manager.store.new_logs.among(_places(request, denied)):
+                checked = check_at_once(request, self._leading(denied))
+            else:
+                checked = None
             if checked is not None:
-                answer = ProduceAnswer(context, request, self._manager.traffic)
+                answer = ProduceAnswer(context, request, self._manager.traffic, denied)
                 checked = by_version(checked, context.api_version)
                 for number, topic in enumerate(request.topics):
                     for at, sent in enumerate(topic.partitions):
@@ -93,23 +118,27 @@ class ProduceHandler:
                 return self._finished(answer, context.connection.listener)
         if charges is not None:
             charges.produced(len(context.body))
-        return self._serving.lines.add(context, partial(self._serve, context, request))
+        return self._serving.lines.add(context, partial(self._serve, context, request, denied))
 
     async def _serve(
-        self, context: RequestContext, request: ProduceRequest
+        self, context: RequestContext, request: ProduceRequest, denied: DeniedTopics | None
     ) -> Reply | ReplyLater | None:
-        """A long one: others are heard in between."""
-        answer = ProduceAnswer(context, request, self._manager.traffic)
-        wanted = CheckedFor(self._leads, self._manager.by_name)
+        """A long one: others are heard in between.  `denied` None: it was not asked yet."""
+        if denied is None:
+            denied = await denied_in_slices(context.rights, request)
+            request = _without_contents(request, denied)
+        answer = ProduceAnswer(context, request, self._manager.traffic, denied)
+        wanted = CheckedFor(self._leading(denied), self._manager.by_name)
         found = await self._serving.check_in_threads(request, wanted)
         checked = by_version(found, context.api_version)
-        await self._manager.flusher.make_durable(self._manager.store, _places(request))
+        await self._manager.flusher.make_durable(self._manager.store, _places(request, denied))
         served = size = 0
         for number, topic in enumerate(request.topics):
             for at, (index, records) in enumerate(topic.partitions):
-                result = checked.get((number, at), NOT_HERE)
-                kept, result = await self._in_codec(topic.name, index, records, result)
-                result = result if wanted.still(topic.name, index) else NOT_HERE
+                kept, result = records, checked.get((number, at), NOT_HERE)
+                if topic.name not in denied.names:
+                    kept, result = await self._in_codec(topic.name, index, records, result)
+                    result = result if wanted.still(topic.name, index) else NOT_HERE
                 self._partition(context.connection, answer, number, index, kept, result)
                 served, size = served + 1, size + len(records or b"")
                 if served % PARTITIONS_AT_ONCE == 0 or size > BYTES_AT_ONCE:
@@ -132,6 +161,17 @@ class ProduceHandler:
         size_max = hosted.max_message_bytes
         made = await self._serving.recompressed(checked, records, codec, size_max)
         return (records, made) if isinstance(made, BadSent) else made
+
+    def _leading(self, denied: DeniedTopics) -> Wanted:
+        """`_leads` of what is not denied; nothing of the others is looked up."""
+        if not denied.names:
+            return self._leads
+        names = denied.names
+
+        def leads(topic: str, index: int, size: int) -> Demand | None:
+            return None if topic in names else self._leads(topic, index, size)
+
+        return leads
 
     def _leads(self, topic: str, index: int, size: int) -> Demand | None:
         """What is asked of a batch of so many bytes; None: it may not be taken here at all."""
@@ -164,7 +204,7 @@ class ProduceHandler:
         """Take or refuse it, and let its writer wait if that is what it wants."""
         name = answer.request.topics[topic].name
         # In the turn of the append, however long the request has waited.
-        if answer.rights is not None and not answer.rights.topic(_WRITE, name):
+        if not answer.denied.may(name):
             answer.add(topic, ProducedPartition(index, Code.TOPIC_AUTHORIZATION_FAILED))
             return
         hosted = self._manager.by_name(name, index)

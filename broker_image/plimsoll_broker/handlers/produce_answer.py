@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from plimsoll_broker.handler_failures import Answering
+from plimsoll_broker.handlers.produce_rights import DeniedTopics
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_broker.server.reply_later import ReplyLater
@@ -25,16 +26,22 @@ class ProduceAnswer:
         "_errors",
         "_future",
         "_remaining",
+        "denied",
         "failed",
         "request",
         "results",
-        "rights",
         "version",
     )
 
-    def __init__(self, context: RequestContext, request: ProduceRequest, traffic: Traffic) -> None:
+    def __init__(
+        self,
+        context: RequestContext,
+        request: ProduceRequest,
+        traffic: Traffic,
+        denied: DeniedTopics,
+    ) -> None:
         self.version = context.api_version
-        self.rights = context.rights
+        self.denied = denied
         self._charges = context.charges
         self._errors = traffic.errors
         self.request = request

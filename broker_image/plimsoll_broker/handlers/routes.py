@@ -31,18 +31,19 @@ from plimsoll_wire.api_versions import ApiKey
 
 def routes(
     broker: BrokerLifetime,
-    manager: ReplicaManager,
     client: ControllerClient,
     watch: ImageWatch,
     coordinators: Coordinators,
     port: Port,
+    aside: Aside,
 ) -> dict[ApiKey, Handler]:
     """The APIs that clients and other peers of `port` may use."""
+
+    manager = coordinators.manager
 
     def forward(request: Forwarded, timeout_ms: int) -> Awaitable[Answer]:
         return client.command(request, timeout_ms, once=True)
 
-    aside = Aside()
     view = ClusterView(
         broker_id=broker[0],
         watch=watch,
@@ -53,7 +54,7 @@ def routes(
         lost_leaders=manager.fetchers.lost_leaders,
     )
     data: dict[ApiKey, Handler] = {
-        ApiKey.PRODUCE: ProduceHandler(manager),
+        ApiKey.PRODUCE: ProduceHandler(manager, aside),
         ApiKey.FETCH: FetchHandler(manager, port, aside),
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, port, aside),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(manager, aside),

@@ -108,9 +108,10 @@ def assemble(
     authority = Authority(
         stream.image, AuditLog(broker.broker_id), makes_topics=is_enabled(config.kafka_configs)
     )
-    handlers = routes(broker, manager, client, watch, coordinators, port)
-    handlers |= login_handlers(authority)
-    clients = Dispatch(guarded(handlers, authority, Aside()))
+    aside = Aside()
+    handlers = routes(broker, client, watch, coordinators, port, aside)
+    handlers |= login_handlers(authority, aside)
+    clients = Dispatch(guarded(handlers, authority, aside))
     replication = Server(Dispatch(replication_routes(manager)), REPLICATION_LIMITS)
     replication.inside = client.inside
     return Serving(
@@ -121,6 +122,7 @@ def assemble(
         coordinators=coordinators,
         authority=authority,
         quotas=quotas,
+        long_work=aside.queue,
         reports=RecoveryReports(manager, client, broker),
         copies=CopyReports(manager, client, broker),
         clients=ClientListeners(

@@ -34,6 +34,7 @@ from plimsoll_broker.node.serving import Serving
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.client_quotas import Quotas
+from plimsoll_broker.server.fair_work import FairWork
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.storage.cleaner.work import CleaningWork
 from plimsoll_broker.storage.disk import Disk, StorageError
@@ -145,6 +146,11 @@ class BrokerNode:
     def quotas(self) -> Quotas | None:
         """What clients may use; None until the logs are loaded."""
         return self._serving.quotas if self._serving is not None else None
+
+    @property
+    def long_work(self) -> FairWork | None:
+        """What clients have done in threads; None until the logs are loaded."""
+        return self._serving.long_work if self._serving is not None else None
 
     @property
     def listeners(self) -> Mapping[str, Server]:

@@ -20,6 +20,7 @@ from plimsoll_broker.node.metric_rows import PREFIX, TABLE
 from plimsoll_broker.node.partition_measures import PartitionMeasures, measured
 from plimsoll_broker.node.security_metrics import (
     inside_metrics,
+    long_work_metrics,
     quota_metrics,
     security_metrics,
 )
@@ -30,6 +31,7 @@ from plimsoll_broker.replication.state_changes import StateChanges
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.client_quotas import Quotas
+from plimsoll_broker.server.fair_work import FairWork
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.server.overdue_connections import REASONS
 from plimsoll_broker.server.principal_holdings import PoolState
@@ -96,6 +98,10 @@ class MeasuredNode(Protocol):
         """None until the logs are loaded."""
 
     @property
+    def long_work(self) -> FairWork | None:
+        """None until the logs are loaded."""
+
+    @property
     def listeners(self) -> Mapping[str, Server]:
         """By name; none until the logs are loaded."""
 
@@ -157,6 +163,8 @@ class BrokerCollector(Collector):
             yield from security_metrics(PREFIX, node.authority)
         if node.quotas is not None:
             yield from quota_metrics(PREFIX, node.quotas)
+        if node.long_work is not None:
+            yield from long_work_metrics(PREFIX, node.long_work)
         if node.coordinators is not None:
             yield from group_metrics(PREFIX, node.coordinators)
 

@@ -207,7 +207,9 @@ SECURITY_ROWS = (
     _row("sessions_cut_off", "counter", "Connections whose login was not good any more"),
     _row("authorizations_denied", "counter", "Requests, by resource, that no rule allowed"),
     _row("authorizations_would_deny", "counter", "What Enforce would refuse, and Audit did"),
-    _row("audit_events_dropped", "counter", "Events that the audit log has no line of"),
+    _row("audit_events_dropped", "counter",
+         "Events that the audit log has no line of, since it has many of the same decision",
+         ("decision",), "7"),
     _row("inside_plaintext_connections", "gauge",
          "Connections to brokers and controllers, of both directions, that are not encrypted"),
     _row("inside_peers_refused", "counter",
@@ -222,6 +224,17 @@ QUOTA_ROWS = (
     _row("quota_accounts", "gauge",
          "Users, client ids and pairs of both whose use is counted, of all quotas together"),
     _row("connected_addresses", "gauge", "Addresses (of IPv6: /64) with open connections"),
+    _row("long_work_seconds", "counter",
+         "Processor time that clients used in threads, by user, or address without a login; of the"
+         " 20 that used most, all others together under an empty name", ("principal",), "21"),
+    _row("long_work_running", "gauge", "Threads that work for clients"),
+    _row("long_work_waiting", "gauge", "Pieces of clients' work that wait for a thread"),
+    _row("long_work_wait_seconds", "counter",
+         "For how long pieces of clients' work waited for a thread, added up"),
+    _row("long_work_refused", "counter",
+         "Pieces of work that cost their connections, because too much of their principal waited"),
+    _row("long_work_dropped", "counter",
+         "Pieces of work whose clients left before a thread was theirs"),
 )  # fmt: skip
 
 LAG_ROWS = (

@@ -10,6 +10,7 @@ from plimsoll_broker.inside import InsidePeers
 from plimsoll_broker.node.metric_rows import TABLE
 from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.client_quotas import Quotas
+from plimsoll_broker.server.fair_work import FairWork
 from plimsoll_core.quotas.state import OF_CLIENTS
 from plimsoll_core.security.client_certificates import CertificateRefusal
 from plimsoll_core.security.inside import REASONS
@@ -32,15 +33,28 @@ def security_metrics(prefix: str, authority: Authority) -> Iterator[Metric]:
         "sessions_cut_off": stats.cut_off,
         "authorizations_denied": stats.denied,
         "authorizations_would_deny": stats.would_deny,
-        "audit_events_dropped": authority.audit.dropped,
     }
     for name, value in counted.items():
         yield TABLE.counter(prefix + name, value)
+    dropped = {(decision,): float(n) for decision, n in authority.audit.dropped.items()}
+    yield TABLE.counters(prefix + "audit_events_dropped", dropped)
     refused = {(why.value,): float(stats.tokens_refused[why]) for why in TokenRefusal}
     yield TABLE.counters(prefix + "tokens_refused", refused)
     counts = stats.certificates_refused
     turned_away = {(why.value,): float(counts[why]) for why in CertificateRefusal}
     yield TABLE.counters(prefix + "client_certificates_refused", turned_away)
+
+
+def long_work_metrics(prefix: str, work: FairWork) -> Iterator[Metric]:
+    """By principal of a bounded number."""
+    seconds = {(principal,): used_s for principal, used_s in work.used.seconds().items()}
+    seconds[("",)] = seconds.get(("",), 0.0) + work.used.others_s()
+    yield TABLE.counters(prefix + "long_work_seconds", seconds)
+    yield TABLE.gauge(prefix + "long_work_running", work.threads.used)
+    yield TABLE.gauge(prefix + "long_work_waiting", work.waiting.used)
+    yield TABLE.counter(prefix + "long_work_wait_seconds", work.waited_s)
+    yield TABLE.counter(prefix + "long_work_refused", work.waiting.refused)
+    yield TABLE.counter(prefix + "long_work_dropped", work.dropped)
 
 
 def quota_metrics(prefix: str, quotas: Quotas) -> Iterator[Metric]:

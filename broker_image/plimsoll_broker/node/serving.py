@@ -22,6 +22,7 @@ from plimsoll_broker.reporting.copy_progress import CopyReports
 from plimsoll_broker.reporting.replica_logs import RecoveryReports
 from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.server.client_quotas import Quotas
+from plimsoll_broker.server.fair_work import FairWork
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.storage.checkpoint_formats import Partition
 from plimsoll_core.ids import BrokerId
@@ -46,6 +47,9 @@ class Serving:
 
     quotas: Quotas
     """What clients may use, and did."""
+
+    long_work: FairWork
+    """What clients have done in threads."""
 
     reports: RecoveryReports
     copies: CopyReports

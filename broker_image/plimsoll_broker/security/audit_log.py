@@ -15,6 +15,7 @@ import threading
 from collections import Counter
 from typing import NamedTuple
 
+from plimsoll_core.quotas.connections import network
 from plimsoll_core.quotas.fair_pool import FairPool
 from plimsoll_core.security.acl import ANONYMOUS
 from plimsoll_process.line_room import FLOOR, LineRoom
@@ -55,7 +56,7 @@ class AuditEvent(NamedTuple):
     @property
     def holder(self) -> str:
         """The principal that has room for it: its address where it has no name."""
-        return self.host if self.principal in ("", ANONYMOUS) else self.principal
+        return network(self.host) if self.principal in ("", ANONYMOUS) else self.principal
 
 
 class AuditLog:

@@ -89,6 +89,10 @@ class Rights:
         """Where another right would do, too: not having this one is no attempt."""
         return self._decide(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
+    def reads_quietly(self, topic: str) -> bool:
+        """Whether the topic may be read, where that is asked for again and noted then."""
+        return self._is_told(AclOperation.READ, _TOPIC, topic)
+
     def topic_name(self, topic_id: UUID | None) -> str | None:
         """Of a topic that there is."""
         topic = self._authority.image.topics.get(topic_id)  # type: ignore[arg-type]
@@ -118,6 +122,13 @@ class Rights:
     def sees(self, kind: ResourceType, name: str) -> bool:
         """Whether it is left in a list: what is left out is no attempt."""
         return self._is_told(AclOperation.DESCRIBE, kind, name)
+
+    def sees_any(self, kind: ResourceType) -> bool:
+        """Whether there may be anything of the kind that `sees` leaves in; else none is looked
+        at."""
+        authority = self._authority
+        may_see_any = authority.security.may_see_any
+        return authority.audits or may_see_any(self.principal, self.host, kind)
 
     def is_told_configs(self, name: str) -> bool:
         """Whether the answer to its creation tells a topic's configs: who makes a topic has not
@@ -160,7 +171,9 @@ class Rights:
         if allowed is None:
             asked = AclQuestion(self.principal, self.host, operation, kind, name)
             allowed = security.allows(asked)
-            there_is = kind is _TOPIC and self.there_is(name)
+            # Of what is denied it is not looked whether it exists: what is remembered for longer
+            # is answered quicker.
+            there_is = allowed and kind is _TOPIC and self.there_is(name)
             known.remember(question, there_is=there_is, allowed=allowed)
         return allowed
 
@@ -224,7 +237,9 @@ class Authority:
         topic_ids, security = self.image.topic_ids, self.security
         found = self._visible.get(rights.principal, rights.host, topic_ids, security)
         if found is None:
-            names = tuple(n for n in sorted(topic_ids) if rights.sees(ResourceType.TOPIC, n))
+            sees_any = rights.sees_any(ResourceType.TOPIC)
+            found_names = sorted(topic_ids) if sees_any else ()
+            names = tuple(n for n in found_names if rights.sees(ResourceType.TOPIC, n))
             all_of_them = len(names) == len(topic_ids)
             found = VisibleTopics(topic_ids, security, None if all_of_them else names)
             self._visible.put(rights.principal, rights.host, found)

@@ -18,7 +18,13 @@ from typing import cast
 from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.client_quotas import Charges, measured
 from plimsoll_broker.server.connection_activity import Activity, seconds_since
-from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply, Result
+from plimsoll_broker.server.dispatch import (
+    SERVING,
+    CloseConnection,
+    ConnectionState,
+    Reply,
+    Result,
+)
 from plimsoll_broker.server.muting import Muting
 from plimsoll_broker.server.overdue_connections import Conduct, lately
 from plimsoll_broker.server.receiving import RequestReceiver
@@ -279,6 +285,7 @@ class Session(asyncio.BufferedProtocol):
                 self._answer(header, owner.dispatch.unsupported_version(key), began_ns)
                 return
             context = owner.context(header, frame, connection, began_ns)
+            SERVING.set(connection)
             result = route.handler(context)
             if context.charges is not None:
                 result = self._charge(context.charges, header, result)

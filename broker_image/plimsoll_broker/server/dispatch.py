@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -49,6 +50,24 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
+class WorkOwner(Protocol):
+    """Whoever has something done that takes longer than a turn of the event loop.
+
+    `holder`: the principal that it is counted for.  `waits`: its pieces of work that wait for their
+    turn, closed when it is lost.
+    """
+
+    @property
+    def holder(self) -> str: ...
+
+    @property
+    def waits(self) -> dict[Closable, None]: ...
+
+
+SERVING: ContextVar[WorkOwner | None] = ContextVar("serving", default=None)
+"""Whose request is served.  Tasks that a handler makes have it from there."""
+
+
 def _nobody_to_cut_off(_: str) -> None:
     """Of a connection that no session has."""
 
@@ -65,6 +84,7 @@ class ConnectionState:
     in (`OnBehalf`), empty: by none.  `principal`, `host` and `client`: who is at its other end.
     `inside_peer`: whom its certificate names, None: it showed none.
     `rights`: what is remembered of decisions about it.  `forget`: called when it is lost.
+    `waits`: its work that waits for a thread, let go when it is lost; `is_lost`: it was.
     `ending`: why it is closed once its last reply is sent; empty: it is not.  `limits`: the quotas
     that hold for who is at its other end, with what was used of them.
     """
@@ -81,6 +101,7 @@ class ConnectionState:
         "host",
         "inside_peer",
         "is_broker",
+        "is_lost",
         "limits",
         "line",
         "listener",
@@ -89,6 +110,7 @@ class ConnectionState:
         "refused",
         "rights",
         "sasl",
+        "waits",
     )
 
     def __init__(
@@ -114,6 +136,8 @@ class ConnectionState:
         # The session's own way to close it.
         self.cut_off: Callable[[str], None] = _nobody_to_cut_off
         self.forget: Callable[[], None] | None = None
+        self.waits: dict[Closable, None] = {}
+        self.is_lost = False
 
     @property
     def holder(self) -> str:
@@ -154,7 +178,10 @@ class ConnectionState:
 
     def lost(self) -> None:
         """For good: whoever remembers it forgets it."""
+        self.is_lost = True
         self.close()
+        for wait in tuple(self.waits):
+            wait.close()
         self.cut_off = _nobody_to_cut_off
         self.rights = None
         forget, self.forget = self.forget, None

@@ -109,9 +109,12 @@ def list_groups(
     """Of this shard; what is told waits for all that the shard has written."""
     states = {state.lower() for state in op.states}
     types = {kind.lower() for kind in op.types}
+    groups = turn.state.groups
+    looked_at = list(groups) if op.group_ids is None else op.group_ids
     listed = tuple(
         ListedGroup(group.group_id, _protocol_type(group.stored), state, CLASSIC)
-        for group in turn.state.groups.values()
+        for group in map(groups.get, looked_at)
+        if group is not None
         for state in (state_of(turn, group.group_id),)
         if (not states or state.lower() in states) and (not types or CLASSIC in types)
     )

@@ -165,10 +165,13 @@ class GroupDescribed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroups:
-    """Answered by `GroupsListed`.  Empty filters let everything through; case does not matter."""
+    """Answered by `GroupsListed`.  Empty filters let everything through; case does not matter.
+
+    `group_ids`: those to be looked at, of which some may be gone; None: all of the shard."""
 
     states: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
+    group_ids: tuple[str, ...] | None = None
 
 
 class ListedGroup(NamedTuple):

@@ -145,6 +145,10 @@ class AclIndex(msgspec.Struct, frozen=True):
             return AclVerdict(otherwise, Ground.NO_ACL_FOUND)
         return AclVerdict(False, Ground.DEFAULT)
 
+    def has_rules(self, principal: str, kind: ResourceType) -> bool:
+        """Whether any rule is about the principal, or everybody, and resources of the type."""
+        return any((who, kind) in self.rules for who in (principal, EVERYBODY))
+
     def allows_on_any(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType
     ) -> bool:

@@ -244,6 +244,12 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
             return True
         return self.index.allows_on_any(principal, host, operation, kind)
 
+    def may_see_any(self, principal: str, host: str, kind: ResourceType) -> bool:
+        """Return False if no rule can let the principal describe anything of the kind.  It looks at
+        no rule, so it takes no longer where there are many."""
+        asked = AclQuestion(principal, host, AclOperation.DESCRIBE, kind, "hardcode")
+        return self.allows(asked) or self.index.has_rules(principal, kind)
+
 
 NOTHING = Security()
 """Of a cluster that never heard of it."""

@@ -83,7 +83,7 @@ class Secured:
             broker_id=BrokerId(1), watch=self.watch, command=self.command, configs={}
         )
         self.handlers: dict[ApiKey, Handler] = admin_handlers(view)
-        self.handlers |= login_handlers(self.authority)
+        self.handlers |= login_handlers(self.authority, Aside())
 
     async def command(self, request: Any, timeout_ms: int) -> Answer:
         self.commands.append(request)

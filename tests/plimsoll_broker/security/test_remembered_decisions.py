@@ -47,8 +47,16 @@ async def test_names_of_what_there_is_not_fill_a_small_table_and_long_ones_none(
 
 
 async def test_decision_about_a_topic_that_there_is_is_not_crowded_out() -> None:
-    rights = rights_of_alice(Secured())
-    assert not rights.topic(AclOperation.READ, "orders")
+    rights = rights_of_alice(Secured(Mode.ENFORCE, a_rule(AclOperation.READ)))
+    assert rights.topic(AclOperation.READ, "orders")
     for number in range(2 * OTHERS_MAX):
         rights.group(AclOperation.READ, str(number))
     assert [name for _, _, name in rights._known.topics] == ["orders"]
+
+
+async def test_denied_topic_is_remembered_alike_whether_it_exists() -> None:
+    rights = rights_of_alice(Secured())
+    for name in ("orders", "nothing"):
+        assert not rights.topic(AclOperation.READ, name)
+    assert not rights._known.topics
+    assert [name for _, _, name in rights._known.others] == ["orders", "nothing"]

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from typing import Any, NamedTuple, TypeVar
 
 from plimsoll_broker.background.time_slices import in_slices
@@ -132,33 +132,31 @@ class GroupHandler:
         if len(context.body) > BYTES_AT_ONCE or not self._lines.idle(context.connection):
             return self._lines.add(context, partial(self._in_line, context))
         request = self._api.read(context)
-        ops = self._api.asks(request)
-        asked = self._ask(request, islice(ops, ASKED_AT_ONCE))
-        one_more = next(ops, None)
-        if one_more is None:
+        questions = self._ask(request, self._api.asks(request))
+        asked = list(islice(questions, ASKED_AT_ONCE))
+        if len(asked) < ASKED_AT_ONCE:
             return self._answered(request, asked)
-        rest = chain((one_more,), ops)
-        return self._lines.add(context, partial(self._in_slices, request, asked, rest))
+        return self._lines.add(context, partial(self._in_slices, request, asked, questions))
 
     async def _in_line(self, context: RequestContext) -> Served:
         short = len(context.body) <= BYTES_AT_ONCE
         read = partial(self._api.read, context)
         request = read() if short else await self._aside.do(read)
-        return await self._in_slices(request, [], self._api.asks(request))
+        return await self._in_slices(request, [], self._ask(request, self._api.asks(request)))
 
     async def _in_slices(
-        self, request: GroupRequest, asked: list[_Question], rest: Iterator[Operation]
+        self, request: GroupRequest, asked: list[_Question], rest: Iterator[_Question]
     ) -> Served:
-        async for op in in_slices(rest):
-            asked += self._ask(request, (op,))
+        asked += [one async for one in in_slices(rest)]
         return self._answered(request, asked)
 
-    def _ask(self, request: GroupRequest, ops: Iterable[Operation]) -> list[_Question]:
-        return [_Question(op, asker) for op in ops for asker in self._askers(request, op)]
+    def _ask(self, request: GroupRequest, ops: Iterable[Operation]) -> Iterator[_Question]:
+        """Each is asked when it is taken."""
+        return (_Question(op, asker) for op in ops for asker in self._askers(request, op))
 
     def _askers(self, request: GroupRequest, op: Operation) -> Iterable[Asker]:
         if isinstance(op, ListGroups):
-            return self._coordinators.ask_all(op)
+            return self._coordinators.list_groups(op)
         if self._api.refuses(request, op):
             return (_refused_asker(),)
         return (self._coordinators.ask(op.group_id, op),)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from plimsoll_broker.handlers.groups.asking import GroupApi, GroupRequest
+from plimsoll_broker.security.authority import Rights
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.operations import GroupsListed, ListedGroup, ListGroups
@@ -16,11 +17,17 @@ from plimsoll_core.security.acl import AclOperation, ResourceType
 
 
 def _asks(request: GroupRequest) -> Iterator[ListGroups]:
-    """Of every shard that is here."""
-    yield ListGroups(
-        states=tuple(getattr(request.value, "states_filter", ())),
-        types=tuple(getattr(request.value, "types_filter", ())),
-    )
+    """Of every shard that is here; of none, where the client may see no group at all."""
+    rights = request.context.rights
+    if rights is None or rights.sees_any(ResourceType.GROUP) or _sees_all(rights):
+        yield ListGroups(
+            states=tuple(getattr(request.value, "states_filter", ())),
+            types=tuple(getattr(request.value, "types_filter", ())),
+        )
+
+
+def _sees_all(rights: Rights) -> bool:
+    return rights.cluster_quietly(AclOperation.DESCRIBE)
 
 
 def _tells(request: GroupRequest, answers: list[object]) -> dict[str, Any]:
@@ -33,7 +40,7 @@ def _tells(request: GroupRequest, answers: list[object]) -> dict[str, Any]:
         assert isinstance(answer, GroupsListed), answer
         listed += answer.groups
     rights = request.context.rights
-    if rights is not None and not rights.cluster_quietly(AclOperation.DESCRIBE):
+    if rights is not None and not _sees_all(rights):
         listed = [one for one in listed if rights.sees(ResourceType.GROUP, one.group_id)]
     return {"error_code": Code.NONE, "groups": [_group(one) for one in listed]}
 

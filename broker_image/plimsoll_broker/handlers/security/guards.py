@@ -184,7 +184,7 @@ def delete_topics(asking: Asking) -> Guarded:
 
 
 def _may_know_it_is_not(rights: Rights, name: str) -> bool:
-    return not rights.there_is(name) and rights.topic(_Op.DESCRIBE, name)
+    return rights.topic(_Op.DESCRIBE, name) and not rights.there_is(name)
 
 
 def describe_topic_partitions(asking: Asking) -> Guarded:

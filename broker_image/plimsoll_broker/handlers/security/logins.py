@@ -1,7 +1,8 @@
 """SaslHandshake and SaslAuthenticate: a connection's login, which `security.sasl` decides.
 
 A login that fails is answered late, and then the connection is closed.  What was wrong with a
-password is told to nobody, and what was wrong with a token to the audit log's reader alone.
+password is told to nobody; what was wrong with a token, and who the client said that it was, to the
+audit log's reader alone.
 Source: KIP-43, KIP-152, KIP-255, KIP-368.
 """
 
@@ -14,7 +15,7 @@ import time
 from functools import partial
 
 from plimsoll_broker.handlers.large_messages import Aside
-from plimsoll_broker.security.audit_log import AuditEvent
+from plimsoll_broker.security.audit_log import CLAIMED_MAX, AuditEvent
 from plimsoll_broker.security.authority import Authority
 from plimsoll_broker.security.token_signatures import verified
 from plimsoll_broker.server.dispatch import Handler, Reply, RequestContext
@@ -31,11 +32,11 @@ NOT_HERE = LoginAnswer(Code.ILLEGAL_SASL_STATE)
 """On a listener that asks nobody for a name."""
 
 
-def login_handlers(authority: Authority) -> dict[ApiKey, Handler]:
+def login_handlers(authority: Authority, aside: Aside) -> dict[ApiKey, Handler]:
     """Of listeners that ask for a login."""
     return {
         ApiKey.SASL_HANDSHAKE: Handshake(authority),
-        ApiKey.SASL_AUTHENTICATE: Authenticate(authority),
+        ApiKey.SASL_AUTHENTICATE: Authenticate(authority, aside),
     }
 
 
@@ -57,12 +58,12 @@ class Handshake:
 
 
 class Authenticate:
-    """`__call__` is the route's handler.  Tokens are verified in a thread, one at a time for all
-    clients; each connection has one at a time."""
+    """`__call__` is the route's handler.  Tokens are verified in a thread, when their addresses'
+    turn has come; each connection has one at a time."""
 
-    def __init__(self, authority: Authority) -> None:
+    def __init__(self, authority: Authority, aside: Aside) -> None:
         self._authority = authority
-        self._aside = Aside()
+        self._aside = aside
 
     def __call__(self, context: RequestContext) -> Reply | asyncio.Future[Reply | None]:
         session, authority = context.connection.sasl, self._authority
@@ -133,13 +134,15 @@ def _tell(later: asyncio.Future[Reply | None], reply: bytes) -> None:
 
 
 def _note(authority: Authority, context: RequestContext, what: str, reason: str = "") -> None:
-    connection = context.connection
+    connection, session = context.connection, context.connection.sasl
+    proven = what == "LoggedIn"
     event = AuditEvent(
         decision=what,
-        principal=connection.principal if what == "LoggedIn" else "",
+        principal=connection.principal if proven else "",
         host=connection.host,
         listener=connection.listener_name,
         reason=reason,
+        claimed="" if proven or session is None else session.claimed[:CLAIMED_MAX],
     )
     authority.audit.note(event)
 

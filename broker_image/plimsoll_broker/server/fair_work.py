@@ -1,0 +1,216 @@
+"""FairWork: what clients have done in threads, fair by principal and forgotten with its client.
+
+One for each lifetime of a broker.  Handlers use it by `Aside` for whatever takes longer than the
+event loop may be held: reading long requests, checking and recompressing batches, searching logs by
+time, deciding rights about thousands of names, writing long answers.
+
+Three rules.  A principal has at most the threads of its share (`FairPool`): however much one asks
+for, a thread is left for the next.  Of those that wait, the principal goes first that has used the
+least processor time since the queue was last empty (start-time fair queueing: Goyal, Vin and Cheng,
+1996).  And what waits is bounded, by a share each, and let go when its connection is lost.
+
+It decides nothing about requests.  What it counts is told by metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from plimsoll_broker.server.client_quotas import in_charged_thread
+from plimsoll_broker.server.dispatch import SERVING, CloseConnection, WorkOwner
+from plimsoll_core.quotas.fair_pool import FairPool
+
+T = TypeVar("T")
+
+THREADS = 4
+"""Of the process's 32, so that others are left for the disk: one principal has two, a second and a
+third one each.  More would only wait for the interpreter's lock."""
+WAITING_MAX = 8192
+"""Of all principals together; one alone has half.  Each is a task of two or three KiB."""
+WAITING_FLOOR = 16
+SHOWN_MAX = 20
+"""Principals whose processor time is told; there may be any number of them."""
+REMEMBERED_MAX = 1000
+"""Principals whose processor time is remembered.  Of more, the smallest are counted together."""
+
+BROKERS_OWN = ""
+"""The principal of what no connection asks for."""
+
+
+_Line = OrderedDict["_WaitingWork", None]
+"""Of one principal, first come first."""
+
+
+class _WaitingWork:
+    """One piece of work until its turn comes; `close` lets go of it."""
+
+    __slots__ = ("in_line", "principal", "queue", "turn")
+
+    def __init__(self, queue: FairWork, principal: str) -> None:
+        self.queue = queue
+        self.in_line = True
+        self.principal = principal
+        self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def close(self) -> None:
+        """Its client has gone."""
+        if not self.turn.done():
+            self.queue.let_go(self)
+            self.turn.set_exception(CloseConnection("gone"))
+
+
+class Thread:
+    """One that `FairWork` gives to a principal.  `took_ns`: of processor time."""
+
+    def __init__(self) -> None:
+        self.took_ns = 0
+
+    async def __call__(self, work: Callable[[], T]) -> T:
+        def timed() -> T:
+            began_ns = time.thread_time_ns()
+            try:
+                return work()
+            finally:
+                self.took_ns += time.thread_time_ns() - began_ns
+
+        return await in_charged_thread(timed)
+
+
+class FairWork:
+    """`do` has its turn, works in a thread, and gives what the work gives."""
+
+    def __init__(self, threads: int = THREADS, waiting_max: int = WAITING_MAX) -> None:
+        self.threads = FairPool(threads, floor=1)
+        self.waiting = FairPool(waiting_max, floor=min(WAITING_FLOOR, waiting_max))
+        self.dropped = 0
+        """Pieces of work whose clients left before their turn; a metric."""
+        self.waited_s = 0.0
+        """By all of them together until their turns; a metric."""
+        self.used = UsedTime()
+        # Whoever waits, by principal; never an empty line.
+        self._lines: dict[str, _Line] = {}
+        # By principal: processor time, counted on from the least of those that waited when it came.
+        self._served_ns: dict[str, int] = {}
+        self._least_ns = 0
+
+    async def do(self, work: Callable[[], T]) -> T:
+        """In a thread, when its turn has come; whoever asked for it is charged.
+
+        Raises CloseConnection where too much of its principal waits, or its connection was lost
+        before its turn.
+        """
+        async with self.turn() as thread:
+            return await thread(work)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[Thread]:
+        """As `do`, of what has to be looked up in the turn in which it begins; or is not begun
+        then, after all."""
+        owner = SERVING.get()
+        principal = BROKERS_OWN if owner is None else owner.holder
+        await self._turn(principal, owner)
+        thread = Thread()
+        try:
+            yield thread
+        finally:
+            self._ended(principal, thread.took_ns)
+
+    async def _turn(self, principal: str, owner: WorkOwner | None) -> None:
+        if principal not in self._lines and self.threads.admits(principal, 1):
+            self._begin(principal)
+            return
+        if not self.waiting.admit(principal, 1):
+            raise CloseConnection("too-much-waiting")
+        waiting = _WaitingWork(self, principal)
+        self._lines.setdefault(principal, OrderedDict())[waiting] = None
+        if owner is not None:
+            owner.waits[waiting] = None
+        began_s = time.monotonic()
+        try:
+            await waiting.turn
+        except BaseException:
+            self._given_up(waiting)
+            raise
+        finally:
+            self.waited_s += time.monotonic() - began_s
+            if owner is not None:
+                owner.waits.pop(waiting, None)
+
+    def _given_up(self, waiting: _WaitingWork) -> None:
+        """Cancelled while it waits, or in the turn in which it could begin; or let go before."""
+        if waiting.in_line:
+            self.let_go(waiting)
+        elif not waiting.turn.cancelled() and waiting.turn.exception() is None:
+            self._ended(waiting.principal, 0)
+
+    def let_go(self, waiting: _WaitingWork) -> None:
+        """It waits no more, and nothing was done of it."""
+        self._leave(waiting)
+        self.dropped += 1
+
+    def _leave(self, waiting: _WaitingWork) -> None:
+        waiting.in_line = False
+        line = self._lines[waiting.principal]
+        del line[waiting]
+        if not line:
+            del self._lines[waiting.principal]
+        self.waiting.give_back(waiting.principal, 1)
+
+    def _begin(self, principal: str) -> None:
+        served_ns = max(self._served_ns.get(principal, 0), self._least_ns)
+        self._served_ns[principal] = self._least_ns = served_ns
+        self.threads.take(principal, 1)
+
+    def _ended(self, principal: str, took_ns: int) -> None:
+        self.threads.give_back(principal, 1)
+        self._served_ns[principal] = self._served_ns.get(principal, 0) + took_ns
+        self.used.add(principal, took_ns)
+        self._begin_next()
+        if not self.threads.used:
+            self._served_ns.clear()
+            self._least_ns = 0
+        elif len(self._served_ns) > REMEMBERED_MAX:
+            least_ns = self._least_ns
+            self._served_ns = {p: ns for p, ns in self._served_ns.items() if ns > least_ns}
+
+    def _begin_next(self) -> None:
+        """Whoever may, the least served first; of equals the one that came first."""
+        while able := [p for p in self._lines if self.threads.admits(p, 1)]:
+            principal = min(able, key=lambda p: max(self._served_ns.get(p, 0), self._least_ns))
+            waiting = next(iter(self._lines[principal]))
+            if waiting.turn.cancelled():
+                self.let_go(waiting)
+                continue
+            self._leave(waiting)
+            self._begin(principal)
+            waiting.turn.set_result(None)
+
+
+class UsedTime:
+    """Processor time by principal, as metrics tell it: those that used most, and all others
+    together.  It only grows, but for a principal that others have outgrown."""
+
+    def __init__(self) -> None:
+        self._ns: dict[str, int] = {}
+        self._others_ns = 0
+
+    def add(self, principal: str, ns: int) -> None:
+        self._ns[principal] = self._ns.get(principal, 0) + ns
+        if len(self._ns) > REMEMBERED_MAX:
+            for one in sorted(self._ns, key=self._ns.__getitem__)[: REMEMBERED_MAX // 2]:
+                self._others_ns += self._ns.pop(one)
+
+    def seconds(self) -> dict[str, float]:
+        """Of the `SHOWN_MAX` that used most, by principal."""
+        most = sorted(self._ns, key=lambda one: (-self._ns[one], one))[:SHOWN_MAX]
+        return {one: self._ns[one] / 1e9 for one in most}
+
+    def others_s(self) -> float:
+        """Of all that `seconds` leaves out."""
+        left = sum(self._ns.values()) + self._others_ns
+        return left / 1e9 - sum(self.seconds().values())
