@@ -15,8 +15,8 @@ import threading
 from collections import Counter
 from typing import NamedTuple
 
-from plimsoll_core.quotas.connections import network
 from plimsoll_core.quotas.fair_pool import FairPool
+from plimsoll_core.quotas.form import network
 from plimsoll_core.security.acl import ANONYMOUS
 from plimsoll_process.line_room import FLOOR, LineRoom
 
