@@ -73,7 +73,8 @@ def reassign(image: ClusterImage) -> Iterator[str]:
 
 
 def reassigned_in_sync(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
-    """I26: a partition never loses its last ISR member to a reassignment."""
+    """I26: a partition never loses its last ISR member to a reassignment, nor its min ISR; and all
+    that a move added is in sync when it ends."""
     for key, new in after.partitions.items():
         old = before.partitions.get(key)
         if old is None or old is new or new.replicas == old.replicas:
@@ -82,6 +83,9 @@ def reassigned_in_sync(before: ClusterImage, after: ClusterImage) -> Iterator[st
             yield f"Reassign: {_name(new)} lost its last in-sync replica to a move: {old}"
         if len(new.isr) < min(len(old.isr), new.effective_min_isr):
             yield f"Reassign: {_name(new)} fell below min ISR by a move: {old.isr} to {new.isr}"
+        added = set(new.replicas) - set(old.settled)
+        if not new.moving and old.isr and not added <= set(new.isr):
+            yield f"Reassign: {_name(new)} ended a move without {sorted(added - set(new.isr))}"
 
 
 def rebalances(image: ClusterImage) -> Iterator[str]:

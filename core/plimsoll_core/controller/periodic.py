@@ -1,6 +1,7 @@
 """Decisions that follow from time alone: expired sessions, recoveries that waited long enough,
-leaderships to return, a metadata version that every broker understands by now, replicas that the
-brokers' own topics lack, min ISRs that have not reached all partitions.
+moves that waited for a restart alone, leaderships to return, a metadata version that every broker
+understands by now, replicas that the brokers' own topics lack, min ISRs that have not reached all
+partitions.
 
 Called for Tick.  Brokers come first: who is gone decides who may lead.
 """
@@ -12,6 +13,7 @@ from plimsoll_core.controller.brokers.restart_grants import end_restarts
 from plimsoll_core.controller.brokers.session_expiry import end_sessions
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.moves.lost_targets import note_away
+from plimsoll_core.controller.moves.overdue_ends import end_moves
 from plimsoll_core.controller.partitions.leadership_return import return_leaders
 from plimsoll_core.controller.partitions.unclean_recovery import recover_overdue
 from plimsoll_core.controller.topics.internal_replication import adjust_replicas
@@ -24,6 +26,7 @@ def tick(turn: DecisionContext, request: Tick) -> Answer:
     note_away(turn)
     if turn.again is None and not turn.hand_over:
         end_restarts(turn)
+        end_moves(turn)
         recover_overdue(turn)
         return_leaders(turn)
         finalize(turn)

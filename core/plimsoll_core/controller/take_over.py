@@ -47,7 +47,7 @@ def _cause(fenced: bool) -> str:
 def _begin(turn: DecisionContext, request: Activated) -> None:
     soft = turn.soft
     for partition in turn.image.partitions.values():
-        if partition.leader != partition.replicas[0]:
+        if partition.leader != partition.replicas[0] or partition.moving:
             soft.saw(partition, turn.now_ms)
     for broker_id, broker in turn.image.brokers.items():
         known = soft.contacts.get(broker_id)

@@ -1,13 +1,41 @@
-"""Guards of what clients wait for, and are told, when brokers have died: only time is lost without
-them, and no random run notices."""
+"""Guards of what clients and moves wait for, and are told, when brokers have died: without most of
+them only time is lost, and no random run notices."""
 
 from __future__ import annotations
 
 from plimsoll_sim.mutants.mutant import Edit, Mutant
 
 CLUSTER = "core/plimsoll_core/cluster/"
+MOVES = "core/plimsoll_core/controller/kernel/partition_change.py"
 
 FAILOVER: tuple[Mutant, ...] = (
+    Mutant(
+        name="a-move-waits-for-who-is-dead",
+        rule="a dead replica that stays delays no move that keeps its margin (3.0)",
+        scenarios=("S33b",),
+        edits=(
+            Edit(
+                MOVES,
+                "    had = sum(r in p.isr for r in p.settled)\n",
+                "    return False\n    had = sum(r in p.isr for r in p.settled)\n",
+            ),
+        ),
+        by_chance=False,
+    ),
+    Mutant(
+        name="a-move-ends-without-its-margin",
+        rule="the ISR that a move leaves has min ISR and as many as it had (3.0)",
+        scenarios=("S33b",),
+        edits=(
+            Edit(
+                MOVES,
+                "    return len(isr) >= min(had, len(p.target))"
+                " and present >= min(p.min_isr, len(p.target))\n",
+                "    return present >= 0 and had >= 0\n",
+            ),
+        ),
+        by_chance=False,
+    ),
     Mutant(
         name="holds-back-who-is-waited-for",
         rule="a broker that keeps falling out is taken back where a partition needs it (3.2)",

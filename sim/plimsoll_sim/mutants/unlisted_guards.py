@@ -76,14 +76,14 @@ CONTROLLER: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="ends-a-move-early",
-        rule="a move ends when all that it wants are in sync (3.10)",
+        rule="a move ends when all that it adds is in sync (3.0)",
         profile="moves",
         scenarios=("S31",),
         edits=(
             Edit(
                 CORE + "controller/kernel/partition_change.py",
-                "if not isr or not p.target or not set(p.target) <= set(isr):",
-                "if not isr or not p.target:",
+                "    if not isr or not set(p.adding) <= set(isr):\n        return False\n",
+                "    return bool(isr)\n",
             ),
         ),
     ),

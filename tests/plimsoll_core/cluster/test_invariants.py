@@ -260,6 +260,11 @@ class TestMoves:
         (told,) = reassigned_in_sync(world.image, after)
         assert "fell below min ISR by a move: (0, 1, 2) to (0,)" in told
 
+    def test_move_that_ends_before_what_it_adds_is_in_sync(self, world: Any) -> None:
+        after = with_p(world.image, replicas=(0, 1, 5), isr=(0, 1))
+        (told,) = reassigned_in_sync(world.image, after)
+        assert told.endswith("ended a move without [5]")
+
     def test_move_that_ends_with_enough_in_sync(self, world: Any) -> None:
         assert list(reassigned_in_sync(world.image, with_p(world.image, replicas=(0, 1)))) == []
 

@@ -13,8 +13,10 @@ from tests.plimsoll_core.controller.test_reassignment_object import (
     to,
 )
 
+from plimsoll_core.cluster.records import RestartEnded, RestartGranted
 from plimsoll_core.controller.moves import target_choice
 from plimsoll_core.messages.reassignments import TopicMove
+from plimsoll_core.messages.requests import Tick
 
 __all__ = ["five"]
 
@@ -114,3 +116,54 @@ class TestLargeClusters:
         monkeypatch.setattr(target_choice, "COMPARED_MAX", 3)
         run(five, move, object=OTHER)
         assert five.p().adding == (3,)
+
+
+class TestDeadReplicaThatStays:
+    """Brokers 0, 1, 2 have the partitions; 2 is dead, and no target of anything."""
+
+    @pytest.mark.parametrize(
+        "move",
+        [
+            to(0, 1, 2, 3),
+            to(1, 2, 3),
+            TopicMove(topic="orders", partitions=(0,), away_from=(0,)),
+        ],
+    )
+    def test_move_between_healthy_brokers_ends(self, five: Any, move: TopicMove) -> None:
+        dies(five, 2)
+        assert run(five, move).reason == ""
+        (new,) = five.p().adding
+        five.propose([0, 1, new])
+        assert run(five, move).phase == "Completed"
+        assert 2 in five.p().replicas
+
+    def test_dead_replica_is_named_where_the_margin_needs_it(self, five: Any) -> None:
+        dies(five, 2)
+        state = run(five, to(1, 2))
+        assert (state.phase, state.reason) == ("Running", "TargetDown")
+        assert "Broker 2 is down" in state.message
+
+    def test_dead_replica_is_replaced_when_asked(self, five: Any) -> None:
+        dies(five, 2)
+        moves = (to(1, 2, replan=True),)
+        run(five, *moves)
+        five.now_ms += five.settings.target_lost_ms
+        for broker in (0, 1, 3, 4):
+            five.beat(broker)
+        assert run(five, *moves).reason == ""
+        (new,) = set(five.p().target) - {1}
+        five.propose([0, 1, new])
+        assert run(five, *moves).phase == "Completed"
+        assert set(five.p().replicas) == {1, new}
+
+    def test_move_held_up_by_a_restart_ends_with_the_grant(self, five: Any) -> None:
+        """No ISR changes when a broker keeps running: the tick looks."""
+        dies(five, 2)
+        run(five, to(1, 2, 3))
+        epoch = five.image.brokers[1].broker_epoch
+        five.commit(RestartGranted(cause="x", broker_id=1, broker_epoch=epoch, revision="R1"))
+        five.propose([0, 1, 3])
+        assert five.p().moving, "without 1 there would be one"
+        five.commit(RestartEnded(cause="x", broker_id=1))
+        five.ask(Tick())
+        assert not five.p().moving

@@ -200,3 +200,42 @@ class TestRecords:
         (record,) = as_records([(p, replace(p, **{field: values[field]}))], "x")
         for name in values:
             assert (getattr(record, name) is UNSET) == (name != field)
+
+
+class TestEndOfMoves:
+    """Step 1.  What is added is in sync, and the ISR that is left keeps its margin."""
+
+    @pytest.mark.parametrize(
+        ("replicas", "adding", "removing", "isr", "min_isr", "ends"),
+        [
+            pytest.param((1, 2, 3, 0), (3,), (0,), (0, 1, 3), 2, True, id="dead one stays"),
+            pytest.param((0, 1, 2, 3), (3,), (), (0, 1, 3), 2, True, id="one more"),
+            pytest.param((1, 2, 3, 0), (3,), (0,), (0, 1), 2, False, id="added one is missing"),
+            pytest.param((1, 2, 0), (), (0,), (0, 1), 2, False, id="below min ISR"),
+            pytest.param((1, 2, 4, 0), (), (0,), (0, 1, 4), 1, False, id="fewer than it had"),
+            pytest.param((1, 2, 3, 0), (3,), (0,), (0, 3), 2, False, id="below min ISR again"),
+            pytest.param((2, 0, 1), (), (0, 1), (0, 1), 1, False, id="nobody is left"),
+            pytest.param((1, 2, 0), (), (0,), (0, 1, 2), 2, True, id="whole target"),
+        ],
+    )
+    def test_move_ends_with_its_margin_and_not_before(
+        self,
+        a_partition: Build,
+        replicas: tuple[int, ...],
+        adding: tuple[int, ...],
+        removing: tuple[int, ...],
+        isr: tuple[int, ...],
+        min_isr: int,
+        ends: bool,
+    ) -> None:
+        p = a_partition(replicas=replicas, isr=isr, leader=isr[0], min_isr=min_isr)
+        wish = PartitionUpdate(replicas=replicas, adding=adding, removing=removing)
+        p = change(p, wish, every_broker)
+        assert p.moving is not ends
+        assert ends is (set(p.replicas) == set(replicas) - set(removing) and not p.adding)
+
+    def test_broker_that_may_restart_counts_for_no_margin(self, a_partition: Build) -> None:
+        p = a_partition(replicas=(1, 2, 3, 0), isr=(0, 1, 3), leader=0)
+        wish = PartitionUpdate(adding=(3,), removing=(0,))
+        assert change(p, wish, every_broker, {3}).moving
+        assert not change(p, wish, every_broker, {0}).moving

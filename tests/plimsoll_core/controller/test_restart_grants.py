@@ -251,7 +251,7 @@ class TestMovesMeanwhile:
     def test_reassignment_cancel_is_rejected_when_a_restart_leaves_isr_below_min_isr(
         self, rolls: Rolls, move: Callable[[tuple[int, ...] | None], str]
     ) -> None:
-        assert move((0, 1, 2, 3)) == ""
+        assert move((0, 1, 2, 3, 4)) == ""
         assert rolls.world.propose([0, 1, 3], name="free").code == 0
         assert move(None) == "BrokerRestarts"
         assert rolls.world.propose([0, 1, 2], name="free").code == 0

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from plimsoll_core.cluster.image import append
 from plimsoll_core.cluster.model import Broker, ClusterImage, Partition
 from plimsoll_core.cluster.records import Record, TopicRemoved
+from plimsoll_core.controller.kernel.availability_margin import away
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate, as_records, change
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
@@ -66,8 +67,10 @@ class DecisionContext:
     ) -> None:
         """Change partitions (each at most once a call); no broker in `without` may be elected."""
 
+        absent = away(self.image)
+
         def changed(p: Partition, wish: PartitionUpdate) -> Partition:
-            return change(p, wish, lambda b: b not in without and self.may_lead(b, p))
+            return change(p, wish, lambda b: b not in without and self.may_lead(b, p), absent)
 
         pairs = [(p, changed(p, wish)) for p, wish in wishes]
         for record in as_records(pairs, cause):

@@ -46,15 +46,18 @@ class PartitionUpdate:
     unclean: BrokerId | None = None
 
 
-def change(p: Partition, wish: PartitionUpdate, ok: Acceptable) -> Partition:
-    """The partition after `wish`; `p` itself when nothing differs."""
-    moved = _complete_reassignment(_wished(p, wish))
+def change(
+    p: Partition, wish: PartitionUpdate, ok: Acceptable, absent: AbstractSet[BrokerId] = EMPTY
+) -> Partition:
+    """The partition after `wish`; `p` itself when nothing differs.  `absent`: who is away for a
+    restart, or may be from now on."""
+    moved = _complete_reassignment(_wished(p, wish), absent)
     shaped = _reshape_elr(p, moved, wish.lost)
     if wish.unclean is None:
         led = _elect(p, shaped, wish.preferred, ok)
     else:
         led = _recover(shaped, wish.unclean)
-    ended = _complete_reassignment(led)
+    ended = _complete_reassignment(led, absent)
     if ended is not led:
         # A leader just elected out of the ELR, or uncleanly, is the whole target.
         led = _reshape_elr(p, ended, wish.lost)
@@ -74,13 +77,28 @@ def _wished(p: Partition, wish: PartitionUpdate) -> Partition:
     )
 
 
-def _complete_reassignment(p: Partition) -> Partition:
-    """Step 1: a move ends with the change that brings its whole target into the ISR."""
-    if not p.moving:
+def ends_now(p: Partition, absent: AbstractSet[BrokerId] = EMPTY) -> bool:
+    """Whether a moving partition has reached its end (protocol.md 3.0, step 1).
+
+    All that it adds is in sync, and the ISR without what it removes keeps its margin: the min ISR
+    that holds then, without the brokers in `absent`, and as many members as the former replicas
+    have in sync now.  A replica that stays and is dead delays no move that keeps both.
+    """
+    isr = [r for r in p.target if r in p.isr]
+    if not isr or not set(p.adding) <= set(isr):
+        return False
+    if len(isr) == len(p.target):
+        return True
+    had = sum(r in p.isr for r in p.settled)
+    present = sum(r not in absent for r in isr)
+    return len(isr) >= min(had, len(p.target)) and present >= min(p.min_isr, len(p.target))
+
+
+def _complete_reassignment(p: Partition, absent: AbstractSet[BrokerId]) -> Partition:
+    """Step 1: a move ends with the change after which its end is reached."""
+    if not p.moving or not ends_now(p, absent):
         return p
     isr = tuple(r for r in p.isr if r not in p.removing)
-    if not isr or not p.target or not set(p.target) <= set(isr):
-        return p
     return replace(p, isr=isr, replicas=p.target, adding=(), removing=())
 
 

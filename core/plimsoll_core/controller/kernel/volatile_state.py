@@ -81,6 +81,8 @@ class VolatileState:
     leaders_due_ms: int | None = None
     # When it is looked again whether the brokers' own topics may have more replicas.
     internal_due_ms: int | None = None
+    # Partitions that move.
+    moving: dict[PartitionKey, None] = field(default_factory=dict)
     # Bytes that the leader and the new replicas of a moving partition hold.
     copies: dict[PartitionKey, dict[BrokerId, int]] = field(default_factory=dict)
     # Bytes that leaders hold of their partitions; reported slowly.
@@ -93,7 +95,10 @@ class VolatileState:
     def saw(self, partition: Partition, now_ms: int) -> None:
         """A partition's leader now, if any, and whether it moves."""
         key, leader = partition.key, partition.leader
-        if not partition.moving:
+        if partition.moving:
+            self.moving[key] = None
+        else:
+            self.moving.pop(key, None)
             self.copies.pop(key, None)
         if leader is None:
             self.leaderless.setdefault(key, now_ms)
@@ -137,6 +142,7 @@ class VolatileState:
             self.overdue_ms,
             self.failed,
             self.given_up,
+            self.moving,
             self.copies,
             self.sizes,
             self.behind,

@@ -27,12 +27,24 @@ def note_away(turn: DecisionContext) -> None:
             away.setdefault(broker_id, turn.now_ms)
 
 
+def waited_for(turn: DecisionContext, p: Partition) -> list[BrokerId]:
+    """Brokers that a move cannot end without and that do not take part, in the target's order.
+
+    First those that it adds.  When all of these are in sync and the move has not ended, the ISR
+    without what it removes would be too small: then it is the replicas that stay.
+    """
+    added = set(p.adding)
+    missing = [b for b in p.target if b not in p.isr]
+    needed = [b for b in missing if b in added] or missing
+    return [b for b in needed if not turn.acceptable(b)]
+
+
 def lost_targets(turn: DecisionContext, p: Partition) -> frozenset[BrokerId]:
-    """Brokers that a move adds and that have been away for long."""
+    """Those that a move cannot end without and that have been away for long."""
     limit_ms = turn.settings.target_lost_ms
     away = turn.soft.away_ms
     return frozenset(
-        b for b in p.adding if b not in p.isr and turn.now_ms - away.get(b, turn.now_ms) >= limit_ms
+        b for b in waited_for(turn, p) if turn.now_ms - away.get(b, turn.now_ms) >= limit_ms
     )
 
 

@@ -26,7 +26,7 @@ from plimsoll_core.cluster.records import ReassignmentForgotten, ReassignmentNot
 from plimsoll_core.controller.kernel.availability_margin import away
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate, ranges
-from plimsoll_core.controller.moves.lost_targets import lost_targets, replans
+from plimsoll_core.controller.moves.lost_targets import lost_targets, replans, waited_for
 from plimsoll_core.controller.moves.move_rollback import CANCELLED, rolled_back
 from plimsoll_core.controller.moves.partition_move import (
     CAUSE,
@@ -260,9 +260,8 @@ def _waiting_for(
         if p.moving and p.leader is None:
             text = f"{_name(turn, p)} has no leader that could be copied from."
             return _state(row, NO_LEADER, text)
-        for broker in p.target:
-            if p.moving and broker not in p.isr and not turn.acceptable(broker):
-                missing.setdefault(broker, []).append(p)
+        for broker in waited_for(turn, p) if p.moving else ():
+            missing.setdefault(broker, []).append(p)
     if not missing:
         return _state(row)
     broker, waiting = min(missing.items())

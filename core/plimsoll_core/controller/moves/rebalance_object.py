@@ -30,7 +30,7 @@ from plimsoll_core.controller.kernel.availability_margin import away as absences
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.moves import rebalance_schedule as looks
-from plimsoll_core.controller.moves.lost_targets import is_lost
+from plimsoll_core.controller.moves.lost_targets import is_lost, waited_for
 from plimsoll_core.controller.moves.move_rollback import rolled_back
 from plimsoll_core.controller.moves.partition_move import begun
 from plimsoll_core.controller.moves.rebalance_begin import PART_MAX
@@ -186,7 +186,8 @@ def _replan(turn: DecisionContext, row: Rebalance, look: Look) -> Refusal | None
 def _other_targets(turn: DecisionContext, row: Rebalance, lost: list[Row]) -> Refusal | None:
     wants = []
     for move, p in lost:
-        away = {b for b in move.adding if b not in p.isr and is_lost(turn, b)}
+        needed = waited_for(turn, p) if p.moving else move.adding
+        away = {b for b in needed if b not in p.isr and is_lost(turn, b)}
         off = frozenset((*away, *_left(row)))
         wants.append(Want(partition=p, size=len(move.after), off=off))
     chosen = choose(turn, wants)

@@ -15,7 +15,7 @@ from plimsoll_core.cluster.model import Partition, RebalanceMove, RebalanceRest
 from plimsoll_core.cluster.move_owners import Mover, mover_of
 from plimsoll_core.controller.kernel.availability_margin import away as absences
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.moves.lost_targets import is_lost
+from plimsoll_core.controller.moves.lost_targets import is_lost, waited_for
 from plimsoll_core.controller.moves.move_rollback import check_absent
 from plimsoll_core.controller.moves.partition_move import check_target, contradicts
 from plimsoll_core.ids import BrokerId
@@ -83,10 +83,10 @@ def _watch(turn: DecisionContext, row: Row, look: Look) -> None:
     _, p = row
     if p.leader is None:
         look.stuck.add(NO_LEADER, f"{name(turn, p)} has no leader that could be copied from.")
-    missing = [b for b in p.target if b not in p.isr and not turn.acceptable(b)]
+    missing = waited_for(turn, p)
     for broker in missing:
         look.stuck.down.setdefault(broker, []).append(row)
-    if any(is_lost(turn, b) for b in missing if b in p.adding):
+    if any(is_lost(turn, b) for b in missing):
         look.lost.append(row)
 
 
