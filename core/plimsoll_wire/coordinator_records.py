@@ -57,7 +57,8 @@ _OFFSET_WRITTEN = 4
 _OFFSET_WITH_EXPIRY = 1
 """The only version that has the field: for a commit with a retention of its own.  It lacks the
 leader epoch and the topic's id, which stand behind its fields: whoever does not know of them, Kafka
-too, does not look there."""
+too, does not look there.  The principal that a group is counted to stands at the end of every value
+of both types, as a string: behind these two, where they are."""
 _BEHIND_EXPIRY = struct.Struct(">i16s")
 _GROUP_WRITTEN = 3
 
@@ -126,7 +127,16 @@ def _offset_value(record: OffsetCommitted) -> bytes:
     if version == _OFFSET_WITH_EXPIRY:
         topic_id = bytes(16) if record.topic_id is None else record.topic_id.bytes
         value += _BEHIND_EXPIRY.pack(record.leader_epoch, topic_id)
-    return value
+    return value + _owner_written(record.owner)
+
+
+@lru_cache(maxsize=4_096)
+def _owner_written(owner: str) -> bytes:
+    """Nothing, for a group of nobody's."""
+    if not owner:
+        return b""
+    data = owner.encode()
+    return _NUMBER.pack(len(data)) + data
 
 
 def _group_key(group_id: str) -> bytes:
@@ -155,7 +165,8 @@ def _group_value(record: GroupStored) -> bytes:
         "current_state_timestamp": record.state_ms,
         "members": members,
     }
-    return _written(_GROUP_WRITTEN, _GROUP_VALUES[_GROUP_WRITTEN], values)
+    value = _written(_GROUP_WRITTEN, _GROUP_VALUES[_GROUP_WRITTEN], values)
+    return value + _owner_written(record.owner)
 
 
 # --- reading what a load meets nearly always -----------------------------------------------------
@@ -174,6 +185,14 @@ _TOPIC_ID_TAG = b"\x01\0\x10"
 @lru_cache(maxsize=4_096)
 def _topic_id(raw: bytes) -> UUID | None:
     return UUID(bytes=raw) if any(raw) else None
+
+
+@lru_cache(maxsize=4_096)
+def _owner(raw: bytes) -> str:
+    """Of what stands behind a value's fields; empty: nothing that this release knows."""
+    if len(raw) < _NUMBER.size or _NUMBER.unpack_from(raw)[0] != len(raw) - _NUMBER.size:
+        return ""
+    return str(raw[_NUMBER.size :], "utf-8")
 
 
 class _KeyHead(NamedTuple):
@@ -208,8 +227,8 @@ def _plain_offset(key: bytes, value: bytes) -> OffsetCommitted | None:
         if place is None:
             return None
         (partition,) = _PARTITION.unpack_from(key, len(key) - _PARTITION.size)
-        if len(value) == _WITHOUT_METADATA.size:
-            fields = _WITHOUT_METADATA.unpack(value)
+        if len(value) >= _WITHOUT_METADATA.size:
+            fields = _WITHOUT_METADATA.unpack_from(value)
             version, offset, leader_epoch, length, commit_ms, tags, raw = fields
             if version == _OFFSET_WRITTEN and length == 1 and tags == _TOPIC_ID_TAG:
                 return OffsetCommitted(
@@ -220,6 +239,7 @@ def _plain_offset(key: bytes, value: bytes) -> OffsetCommitted | None:
                     leader_epoch=leader_epoch,
                     commit_ms=commit_ms,
                     topic_id=_topic_id(raw),
+                    owner=_owner(value[_WITHOUT_METADATA.size :]),
                 )
         return _other_offset(place, partition, value)
     except (struct.error, UnicodeDecodeError):
@@ -232,18 +252,14 @@ def _other_offset(place: _KeyHead, partition: int, value: bytes) -> OffsetCommit
     if version != _OFFSET_WRITTEN or not 1 <= length < 0x80:
         return None
     metadata_end = _VALUE_HEAD.size + length - 1
-    if len(value) == metadata_end + _WITH_TOPIC_ID.size:
-        commit_ms, tags, raw = _WITH_TOPIC_ID.unpack_from(value, metadata_end)
-        if tags != _TOPIC_ID_TAG:
-            return None
-        topic_id = _topic_id(raw)
-    elif len(value) == metadata_end + _VALUE_TAIL.size:
-        commit_ms, tags = _VALUE_TAIL.unpack_from(value, metadata_end)
-        if tags:
-            return None
-        topic_id = None
+    commit_ms, tags = _VALUE_TAIL.unpack_from(value, metadata_end)
+    if not tags:
+        end, topic_id = metadata_end + _VALUE_TAIL.size, None
     else:
-        return None
+        commit_ms, head, raw = _WITH_TOPIC_ID.unpack_from(value, metadata_end)
+        if head != _TOPIC_ID_TAG:
+            return None
+        end, topic_id = metadata_end + _WITH_TOPIC_ID.size, _topic_id(raw)
     return OffsetCommitted(
         group_id=place.group_id,
         topic=place.topic,
@@ -253,6 +269,7 @@ def _other_offset(place: _KeyHead, partition: int, value: bytes) -> OffsetCommit
         metadata=str(value[_VALUE_HEAD.size : metadata_end], "utf-8"),
         commit_ms=commit_ms,
         topic_id=topic_id,
+        owner=_owner(value[end:]),
     )
 
 
@@ -267,7 +284,7 @@ def _number(data: bytes) -> int:
 
 
 def _read(entity: type, data: bytes) -> Any:
-    """The structure behind the first number.  What stands behind it is stepped over."""
+    """The structure behind the first number."""
     return _read_to(entity, data)[0]
 
 
@@ -287,9 +304,10 @@ def _offset_record(key: Any, value: bytes | None) -> GroupRecord | UnknownGroupR
     found, end = _read_to(_OFFSET_VALUES[version], value)
     expire_ms = getattr(found, "expire_timestamp", -1)
     leader_epoch, topic_id = getattr(found, "leader_epoch", -1), getattr(found, "topic_id", None)
-    if version == _OFFSET_WITH_EXPIRY and len(value) - end == _BEHIND_EXPIRY.size:
+    if version == _OFFSET_WITH_EXPIRY and len(value) - end >= _BEHIND_EXPIRY.size:
         leader_epoch, raw = _BEHIND_EXPIRY.unpack_from(value, end)
         topic_id = _topic_id(raw)
+        end += _BEHIND_EXPIRY.size
     return OffsetCommitted(
         group_id=key.group,
         topic=key.topic,
@@ -300,7 +318,15 @@ def _offset_record(key: Any, value: bytes | None) -> GroupRecord | UnknownGroupR
         commit_ms=found.commit_timestamp,
         expire_ms=None if expire_ms < 0 else expire_ms,
         topic_id=topic_id,
+        owner=_owner_behind(value, end),
     )
+
+
+def _owner_behind(value: bytes, end: int) -> str:
+    try:
+        return _owner(value[end:])
+    except UnicodeDecodeError:
+        return ""
 
 
 def _group_record(key: Any, value: bytes | None) -> GroupRecord | UnknownGroupRecord:
@@ -309,7 +335,7 @@ def _group_record(key: Any, value: bytes | None) -> GroupRecord | UnknownGroupRe
     version = _number(value)
     if not 0 <= version < len(_GROUP_VALUES):
         return UnknownGroupRecord(GROUP_METADATA, version)
-    found = _read(_GROUP_VALUES[version], value)
+    found, end = _read_to(_GROUP_VALUES[version], value)
     return GroupStored(
         group_id=key.group,
         protocol_type=found.protocol_type,
@@ -318,6 +344,7 @@ def _group_record(key: Any, value: bytes | None) -> GroupRecord | UnknownGroupRe
         leader=found.leader,
         state_ms=getattr(found, "current_state_timestamp", -1),
         members=tuple(_member(member) for member in found.members),
+        owner=_owner_behind(value, end),
     )
 
 

@@ -9,7 +9,9 @@ Source: docs/protocol.md §5.8.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
+from typing import Protocol
 
 from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.coordinator.answers import Asker, WaitingReplies
@@ -21,17 +23,26 @@ from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.apply import apply, skip
-from plimsoll_core.groups.operations import Operation
+from plimsoll_core.groups.memory import GroupMemory
+from plimsoll_core.groups.operations import (
+    DeleteGroup,
+    DeleteUnloaded,
+    GroupShrunk,
+    Operation,
+)
 from plimsoll_core.groups.records import GroupRecord
 from plimsoll_core.groups.settings import GroupSettings
 from plimsoll_core.groups.soft import SoftState
 from plimsoll_core.groups.state import GroupsState
-from plimsoll_core.groups.step import GroupOutcome, due, loaded, step
+from plimsoll_core.groups.step import GroupOutcome, due, loaded, loaded_again, step
 from plimsoll_core.groups.turn import GroupTurn
 from plimsoll_core.replica.coordinator_append import may_append
 from plimsoll_core.replica.leader import Leader
 from plimsoll_core.replica.waiters import AckWaiter
 from plimsoll_wire.coordinator_records import UnknownGroupRecord, encode_group_record
+
+DELETIONS_MAX = 1_000
+"""Groups of one shard that wait for its log to be read, before they are deleted."""
 
 
 class ShardPhase(Enum):
@@ -41,6 +52,13 @@ class ShardPhase(Enum):
     ACTIVE = "Active"
     FAILED = "Failed"
     GONE = "Gone"
+
+
+class GivesUp(Protocol):
+    """What a shard needs of a pass through its log."""
+
+    def give_up(self, group_id: str) -> None:
+        """There is no room for it."""
 
 
 class GroupShard:
@@ -53,11 +71,13 @@ class GroupShard:
         hosted: Hosted,
         leader: Leader,
         settings: GroupSettings,
+        memory: GroupMemory | None = None,
     ) -> None:
+        self.kick: Callable[[], None] = lambda: None
         self.hosted = hosted
         self.leader = leader
         self.phase = ShardPhase.LOADING
-        self.state = GroupsState()
+        self.state = GroupsState(memory)
         self.soft = SoftState()
         # When its load began to be waited for; on the monotonic clock.
         self.begun_ms = manager.now_ms()
@@ -75,6 +95,12 @@ class GroupShard:
         self._fresh = False
         # Requests that were parked and are not answered yet.
         self._parked: dict[Asker, None] = {}
+        # Who asked that a group is deleted for which there is no room, by its id.
+        self.deletions: dict[str, list[Asker]] = {}
+        # The pass through its log that looks for such groups; None: there is none.
+        self.rereading: GivesUp | None = None
+        # Whether groups for which there was no room are to be looked at again.
+        self.reload_due = False
         # What came while it loads, and is not decided yet.
         self._held = HeldOperations(manager.now_ms)
 
@@ -86,8 +112,38 @@ class GroupShard:
         return self.hosted.replica.leader is self.leader and self.phase is not ShardPhase.GONE
 
     def replay(self, record: GroupRecord, offset: int) -> None:
-        """While it loads."""
+        """While it loads.  What there was no room for is stepped over."""
+        if self.state.is_unloaded(record.group_id):
+            self.skip(offset)
+        else:
+            apply(self.state, record, offset)
+
+    def apply(self, record: GroupRecord, offset: int) -> None:
+        """Of a group that is read again."""
         apply(self.state, record, offset)
+
+    def unload(self, group_id: str) -> None:
+        """There is no room for it."""
+        self.state.unload(group_id)
+        if self.rereading is not None:
+            self.rereading.give_up(group_id)
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether there are groups in its log for which there is no room."""
+        return bool(self.state.unloaded) or self.state.more_unloaded
+
+    def may_unload(self, group_id: str) -> bool:
+        """Whether nobody would notice but by being refused from now on: no member is here."""
+        group = self.state.groups.get(group_id)
+        if group is None:
+            return False
+        return self.phase is ShardPhase.LOADING or group_id not in self.soft.classic
+
+    def loaded_again(self, group_id: str) -> None:
+        """All that its log holds of the group is applied."""
+        loaded_again(self._turn(), group_id)
+        self._timer.arm()
 
     def skip(self, offset: int) -> None:
         """A record that is not known stands there."""
@@ -109,15 +165,24 @@ class GroupShard:
     def fail(self) -> None:
         """Its log cannot be read whole: it never serves a part of it."""
         self.phase = ShardPhase.FAILED
+        self._let_go()
         self._held.refuse(Code.NOT_COORDINATOR)
 
     def drop(self) -> None:
         """Its term is over: who waits for a commit heard it from the replica, who is parked now."""
         self.phase = ShardPhase.GONE
         self._timer.cancel()
+        self._let_go()
         self._held.refuse(Code.NOT_COORDINATOR)
         parked, self._parked = self._parked, {}
         for asker in parked:
+            asker.answer(RefusedAsWhole(Code.NOT_COORDINATOR))
+
+    def _let_go(self) -> None:
+        """Its memory is others'."""
+        self.state.memory.close()
+        deletions, self.deletions = self.deletions, {}
+        for asker in (one for askers in deletions.values() for one in askers):
             asker.answer(RefusedAsWhole(Code.NOT_COORDINATOR))
 
     # --- being asked ----------------------------------------------------------------------------
@@ -166,10 +231,32 @@ class GroupShard:
 
     def _decide(self, op: Operation, asker: Asker | None) -> None:
         if self.phase is ShardPhase.ACTIVE and self.leads:
+            if isinstance(op, DeleteGroup) and self.state.is_unloaded(op.group_id):
+                self._delete_later(op.group_id, asker)
+                return
             self._carry_out(step(self._turn(), op, asker), asker)
             self._timer.arm()
         elif asker is not None:
             asker.answer(RefusedAsWhole(Code.NOT_COORDINATOR))
+
+    def _delete_later(self, group_id: str, asker: Asker | None) -> None:
+        """Its log has to be read for it: `unloaded_groups`."""
+        if asker is None:
+            return
+        if group_id not in self.deletions and len(self.deletions) >= DELETIONS_MAX:
+            asker.answer(RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS))
+            return
+        self.deletions.setdefault(group_id, []).append(asker)
+        self.kick()
+
+    async def delete_unloaded(self, group_id: str) -> object:
+        """A group whose keys were read again; the answer, once its tombstones are committed."""
+        while True:
+            asker = Asker()
+            self._decide(DeleteUnloaded(group_id=group_id), asker)
+            answer = await asker.future()
+            if not isinstance(answer, GroupShrunk):
+                return answer
 
     # --- carrying out ---------------------------------------------------------------------------
 

@@ -10,12 +10,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from plimsoll_broker.background.time_slices import SLICE_S
 from plimsoll_broker.coordinator.group_shard import GroupShard
+from plimsoll_broker.coordinator.unloaded_groups import (
+    Rereading,
+    delete_read,
+    make_room,
+    next_deletions,
+    next_to_load,
+)
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_core.coordination.outcome import RefusedAsWhole
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.records import GroupRecord
 from plimsoll_wire.batches import (
     HEADER_SIZE,
     BatchError,
@@ -49,9 +60,13 @@ class _Slices:
 
 
 async def load(
-    manager: ReplicaManager, shard: GroupShard, beside: Iterable[GroupShard] = ()
+    manager: ReplicaManager,
+    shard: GroupShard,
+    beside: Iterable[GroupShard],
+    shards: Callable[[], list[GroupShard]],
 ) -> None:
-    """Until it is active or failed, or its term is over.  `beside`: those that are next."""
+    """Until it is active or failed, or its term is over.  `beside`: those that are next; `shards`:
+    all of this broker, which share its memory."""
     hosted = shard.hosted
     # What is appended to a new log must find it durable; all at once: each sync may take long.
     places = [(one.hosted.name, one.hosted.key.index) for one in (shard, *beside)]
@@ -59,16 +74,11 @@ async def load(
     if not shard.leads:
         return
     began_s, end = time.monotonic(), hosted.log.log_end_offset
-    offset, slices = hosted.log.log_start_offset, _Slices()
-    try:
-        await _replay(shard, offset, end, slices)
-    except _Unreadable as error:
-        if shard.leads:
-            shard.fail()
-            manager.driver.cannot_read(hosted, error.offset, error.fault)
-            manager.touch(hosted)
+    slices = _Slices()
+    if not await _read(manager, _Pass(shard, shard.replay, shards, slices), end):
         return
     if shard.leads:
+        shard.reload_due = shard.holds_back
         shard.activate()
         logger.info(
             "%r: %d groups with %d offsets loaded from %d records in %d ms",
@@ -81,6 +91,72 @@ async def load(
         await shard.decide_held()
 
 
+async def delete_asked(
+    manager: ReplicaManager, shard: GroupShard, shards: Callable[[], list[GroupShard]]
+) -> None:
+    """Some of the groups whose deletion waits for their keys to be read.  One pass through the log
+    for as many as fit."""
+    memory = shard.state.memory.of_broker
+    names = next_deletions(shard, memory)
+    if await _read_again(manager, shard, Rereading(shard, names, keys_alone=True), shards):
+        rereading = shard.rereading
+        assert isinstance(rereading, Rereading)
+        await delete_read(shard, rereading)
+    shard.rereading = None
+    for name in names:
+        # There was no room for it meanwhile: it is to be asked for again.
+        for asker in shard.deletions.pop(name, ()):
+            asker.answer(RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS))
+
+
+async def load_again(
+    manager: ReplicaManager, shard: GroupShard, shards: Callable[[], list[GroupShard]]
+) -> None:
+    """Groups for which there was no room, and is now."""
+    shard.reload_due = False
+    pool = shard.state.memory.of_broker.pool
+    names: list[str] | None = next_to_load(shard, shard.state.memory.of_broker)
+    if shard.state.more_unloaded and pool.used * 2 <= pool.capacity:
+        names = None
+        shard.state.more_unloaded = False
+    if names == []:
+        return
+    rereading = Rereading(shard, names, keys_alone=False)
+    if await _read_again(manager, shard, rereading, shards):
+        for name in list(rereading.names):
+            shard.loaded_again(name)
+        logger.info("%r: %d more groups are loaded", shard.hosted, len(rereading.names))
+    shard.rereading = None
+    shard.sweep_due = True
+
+
+async def _read_again(
+    manager: ReplicaManager,
+    shard: GroupShard,
+    rereading: Rereading,
+    shards: Callable[[], list[GroupShard]],
+) -> bool:
+    """Whether the log was read to its end: of these groups nothing is appended meanwhile."""
+    shard.rereading = rereading
+    end = shard.hosted.log.log_end_offset
+    done = await _read(manager, _Pass(shard, rereading.replay, shards, _Slices()), end)
+    return done and shard.leads
+
+
+async def _read(manager: ReplicaManager, reading: _Pass, end: int) -> bool:
+    """Whether it could be read; else the shard has failed."""
+    shard, hosted = reading.shard, reading.shard.hosted
+    try:
+        await _replay(reading, hosted.log.log_start_offset, end)
+    except _Unreadable as error:
+        if shard.leads:
+            shard.fail()
+            manager.driver.cannot_read(hosted, error.offset, error.fault)
+            manager.touch(hosted)
+        return False
+    return True
+
+
 class _Unreadable(Exception):
     """What stands at `offset` cannot be read."""
 
@@ -90,7 +166,17 @@ class _Unreadable(Exception):
         self.fault = fault
 
 
-async def _replay(shard: GroupShard, offset: int, end: int, slices: _Slices) -> None:
+class _Pass(NamedTuple):
+    """One way through a log.  `replay`: takes each record."""
+
+    shard: GroupShard
+    replay: Callable[[GroupRecord, int], None]
+    shards: Callable[[], list[GroupShard]]
+    slices: _Slices
+
+
+async def _replay(reading: _Pass, offset: int, end: int) -> None:
+    shard = reading.shard
     log = shard.hosted.log
     while offset < end and shard.leads:
         try:
@@ -109,14 +195,16 @@ async def _replay(shard: GroupShard, offset: int, end: int, slices: _Slices) -> 
             body = data[position + HEADER_SIZE : position + header.length]
             position += header.length
             offset = header.next_offset
-            await _records(shard, header, body, slices)
+            await _records(reading, header, body)
     if shard.leads:
         shard.skip(end - 1)
 
 
-async def _records(shard: GroupShard, header: BatchHeader, body: bytes, slices: _Slices) -> None:
+async def _records(reading: _Pass, header: BatchHeader, body: bytes) -> None:
     if header.is_control:
         return
+    shard, slices = reading.shard, reading.slices
+    memory = shard.state.memory.of_broker
     try:
         for offset, key, value in iter_records(header, body):
             record = decode_group_record(key, value)
@@ -124,7 +212,9 @@ async def _records(shard: GroupShard, header: BatchHeader, body: bytes, slices: 
                 _say_unknown(shard, record)
                 shard.skip(offset)
             else:
-                shard.replay(record, offset)
+                reading.replay(record, offset)
+                if memory.is_over:
+                    await make_room(reading.shards(), memory)
             slices.count += 1
             await slices.look()
             if not shard.leads:

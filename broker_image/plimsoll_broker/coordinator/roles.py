@@ -20,7 +20,7 @@ from plimsoll_broker.coordinator.answers import Asker
 from plimsoll_broker.coordinator.group_measures import GroupMeasures, GroupStats
 from plimsoll_broker.coordinator.group_shard import GroupShard, ShardPhase
 from plimsoll_broker.coordinator.internal_topics import InternalTopics
-from plimsoll_broker.coordinator.loader import load
+from plimsoll_broker.coordinator.loader import delete_asked, load, load_again
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
@@ -29,6 +29,7 @@ from plimsoll_core.coordination.hashing import partition_of
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import check_group_id
+from plimsoll_core.groups.memory import GroupMemory
 from plimsoll_core.groups.offsets.delete import RECORDS_AT_ONCE
 from plimsoll_core.groups.operations import ForgetTopics, ListGroups, Operation
 from plimsoll_core.groups.settings import GroupSettings
@@ -38,6 +39,8 @@ logger = logging.getLogger("plimsoll.coordinator")
 
 GROUPS_AT_ONCE = 500
 """That are listed without others having their turn: about a millisecond."""
+RELOAD_EVERY_MS = 60_000
+"""How often it is looked whether there is room for groups that are not loaded."""
 SWEEP_EVERY_S = 1.0
 """How often it is looked whether metadata are fresh, while a shard waits for that."""
 
@@ -46,11 +49,16 @@ class Coordinators:
     """One for a broker; `ReplicaManager.watcher`.  `topics`: has the topics that it needs made."""
 
     def __init__(
-        self, manager: ReplicaManager, settings: GroupSettings, topics: InternalTopics
+        self,
+        manager: ReplicaManager,
+        settings: GroupSettings,
+        topics: InternalTopics,
+        memory: GroupMemory | None = None,
     ) -> None:
         self.topics = topics
         self.stats = GroupStats()
         self.measures = GroupMeasures(manager, self.shards, settings.lag_series_max)
+        self.memory = GroupMemory() if memory is None else memory
         self._manager = manager
         self._settings = settings
         # By partition, for as long as it is led here in one term.
@@ -58,6 +66,8 @@ class Coordinators:
         # Those that wait to be loaded, first come first.
         self._to_load: dict[GroupShard, None] = {}
         self._kick = asyncio.Event()
+        # When it is looked again whether there is room for groups that are not loaded.
+        self._reload_ms = 0
         self._closed = False
         manager.watcher = self
 
@@ -82,7 +92,8 @@ class Coordinators:
             del self._shards[hosted.key]
             self._to_load.pop(shard, None)
         if leader is not None and not self._closed:
-            new = GroupShard(self._manager, hosted, leader, self._settings)
+            new = GroupShard(self._manager, hosted, leader, self._settings, self.memory)
+            new.kick = self._kick.set
             self._shards[hosted.key] = new
             self._to_load[new] = None
             self._kick.set()
@@ -183,7 +194,7 @@ class Coordinators:
 
     async def _run(self) -> None:
         while True:
-            waiting = any(s.sweep_due for s in self._active())
+            waiting = any(s.sweep_due or s.holds_back for s in self._active())
             if waiting:
                 await set_within(self._kick, SWEEP_EVERY_S)
             else:
@@ -192,13 +203,32 @@ class Coordinators:
             while self._to_load:
                 shard = next(iter(self._to_load))
                 del self._to_load[shard]
-                await load(self._manager, shard, self._to_load)
+                await load(self._manager, shard, self._to_load, self.shards)
                 if shard.active_since_ms is not None:
                     self.stats.loads += 1
                     self.stats.load_ms += shard.active_since_ms - shard.begun_ms
             for shard in self._active():
                 if shard.sweep_due and shard.metadata_fresh:
                     await self._sweep(shard)
+            await self._look_at_unloaded()
+
+    async def _look_at_unloaded(self) -> None:
+        """One pass through a log; what is to be loaded for the first time goes before the next."""
+        now_ms = self._manager.now_ms()
+        holds_back = [s for s in self._active() if s.holds_back]
+        for shard in holds_back:
+            if shard.deletions:
+                await delete_asked(self._manager, shard, self.shards)
+                for other in holds_back:
+                    other.reload_due = True
+                self._kick.set()
+                return
+        for shard in holds_back:
+            if shard.reload_due or now_ms >= self._reload_ms:
+                self._reload_ms = now_ms + RELOAD_EVERY_MS
+                await load_again(self._manager, shard, self.shards)
+                self._kick.set()
+                return
 
     def _active(self) -> list[GroupShard]:
         return [s for s in self._shards.values() if s.phase is ShardPhase.ACTIVE]

@@ -47,6 +47,7 @@ from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.storage.log_store import LogStore
 from plimsoll_core.cluster.listener_peers import Port
+from plimsoll_core.groups.memory import GroupMemory
 from plimsoll_core.groups.settings import GroupSettings
 from plimsoll_core.ids import BrokerEpoch, BrokerId, BrokerLifetime
 from plimsoll_core.replica.leader_lease import LeaderLease
@@ -102,7 +103,8 @@ def assemble(
     store.recent.limit = budgets.recent
     store.producers.bound(budgets.producers)
     coordinators = Coordinators(
-        manager, GroupSettings.of(config.kafka_configs), InternalTopics(client.command)
+        *(manager, GroupSettings.of(config.kafka_configs), InternalTopics(client.command)),
+        memory=GroupMemory(budgets.groups),
     )
     quotas = Quotas(address_limits(config.kafka_configs))
     authority = Authority(

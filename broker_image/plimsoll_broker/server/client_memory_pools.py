@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from plimsoll_core.groups.memory import BYTES_ASSUMED
 from plimsoll_core.quotas.fair_pool import FairPool
 from plimsoll_core.replica.producer_memory import PRODUCER_BYTES, PRODUCERS_ASSUMED
 
@@ -24,6 +25,7 @@ MEMORY_ASSUMED = 1024 * MIB
 FRAME_BYTES_MAX = 100 * MIB
 FRAME_BYTES_MIN = 2 * MIB
 _RECENT_PART = 128
+_GROUPS_PART = 8
 _PRODUCERS_PART = 8
 _GRANT_PART = 8
 _FETCH_PART = 4
@@ -42,13 +44,15 @@ class NoRoom(Exception):
 class Budgets:
     """Bytes.  `replies`: not sent yet; `requests`: being received or looked at; `frame`: one;
     `recent`: requests whose batches the logs keep for who reads at their ends.  `producers` is a
-    number of them: those that the logs remember (`producer_memory`)."""
+    number of them: those that the logs remember (`producer_memory`).  `groups`: consumer groups and
+    their offsets (`groups.memory`)."""
 
     replies: int
     requests: int
     frame: int
     recent: int = MEMORY_ASSUMED // _RECENT_PART
     producers: int = PRODUCERS_ASSUMED
+    groups: int = BYTES_ASSUMED
 
 
 def budgets_of(
@@ -60,8 +64,8 @@ def budgets_of(
 ) -> Budgets:
     """What a process with `memory` bytes gives its clients; None: not said.
 
-    A quarter to replies, an eighth to requests, an eighth to what logs know of producers, a 128th
-    to what was written last, and never a frame that its pool cannot hold.
+    A quarter to replies, an eighth each to requests, to what logs know of producers and to groups,
+    a 128th to what was written last, and never a frame that its pool cannot hold.
     """
     memory = memory or MEMORY_ASSUMED
     replies = replies or memory // 4
@@ -70,7 +74,12 @@ def budgets_of(
     recent = memory // _RECENT_PART
     producers = memory // _PRODUCERS_PART // PRODUCER_BYTES
     return Budgets(
-        replies=replies, requests=requests, frame=frame, recent=recent, producers=producers
+        replies=replies,
+        requests=requests,
+        frame=frame,
+        recent=recent,
+        producers=producers,
+        groups=memory // _GROUPS_PART,
     )
 
 

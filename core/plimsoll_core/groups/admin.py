@@ -15,6 +15,7 @@ from plimsoll_core.groups.classic.seats import find, is_empty
 from plimsoll_core.groups.members import Completing, Empty, Member, Preparing, Stable
 from plimsoll_core.groups.operations import (
     DeleteGroup,
+    DeleteUnloaded,
     DescribedMember,
     DescribeGroup,
     GroupDeleted,
@@ -49,6 +50,8 @@ _STATES = {
 }
 
 
+UNLOADED = "Unknown"
+"""Kafka's word for a state that a client does not know: of groups for which there is no room."""
 STATES = tuple(_STATES.values())
 """In the order in which a group goes through them."""
 
@@ -117,8 +120,14 @@ def list_groups(
         if group is not None
         for state in (state_of(turn, group.group_id),)
         if (not states or state.lower() in states) and (not types or CLASSIC in types)
+        if group.group_id not in turn.state.unloaded
     )
-    return CoordinatorOutcome(key=None, replies=(Reply(token, GroupsListed(listed)),))
+    unloaded = tuple(
+        ListedGroup(group_id, "", UNLOADED, CLASSIC)
+        for group_id in turn.state.unloaded
+        if (not states or UNLOADED.lower() in states) and (not types or CLASSIC in types)
+    )
+    return CoordinatorOutcome(key=None, replies=(Reply(token, GroupsListed(listed + unloaded)),))
 
 
 def _protocol_type(stored: GroupStored | None) -> str:
@@ -128,21 +137,35 @@ def _protocol_type(stored: GroupStored | None) -> str:
 def delete_group(
     turn: GroupTurn, op: DeleteGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Offsets first: until the last tombstone the group is one that exists."""
+    """One that nobody is in, with all its offsets."""
     group = turn.state.groups.get(op.group_id)
     if group is None:
         return no_such_group(op.group_id, token)
     if not is_empty(turn, op.group_id):
         message = f"Group {op.group_id} has members; stop them first."
         return refuse(op.group_id, token, Code.NON_EMPTY_GROUP, message)
+    return _tombstones(group, token)
+
+
+def delete_unloaded(
+    turn: GroupTurn, op: DeleteUnloaded, token: object
+) -> CoordinatorOutcome[GroupRecord, Operation]:
+    """Whatever of it is in memory now goes."""
+    group = turn.state.groups.get(op.group_id)
+    return no_such_group(op.group_id, token) if group is None else _tombstones(group, token)
+
+
+def _tombstones(group: Group, token: object) -> CoordinatorOutcome[GroupRecord, Operation]:
+    """Offsets first: until the last tombstone the group is one that exists."""
+    group_id = group.group_id
     offsets = (
-        OffsetForgotten(group_id=op.group_id, topic=topic, partition=index)
+        OffsetForgotten(group_id=group_id, topic=topic, partition=index)
         for topic, partitions in group.offsets.items()
         for index in partitions
     )
     records: list[GroupRecord] = list(islice(offsets, OFFSETS_AT_ONCE))
     whole = next(offsets, None) is None
     if whole and group.stored is not None:
-        records.append(GroupForgotten(group_id=op.group_id))
+        records.append(GroupForgotten(group_id=group_id))
     replies = (Reply(token, GroupDeleted() if whole else GroupShrunk()),)
-    return CoordinatorOutcome(key=op.group_id, records=tuple(records), replies=replies)
+    return CoordinatorOutcome(key=group_id, records=tuple(records), replies=replies)

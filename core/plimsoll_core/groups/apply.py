@@ -9,6 +9,7 @@ from __future__ import annotations
 from sys import intern
 from typing import assert_never
 
+from plimsoll_core.groups.memory import TOPIC_BYTES, offset_bytes, stored_bytes
 from plimsoll_core.groups.records import (
     GroupForgotten,
     GroupRecord,
@@ -29,11 +30,13 @@ def apply(state: GroupsState, record: GroupRecord, offset: int) -> None:
         case OffsetForgotten():
             _forget_offset(state, record, offset)
         case GroupStored():
-            group = _group(state, record.group_id)
+            group = _group(state, record.group_id, record.owner)
+            state.grow(group, stored_bytes(record) - stored_bytes(group.stored))
             group.stored = record
             group.written_to = offset + 1
         case GroupForgotten():
             group = _group(state, record.group_id)
+            state.grow(group, -stored_bytes(group.stored))
             group.stored = None
             group.written_to = offset + 1
             _drop_if_empty(state, group)
@@ -46,22 +49,34 @@ def skip(state: GroupsState, offset: int) -> None:
     state.end = max(state.end, offset + 1)
 
 
-def _group(state: GroupsState, group_id: str) -> Group:
+def _group(state: GroupsState, group_id: str, owner: str = "") -> Group:
+    """`owner`: whom it is counted to, if it is nobody's."""
     group = state.groups.get(group_id)
     if group is None:
-        group = state.groups[group_id] = Group(group_id)
-        state.begins(group_id)
+        group = Group(group_id)
+        group.owner = intern(owner)
+        state.begins(group)
+    elif owner and not group.owner:
+        state.adopt(group, intern(owner))
     return group
 
 
 def _commit(state: GroupsState, record: OffsetCommitted, offset: int) -> None:
     # Once for each record of a load: what is nearly always true is asked without a call.
-    group = state.groups.get(record.group_id) or _group(state, record.group_id)
+    group = state.groups.get(record.group_id)
+    if group is None or group.owner != record.owner:
+        group = _group(state, record.group_id, record.owner)
     partitions = group.offsets.get(record.topic)
     if partitions is None:
         # Thousands of groups name the same topics.
         partitions = group.offsets[intern(record.topic)] = {}
-    state.offsets += record.partition not in partitions
+        state.grow(group, TOPIC_BYTES)
+    before = partitions.get(record.partition)
+    if before is None:
+        state.offsets += 1
+        state.grow(group, offset_bytes(record.metadata))
+    elif before.metadata != record.metadata:
+        state.grow(group, offset_bytes(record.metadata) - offset_bytes(before.metadata))
     partitions[record.partition] = CommittedOffset(
         record.offset,
         record.leader_epoch,
@@ -76,15 +91,17 @@ def _commit(state: GroupsState, record: OffsetCommitted, offset: int) -> None:
 def _forget_offset(state: GroupsState, record: OffsetForgotten, offset: int) -> None:
     group = _group(state, record.group_id)
     partitions = group.offsets.get(record.topic, {})
-    if partitions.pop(record.partition, None) is not None:
+    before = partitions.pop(record.partition, None)
+    if before is not None:
         state.offsets -= 1
+        state.grow(group, -offset_bytes(before.metadata))
         if not partitions:
             del group.offsets[record.topic]
+            state.grow(group, -TOPIC_BYTES)
     group.written_to = offset + 1
     _drop_if_empty(state, group)
 
 
 def _drop_if_empty(state: GroupsState, group: Group) -> None:
     if group.stored is None and not group.offsets:
-        del state.groups[group.group_id]
-        state.gone_at(group.group_id, group.written_to)
+        state.ends(group)

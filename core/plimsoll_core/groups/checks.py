@@ -6,7 +6,7 @@ from typing import Any
 
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, RefusedAsWhole, refuse
 from plimsoll_core.errors import Code
-from plimsoll_core.groups.settings import GROUP_ID_BYTES_MAX, GROUPS_MAX
+from plimsoll_core.groups.settings import GROUP_ID_BYTES_MAX
 from plimsoll_core.groups.turn import GroupTurn
 
 
@@ -32,15 +32,43 @@ def no_such_group(group_id: str, token: object) -> CoordinatorOutcome[Any, Any]:
     return refuse(group_id, token, Code.GROUP_ID_NOT_FOUND, message)
 
 
-def check_room(turn: GroupTurn, group_id: str) -> RefusedAsWhole | None:
-    """Whether the group exists or may begin."""
-    groups, expected = turn.state.groups, turn.soft.classic
-    if group_id in groups or group_id in expected:
-        return None
-    if max(len(groups), len(expected)) < GROUPS_MAX:
+def owner_of(turn: GroupTurn, group_id: str, asks: str = "") -> str:
+    """Return the principal that the group is counted to: `asks`, if it is nobody's yet."""
+    durable, expected = turn.state.groups.get(group_id), turn.soft.classic.get(group_id)
+    if durable is not None and durable.owner:
+        return durable.owner
+    if expected is not None and expected.owner:
+        return expected.owner
+    return asks
+
+
+def check_loaded(turn: GroupTurn, group_id: str) -> RefusedAsWhole | None:
+    """Return a refusal if the group is in the log and there was no room to load it.  Its offsets
+    must not look as if they did not exist; clients come again until there is room."""
+    if not turn.state.is_unloaded(group_id):
         return None
     message = (
-        f"This coordinator has {GROUPS_MAX} groups, and begins no other; delete groups that are "
-        "not used any more (DeleteGroups)."
+        f"The memory of this coordinator's groups is used up, and {group_id} is not loaded: delete "
+        "groups that are not used any more (DeleteGroups), this one too if need be, or give the "
+        "broker more memory."
     )
-    return RefusedAsWhole(Code.POLICY_VIOLATION, message)
+    return RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS, message)
+
+
+def check_begins(turn: GroupTurn, group_id: str, owner: str) -> bool:
+    """Return True if the group exists, or `owner` may have another one here."""
+    groups = turn.state.memory.groups
+    if group_id in turn.state.groups or groups.admits(owner, 1):
+        return True
+    groups.refused += 1
+    return False
+
+
+def no_room(group_id: str, owner: str, code: Code) -> RefusedAsWhole:
+    """A principal's groups take all that it may hold, or all that there is."""
+    message = (
+        f"No room for group {group_id}: the groups of {owner or 'nobody'} take their share of this "
+        "coordinator's memory. Delete groups or offsets that are not used any more (DeleteGroups, "
+        "OffsetDelete), commit less metadata, or give the brokers more memory."
+    )
+    return RefusedAsWhole(code, message)

@@ -140,6 +140,7 @@ class ClassicGroup:
         "group_id",
         "joins",
         "leader",
+        "owner",
         "pending",
         "phase",
         "protocol",
@@ -150,6 +151,8 @@ class ClassicGroup:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
+        # The principal that it is counted to, where no record says so yet.
+        self.owner = ""
         self.phase: Phase = Empty()
         # The last that any member may have been told: never below the last stored one.
         self.generation = 0

@@ -30,6 +30,8 @@ class JoinGroup:
     protocols: Protocols
     must_know_its_id: bool = True
     """From version 4: one without an id gets one and comes again (KIP-394)."""
+    principal: str = ""
+    """Whose it is: the group is counted to who begins it."""
     may_skip_assignment: bool = True
     """From version 9: a leader may hear that its group needs no other assignments (KIP-814)."""
 

@@ -56,6 +56,8 @@ class CommitOffsets:
     offsets: tuple[PartitionOffset, ...]
     retention_ms: int | None = None
     """The request's own; None: the cluster's."""
+    principal: str = ""
+    """Whose it is: the group is counted to who begins it."""
     tells_missing_groups: bool = False
     """From version 9: a generation of a group that does not exist is GROUP_ID_NOT_FOUND."""
 
@@ -121,6 +123,14 @@ class DeleteOffsets:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroup:
     """Answered by `GroupDeleted`, or by `GroupShrunk`: then it is to be asked again."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteUnloaded:
+    """The same of a group for which there is no room, whose keys were read from the log for it.
+    Members of it are served by nobody: they do not keep it."""
 
     group_id: str
 
@@ -211,6 +221,7 @@ Operation = (
     | FetchAllOffsets
     | DeleteOffsets
     | DeleteGroup
+    | DeleteUnloaded
     | DescribeGroup
     | ListGroups
     | ExpireOffsets

@@ -26,6 +26,8 @@ class OffsetCommitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """From a request that carried a retention of its own; None: as the cluster keeps offsets."""
     topic_id: UUID | None = None
     """None: a record of an older version."""
+    owner: str = ""
+    """The principal that the group is counted to; empty: a record of an older version."""
 
 
 class OffsetForgotten(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -62,6 +64,8 @@ class GroupStored(msgspec.Struct, frozen=True, kw_only=True):
     state_ms: int = -1
     """When the group came into this state; -1: a record of an older version."""
     members: tuple[StoredMember, ...] = ()
+    owner: str = ""
+    """As in `OffsetCommitted`."""
 
 
 class GroupForgotten(msgspec.Struct, frozen=True, kw_only=True, gc=False):

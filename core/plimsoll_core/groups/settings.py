@@ -13,7 +13,7 @@ from plimsoll_core.cluster.cluster_configs import own_integer
 
 MINUTE_MS = 60_000
 GROUPS_MAX = 10_000
-"""Groups of one partition: beyond it no group is begun."""
+"""Groups of one partition, shared fairly by principals: beyond it no group is begun."""
 GROUP_ID_BYTES_MAX = 255
 MEMBER_BYTES_MAX = 64 * 2**10
 """What one member may say of itself."""
@@ -24,7 +24,7 @@ GROUP_BYTES_MAX = 4 * 2**20
 """What all members of a group may say of themselves, in all their protocols; of what goes into one
 record, `GroupTurn.record_bytes_max` bounds it."""
 SEATS_MAX = 20_000
-"""Members of all groups of one partition, and ids that were given out."""
+"""Members of all groups of one partition, and ids that were given out; shared fairly as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from plimsoll_core.groups.membership import (
     StoreEmptiness,
     WakeGroup,
 )
+from plimsoll_core.groups.memory import SeatsCharged
 
 
 class ExpiryDue(NamedTuple):
@@ -36,7 +37,7 @@ DeadlineKey = (
 class SoftState:
     """Of one shard."""
 
-    __slots__ = ("classic", "deadlines", "rebalances", "seats")
+    __slots__ = ("charged", "classic", "deadlines", "rebalances", "seats")
 
     def __init__(self) -> None:
         # When something is to be looked at again, by `DeadlineKey`, on the monotonic clock.
@@ -45,5 +46,7 @@ class SoftState:
         self.classic: dict[str, ClassicGroup] = {}
         # Members and pending ids of all of them.
         self.seats = 0
+        # What is counted of each of these groups' members (`groups.step`).
+        self.charged: dict[str, SeatsCharged] = {}
         # How many rebalances began, for the metrics.
         self.rebalances = 0

@@ -7,10 +7,18 @@ What is lost at a failover stands in `groups.soft`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
+from plimsoll_core.groups.memory import (
+    GROUP_BYTES,
+    UNLOADED_BYTES,
+    GroupMemory,
+    ShardMemory,
+    text_bytes,
+)
 from plimsoll_core.groups.records import GroupStored
 
 
@@ -28,10 +36,14 @@ class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
 class Group:
     """One group.  It exists as long as it has a stored generation or a committed offset."""
 
-    __slots__ = ("group_id", "offsets", "stored", "written_to")
+    __slots__ = ("group_id", "offsets", "owner", "size_bytes", "stored", "written_to")
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
+        # The principal that it is counted to (`groups.memory`); empty: nobody.
+        self.owner = ""
+        # What it is counted with.
+        self.size_bytes = GROUP_BYTES + text_bytes(group_id)
         # The last stored generation; None: a "simple" group, which has offsets and never members.
         self.stored: GroupStored | None = None
         # By topic and partition, in the order in which they were first committed.
@@ -47,22 +59,38 @@ class Group:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Group):
             return NotImplemented
-        return (self.group_id, self.stored, self.offsets, self.written_to) == (
+        return (self.group_id, self.stored, self.offsets, self.written_to, self.owner) == (
             other.group_id,
             other.stored,
             other.offsets,
             other.written_to,
+            other.owner,
         )
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
 
+class UnloadedGroup(NamedTuple):
+    """A group that is in the log and for which there is no room.  `size_bytes`: what it took when
+    it was unloaded."""
+
+    owner: str
+    size_bytes: int
+    offsets: int
+
+
 class GroupsState:
-    """All groups of one partition."""
+    """All groups of one partition.  `memory`: the budget that it takes part of; None: one of its
+    own."""
 
-    __slots__ = ("_gone", "end", "groups", "offsets")
+    __slots__ = ("_gone", "end", "groups", "memory", "more_unloaded", "offsets", "unloaded")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: GroupMemory | None = None) -> None:
+        self.memory = ShardMemory(memory)
+        # Groups that are in the log and not in memory, by id: nothing is known of their offsets.
+        self.unloaded: dict[str, UnloadedGroup] = {}
+        # There was no room for their names either: nobody knows which other groups exist.
+        self.more_unloaded = False
         # In the order in which they were first written.
         self.groups: dict[str, Group] = {}
         # One past the last record that was applied.
@@ -72,6 +100,62 @@ class GroupsState:
         # Groups that exist no more: one past each one's last record, until that is committed.
         self._gone: dict[str, int] = {}
 
+    # --- what is counted, and what there is no room for -----------------------------------------
+
+    def grow(self, group: Group, by: int) -> None:
+        """For `apply` alone: the group takes so many bytes more, or less."""
+        group.size_bytes += by
+        self.memory.change(group.owner, by)
+
+    def adopt(self, group: Group, owner: str) -> None:
+        """For `apply` alone: a group of nobody's is the principal's from now on."""
+        self.memory.change(group.owner, -group.size_bytes)
+        self.memory.groups.give_back(group.owner, 1)
+        group.owner = owner
+        self.memory.change(owner, group.size_bytes)
+        self.memory.groups.take(owner, 1)
+
+    def is_unloaded(self, group_id: str) -> bool:
+        """Return True if the log may hold the group and its state is not here: nothing may be told
+        of it, and nothing written but its deletion."""
+        if group_id in self.unloaded:
+            return True
+        return self.more_unloaded and group_id not in self.groups
+
+    def unload(self, group_id: str) -> None:
+        """Forget a group's state and keep its name.  Its log stays as it is."""
+        group = self.groups.pop(group_id, None)
+        if group is None:
+            return
+        offsets = sum(map(len, group.offsets.values()))
+        self.offsets -= offsets
+        self.memory.change(group.owner, -group.size_bytes)
+        self.memory.groups.give_back(group.owner, 1)
+        self.keep_name(group_id, UnloadedGroup(group.owner, group.size_bytes, offsets))
+
+    def keep_name(self, group_id: str, one: UnloadedGroup) -> None:
+        """The group is in the log, and is not served."""
+        before = self.unloaded.pop(group_id, None)
+        if before is not None:
+            self.memory.change(before.owner, -UNLOADED_BYTES)
+        self.memory.change(one.owner, UNLOADED_BYTES)
+        self.unloaded[group_id] = one
+
+    def loaded_again(self, group_id: str) -> None:
+        """All that the log holds of the group is applied, or it holds nothing any more."""
+        before = self.unloaded.pop(group_id, None)
+        if before is not None:
+            self.memory.change(before.owner, -UNLOADED_BYTES)
+
+    def forget_unloaded(self) -> None:
+        """There is no room for the names of groups that are not loaded."""
+        for group_id in [group_id for group_id in self.unloaded if group_id in self.groups]:
+            self.unload(group_id)  # it was being read again
+        for one in self.unloaded.values():
+            self.memory.change(one.owner, -UNLOADED_BYTES)
+        self.more_unloaded = self.more_unloaded or bool(self.unloaded)
+        self.unloaded.clear()
+
     def written_to(self, group_id: str | None) -> int:
         """One past the last record of a group, or of them all: what is said of the group leaves
         once the high watermark is there."""
@@ -80,13 +164,19 @@ class GroupsState:
         group = self.groups.get(group_id)
         return self._gone.get(group_id, 0) if group is None else group.written_to
 
-    def gone_at(self, group_id: str, end: int) -> None:
-        """For `apply` alone."""
-        self._gone[group_id] = end
+    def begins(self, group: Group) -> None:
+        """For `apply` alone: the group exists, maybe again."""
+        self.groups[group.group_id] = group
+        self._gone.pop(group.group_id, None)
+        self.memory.change(group.owner, group.size_bytes)
+        self.memory.groups.take(group.owner, 1)
 
-    def begins(self, group_id: str) -> None:
-        """For `apply` alone: the group exists again."""
-        self._gone.pop(group_id, None)
+    def ends(self, group: Group) -> None:
+        """For `apply` alone: nothing of the group is left."""
+        del self.groups[group.group_id]
+        self._gone[group.group_id] = group.written_to
+        self.memory.change(group.owner, -group.size_bytes)
+        self.memory.groups.give_back(group.owner, 1)
 
     def committed(self, high_watermark: int) -> None:
         """What is below the high watermark needs no waiting for: it is not remembered longer."""

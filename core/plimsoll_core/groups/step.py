@@ -13,13 +13,19 @@ from typing import Any
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply
 from plimsoll_core.groups import membership as m
 from plimsoll_core.groups import operations as o
-from plimsoll_core.groups.admin import delete_group, describe_group, list_groups
-from plimsoll_core.groups.checks import check_named
+from plimsoll_core.groups.admin import (
+    delete_group,
+    delete_unloaded,
+    describe_group,
+    list_groups,
+)
+from plimsoll_core.groups.checks import check_loaded, check_named, owner_of
 from plimsoll_core.groups.classic import deadlines as d
 from plimsoll_core.groups.classic.heartbeat import heartbeat
 from plimsoll_core.groups.classic.join import join_group
 from plimsoll_core.groups.classic.leave import leave_group
 from plimsoll_core.groups.classic.sync import generation_stored, sync_group
+from plimsoll_core.groups.memory import SeatsCharged, made_bytes, seated_bytes
 from plimsoll_core.groups.offsets.commit import commit_offsets
 from plimsoll_core.groups.offsets.delete import delete_offsets, forget_topics
 from plimsoll_core.groups.offsets.expire import expire_offsets
@@ -36,6 +42,7 @@ _RULES: dict[type, Callable[[GroupTurn, Any, object], GroupOutcome]] = {
     o.FetchAllOffsets: fetch_all_offsets,
     o.DeleteOffsets: delete_offsets,
     o.DeleteGroup: delete_group,
+    o.DeleteUnloaded: delete_unloaded,
     o.DescribeGroup: describe_group,
     o.ListGroups: list_groups,
     o.ExpireOffsets: expire_offsets,
@@ -65,10 +72,40 @@ def step(turn: GroupTurn, op: o.Operation, token: object) -> GroupOutcome:
     """What follows from one operation.  `token`: who asked; None where nobody waits."""
     if isinstance(op, _OF_NAMED_GROUPS) and (refusal := check_named(op.group_id)):
         return CoordinatorOutcome(key=op.group_id, at_once=(Reply(token, refusal),))
+    if isinstance(op, o.ListGroups | o.DeleteUnloaded):
+        return _decided(turn, op, token)
+    if refusal := check_loaded(turn, op.group_id):
+        replies = () if token is None else (Reply(token, refusal),)
+        return CoordinatorOutcome(key=op.group_id, at_once=replies)
+    outcome = _decided(turn, op, token)
+    _charge_seats(turn, op.group_id)
+    return outcome
+
+
+def _decided(turn: GroupTurn, op: o.Operation, token: object) -> GroupOutcome:
     outcome = _RULES[type(op)](turn, op, token)
     answered = any(reply.token is token for reply in (*outcome.at_once, *outcome.replies))
     assert token is None or answered or outcome.parked, f"nobody answers {op}"
     return outcome
+
+
+def _charge_seats(turn: GroupTurn, group_id: str) -> None:
+    """Count the group's members in memory as they are after a decision."""
+    memory, charged = turn.state.memory, turn.soft.charged
+    group, durable = turn.soft.classic.get(group_id), turn.state.groups.get(group_id)
+    before = charged.pop(group_id, None)
+    if group is None and before is None:
+        return
+    if before is not None:
+        memory.change(before.principal, -before.size_bytes)
+        memory.seats.give_back(before.principal, before.seats)
+    if group is not None:
+        made = 0 if durable is None else made_bytes(durable.stored)
+        size_bytes = max(seated_bytes(group) - made, 0)
+        now = SeatsCharged(owner_of(turn, group_id), size_bytes, group.size)
+        charged[group_id] = now
+        memory.change(now.principal, size_bytes)
+        memory.seats.take(now.principal, now.seats)
 
 
 def due(key: DeadlineKey) -> o.Operation:
@@ -85,7 +122,17 @@ def loaded(turn: GroupTurn) -> None:
     interval_ms = turn.settings.retention_check_ms
     groups = turn.state.groups
     for number, group_id in enumerate(groups, 1):
-        at_ms = turn.now_ms + interval_ms * number // len(groups)
-        turn.soft.deadlines.set(ExpiryDue(group_id), at_ms)
-        if groups[group_id].has_members:
-            turn.soft.deadlines.set(m.WakeGroup(group_id), turn.now_ms)
+        _begin_deadlines(turn, group_id, turn.now_ms + interval_ms * number // len(groups))
+
+
+def loaded_again(turn: GroupTurn, group_id: str) -> None:
+    """All that the log holds of a group for which there was no room is applied: it is served."""
+    turn.state.loaded_again(group_id)
+    if group_id in turn.state.groups:
+        _begin_deadlines(turn, group_id, turn.now_ms + turn.settings.retention_check_ms)
+
+
+def _begin_deadlines(turn: GroupTurn, group_id: str, expiry_ms: int) -> None:
+    turn.soft.deadlines.set(ExpiryDue(group_id), expiry_ms)
+    if turn.state.groups[group_id].has_members:
+        turn.soft.deadlines.set(m.WakeGroup(group_id), turn.now_ms)

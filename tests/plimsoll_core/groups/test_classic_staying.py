@@ -261,7 +261,7 @@ def test_last_member_may_come_with_other_protocols(model: CoordinatorModel) -> N
 
 
 def test_group_takes_no_more_than_its_size_ids_that_were_given_out_among_them(
-    model: CoordinatorModel, monkeypatch: pytest.MonkeyPatch
+    model: CoordinatorModel,
 ) -> None:
     settings = model.turn.settings
     fields = {name: getattr(settings, name) for name in settings.__dataclass_fields__}
@@ -273,7 +273,7 @@ def test_group_takes_no_more_than_its_size_ids_that_were_given_out_among_them(
     second = model.asked(a_join(member_id))
     model.asked(a_join(first.member_id))
     assert joined_by(model, second).generation == 2
-    monkeypatch.setattr("plimsoll_core.groups.classic.join.SEATS_MAX", 2)
+    model.turn.state.memory.seats.capacity = 2
     assert model.ask(a_join(group_id="h")) is Code.GROUP_MAX_SIZE_REACHED
 
 

@@ -1,4 +1,4 @@
-"""The memory of a coordinator: 100,000 committed offsets take 40 MB, 1,000 members 6 MB at most."""
+"""The memory of a coordinator: 100,000 committed offsets take 41 MB, 1,000 members 6 MB at most."""
 
 import gc
 import tracemalloc
@@ -17,7 +17,7 @@ from plimsoll_core.groups.state import GroupsState
 from plimsoll_wire import coordinator_records
 from plimsoll_wire.coordinator_records import decode_group_record, encode_group_record
 
-OFFSET_BYTES_MAX = 400
+OFFSET_BYTES_MAX = 410
 MEMBER_BYTES_MAX = 6_000
 SUBSCRIPTION = b"\0\1\0\0\0\1\0\6orders\xff\xff\xff\xff\0\0\0\0"
 
@@ -39,7 +39,7 @@ def takes(most_bytes: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("groups", "topics", "partitions"), [(1, 10, 500), (500, 1, 10), (500, 10, 1)]
 )
-def test_committed_offset_takes_400_bytes_at_the_most(
+def test_committed_offset_takes_410_bytes_at_the_most(
     groups: int, topics: int, partitions: int
 ) -> None:
     """As a load makes them, whose every record has a topic's name and its id anew.  The last is the

@@ -121,11 +121,12 @@ def test_group_that_members_left_takes_the_commits_of_nobody(model: CoordinatorM
 
 
 def test_groups_beyond_their_number_are_refused_and_those_that_are_there_go_on(
-    model: CoordinatorModel, monkeypatch: pytest.MonkeyPatch
+    model: CoordinatorModel,
 ) -> None:
-    monkeypatch.setattr("plimsoll_core.groups.checks.GROUPS_MAX", 1)
+    model.turn.state.memory.groups.capacity = 2
     assert codes(model.ask(a_commit(("orders", 0, 1)))) == [0]
-    assert model.ask(a_commit(("orders", 0, 1), group="other")) is Code.POLICY_VIOLATION
+    refused = model.ask(a_commit(("orders", 0, 1), group="other"))
+    assert refused is Code.INVALID_COMMIT_OFFSET_SIZE
     assert codes(model.ask(a_commit(("orders", 0, 2)))) == [0]
 
 

@@ -88,6 +88,8 @@ class GroupApi:
     right: AclOperation
     topics: Callable[[Any], Iterable[str]] | None = None
     topic_right: AclOperation = AclOperation.READ
+    writes: bool = False
+    """Its bytes count in `producer_byte_rate`."""
 
     def read(self, context: RequestContext) -> GroupRequest:
         """Its topics are decided once, so that what is asked and what is told fit together."""
@@ -129,6 +131,8 @@ class GroupHandler:
         self._lines = lines
 
     def __call__(self, context: RequestContext) -> Reply | asyncio.Future[Reply | None]:
+        if self._api.writes and context.charges is not None:
+            context.charges.produced(len(context.body))
         if len(context.body) > BYTES_AT_ONCE or not self._lines.idle(context.connection):
             return self._lines.add(context, partial(self._in_line, context))
         request = self._api.read(context)

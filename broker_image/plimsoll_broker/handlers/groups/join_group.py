@@ -13,6 +13,7 @@ from uuid import uuid4
 from plimsoll_broker.handlers.groups.asking import GroupApi, GroupRequest, code_of
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.membership import GroupJoined, JoinedMember, JoinGroup, MemberIdGiven
+from plimsoll_core.groups.memory import PRINCIPAL_MAX
 from plimsoll_core.security.acl import AclOperation
 
 _ID_FIRST_VERSION = 4
@@ -41,6 +42,7 @@ def _asks(request: GroupRequest) -> Iterator[JoinGroup]:
         ),
         protocol_type=asked.protocol_type,
         protocols=tuple((one.name, bytes(one.metadata)) for one in asked.protocols),
+        principal=context.connection.holder[:PRINCIPAL_MAX],
         must_know_its_id=version >= _ID_FIRST_VERSION,
         may_skip_assignment=version >= _SKIP_ASSIGNMENT_VERSION,
     )

@@ -18,6 +18,7 @@ from plimsoll_broker.handlers.groups.asking import (
     portions,
 )
 from plimsoll_core.errors import Code
+from plimsoll_core.groups.memory import PRINCIPAL_MAX
 from plimsoll_core.groups.operations import CommitOffsets, OffsetsCommitted, PartitionOffset
 from plimsoll_core.security.acl import AclOperation
 
@@ -50,6 +51,7 @@ def _asks(request: GroupRequest) -> Iterator[CommitOffsets]:
             generation=asked.generation_id_or_member_epoch,
             offsets=portion,
             retention_ms=None if retention_ms < 0 else retention_ms,
+            principal=request.context.connection.holder[:PRINCIPAL_MAX],
             tells_missing_groups=request.version >= _MISSING_GROUPS_VERSION,
         )
 
@@ -89,4 +91,4 @@ def _codes(size: int, answer: object) -> list[Code]:
     return [code_of(answer)] * size
 
 
-OFFSET_COMMIT = GroupApi(_asks, _tells, AclOperation.READ, _topics)
+OFFSET_COMMIT = GroupApi(_asks, _tells, AclOperation.READ, _topics, writes=True)

@@ -11,7 +11,7 @@ from functools import partial
 
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, RefusedAsWhole, Reply
 from plimsoll_core.errors import Code
-from plimsoll_core.groups.checks import check_room
+from plimsoll_core.groups.checks import check_begins, no_room, owner_of
 from plimsoll_core.groups.classic.effects import Effects
 from plimsoll_core.groups.classic.phases import (
     complete_if_all_joined,
@@ -49,13 +49,18 @@ from plimsoll_core.groups.membership import (
     JoinGroup,
     MemberIdGiven,
 )
+from plimsoll_core.groups.memory import (
+    GENERATION_BYTES,
+    GROUP_BYTES,
+    MEMBER_BYTES,
+    SEAT_BYTES,
+)
 from plimsoll_core.groups.operations import Operation
 from plimsoll_core.groups.records import GroupRecord, GroupStored
 from plimsoll_core.groups.settings import (
     GROUP_BYTES_MAX,
     MEMBER_BYTES_MAX,
     NAME_BYTES_MAX,
-    SEATS_MAX,
 )
 from plimsoll_core.groups.soft import ExpiryDue
 from plimsoll_core.groups.turn import GroupTurn
@@ -70,13 +75,13 @@ def join_group(
         return CoordinatorOutcome(key=op.group_id, at_once=(Reply(token, refusal),))
     effects = Effects()
     group = find(turn, op.group_id)
-    refusal = check_room(turn, op.group_id) or _check(turn, group, op)
+    refusal = _check(turn, group, op)
     if refusal is not None:
         if group is not None and refusal.code is Code.GROUP_MAX_SIZE_REACHED:
             _forget_id(turn, group, op.member_id, effects)
         effects.reply(token, refusal)
         return effects.outcome(op.group_id)
-    group = find_or_make(turn, op.group_id)
+    group = find_or_make(turn, op.group_id, op.principal)
     holder = None if op.group_instance_id is None else group.holder(op.group_instance_id)
     if op.member_id in group.pending:
         take_id(turn, group, op.member_id)
@@ -134,7 +139,11 @@ def _check(turn: GroupTurn, group: ClassicGroup | None, op: JoinGroup) -> Refuse
     if group is None:
         group = ClassicGroup(op.group_id)
     holder = None if op.group_instance_id is None else group.holder(op.group_instance_id)
-    full = group.size >= turn.settings.group_size_max or turn.soft.seats >= SEATS_MAX
+    owner = owner_of(turn, op.group_id, op.principal)
+    if not check_begins(turn, op.group_id, owner):
+        return no_room(op.group_id, owner, Code.GROUP_MAX_SIZE_REACHED)
+    full = group.size >= turn.settings.group_size_max
+    full = full or not turn.state.memory.seats.admits(owner, 1)
     if full and not op.member_id and holder is None:
         message = f"Group {op.group_id} or its coordinator has no room for another member."
         return RefusedAsWhole(Code.GROUP_MAX_SIZE_REACHED, message)
@@ -149,6 +158,22 @@ def _check(turn: GroupTurn, group: ClassicGroup | None, op: JoinGroup) -> Refuse
         message = f"Group {op.group_id} has members that share no protocol with this one."
         return RefusedAsWhole(Code.INCONSISTENT_GROUP_PROTOCOL, message)
     return _check_bytes(turn, group, op, op.member_id or holder)
+
+
+def _check_memory(
+    turn: GroupTurn, op: JoinGroup, asks: Member, before: Member | None
+) -> RefusedAsWhole | None:
+    """Return a refusal if the broker has no room for the member, nor for it in a generation."""
+    owner = owner_of(turn, op.group_id, op.principal)
+    was_bytes = 0 if before is None else before.size_bytes + before.record_bytes
+    size_bytes = asks.size_bytes + asks.record_bytes - was_bytes
+    if before is None:
+        size_bytes += SEAT_BYTES + MEMBER_BYTES
+    if op.group_id not in turn.state.groups:
+        size_bytes += GROUP_BYTES + GENERATION_BYTES
+    if turn.state.memory.of_broker.admits(owner, size_bytes):
+        return None
+    return no_room(op.group_id, owner, Code.GROUP_MAX_SIZE_REACHED)
 
 
 def _check_bytes(
@@ -167,7 +192,7 @@ def _check_bytes(
             return None
     size_bytes = group.size_bytes + asks.size_bytes - (before.size_bytes if before else 0)
     if size_bytes <= GROUP_BYTES_MAX and group.record_bytes(asks) <= turn.record_bytes_max:
-        return None
+        return _check_memory(turn, op, asks, before)
     message = (
         f"What the members of group {op.group_id} say of themselves would not fit in one record "
         f"of {turn.record_bytes_max} bytes with this one's: subscribe to fewer topics, or raise "
@@ -212,6 +237,7 @@ def _beginning(turn: GroupTurn, op: JoinGroup) -> GroupStored:
         protocol=None,
         leader=None,
         state_ms=turn.wall_ms,
+        owner=owner_of(turn, op.group_id, op.principal),
     )
 
 

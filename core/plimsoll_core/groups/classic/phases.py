@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 from plimsoll_core.errors import Code
+from plimsoll_core.groups.checks import owner_of
 from plimsoll_core.groups.classic.effects import Effects
 from plimsoll_core.groups.classic.seats import prolong, stand_up
 from plimsoll_core.groups.classic.vote import vote
@@ -169,6 +170,7 @@ def generation_of(
         protocol=group.protocol,
         leader=group.leader,
         state_ms=turn.wall_ms,
+        owner=owner_of(turn, group.group_id),
         members=tuple(
             StoredMember(
                 member_id=one.member_id,

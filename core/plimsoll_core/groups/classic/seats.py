@@ -7,6 +7,7 @@ one in which nobody is any more and whose end is stored is let go of.  Every sea
 from __future__ import annotations
 
 from plimsoll_core.errors import Code
+from plimsoll_core.groups.checks import owner_of
 from plimsoll_core.groups.classic.effects import Effects
 from plimsoll_core.groups.members import ClassicGroup, Completing, Empty, Member, Stable
 from plimsoll_core.groups.membership import EndPending, EndSession
@@ -28,14 +29,16 @@ def find(turn: GroupTurn, group_id: str) -> ClassicGroup | None:
     return group
 
 
-def find_or_make(turn: GroupTurn, group_id: str) -> ClassicGroup:
-    """One that nobody is in is made as its log has it."""
+def find_or_make(turn: GroupTurn, group_id: str, principal: str) -> ClassicGroup:
+    """One that nobody is in is made as its log has it.  `principal`: whom it is counted to, if it
+    is nobody's."""
     group = find(turn, group_id)
     if group is None:
         durable = turn.state.groups.get(group_id)
         stored = None if durable is None else durable.stored
         group = ClassicGroup(group_id) if stored is None else ClassicGroup.of_stored(stored)
         turn.soft.classic[group_id] = group
+    group.owner = group.owner or owner_of(turn, group_id, principal)
     return group
 
 

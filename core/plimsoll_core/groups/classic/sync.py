@@ -10,6 +10,7 @@ from functools import partial
 
 from plimsoll_core.coordination.outcome import CoordinatorOutcome
 from plimsoll_core.errors import Code
+from plimsoll_core.groups.checks import no_room
 from plimsoll_core.groups.classic.effects import Effects
 from plimsoll_core.groups.classic.phases import generation_of, prepare, refuse_syncs
 from plimsoll_core.groups.classic.seats import check_member, find, prolong, saw_sync
@@ -20,8 +21,9 @@ from plimsoll_core.groups.membership import (
     GroupSynced,
     SyncGroup,
 )
+from plimsoll_core.groups.memory import made_bytes, stored_bytes
 from plimsoll_core.groups.operations import Operation
-from plimsoll_core.groups.records import GroupRecord
+from plimsoll_core.groups.records import GroupRecord, GroupStored
 from plimsoll_core.groups.turn import GroupTurn
 
 
@@ -35,6 +37,13 @@ def sync_group(
     if group is None or code is not Code.NONE:
         effects.refuse(token, code)
         return effects.outcome(op.group_id)
+    phase = group.phase
+    leads = isinstance(phase, Completing) and op.member_id == group.leader and not phase.storing
+    generation = generation_of(turn, group, dict(op.assignments)) if leads else None
+    if generation is not None and not _has_room(turn, generation):
+        refusal = no_room(group.group_id, generation.owner, Code.GROUP_MAX_SIZE_REACHED)
+        effects.reply(token, refusal)
+        return effects.outcome(op.group_id)
     saw_sync(group, op.member_id)
     member = group.members[op.member_id]
     if isinstance(group.phase, Stable):
@@ -46,13 +55,22 @@ def sync_group(
         effects.refuse(older, Code.REBALANCE_IN_PROGRESS)
     group.syncs[op.member_id] = token
     turn.soft.deadlines.clear(EndSession(group.group_id, op.member_id))
-    phase = group.phase
     assert isinstance(phase, Completing)
-    if op.member_id == group.leader and not phase.storing:
+    if generation is not None:
         phase.storing = True
-        effects.records.append(generation_of(turn, group, dict(op.assignments)))
+        effects.records.append(generation)
         effects.then = partial(GenerationStored, group.group_id, group.generation)
     return effects.outcome(op.group_id, parked=token)
+
+
+def _has_room(turn: GroupTurn, generation: GroupStored) -> bool:
+    """Return True if the record fits the broker's memory in place of the last generation's.  Its
+    members themselves are counted already."""
+    durable = turn.state.groups.get(generation.group_id)
+    stored = None if durable is None else durable.stored
+    size_bytes = stored_bytes(generation) - made_bytes(generation)
+    size_bytes -= stored_bytes(stored) - made_bytes(stored)
+    return turn.state.memory.of_broker.admits(generation.owner, size_bytes)
 
 
 def _check(group: ClassicGroup | None, op: SyncGroup) -> Code:

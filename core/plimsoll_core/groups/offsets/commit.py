@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, RefusedAsWhole, Reply
 from plimsoll_core.errors import Code
-from plimsoll_core.groups.checks import check_room
+from plimsoll_core.groups.checks import check_begins, no_room, owner_of
 from plimsoll_core.groups.classic.seats import check_member, find, prolong
 from plimsoll_core.groups.members import Completing, Empty
+from plimsoll_core.groups.memory import GROUP_BYTES, TOPIC_BYTES, offset_bytes, text_bytes
 from plimsoll_core.groups.operations import (
     CommitOffsets,
     OffsetsCommitted,
@@ -27,16 +28,22 @@ def commit_offsets(
     turn: GroupTurn, op: CommitOffsets, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
     """One record for each partition that may be committed; the others hear why not."""
-    refusal = check_committer(turn, op) or check_room(turn, op.group_id)
+    owner = owner_of(turn, op.group_id, op.principal)
+    refusal = check_committer(turn, op)
+    if refusal is None and not check_begins(turn, op.group_id, owner):
+        refusal = no_room(op.group_id, owner, Code.INVALID_COMMIT_OFFSET_SIZE)
     if refusal is not None:
         return CoordinatorOutcome(key=op.group_id, replies=(Reply(token, refusal),))
     codes: list[PartitionCode] = []
     records: list[GroupRecord] = []
+    room = _Room(turn, op.group_id, owner)
     for offset in op.offsets:
         code = _check(turn, offset)
+        if code is Code.NONE and not room.admits(offset):
+            code = Code.INVALID_COMMIT_OFFSET_SIZE
         codes.append(PartitionCode(offset.topic, offset.partition, code))
         if code is Code.NONE:
-            records.append(_record(turn, op, offset))
+            records.append(_record(turn, op, offset, owner))
     expiry = ExpiryDue(op.group_id)
     if records and expiry not in turn.soft.deadlines:
         turn.soft.deadlines.set(expiry, turn.now_ms + turn.settings.retention_check_ms)
@@ -45,6 +52,38 @@ def commit_offsets(
         records=tuple(records),
         replies=(Reply(token, OffsetsCommitted(tuple(codes))),),
     )
+
+
+class _Room:
+    """What one request adds to the memory of its group: offsets that take no more than before are
+    always admitted, so that those who consume already go on when there is no room."""
+
+    def __init__(self, turn: GroupTurn, group_id: str, owner: str) -> None:
+        self._memory = turn.state.memory.of_broker
+        self._owner = owner
+        group = turn.state.groups.get(group_id)
+        self._held = {} if group is None else group.offsets
+        self._grown = GROUP_BYTES + text_bytes(group_id) if group is None else 0
+        # What this request brings, by place.
+        self._asked: dict[tuple[str, int], int] = {}
+        self._topics: set[str] = set()
+
+    def admits(self, offset: PartitionOffset) -> bool:
+        place = (offset.topic, offset.partition)
+        size_bytes = offset_bytes(offset.metadata)
+        before = self._asked.get(place, 0)
+        held = self._held.get(offset.topic)
+        if not before and held is not None and offset.partition in held:
+            before = offset_bytes(held[offset.partition].metadata)
+        more = size_bytes - before
+        if held is None and offset.topic not in self._topics:
+            more += TOPIC_BYTES
+        if more > 0 and not self._memory.admits(self._owner, self._grown + more):
+            return False
+        self._grown += more
+        self._asked[place] = size_bytes
+        self._topics.add(offset.topic)
+        return True
 
 
 def check_committer(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None:
@@ -84,7 +123,9 @@ def _check(turn: GroupTurn, offset: PartitionOffset) -> Code:
     return Code.NONE if known else Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _record(turn: GroupTurn, op: CommitOffsets, offset: PartitionOffset) -> OffsetCommitted:
+def _record(
+    turn: GroupTurn, op: CommitOffsets, offset: PartitionOffset, owner: str
+) -> OffsetCommitted:
     retention_ms = op.retention_ms
     return OffsetCommitted(
         group_id=op.group_id,
@@ -96,4 +137,5 @@ def _record(turn: GroupTurn, op: CommitOffsets, offset: PartitionOffset) -> Offs
         commit_ms=turn.wall_ms,
         expire_ms=None if retention_ms is None else turn.wall_ms + retention_ms,
         topic_id=turn.image.topic_ids[offset.topic],
+        owner=owner,
     )

@@ -1,0 +1,176 @@
+"""Groups that are in a shard's log and for which there is no room in memory.
+
+Called by `roles`' task and by loads.  When more was loaded than the budget of a broker's groups has
+room for, `make_room` unloads groups: those of whoever holds most, the largest first.  Their clients
+hear COORDINATOR_LOAD_IN_PROGRESS, and their log stays as it is.  They are deleted when somebody
+asks for it: their keys are read from the log again, a few groups at a time (`delete_asked`).  When
+there is room they are loaded (`load_again`), the smallest first.
+Source: docs/protocol.md §5.8, docs/security.md, "What one principal may hold".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterable
+
+from msgspec.structs import replace
+
+from plimsoll_broker.background.time_slices import in_slices
+from plimsoll_broker.coordinator.answers import Asker
+from plimsoll_broker.coordinator.group_shard import GroupShard
+from plimsoll_core.groups.memory import OFFSET_BYTES, GroupMemory
+from plimsoll_core.groups.records import GroupRecord, GroupStored, OffsetCommitted
+from plimsoll_core.groups.state import UnloadedGroup
+
+logger = logging.getLogger("plimsoll.coordinator")
+
+_SPARE_PART = 16
+"""So much of the budget is free once room was made, so that it is not made for each record."""
+
+
+# --- making room ----------------------------------------------------------------------------------
+
+
+class _Candidates:
+    """Groups that may be unloaded, by whom they are counted to and by the power of two that they
+    take."""
+
+    def __init__(self) -> None:
+        self._by_owner: dict[str, dict[int, list[tuple[GroupShard, str]]]] = {}
+
+    def add(self, shard: GroupShard, owner: str, size_bytes: int, group_id: str) -> None:
+        sizes = self._by_owner.setdefault(owner, {})
+        sizes.setdefault(size_bytes.bit_length(), []).append((shard, group_id))
+
+    def take(self, memory: GroupMemory) -> Iterable[tuple[GroupShard, str]]:
+        """Each, the largest of whoever holds most then first."""
+        while self._by_owner:
+            owner = max(self._by_owner, key=lambda one: (memory.pool.held(one), one))
+            sizes = self._by_owner[owner]
+            largest = max(sizes)
+            yield sizes[largest].pop()
+            if not sizes[largest]:
+                del sizes[largest]
+            if not sizes:
+                del self._by_owner[owner]
+
+
+async def make_room(shards: Iterable[GroupShard], memory: GroupMemory) -> None:
+    """Until what is loaded fits.  Groups with members that a shard serves stay: they were admitted,
+    and are bounded by that."""
+    target, before = memory.pool.capacity - memory.pool.capacity // _SPARE_PART, memory.pool.used
+    shards, unloaded = list(shards), 0
+    candidates = _Candidates()
+    async for shard, group_id in _of_all(shards):
+        group = shard.state.groups.get(group_id)
+        if group is not None and shard.may_unload(group_id):
+            candidates.add(shard, group.owner, group.size_bytes, group_id)
+    async for shard, group_id in in_slices(candidates.take(memory)):
+        if memory.pool.used <= target:
+            break
+        if shard.may_unload(group_id):
+            shard.unload(group_id)
+            unloaded += 1
+    if memory.is_over:
+        for shard in shards:
+            shard.state.forget_unloaded()
+    logger.warning(
+        "no room for all groups: %d were unloaded, their clients are refused (%d bytes were loaded,"
+        " %d are left, %d there may be; %s holds most): delete groups that are not used any more,"
+        " or give the broker more memory",
+        unloaded,
+        before,
+        memory.pool.used,
+        memory.pool.capacity,
+        memory.pool.largest() or "nobody",
+    )
+
+
+async def _of_all(shards: list[GroupShard]) -> AsyncIterator[tuple[GroupShard, str]]:
+    for shard in shards:
+        async for group_id in in_slices(list(shard.state.groups)):
+            yield shard, group_id
+
+
+# --- reading again --------------------------------------------------------------------------------
+
+
+class Rereading:
+    """Which groups a pass through the log is about; None: all that are not loaded.  `keys_alone`:
+    what they hold is left out, since they are to be deleted."""
+
+    def __init__(
+        self, shard: GroupShard, group_ids: Iterable[str] | None, *, keys_alone: bool
+    ) -> None:
+        self.names: set[str] = set() if group_ids is None else set(group_ids)
+        self._shard = shard
+        # Those that are served; None: a name that is not asked for is not read.
+        self._others = set(shard.state.groups) if group_ids is None else None
+        self._keys_alone = keys_alone
+
+    def give_up(self, group_id: str) -> None:
+        """There is no room for it."""
+        self.names.discard(group_id)
+        if self._others is not None:
+            self._others.add(group_id)
+
+    def replay(self, record: GroupRecord, offset: int) -> None:
+        """The pass has come to this record."""
+        group_id = record.group_id
+        if group_id not in self.names:
+            if self._others is None or group_id in self._others:
+                return
+            self.names.add(group_id)
+            if group_id not in self._shard.state.unloaded:
+                self._shard.state.keep_name(group_id, UnloadedGroup("", 0, 0))
+        match record:
+            case OffsetCommitted() if self._keys_alone:
+                record = replace(record, metadata="")
+            case GroupStored() if self._keys_alone:
+                record = replace(record, members=())
+        self._shard.apply(record, offset)
+
+
+def next_deletions(shard: GroupShard, memory: GroupMemory) -> list[str]:
+    """Groups whose keys fit what is kept free for that; one at least."""
+    room = memory.reserve
+    found: list[str] = []
+    for group_id in shard.deletions:
+        known = shard.state.unloaded.get(group_id)
+        room -= (known.offsets if known else memory.reserve) * OFFSET_BYTES
+        if found and room < 0:
+            break
+        found.append(group_id)
+    return found
+
+
+async def delete_read(shard: GroupShard, rereading: Rereading) -> None:
+    """Groups whose keys were read; who asked hears what became of it."""
+    for group_id in list(rereading.names):
+        if not shard.leads:
+            return  # who asked has heard it from the shard
+        answer = await shard.delete_unloaded(group_id)
+        if group_id in shard.state.groups:
+            shard.unload(group_id)
+        else:
+            shard.loaded_again(group_id)
+        _answer(shard.deletions.pop(group_id, ()), answer)
+
+
+def _answer(askers: Iterable[Asker], answer: object) -> None:
+    for asker in askers:
+        asker.answer(answer)
+
+
+def next_to_load(shard: GroupShard, memory: GroupMemory) -> list[str]:
+    """Groups for which there is room now, the smallest first; what they took when they were
+    unloaded may be less than they take."""
+    capacity = memory.pool.capacity
+    room = capacity - capacity // _SPARE_PART - memory.pool.used
+    found: list[str] = []
+    for group_id, one in sorted(shard.state.unloaded.items(), key=lambda item: item[1].size_bytes):
+        room -= max(one.size_bytes, 1)
+        if room < 0:
+            break
+        found.append(group_id)
+    return found

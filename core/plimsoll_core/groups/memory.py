@@ -1,0 +1,163 @@
+"""What groups take of a broker's memory, and whom it is counted to.
+
+A group belongs to the principal that began it, for as long as it exists: all its offsets, metadata,
+members and assignments are counted to that principal, whoever commits or joins later.  Each of its
+records names the principal, so that a load counts as before; a group of records that name nobody
+(an older release wrote them) belongs to nobody until a principal writes to it.
+
+`GroupMemory` is the budget of all shards of a broker.  Clients' writes are admitted before they are
+made (`admits`); what a log holds is only counted (`ShardMemory.change`), and unloaded again when it
+is too much.  Bytes are estimates from above, measured with CPython 3.11.
+Source: docs/security.md, "What one principal may hold".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from plimsoll_core.groups.members import ClassicGroup, protocol_bytes
+from plimsoll_core.groups.records import GroupStored
+from plimsoll_core.groups.settings import GROUPS_MAX, SEATS_MAX
+from plimsoll_core.quotas.fair_pool import FairPool
+
+GROUP_BYTES = 1_024
+"""One group: its name, its state, its deadlines."""
+TOPIC_BYTES = 320
+"""One topic of a group, whose partitions have a table of their own."""
+OFFSET_BYTES = 208
+"""One committed offset beside its metadata."""
+GENERATION_BYTES = 512
+MEMBER_BYTES = 1_536
+"""One member in a stored generation, beside what it says of itself."""
+SEAT_BYTES = 3_072
+"""One member, or an id that was given out, as the coordinator has it in memory."""
+UNLOADED_BYTES = 512
+"""One group of which only the name is kept."""
+PRINCIPAL_MAX = 255
+"""Characters of a principal that are kept: longer ones that begin alike share."""
+BYTES_ASSUMED = 2**30 // 8
+"""Of a broker whose memory nobody stated: an eighth of a gibibyte."""
+_RESERVE_PART = 8
+"""A part of the budget is used for deletions of groups that are not loaded, and for nothing else:
+however full it is, room can be made."""
+
+
+class GroupMemory:
+    """Of one broker.  `budget`: bytes of all groups that it coordinates."""
+
+    __slots__ = ("budget", "pool")
+
+    def __init__(self, budget: int = BYTES_ASSUMED) -> None:
+        self.budget = budget
+        self.pool = FairPool(budget - budget // _RESERVE_PART)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether groups have to be unloaded: more was loaded than there is room for."""
+        return self.pool.used > self.pool.capacity
+
+    @property
+    def reserve(self) -> int:
+        return self.budget - self.pool.capacity
+
+    def admits(self, principal: str, size: int) -> bool:
+        """Return True if the principal may hold `size` bytes more.  What does not grow is admitted
+        always; a refusal is counted."""
+        if size <= 0 or self.pool.admits(principal, size):
+            return True
+        self.pool.refused += 1
+        return False
+
+
+class ShardMemory:
+    """What one shard holds of a broker's budget, and of the shard's own numbers of groups and
+    members.  Written by `apply` and `step` alone."""
+
+    __slots__ = ("_closed", "_held", "groups", "of_broker", "seats")
+
+    def __init__(self, of_broker: GroupMemory | None = None) -> None:
+        self.of_broker = GroupMemory() if of_broker is None else of_broker
+        # How many groups, members and ids that were given out each principal has here.
+        self.groups = FairPool(GROUPS_MAX)
+        self.seats = FairPool(SEATS_MAX)
+        self._held: Counter[str] = Counter()
+        self._closed = False
+
+    @property
+    def used(self) -> int:
+        return sum(self._held.values())
+
+    def change(self, principal: str, by: int) -> None:
+        """The principal holds so many bytes more, or less."""
+        if self._closed or not by:
+            return
+        if by > 0:
+            self.of_broker.pool.take(principal, by)
+        else:
+            self.of_broker.pool.give_back(principal, -by)
+        held = self._held[principal] + by
+        if held:
+            self._held[principal] = held
+        else:
+            del self._held[principal]
+
+    def close(self) -> None:
+        """The shard is gone: it holds nothing, and counts nothing from now on."""
+        self._closed = True
+        for principal, size in self._held.items():
+            self.of_broker.pool.give_back(principal, size)
+        self._held.clear()
+
+
+class SeatsCharged(NamedTuple):
+    """What is counted of a group's members in memory, beyond its stored generation."""
+
+    principal: str
+    size_bytes: int
+    seats: int
+
+
+def text_bytes(text: str) -> int:
+    """What a string takes: four bytes for each character, if any of them needs as many."""
+    return len(text) if text.isascii() else 4 * len(text)
+
+
+def offset_bytes(metadata: str) -> int:
+    return OFFSET_BYTES + text_bytes(metadata)
+
+
+def stored_bytes(stored: GroupStored | None) -> int:
+    """A stored generation, with the members that are made of it in memory."""
+    if stored is None:
+        return 0
+    members = sum(
+        MEMBER_BYTES
+        + text_bytes(one.member_id)
+        + text_bytes(one.group_instance_id or "")
+        + text_bytes(one.client_id)
+        + text_bytes(one.client_host)
+        + len(one.subscription)
+        + len(one.assignment)
+        for one in stored.members
+    )
+    return GENERATION_BYTES + text_bytes(stored.protocol_type) + members + made_bytes(stored)
+
+
+def made_bytes(stored: GroupStored | None) -> int:
+    """The members that are made of a stored generation, in memory (`ClassicGroup.of_stored`)."""
+    if stored is None:
+        return 0
+    name = stored.protocol or ""
+    return sum(
+        SEAT_BYTES
+        + protocol_bytes(((name, one.subscription),))
+        + len(one.client_id)
+        + len(one.client_host)
+        for one in stored.members
+    )
+
+
+def seated_bytes(group: ClassicGroup | None) -> int:
+    """A group's members and ids in memory."""
+    return 0 if group is None else SEAT_BYTES * group.size + group.size_bytes
