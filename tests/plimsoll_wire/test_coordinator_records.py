@@ -103,6 +103,22 @@ def test_commit_with_a_retention_of_its_own_keeps_what_version_1_has_no_field_fo
     assert without == msgspec.structs.replace(record, leader_epoch=-1, topic_id=None)
 
 
+@pytest.mark.parametrize("record", [one for one in RECORDS if hasattr(one, "owner")])
+@pytest.mark.parametrize("expire_ms", [None, 9])
+def test_principal_of_a_group_stands_where_older_readers_do_not_look(
+    record: GroupRecord, expire_ms: int | None
+) -> None:
+    """They read a value's fields, as Kafka does, and step over what is behind."""
+    if isinstance(record, OffsetCommitted):
+        record = msgspec.structs.replace(record, expire_ms=expire_ms)
+    owned = msgspec.structs.replace(record, owner="User:höhe")  # type: ignore[call-arg]
+    (key, value), written = encode_group_record(record), encode_group_record(owned)
+    assert value is not None
+    assert written == KeyValue(key, value + b"\0\x0aUser:h\xc3\xb6he")
+    assert decode_group_record(*written) == owned
+    assert decode_group_record(key, value + b"of a newer release") == record
+
+
 def test_offset_commit_has_the_bytes_that_kafka_writes() -> None:
     """By hand, from the schema: type 1, strings with two bytes of length; version 4, flexible."""
     key, value = encode_group_record(
@@ -123,6 +139,7 @@ OFFSETS = st.builds(
     commit_ms=st.integers(0, 2**60),
     expire_ms=st.none(),
     topic_id=st.none() | st.uuids(allow_nil=False),
+    owner=st.just("") | st.text(max_size=20),
 )
 
 

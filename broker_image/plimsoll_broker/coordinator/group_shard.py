@@ -101,6 +101,8 @@ class GroupShard:
         self.rereading: GivesUp | None = None
         # Whether groups for which there was no room are to be looked at again.
         self.reload_due = False
+        # When they are looked at in any case.
+        self.reload_ms = 0
         # What came while it loads, and is not decided yet.
         self._held = HeldOperations(manager.now_ms)
 
@@ -160,7 +162,7 @@ class GroupShard:
     async def decide_held(self) -> None:
         """What was asked while it loaded; what is asked now comes behind that."""
         async for op, asker in in_slices(self._held.take()):
-            self._decide(op, asker)
+            self.decide(op, asker)
 
     def fail(self) -> None:
         """Its log cannot be read whole: it never serves a part of it."""
@@ -193,7 +195,7 @@ class GroupShard:
         if self.leads and (self.phase is ShardPhase.LOADING or self._held):
             self._held.add(op, asker)
         else:
-            self._decide(op, asker)
+            self.decide(op, asker)
         return asker
 
     def order(self, op: Operation) -> None:
@@ -201,7 +203,7 @@ class GroupShard:
         if self.leads and self.phase is ShardPhase.LOADING:
             self._held.add(op, None)
         else:
-            self._decide(op, None)
+            self.decide(op, None)
 
     def may_tell(self) -> bool:
         """Whether its state is still what clients of the group may be told: under the lease."""
@@ -229,7 +231,8 @@ class GroupShard:
             record_bytes_max=self._appends.record_bytes_max,
         )
 
-    def _decide(self, op: Operation, asker: Asker | None) -> None:
+    def decide(self, op: Operation, asker: Asker | None) -> None:
+        """Now, whatever is held."""
         if self.phase is ShardPhase.ACTIVE and self.leads:
             if isinstance(op, DeleteGroup) and self.state.is_unloaded(op.group_id):
                 self._delete_later(op.group_id, asker)
@@ -253,7 +256,7 @@ class GroupShard:
         """A group whose keys were read again; the answer, once its tombstones are committed."""
         while True:
             asker = Asker()
-            self._decide(DeleteUnloaded(group_id=group_id), asker)
+            self.decide(DeleteUnloaded(group_id=group_id), asker)
             answer = await asker.future()
             if not isinstance(answer, GroupShrunk):
                 return answer

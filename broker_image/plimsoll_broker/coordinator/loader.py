@@ -18,6 +18,7 @@ from plimsoll_broker.coordinator.group_shard import GroupShard
 from plimsoll_broker.coordinator.unloaded_groups import (
     Rereading,
     delete_read,
+    has_spare,
     make_room,
     next_deletions,
     next_to_load,
@@ -80,6 +81,8 @@ async def load(
     if shard.leads:
         shard.reload_due = shard.holds_back
         shard.activate()
+        if shard.holds_back:
+            _say_unloaded(shard)
         logger.info(
             "%r: %d groups with %d offsets loaded from %d records in %d ms",
             hosted,
@@ -98,6 +101,8 @@ async def delete_asked(
     for as many as fit."""
     memory = shard.state.memory.of_broker
     names = next_deletions(shard, memory)
+    if not names:
+        return
     if await _read_again(manager, shard, Rereading(shard, names, keys_alone=True), shards):
         rereading = shard.rereading
         assert isinstance(rereading, Rereading)
@@ -110,22 +115,31 @@ async def delete_asked(
 
 
 async def load_again(
-    manager: ReplicaManager, shard: GroupShard, shards: Callable[[], list[GroupShard]]
+    manager: ReplicaManager,
+    shard: GroupShard,
+    shards: Callable[[], list[GroupShard]],
+    *,
+    unnamed: bool,
 ) -> None:
-    """Groups for which there was no room, and is now."""
+    """Groups for which there was no room, and is now.  `unnamed`: also those whose names did not
+    fit; that ends well once the cleaner has taken what was deleted out of the log."""
     shard.reload_due = False
-    pool = shard.state.memory.of_broker.pool
-    names: list[str] | None = next_to_load(shard, shard.state.memory.of_broker)
-    if shard.state.more_unloaded and pool.used * 2 <= pool.capacity:
+    memory = shard.state.memory.of_broker
+    names: list[str] | None = next_to_load(shard, memory)
+    if unnamed and shard.state.more_unloaded and has_spare(memory):
         names = None
-        shard.state.more_unloaded = False
     if names == []:
         return
+    forgotten = shard.state.forgotten
     rereading = Rereading(shard, names, keys_alone=False)
     if await _read_again(manager, shard, rereading, shards):
         for name in list(rereading.names):
             shard.loaded_again(name)
+        if names is None and shard.state.forgotten == forgotten:
+            shard.state.more_unloaded = False
         logger.info("%r: %d more groups are loaded", shard.hosted, len(rereading.names))
+        if shard.holds_back:
+            _say_unloaded(shard)
     shard.rereading = None
     shard.sweep_due = True
 
@@ -139,7 +153,8 @@ async def _read_again(
     """Whether the log was read to its end: of these groups nothing is appended meanwhile."""
     shard.rereading = rereading
     end = shard.hosted.log.log_end_offset
-    done = await _read(manager, _Pass(shard, rereading.replay, shards, _Slices()), end)
+    reading = _Pass(shard, rereading.replay, shards, _Slices(), not rereading.keys_alone)
+    done = await _read(manager, reading, end)
     return done and shard.leads
 
 
@@ -154,7 +169,25 @@ async def _read(manager: ReplicaManager, reading: _Pass, end: int) -> bool:
             manager.driver.cannot_read(hosted, error.offset, error.fault)
             manager.touch(hosted)
         return False
+    memory = shard.state.memory.of_broker
+    if reading.makes_room and shard.holds_back and not has_spare(memory):
+        await make_room(reading.shards(), memory)
     return True
+
+
+def _say_unloaded(shard: GroupShard) -> None:
+    pool = shard.state.memory.of_broker.pool
+    logger.warning(
+        "%r: no room for %s%d groups, whose clients are refused until there is (all groups take %d"
+        " of %d bytes, %s holds most): delete groups that are not used any more, these too, or give"
+        " the broker more memory",
+        shard.hosted,
+        "more than " if shard.state.more_unloaded else "",
+        len(shard.state.unloaded),
+        pool.used,
+        pool.capacity,
+        pool.largest() or "nobody",
+    )
 
 
 class _Unreadable(Exception):
@@ -167,12 +200,14 @@ class _Unreadable(Exception):
 
 
 class _Pass(NamedTuple):
-    """One way through a log.  `replay`: takes each record."""
+    """One way through a log.  `replay`: takes each record.  `makes_room`: whether groups are
+    unloaded for what is read."""
 
     shard: GroupShard
     replay: Callable[[GroupRecord, int], None]
     shards: Callable[[], list[GroupShard]]
     slices: _Slices
+    makes_room: bool = True
 
 
 async def _replay(reading: _Pass, offset: int, end: int) -> None:
@@ -213,7 +248,7 @@ async def _records(reading: _Pass, header: BatchHeader, body: bytes) -> None:
                 shard.skip(offset)
             else:
                 reading.replay(record, offset)
-                if memory.is_over:
+                if reading.makes_room and memory.is_over:
                     await make_room(reading.shards(), memory)
             slices.count += 1
             await slices.look()

@@ -66,8 +66,6 @@ class Coordinators:
         # Those that wait to be loaded, first come first.
         self._to_load: dict[GroupShard, None] = {}
         self._kick = asyncio.Event()
-        # When it is looked again whether there is room for groups that are not loaded.
-        self._reload_ms = 0
         self._closed = False
         manager.watcher = self
 
@@ -212,6 +210,12 @@ class Coordinators:
                     await self._sweep(shard)
             await self._look_at_unloaded()
 
+    def look_at_unloaded(self) -> None:
+        """There may be room for groups that are not loaded."""
+        for shard in self._active():
+            shard.reload_due = shard.holds_back
+        self._kick.set()
+
     async def _look_at_unloaded(self) -> None:
         """One pass through a log; what is to be loaded for the first time goes before the next."""
         now_ms = self._manager.now_ms()
@@ -219,14 +223,12 @@ class Coordinators:
         for shard in holds_back:
             if shard.deletions:
                 await delete_asked(self._manager, shard, self.shards)
-                for other in holds_back:
-                    other.reload_due = True
-                self._kick.set()
+                self.look_at_unloaded()
                 return
         for shard in holds_back:
-            if shard.reload_due or now_ms >= self._reload_ms:
-                self._reload_ms = now_ms + RELOAD_EVERY_MS
-                await load_again(self._manager, shard, self.shards)
+            if shard.reload_due or now_ms >= shard.reload_ms:
+                periodic, shard.reload_ms = not shard.reload_due, now_ms + RELOAD_EVERY_MS
+                await load_again(self._manager, shard, self.shards, unnamed=periodic)
                 self._kick.set()
                 return
 

@@ -10,7 +10,6 @@ Source: docs/protocol.md §5.8, docs/security.md, "What one principal may hold".
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Iterable
 
 from msgspec.structs import replace
@@ -18,14 +17,22 @@ from msgspec.structs import replace
 from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.coordinator.answers import Asker
 from plimsoll_broker.coordinator.group_shard import GroupShard
-from plimsoll_core.groups.memory import OFFSET_BYTES, GroupMemory
+from plimsoll_core.groups.memory import (
+    GROUP_BYTES,
+    OFFSET_BYTES,
+    TOPIC_BYTES,
+    UNLOADED_BYTES,
+    GroupMemory,
+)
+from plimsoll_core.groups.operations import DeleteGroup
 from plimsoll_core.groups.records import GroupRecord, GroupStored, OffsetCommitted
 from plimsoll_core.groups.state import UnloadedGroup
 
-logger = logging.getLogger("plimsoll.coordinator")
-
-_SPARE_PART = 16
-"""So much of the budget is free once room was made, so that it is not made for each record."""
+_SPARE_PART = 4
+"""So much of the budget is free once room was made: those who hold little find some."""
+_NAMES_PART = 2
+"""Names of groups that are not loaded may take such a part of that; beyond it they are forgotten,
+rather than groups that are served.  So many are not made by one principal."""
 
 
 # --- making room ----------------------------------------------------------------------------------
@@ -55,35 +62,33 @@ class _Candidates:
                 del self._by_owner[owner]
 
 
+def has_spare(memory: GroupMemory) -> bool:
+    """Return False if groups have to be unloaded once any does not fit."""
+    return memory.pool.used <= _loaded_max(memory)
+
+
+def _loaded_max(memory: GroupMemory) -> int:
+    return memory.pool.capacity - memory.pool.capacity // _SPARE_PART
+
+
 async def make_room(shards: Iterable[GroupShard], memory: GroupMemory) -> None:
-    """Until what is loaded fits.  Groups with members that a shard serves stay: they were admitted,
-    and are bounded by that."""
-    target, before = memory.pool.capacity - memory.pool.capacity // _SPARE_PART, memory.pool.used
-    shards, unloaded = list(shards), 0
+    """Until what is loaded fits, and some is spare.  Groups with members that a shard serves stay:
+    they were admitted, and are bounded by that."""
+    shards = list(shards)
+    names = sum(len(shard.state.unloaded) for shard in shards)
+    if names * UNLOADED_BYTES * _NAMES_PART > _loaded_max(memory):
+        for shard in shards:
+            shard.state.forget_unloaded()
     candidates = _Candidates()
     async for shard, group_id in _of_all(shards):
         group = shard.state.groups.get(group_id)
         if group is not None and shard.may_unload(group_id):
             candidates.add(shard, group.owner, group.size_bytes, group_id)
     async for shard, group_id in in_slices(candidates.take(memory)):
-        if memory.pool.used <= target:
+        if has_spare(memory):
             break
         if shard.may_unload(group_id):
             shard.unload(group_id)
-            unloaded += 1
-    if memory.is_over:
-        for shard in shards:
-            shard.state.forget_unloaded()
-    logger.warning(
-        "no room for all groups: %d were unloaded, their clients are refused (%d bytes were loaded,"
-        " %d are left, %d there may be; %s holds most): delete groups that are not used any more,"
-        " or give the broker more memory",
-        unloaded,
-        before,
-        memory.pool.used,
-        memory.pool.capacity,
-        memory.pool.largest() or "nobody",
-    )
 
 
 async def _of_all(shards: list[GroupShard]) -> AsyncIterator[tuple[GroupShard, str]]:
@@ -106,7 +111,7 @@ class Rereading:
         self._shard = shard
         # Those that are served; None: a name that is not asked for is not read.
         self._others = set(shard.state.groups) if group_ids is None else None
-        self._keys_alone = keys_alone
+        self.keys_alone = keys_alone
 
     def give_up(self, group_id: str) -> None:
         """There is no room for it."""
@@ -124,20 +129,25 @@ class Rereading:
             if group_id not in self._shard.state.unloaded:
                 self._shard.state.keep_name(group_id, UnloadedGroup("", 0, 0))
         match record:
-            case OffsetCommitted() if self._keys_alone:
+            case OffsetCommitted() if self.keys_alone:
                 record = replace(record, metadata="")
-            case GroupStored() if self._keys_alone:
+            case GroupStored() if self.keys_alone:
                 record = replace(record, members=())
         self._shard.apply(record, offset)
 
 
 def next_deletions(shard: GroupShard, memory: GroupMemory) -> list[str]:
-    """Groups whose keys fit what is kept free for that; one at least."""
+    """Groups whose keys fit what is kept free for that; one at least.  Those that are loaded by now
+    are deleted as any other."""
+    for group_id in [one for one in shard.deletions if not shard.state.is_unloaded(one)]:
+        for asker in shard.deletions.pop(group_id):
+            shard.decide(DeleteGroup(group_id=group_id), asker)
     room = memory.reserve
     found: list[str] = []
     for group_id in shard.deletions:
         known = shard.state.unloaded.get(group_id)
-        room -= (known.offsets if known else memory.reserve) * OFFSET_BYTES
+        offsets = memory.reserve if known is None else known.offsets
+        room -= GROUP_BYTES + offsets * (TOPIC_BYTES + OFFSET_BYTES)
         if found and room < 0:
             break
         found.append(group_id)
@@ -165,8 +175,7 @@ def _answer(askers: Iterable[Asker], answer: object) -> None:
 def next_to_load(shard: GroupShard, memory: GroupMemory) -> list[str]:
     """Groups for which there is room now, the smallest first; what they took when they were
     unloaded may be less than they take."""
-    capacity = memory.pool.capacity
-    room = capacity - capacity // _SPARE_PART - memory.pool.used
+    room = _loaded_max(memory) - memory.pool.used
     found: list[str] = []
     for group_id, one in sorted(shard.state.unloaded.items(), key=lambda item: item[1].size_bytes):
         room -= max(one.size_bytes, 1)

@@ -32,7 +32,7 @@ MEMBER_BYTES = 1_536
 """One member in a stored generation, beside what it says of itself."""
 SEAT_BYTES = 3_072
 """One member, or an id that was given out, as the coordinator has it in memory."""
-UNLOADED_BYTES = 512
+UNLOADED_BYTES = 320
 """One group of which only the name is kept."""
 PRINCIPAL_MAX = 255
 """Characters of a principal that are kept: longer ones that begin alike share."""

@@ -83,7 +83,7 @@ class GroupsState:
     """All groups of one partition.  `memory`: the budget that it takes part of; None: one of its
     own."""
 
-    __slots__ = ("_gone", "end", "groups", "memory", "more_unloaded", "offsets", "unloaded")
+    __slots__ = ("_gone", "end", "forgotten", "groups", "memory", "more_unloaded", "offsets", "unloaded")
 
     def __init__(self, memory: GroupMemory | None = None) -> None:
         self.memory = ShardMemory(memory)
@@ -91,6 +91,8 @@ class GroupsState:
         self.unloaded: dict[str, UnloadedGroup] = {}
         # There was no room for their names either: nobody knows which other groups exist.
         self.more_unloaded = False
+        # How often names were forgotten.
+        self.forgotten = 0
         # In the order in which they were first written.
         self.groups: dict[str, Group] = {}
         # One past the last record that was applied.
@@ -153,8 +155,10 @@ class GroupsState:
             self.unload(group_id)  # it was being read again
         for one in self.unloaded.values():
             self.memory.change(one.owner, -UNLOADED_BYTES)
-        self.more_unloaded = self.more_unloaded or bool(self.unloaded)
-        self.unloaded.clear()
+        if self.unloaded:
+            self.more_unloaded = True
+            self.forgotten += 1
+            self.unloaded.clear()
 
     def written_to(self, group_id: str | None) -> int:
         """One past the last record of a group, or of them all: what is said of the group leaves

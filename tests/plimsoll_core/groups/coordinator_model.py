@@ -137,7 +137,10 @@ class CoordinatorModel:
             if not self.holds or code is not Code.NONE:
                 self.commit()
         if not self.looks_on:
-            assert self.replayed().groups == self.turn.state.groups
+            replayed, state = self.replayed(), self.turn.state
+            assert replayed.groups == state.groups
+            seats = sum(one.size_bytes for one in self.turn.soft.charged.values())
+            assert replayed.memory.used + seats == state.memory.used, "it is miscounted"
             assert [*self.wrong, *unsound(self.turn)] == []
         return outcome
 

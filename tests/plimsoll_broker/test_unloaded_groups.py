@@ -1,0 +1,137 @@
+"""A coordinator that takes over more groups than it has room for: what it serves, refuses, deletes
+and loads later."""
+
+import asyncio
+import gc
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from tests.plimsoll_broker.coordinating_brokers import (
+    Member,
+    Members,
+    coordinator,
+    others,
+    replayed,
+    successor,
+)
+from tests.plimsoll_broker.test_replication import until
+
+from plimsoll_broker.coordinator.group_shard import ShardPhase
+from plimsoll_core.errors import Code
+from plimsoll_core.groups import operations as o
+from plimsoll_core.groups.memory import GroupMemory
+
+BUDGET = 2**17
+TEXT = "x" * 4_000
+GROUPS = 60
+MALLORY, VICTIM = "User:mallory", "User:victim"
+LOADS = Code.COORDINATOR_LOAD_IN_PROGRESS
+
+
+async def commit(member: Member, group: str, principal: str, offset: int, text: str = "") -> object:
+    rows = (o.PartitionOffset("t", 0, offset, -1, text),)
+    op = o.CommitOffsets(group_id=group, principal=principal, offsets=rows)
+    answer = await member.ask(op, group)
+    return answer.partitions[0].code if isinstance(answer, o.OffsetsCommitted) else answer
+
+
+async def taken_over(members: Members, budget: int = BUDGET, groups: int = GROUPS) -> Member:
+    """Whoever takes over has less room than the one before, which had no bound that mattered."""
+    leader = coordinator(members)
+    for member in others(members):
+        member.coordinators.memory = GroupMemory(budget)
+    for number in range(groups):
+        assert await commit(leader, f"m{number}", MALLORY, number, TEXT) is Code.NONE
+        if number % 10 == 0:
+            assert await commit(leader, f"v{number}", VICTIM, number) is Code.NONE
+    return await successor(members, leader)
+
+
+def used(member: Member) -> int:
+    memory = member.coordinators.memory
+    assert memory.pool.used == member.shard.state.memory.used
+    assert memory.pool.used <= memory.budget
+    return memory.pool.used
+
+
+async def test_coordinator_loads_what_it_has_room_for_and_forgets_nothing(
+    members: Members,
+) -> None:
+    found = await taken_over(members)
+    assert 0 < used(found) <= found.coordinators.memory.pool.capacity
+    told = [await found.fetch(f"m{number}") for number in range(GROUPS)]
+    assert {one for one in told if one is not LOADS} < set(range(GROUPS))
+    assert told.count(LOADS) == len(found.shard.state.unloaded) > GROUPS // 2
+    assert [told[n] for n in range(GROUPS) if told[n] is not LOADS] == [
+        n for n in range(GROUPS) if told[n] is not LOADS
+    ]
+    for number in range(0, GROUPS, 10):
+        assert await found.fetch(f"v{number}") == number, "who holds little is served"
+    assert await commit(found, "v0", VICTIM, 100) is Code.NONE
+    assert await commit(found, "new", VICTIM, 1) is Code.NONE
+    assert await commit(found, "m.new", MALLORY, 1, TEXT) is Code.INVALID_COMMIT_OFFSET_SIZE
+
+
+async def test_groups_that_are_not_loaded_are_deleted_and_make_room(members: Members) -> None:
+    found = await taken_over(members)
+    unloaded = list(found.shard.state.unloaded)
+    gone, left = unloaded[:-5], unloaded[-5:]
+    answers = await asyncio.gather(*(found.ask(o.DeleteGroup(group_id=g), g) for g in gone))
+    assert set(map(type, answers)) == {o.GroupDeleted}
+    log = replayed(found.broker).groups
+    assert not set(gone) & set(log)
+    assert set(left) < set(log)
+    loaded = [group for group in log if group not in left]
+    for group in loaded:
+        if group.startswith("m"):
+            assert await found.ask(o.DeleteGroup(group_id=group), group) == o.GroupDeleted()
+    found.coordinators.look_at_unloaded()
+    await until(lambda: not found.shard.holds_back)
+    for group in left:
+        assert await found.fetch(group) == int(group[1:])
+    assert await found.ask(o.DeleteGroup(group_id=gone[0]), gone[0]) is Code.GROUP_ID_NOT_FOUND
+    used(found)
+
+
+async def test_groups_whose_names_do_not_fit_are_deleted_by_name(members: Members) -> None:
+    """So little that not even the names fit: nothing is told of any group that is not loaded, and
+    those that were loaded before that are served."""
+    found = await taken_over(members, budget=30_000)
+    assert found.shard.state.more_unloaded
+    used(found)
+    assert await found.fetch("never committed") is LOADS
+    names = [f"m{number}" for number in range(GROUPS)]
+    for name in names:
+        answer = await found.ask(o.DeleteGroup(group_id=name), name)
+        assert answer in (o.GroupDeleted(), Code.GROUP_ID_NOT_FOUND)
+    assert set(replayed(found.broker).groups) == {f"v{n}" for n in range(0, GROUPS, 10)}
+    assert await found.fetch("v0") == 0
+    assert await found.fetch("m1") is LOADS
+    used(found)
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+@pytest.mark.usefixtures("traced")
+async def test_load_of_many_times_the_budget_takes_the_budget(members: Members) -> None:
+    """A log of 8 MB, a budget of an eighth of a megabyte."""
+    leader = coordinator(members)
+    await asyncio.gather(*(commit(leader, f"m{n}", MALLORY, n, TEXT) for n in range(2_000)))
+    for member in others(members):
+        member.coordinators.memory = GroupMemory(BUDGET)
+    await leader.stop()
+    gc.collect()
+    before, _ = tracemalloc.get_traced_memory()
+    tracemalloc.reset_peak()
+    found = await successor(members, leader)
+    gc.collect()
+    after, _ = tracemalloc.get_traced_memory()
+    assert used(found) <= BUDGET
+    assert found.shard.phase is ShardPhase.ACTIVE
+    assert after - before < 2**22
