@@ -95,6 +95,7 @@ class Scene:
             ("moved_bytes_total", 0), ("disk_free_bytes", 80_000_000_000),
             ("disk_size_bytes", 100_000_000_000), ("cleaner_due_logs", 0),
             ("cleaner_uncleanable_logs", 0), ("group_loading_seconds", 0),
+            ("groups_unloaded", 0),
         ):  # fmt: skip
             self.of(broker, name, always(value))
         self.of(broker, "handler_failures_total", always(0), api="FETCH")

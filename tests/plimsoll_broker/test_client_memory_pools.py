@@ -200,6 +200,7 @@ def test_budgets_follow_from_the_memory(memory, replies, requests, frame):
     found = budgets_of(memory)
     assert (found.replies, found.requests, found.frame) == (replies, requests, frame)
     assert found.recent == (memory or 1024 * MIB) // 128
+    assert found.groups == (memory or 1024 * MIB) // 8
 
 
 def test_budgets_that_are_said_hold_and_a_frame_fits_its_own():

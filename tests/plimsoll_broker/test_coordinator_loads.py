@@ -136,9 +136,8 @@ async def test_join_that_a_load_held_is_taken_back_where_its_client_has_gone(
     asker = member.coordinators.ask("g", a_join(must_know_its_id=False))
     member.coordinators.order("g", CloseRequest(group_id="g", token=asker))
     may_load.set()
-    await until(lambda: member.active)
-    assert asker.answered
-    assert member.shard.soft.seats == 0
+    await until(lambda: member.active and asker.answered)
+    await until(lambda: member.shard.soft.seats == 0)
 
 
 @pytest.mark.parametrize("record", [KeyValue(b"\0\1\0\5g", b"x"), KeyValue(b"\0", None)])

@@ -5,14 +5,17 @@ from typing import Any
 import pytest
 from immutables import Map
 from tests.plimsoll_broker.described import a_broker, a_partition, an_image, versions
-from tests.plimsoll_broker.group_harness import GROUP, Harness
+from tests.plimsoll_broker.group_harness import GROUP, Harness, commit_of
 from tests.plimsoll_core.groups.coordinator_model import store, topic_id
 
 from plimsoll_broker.handlers.groups import asking
+from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_core.cluster.model import ClusterImage, Topic
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
+from plimsoll_core.security.acl import ANONYMOUS
 from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.messages import encode_request
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
@@ -37,6 +40,45 @@ async def test_retention_of_old_versions_is_the_commits_own() -> None:
     group = harness.coordinators.model.turn.state.groups["g"]
     committed = group.offsets["orders"][0]
     assert committed.expire_ms == committed.commit_ms + 5_000
+
+
+class ChargedBytes:
+    """Stands for a client's quotas."""
+
+    def __init__(self) -> None:
+        self.produced_bytes = 0
+
+    def produced(self, size: int) -> None:
+        self.produced_bytes += size
+
+
+async def test_commit_counts_in_the_quota_of_producers() -> None:
+    harness, charges = Harness(), ChargedBytes()
+    body = encode_request(ApiKey.OFFSET_COMMIT, 8, commit_of((0, 1)))
+    context = RequestContext(ApiKey.OFFSET_COMMIT, 8, 7, memoryview(bytearray(body)))
+    context.charges = charges
+    harness.handlers[ApiKey.OFFSET_COMMIT](context)
+    assert charges.produced_bytes == len(body)
+    asked = {"groups": [{**GROUP, "topics": None}], "require_stable": True}
+    body = encode_request(ApiKey.OFFSET_FETCH, 9, asked)
+    context = RequestContext(ApiKey.OFFSET_FETCH, 9, 7, memoryview(bytearray(body)))
+    context.charges = charges
+    before = charges.produced_bytes
+    harness.handlers[ApiKey.OFFSET_FETCH](context)
+    assert charges.produced_bytes == before
+
+
+@pytest.mark.parametrize("principal", ["User:alice", ANONYMOUS])
+async def test_group_counts_to_its_user_or_to_an_address_without_login(principal: str) -> None:
+    harness = Harness()
+    harness.connection.principal, harness.connection.host = principal, "10.0.0.7"
+    expected = "10.0.0.7" if principal == ANONYMOUS else principal
+    await harness.commit(8, (0, 1))
+    assert harness.coordinators.model.turn.state.groups["g"].owner == expected
+    other = Harness()
+    other.connection.principal, other.connection.host = principal, "10.0.0.7"
+    await other.join()
+    assert other.coordinators.model.turn.state.groups["g"].owner == expected
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))

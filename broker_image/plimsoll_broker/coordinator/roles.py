@@ -159,7 +159,7 @@ class Coordinators:
         not loaded yet answers for all of its groups at once, when it is."""
         for shard in list(self._shards.values()):
             if shard.phase is ShardPhase.ACTIVE:
-                names = tuple(shard.state.groups)
+                names = shard.state.names()
                 yield from (
                     shard.ask(replace(op, group_ids=names[at : at + GROUPS_AT_ONCE]))
                     for at in range(0, len(names), GROUPS_AT_ONCE)

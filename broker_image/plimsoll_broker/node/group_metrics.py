@@ -47,5 +47,11 @@ def group_metrics(prefix: str, coordinators: Coordinators) -> Iterator[Metric]:
     yield counter("group_loads", stats.loads)
     yield counter("group_load_seconds", stats.load_ms / 1000)
     yield gauge("group_loading_seconds", coordinators.loading_ms / 1000)
+    pool = coordinators.memory.pool
+    yield gauge("group_memory_bytes", pool.used)
+    yield gauge("group_memory_limit_bytes", pool.capacity)
+    yield counter("group_memory_refusals", pool.refused)
+    unloaded = sum(len(one.state.unloaded) + one.state.more_unloaded for one in shards)
+    yield gauge("groups_unloaded", unloaded)
     yield gauge("group_lag_series_left_out", seen.series_left_out)
     yield gauge("group_lag_partitions_left_out", seen.partitions_left_out)

@@ -188,6 +188,13 @@ GROUP_ROWS = (
          "How long their groups had to wait for that, added up"),
     _row("group_loading_seconds", "gauge",
          "For how long groups have been waiting for a load that has not ended"),
+    _row("group_memory_bytes", "gauge", "Memory that these groups take, as it is counted"),
+    _row("group_memory_limit_bytes", "gauge", "Memory that all groups of this broker may take"),
+    _row("group_memory_refusals", "counter",
+         "Commits, joins and assignments that were refused, since the groups of a principal had"
+         " their share of it"),
+    _row("groups_unloaded", "gauge",
+         "Groups whose clients are refused, since there was no room to load them"),
     _row("group_lag_series_left_out", "gauge",
          "Groups' topics whose lag is not shown (group.lag.series.max)"),
     _row("group_lag_partitions_left_out", "gauge",

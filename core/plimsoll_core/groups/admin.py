@@ -6,6 +6,7 @@ docs/protocol.md §5.8.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply, refuse
@@ -112,22 +113,23 @@ def list_groups(
     """Of this shard; what is told waits for all that the shard has written."""
     states = {state.lower() for state in op.states}
     types = {kind.lower() for kind in op.types}
-    groups = turn.state.groups
-    looked_at = list(groups) if op.group_ids is None else op.group_ids
+    looked_at = turn.state.names() if op.group_ids is None else op.group_ids
     listed = tuple(
-        ListedGroup(group.group_id, _protocol_type(group.stored), state, CLASSIC)
-        for group in map(groups.get, looked_at)
+        group
+        for group in map(partial(_listed, turn), looked_at)
         if group is not None
-        for state in (state_of(turn, group.group_id),)
-        if (not states or state.lower() in states) and (not types or CLASSIC in types)
-        if group.group_id not in turn.state.unloaded
+        if (not states or group.state.lower() in states) and (not types or CLASSIC in types)
     )
-    unloaded = tuple(
-        ListedGroup(group_id, "", UNLOADED, CLASSIC)
-        for group_id in turn.state.unloaded
-        if (not states or UNLOADED.lower() in states) and (not types or CLASSIC in types)
-    )
-    return CoordinatorOutcome(key=None, replies=(Reply(token, GroupsListed(listed + unloaded)),))
+    return CoordinatorOutcome(key=None, replies=(Reply(token, GroupsListed(listed)),))
+
+
+def _listed(turn: GroupTurn, group_id: str) -> ListedGroup | None:
+    if group_id in turn.state.unloaded:
+        return ListedGroup(group_id, "", UNLOADED, CLASSIC)
+    group = turn.state.groups.get(group_id)
+    if group is None:
+        return None
+    return ListedGroup(group_id, _protocol_type(group.stored), state_of(turn, group_id), CLASSIC)
 
 
 def _protocol_type(stored: GroupStored | None) -> str:

@@ -124,6 +124,11 @@ class GroupsState:
             return True
         return self.more_unloaded and group_id not in self.groups
 
+    def names(self) -> tuple[str, ...]:
+        """All groups that are known to be in the log."""
+        others = (group_id for group_id in self.unloaded if group_id not in self.groups)
+        return (*self.groups, *others)
+
     def unload(self, group_id: str) -> None:
         """Forget a group's state and keep its name.  Its log stays as it is."""
         group = self.groups.pop(group_id, None)
