@@ -77,7 +77,7 @@ async def test_group_counts_to_its_user_or_to_an_address_without_login(principal
     assert harness.coordinators.model.turn.state.groups["g"].owner == expected
     other = Harness()
     other.connection.principal, other.connection.host = principal, "10.0.0.7"
-    await other.join()
+    await other.join(3)
     assert other.coordinators.model.turn.state.groups["g"].owner == expected
 
 

@@ -83,7 +83,9 @@ class GroupsState:
     """All groups of one partition.  `memory`: the budget that it takes part of; None: one of its
     own."""
 
-    __slots__ = ("_gone", "end", "forgotten", "groups", "memory", "more_unloaded", "offsets", "unloaded")
+    __slots__ = (
+        "_gone", "end", "forgotten", "groups", "memory", "more_unloaded", "offsets", "unloaded",
+    )  # fmt: skip
 
     def __init__(self, memory: GroupMemory | None = None) -> None:
         self.memory = ShardMemory(memory)

@@ -36,7 +36,7 @@ def commit_offsets(
         return CoordinatorOutcome(key=op.group_id, replies=(Reply(token, refusal),))
     codes: list[PartitionCode] = []
     records: list[GroupRecord] = []
-    room = _Room(turn, op.group_id, owner)
+    room = _RoomOfCommit(turn, op.group_id, owner)
     for offset in op.offsets:
         code = _check(turn, offset)
         if code is Code.NONE and not room.admits(offset):
@@ -54,7 +54,7 @@ def commit_offsets(
     )
 
 
-class _Room:
+class _RoomOfCommit:
     """What one request adds to the memory of its group: offsets that take no more than before are
     always admitted, so that those who consume already go on when there is no room."""
 
