@@ -133,9 +133,9 @@ GROUPS: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 LOADER,
-                "                shard.replay(record, offset)\n",
+                "                reading.replay(record, offset)\n",
                 "                shard.skip(offset) if value is None else "
-                "shard.replay(record, offset)\n",
+                "reading.replay(record, offset)\n",
             ),
         ),
     ),
