@@ -21,6 +21,14 @@ def brokers_text(broker_ids: Iterable[int], at_most: int | None = None) -> str:
     return f"{noun} {ids_text(ids)}"
 
 
+DOWN = "is down"
+
+
+def down_text(broker_id: int) -> str:
+    """`Broker 1 is down`: a sentence's beginning, to which whoever knows adds why."""
+    return f"Broker {broker_id} {DOWN}"
+
+
 def ids_text(broker_ids: Iterable[int]) -> str:
     """`1`, `1 and 2`, `1, 2 and 3`: where the sentence has the noun already."""
     *others, last = [str(one) for one in sorted(broker_ids)] or ["none"]

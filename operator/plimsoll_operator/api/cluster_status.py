@@ -20,7 +20,18 @@ from plimsoll_operator.api.meta import (
 )
 
 Sentence = Annotated[str, Meta(max_length=1024)]
-Action = Literal["Restart", "ReplacePod", "Drain", "Start", "GrowVolume", "FinalizeMetadata"]
+Action = Literal[
+    "Restart",
+    "ReplacePod",
+    "Drain",
+    "Start",
+    "GrowVolume",
+    "FinalizeMetadata",
+    "Reassignment",
+    "Rebalance",
+    "Verification",
+    "User",
+]
 BLOCKED_MAX = 20
 
 
@@ -148,9 +159,10 @@ class ListenerStatus(Api, frozen=True, kw_only=True):
 
 class BlockedAction(Api, frozen=True, kw_only=True):
     """A voluntary action that waits, and resumes by itself; but for GrowVolume, which is Stalled.
-    `until`: what unblocks it."""
+    `until`: what unblocks it.  `object`: whose action it is, as namespace/name."""
 
     action: Action
+    object: Annotated[str, Meta(max_length=317)] | None = None
     broker: BrokerNumber | None = None
     topic: TopicName | None = None
     partition: Count | None = None
@@ -162,6 +174,8 @@ class BlockedAction(Api, frozen=True, kw_only=True):
     def sentence(self) -> str:
         """`until` ends it, unless that is one by itself."""
         whose = "" if self.broker is None else f" of broker {self.broker}"
+        if self.object is not None:
+            whose = f" {self.object}"
         until = f": {self.until}" if self.until[:1].isupper() else f" until {self.until}."
         return f"{self.action}{whose} waits{until}"
 

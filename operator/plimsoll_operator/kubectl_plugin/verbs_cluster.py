@@ -210,7 +210,7 @@ def _unready(kind: Kind, body: Object) -> list[Object]:
 
 
 def _blocked_table(rows: Sequence[Object]) -> RenderableType:
-    titles = ("action", "broker", "topic", "partition", "reason", "since", "until")
+    titles = ("action", "object", "broker", "topic", "partition", "reason", "since", "until")
     return table(titles, [[row.get(title) for title in titles] for row in rows])
 
 

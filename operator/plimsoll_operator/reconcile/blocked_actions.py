@@ -1,17 +1,27 @@
 """The waits of voluntary actions: each reconciler writes the rows of its own kind of action, and
 `status.blocked` and the condition `Blocked` are computed from all rows, worst first.
 
-Pure; called by the drafts of a LogCluster's status.
+An object that is shown as Blocked is a row by that (`row_of`): whatever shows a status is told
+there, in an Event and in the metric, for each reason that there is or will be.
+
+Pure; called by the term whenever an object is shown, and by the drafts of a LogCluster's status.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, cast
 
+from msgspec.structs import replace
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.phrasing import DOWN, down_text
 from plimsoll_operator.api.cluster_status import Action, BlockedAction
 from plimsoll_operator.api.conditions import condition
-from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.meta import Condition, Conditions
+
+UNTIL_MAX = 4096
+"""Characters of what a row waits for."""
 
 STALLED: Final[Action] = "GrowVolume"
 """No waiting ends this one: its rows are shown, and its condition is `Stalled`."""
@@ -21,12 +31,52 @@ ORDER: dict[Action, str] = {
     "Start": "Brokers that the spec asks for are not there: what depends on them waits, too.",
     "Drain": "Brokers that are to leave keep their replicas; all of them serve.",
     "Restart": "Brokers serve, with another revision of their template.",
+    "Rebalance": "What it moves stays where it is; all brokers serve.",
+    "Reassignment": "The same, of single partitions.",
+    "User": "Its clients have what they had before.",
+    "Verification": "Nothing but its verdict is late.",
     "FinalizeMetadata": "The cluster works as before.",
     "GrowVolume": "Its condition is `Stalled`: the row only names the volume.",
 }
 """Every action, worst first, with why it stands there."""
 
 _RANKS = {action: rank for rank, action in enumerate(ORDER)}
+
+
+def row_of(action: str, name: str, shown: Iterable[Condition], now: str) -> list[BlockedAction]:
+    """The row of an object whose condition Blocked is True; none of another.  `action`: its kind,
+    `name`: namespace/name."""
+    blocked = next((c for c in shown if c.type == "Blocked" and c.status == "True"), None)
+    if blocked is None:
+        return []
+    return [
+        BlockedAction(
+            action=cast("Action", action),
+            object=name,
+            reason=blocked.reason,
+            until=blocked.message[:UNTIL_MAX],
+            since=now,
+        )
+    ]
+
+
+def with_pod_causes(shown: Iterable[Condition], troubles: Mapping[BrokerId, str]) -> Conditions:
+    """Where a sentence says that a broker is down, why its pod does not come up, if that is known.
+
+    `troubles`: in the words of Kubernetes, by broker."""
+    return tuple(
+        replace(one, message=_with_causes(one.message, troubles))
+        if DOWN in one.message
+        else one
+        for one in shown
+    )
+
+
+def _with_causes(text: str, troubles: Mapping[BrokerId, str]) -> str:
+    for broker_id, why in troubles.items():
+        said = down_text(broker_id)
+        text = text.replace(said, f"{said} (its pod: {why.rstrip('.')})")
+    return text[:UNTIL_MAX]
 
 
 def worst_first(rows: Iterable[BlockedAction]) -> list[BlockedAction]:

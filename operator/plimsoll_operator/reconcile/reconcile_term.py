@@ -14,6 +14,7 @@ from typing import TypeVar, cast
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from plimsoll_core.cluster.model import ClusterImage, Topic
 from plimsoll_core.errors import Reason
@@ -24,9 +25,10 @@ from plimsoll_core.security.inside import InsideMode
 from plimsoll_net.inside_identity import InsideIdentity
 from plimsoll_operator.api import topic as api
 from plimsoll_operator.api.cluster_status import BlockedAction
+from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.meta import Condition, Conditions
 from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.api.rebalance import PlanStatus, RebalanceStatus
 from plimsoll_operator.api.verification import VerificationStatus
@@ -36,6 +38,7 @@ from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.options import OperatorOptions
+from plimsoll_operator.reconcile.blocked_actions import row_of, with_pod_causes
 from plimsoll_operator.reconcile.stall_causes import (
     Cause,
     StallCauses,
@@ -277,7 +280,7 @@ class Term:
         under the operator that led before."""
         known = self.blocked.get(action, self._blocked_before)
         before = {_waits_for(row): row for row in known}
-        now = [before.get(_waits_for(row), row) for row in rows]
+        now = [_since(before.get(_waits_for(row)), row) for row in rows]
         if tuple(now) == self.blocked.get(action, ()):
             return
         for row in now:
@@ -298,9 +301,24 @@ class Term:
         self.mark(Target(LOG_CLUSTERS, *self.key))
 
     def show(self, target: Target, generation: int, status: Status) -> None:
-        """What the object's reconciler found; `generation`: of the spec that it speaks of."""
-        self.statuses[target] = (generation, status)
+        """What the object's reconciler found; `generation`: of the spec that it speaks of.  What it
+        shows as Blocked is told in the LogCluster, too."""
+        shown = with_pod_causes(status.conditions, self.troubles)
+        self.statuses[target] = (generation, replace(status, conditions=shown))
+        self._follow_blocked(target, shown)
         self.mark(target)
+
+    def shows_no_more(self, target: Target) -> None:
+        """The object is gone, or is deleted: it waits for nothing."""
+        if self.statuses.pop(target, None) is not None:
+            self._follow_blocked(target, ())
+            self.blocked.pop(_source(target), None)
+
+    def _follow_blocked(self, target: Target, shown: Conditions) -> None:
+        kind, name = target.kind.kind, f"{target.namespace}/{target.name}"
+        source, rows = _source(target), row_of(kind, name, shown, timestamp(self.now_ms()))
+        if rows or source in self.blocked:
+            self.block(source, rows)
 
     def status_of(self, target: Target, kind: type[Shown]) -> Shown | None:
         """The status that `show` was last called with."""
@@ -308,13 +326,25 @@ class Term:
         return found[1] if found is not None and isinstance(found[1], kind) else None
 
 
+def _source(target: Target) -> str:
+    """Under which the waits of an object are kept."""
+    return f"{target.kind.kind} {target.namespace}/{target.name}"
+
+
 def _waits_for(row: BlockedAction) -> tuple[object, ...]:
-    return (row.action, row.broker, row.topic, row.partition, row.reason, row.until)
+    """What tells one wait from another.  An object's sentence counts what is left; it is the same
+    wait while its reason is."""
+    until = row.until if row.object is None else ""
+    return (row.action, row.object, row.broker, row.topic, row.partition, row.reason, until)
+
+
+def _since(before: BlockedAction | None, row: BlockedAction) -> BlockedAction:
+    return row if before is None else replace(row, since=before.since)
 
 
 def _blocked(row: BlockedAction) -> Occurrence:
     return Occurrence(
-        key=f"blocked-{row.action}-{row.broker}-{row.reason}",
+        key=f"blocked-{row.action}-{row.object or row.broker}-{row.reason}",
         reason=f"{row.action}Blocked",
         message=row.sentence,
         warning=True,

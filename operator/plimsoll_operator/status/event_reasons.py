@@ -130,6 +130,10 @@ REASONS = (
     _waits("Start", "The start of moves"),
     _waits("GrowVolume", "The growth of a volume"),
     _waits("FinalizeMetadata", "A newer metadata version"),
+    _waits("Rebalance", "A Rebalance, of a person or to fill or empty brokers,"),
+    _waits("Reassignment", "A Reassignment"),
+    _waits("Verification", "A Verification"),
+    _waits("User", "A User"),
     EventReason(
         "Restored",
         "Warning",

@@ -52,7 +52,7 @@ from plimsoll_core.messages.reassignments import (
     RunReassignment,
 )
 from plimsoll_core.messages.requests import Answer
-from plimsoll_core.phrasing import brokers_text, is_or_are
+from plimsoll_core.phrasing import brokers_text, down_text, is_or_are
 
 ROWS_MAX = 1_000
 """Reassignment objects that the image remembers."""
@@ -268,7 +268,7 @@ def _waiting_for(
     down = missing.keys() - {broker}
     others = f" (so {is_or_are(len(down))} {brokers_text(down)})" if down else ""
     text = (
-        f"Broker {broker} is down{others}; {len(waiting)} partitions wait for it, such as"
+        f"{down_text(broker)}{others}; {len(waiting)} partitions wait for it, such as"
         f" {_name(turn, waiting[0])}."
     )
     return _state(row, TARGET_DOWN, text)

@@ -41,7 +41,7 @@ from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.rebalances import RebalanceObjectGone, RebalanceState, RunRebalance
 from plimsoll_core.messages.requests import Answer
-from plimsoll_core.phrasing import brokers_text, is_or_are
+from plimsoll_core.phrasing import brokers_text, down_text, is_or_are
 from plimsoll_core.planner.placement import EXPLICIT
 
 CAUSE = "reassignment by a rebalance"
@@ -273,9 +273,9 @@ def _said(turn: DecisionContext, waits: PendingMoves) -> tuple[str, str] | None:
         down = waits.down.keys() - {broker}
         others = f" (so {is_or_are(len(down))} {brokers_text(down)})" if down else ""
         takes = turn.image.takes_replicas(broker)
-        state = "is down" if takes else "takes no replicas any more"
+        state = down_text(broker) if takes else f"Broker {broker} takes no replicas any more"
         return looks.TARGET_DOWN, (
-            f"Broker {broker} {state}{others}; {len(rows)} partitions wait for it, such as"
+            f"{state}{others}; {len(rows)} partitions wait for it, such as"
             f" {looks.name(turn, rows[0][1])}."
         )
     if waits.others:

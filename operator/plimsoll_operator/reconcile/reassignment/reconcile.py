@@ -33,7 +33,7 @@ async def reconcile(term: Term, key: Key) -> None:
         if going or found is None or row.object.uid != found.metadata.uid:
             await _forget(term, row)
     if found is None or going:
-        term.statuses.pop(target, None)
+        term.shows_no_more(target)
         return
     if found.cluster_key != term.key or term.cluster is None:
         return

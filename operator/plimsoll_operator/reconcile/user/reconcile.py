@@ -75,7 +75,7 @@ async def reconcile(term: Term, key: Key) -> None:
         else:
             await deletion_grace.is_back(term, row)
     if user is None or user.metadata.deletion_timestamp:
-        term.statuses.pop(target, None)
+        term.shows_no_more(target)
     if user is None or user.cluster_key != term.key or term.cluster is None:
         return
     if is_tenant(user) and "users" in term.missing:

@@ -56,7 +56,7 @@ class _NameTaken(Exception):
 async def reconcile(term: Term, key: Key) -> None:
     verification, target = term.objects.verifications.get(key), Target(VERIFICATIONS, *key)
     if verification is None or verification.metadata.deletion_timestamp:
-        term.statuses.pop(target, None)
+        term.shows_no_more(target)
         return
     if verification.cluster_key != term.key or _shows_its_end(term, key):
         return
