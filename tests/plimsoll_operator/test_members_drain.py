@@ -12,6 +12,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import BrokerProvenDead
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.kube.resources import REBALANCES
+from plimsoll_operator.manifests import rebalance as rebalances
 from plimsoll_operator.reconcile.cluster import edit_settling, logcluster_status
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
@@ -23,9 +24,10 @@ ROWS = ((0, 1, 2), (1, 2, 3), (2, 3, 0), (3, 0, 1))
 class Draining(Scene):
     """Brokers 0 to 3; `orders` has four partitions with three replicas each."""
 
-    def __init__(self) -> None:
-        super().__init__(*_image_and_controller())
+    def __init__(self, brokers: int = 4, rows: tuple[tuple[int, ...], ...] = ROWS) -> None:
+        super().__init__(*_image_and_controller(brokers, rows))
         self.ms = 0
+        self.term.monotonic_ms = lambda: self.ms
 
     @property
     def image(self) -> ClusterImage:
@@ -53,9 +55,11 @@ class Draining(Scene):
         self.ms += edit_settling.SETTLE_MS
         await self.look()
 
-    def copy(self) -> None:
-        """Whoever is added catches up."""
+    def copy(self, off: int | None = None) -> None:
+        """Whoever is added catches up; `off`: only where that broker is removed."""
         for p in [p for p in self.image.partitions.values() if p.moving]:
+            if off is not None and off not in p.removing:
+                continue
             alive = [b for b in p.target if self.image.brokers[b].active]
             leader = p.leader if p.leader in alive else alive[0]
             record = isr_changed(
@@ -85,8 +89,10 @@ class Draining(Scene):
         raise AssertionError(self.image)
 
 
-def _image_and_controller() -> tuple[ClusterImage, Deciding]:
-    image = with_topic(an_image((0, 1, 2, 3)), ROWS, holder=None)
+def _image_and_controller(
+    brokers: int, rows: tuple[tuple[int, ...], ...]
+) -> tuple[ClusterImage, Deciding]:
+    image = with_topic(an_image(tuple(range(brokers))), rows, holder=None)
     return image, Deciding(image)
 
 
@@ -96,9 +102,7 @@ def _as_served(body: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def scene() -> Draining:
-    made = Draining()
-    made.term.monotonic_ms = lambda: made.ms
-    return made
+    return Draining()
 
 
 async def test_broker_is_emptied_and_goes(scene: Draining) -> None:
@@ -167,9 +171,46 @@ async def test_survivors_that_are_too_few_are_said_in_the_status(scene: Draining
     await scene.kill(2)
     await scene.edit(count=3, excludedIds=[1])
     scene.controller.soft.away_ms[BrokerId(2)] = -1_000_000  # type: ignore[attr-defined]
+    scene.copy()  # 2 holds up what it was to get, and nothing else
     await scene.look()
     await scene.look()
     rows = scene.term.blocked["Members"]
     assert [(row.action, row.broker) for row in rows] == [("Drain", 1)]
     assert rows[0].until.startswith("Rebalance main-drain-1: ")
     assert scene.image.members == (0, 1, 2, 3)
+
+
+async def test_drain_of_two_brokers_is_one_object_to_its_end() -> None:
+    scene = Draining(5, ((0, 1, 3), (1, 2, 4), (2, 0, 4)))
+    await scene.edit(count=3)
+    (name,) = scene.made("rebalances")
+    uid = scene.kube.find(REBALANCES, "kafka", name)["metadata"]["uid"]
+    for _ in range(5):
+        scene.copy(off=3)
+        await scene.look()
+    assert scene.image.members == (0, 1, 2, 4), "3 is empty, 4 is not"
+    await scene.kill(3)
+    for _ in range(5):
+        await scene.look()
+        assert scene.made("rebalances") == [name]
+    await scene.until_gone(4)
+    await scene.look()
+    found = scene.kube.find(REBALANCES, "kafka", name)
+    assert (found["metadata"]["uid"], found["status"]["phase"]) == (uid, "Completed")
+
+
+async def test_fill_of_a_broker_that_leaves_is_cancelled_by_its_removal() -> None:
+    """It may never end, where a disk is full: the drain would wait for it."""
+    scene = Draining(4, ((0, 1, 2), (1, 2, 0), (2, 0, 1), (0, 1, 2)))
+    scene.declare(brokers={"count": 4}, autoRebalance="Automatic")
+    await scene.look()
+    manifest = rebalances.fill(scene.term.context, (3,))  # type: ignore[arg-type]
+    manifest["spec"]["approval"] = "Automatic"
+    await scene.kube.create(REBALANCES, manifest)
+    await scene.look()
+    assert scene.made("rebalances") == ["main-fill-3"]
+    assert any(3 in p.adding for p in scene.image.partitions.values())
+    await scene.edit(count=3)
+    await scene.look()
+    assert "main-fill-3" not in scene.made("rebalances")
+    await scene.until_gone(3)

@@ -65,9 +65,7 @@ def with_pod_causes(shown: Iterable[Condition], troubles: Mapping[BrokerId, str]
 
     `troubles`: in the words of Kubernetes, by broker."""
     return tuple(
-        replace(one, message=_with_causes(one.message, troubles))
-        if DOWN in one.message
-        else one
+        replace(one, message=_with_causes(one.message, troubles)) if DOWN in one.message else one
         for one in shown
     )
 

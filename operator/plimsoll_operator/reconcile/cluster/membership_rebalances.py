@@ -115,7 +115,7 @@ def _says_why(shown: Object) -> bool:
 
 async def _drain(term: Term, context: Context, made: list[Made]) -> list[BlockedAction]:
     image = term.image
-    leaving = frozenset(image.leaving)
+    stay = frozenset(image.members) - frozenset(image.leaving)
     full = [b for b in image.leaving if image.hosted.get(b)]
     covered: set[int] = set()
     rows: list[BlockedAction] = []
@@ -123,7 +123,7 @@ async def _drain(term: Term, context: Context, made: list[Made]) -> list[Blocked
         busy = sorted(one.brokers.intersection(full))
         if one.going:
             covered |= one.brokers  # its end comes first
-        elif _is_over(one, leaving, busy, term.server_ms()):
+        elif _is_over(one, stay, busy, term.server_ms()):
             await _delete(term, one)
             covered |= one.brokers
         elif busy:
@@ -135,10 +135,11 @@ async def _drain(term: Term, context: Context, made: list[Made]) -> list[Blocked
     return rows
 
 
-def _is_over(one: Made, leaving: frozenset[BrokerId], busy: Sequence[int], now_ms: int) -> bool:
-    """The spec does not want it any more, or it ended and there is still something to do."""
+def _is_over(one: Made, stay: frozenset[BrokerId], busy: Sequence[int], now_ms: int) -> bool:
+    """The spec does not want it any more, or it ended and there is still something to do.  A broker
+    that is empty before the others goes, and the drain goes on until all of its brokers are."""
     if not one.final:
-        return not one.brokers <= leaving
+        return not one.brokers.isdisjoint(stay)
     if not busy or one.phase == "Cancelled":
         return False
     return now_ms - one.made_ms >= (AGAIN_MS if one.phase == "Failed" else SOON_MS)
@@ -182,10 +183,12 @@ def blocked(
 
 
 async def _fill(term: Term, context: Context, made: list[Made]) -> None:
-    for one in made:
-        if not one.final and not one.going and not one.brokers <= set(term.image.members):
-            await _delete(term, one)
     image = term.image
+    stay = set(image.members) - set(image.leaving)
+    for one in made:
+        # What fills a broker that leaves would hold up its drain, which evens out the others.
+        if not one.final and not one.going and not one.brokers <= stay:
+            await _delete(term, one)
     newcomers = image.newcomers
     if not newcomers or not all(b in image.brokers and image.brokers[b].active for b in newcomers):
         return
