@@ -1,10 +1,11 @@
 """Find the offset that belongs to a time: ListOffsets by timestamp.
 
 Called by `Log`.  A search comes in steps: the event loop finds the position in indexes, and a
-thread reads the batches there.  Every answer is exact in every codec, since a reader may use it as
-the end of a window.  One batch is open at a time, and a client's batch opens to at most
-`OPENED_BYTES_MAX`; a batch that does not open is an error (BatchError), never a guess.  Source:
-docs/protocol.md 5.5.
+thread reads the batches there, a bounded number in a step: a log's owner decides how long it takes
+to look through it, and others come in between.  Every answer is exact in every codec, since a
+reader may use it as the end of a window.  One batch is open at a time, and a client's batch opens
+to at most `OPENED_BYTES_MAX`; a batch that does not open is an error (BatchError), never a guess.
+Source: docs/protocol.md 5.5.
 """
 
 from __future__ import annotations
@@ -37,6 +38,25 @@ class _Reading(NamedTuple):
         return self.segment.headers(position, self.file)
 
 
+RECORDS_IN_STEP = 100_000
+"""Looked at in one step, some 50 ms of a thread, unless one batch has more: then others come."""
+OPENING_AS_RECORDS = 10_000
+"""What it costs to open a batch, as records."""
+HEADER_AS_RECORDS = 20
+"""What it costs to read a header, as records."""
+
+
+class _Walk:
+    """How far a segment was looked through: each step goes on where the one before stopped."""
+
+    __slots__ = ("best", "ended", "position")
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.ended = False
+        self.best: Found | None = None
+
+
 def first_at_or_after(
     segments: list[Segment], log_start_offset: int, timestamp: int
 ) -> Iterator[Step]:
@@ -46,20 +66,29 @@ def first_at_or_after(
         if segment.max_timestamp < timestamp or not segment.size or segment not in segments:
             continue
         start = max(segment.offset_before(timestamp), log_start_offset)
-        position = segment.position_for(start)
-        yield partial(
-            _first, _Reading(segment, segment.file), position, timestamp, log_start_offset
-        )
+        walk = _Walk(segment.position_for(start))
+        while not walk.ended and segment in segments:
+            yield partial(
+                _first, _Reading(segment, segment.file), walk, timestamp, log_start_offset
+            )
 
 
-def _first(reading: _Reading, position: int, timestamp: int, offset: int) -> Found | None:
-    """The first record whose time and offset are at least these."""
-    for at, header in reading.headers(position):
+def _first(reading: _Reading, walk: _Walk, timestamp: int, offset: int) -> Found | None:
+    """The first record whose time and offset are at least these; None if there is none as far as
+    one step goes."""
+    left = RECORDS_IN_STEP
+    for at, header in reading.headers(walk.position):
+        if left <= 0:
+            walk.position = at
+            return None
+        left -= HEADER_AS_RECORDS
         if header.max_timestamp < timestamp or header.last_offset < offset:
             continue
+        left -= OPENING_AS_RECORDS + header.count
         for found in _times(reading, at, header, offset):
             if found[0] >= timestamp and found[1] >= offset:
                 return found
+    walk.ended = True
     return None
 
 
@@ -73,8 +102,10 @@ def newest(segments: list[Segment], log_start_offset: int) -> Iterator[Step]:
         # What has its greatest time may be deleted; it is the only one of which a part is.
         begun = with_times.pop(0)
         others_ms = with_times[0].max_timestamp if with_times else 0
-        start = begun.position_for(log_start_offset)
-        yield partial(_newest_left, _Reading(begun, begun.file), start, log_start_offset, others_ms)
+        walk = _Walk(begun.position_for(log_start_offset))
+        while not walk.ended and begun in segments:
+            reading = _Reading(begun, begun.file)
+            yield partial(_newest_left, reading, walk, log_start_offset, others_ms)
     segment = next((one for one in with_times if one in segments), None)
     if segment is not None:
         offset = segment.max_timestamp_offset
@@ -88,20 +119,27 @@ def _left(segments: list[Segment], log_start_offset: int) -> list[Segment]:
     return segments[max(begun - 1, 0) :]
 
 
-def _newest_left(reading: _Reading, position: int, start: int, others_ms: int) -> Found | None:
-    """The newest record from `start` on, if no other segment has one of a greater time."""
-    best: Found | None = None
-    for at, header in reading.headers(position):
+def _newest_left(reading: _Reading, walk: _Walk, start: int, others_ms: int) -> Found | None:
+    """The newest record from `start` on, if no other segment has one of a greater time; None as
+    long as the segment is not looked through."""
+    best, left = walk.best, RECORDS_IN_STEP
+    for at, header in reading.headers(walk.position):
+        if left <= 0:
+            walk.position, walk.best = at, best
+            return None
+        left -= HEADER_AS_RECORDS
         newest_ms = header.max_timestamp
         if header.last_offset < start or newest_ms < others_ms:
             continue
         if best is not None and newest_ms <= best[0]:
             continue
+        left -= OPENING_AS_RECORDS + header.count
         found = _newest_of(reading, at, header, start)
         if found is not None and found[0] >= (others_ms if best is None else best[0] + 1):
             best = found
             if newest_ms >= reading.segment.max_timestamp and found[0] >= newest_ms:
                 break  # there is none greater
+    walk.ended = True
     return best
 
 

@@ -7,6 +7,7 @@ from tests.plimsoll_broker.storage.conftest import Volume, a_batch, found_at
 
 from plimsoll_broker.storage import offsets_by_time
 from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_wire.batches import (
     HEADER_SIZE,
     LOG_APPEND_TIME,
@@ -36,6 +37,16 @@ def a_client_batch(times: range) -> bytes:
 def compressed(batch: bytes, codec: int) -> bytes:
     header = parse_header(batch)
     return seal(header._replace(attributes=codec), packed(codec, batch[HEADER_SIZE:]))
+
+
+@pytest.fixture(params=[offsets_by_time.RECORDS_IN_STEP, 1], ids=["long-steps", "short-steps"])
+def step_records(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """However far a step goes, the answers are the same."""
+    monkeypatch.setattr(offsets_by_time, "RECORDS_IN_STEP", request.param)
+    return request.param
+
+
+pytestmark = pytest.mark.usefixtures("step_records")
 
 
 @pytest.fixture
@@ -192,3 +203,37 @@ def test_time_that_does_not_fit_64_bits_is_what_a_java_client_reads(
     put(log, seal(BatchHeader(0, 0, 0, 2, 0, 0, 1, 1_000, 1_000, -1, -1, -1, 2), data))
     assert found_at(log, 999) == ((999, 0) if time == 999 else (1_000, 1))
     assert found_at(log, None) == (1_000, 1)
+
+
+@pytest.mark.parametrize("timestamp", [BASE_MS + 50, None], ids=["at-or-after", "newest"])
+def test_search_through_batches_that_lie_takes_short_steps(
+    volume: Volume, monkeypatch: pytest.MonkeyPatch, timestamp: int | None
+):
+    """Whoever owns a topic can have a search open all of its batches in vain: with one step for a
+    segment, it would have had a thread for as long as that took."""
+    monkeypatch.setattr(offsets_by_time, "RECORDS_IN_STEP", 2 * offsets_by_time.OPENING_AS_RECORDS)
+    opened = 0
+    real = offsets_by_time.opened
+
+    def counted(*arguments):
+        nonlocal opened
+        opened += 1
+        return real(*arguments)
+
+    monkeypatch.setattr(offsets_by_time, "opened", counted)
+    volume.config = LogConfig(segment_bytes=1_000_000)
+    log = volume.log()
+    for number in range(40):
+        batch = a_client_batch(range(BASE_MS, BASE_MS + 10))
+        header = parse_header(batch)._replace(max_timestamp=BASE_MS + 100 + number)
+        put(log, seal(header._replace(base_offset=log.log_end_offset), batch[HEADER_SIZE:]))
+    log.advance_log_start(5)
+    opened_by, before = [], 0
+    for step in log.time_search(timestamp):
+        found = step()
+        opened_by.append(opened - before)
+        before = opened
+        if found is not None:
+            break
+    assert max(opened_by) <= 2
+    assert opened >= 39
