@@ -35,6 +35,7 @@ class DeniedTopics(NamedTuple):
         return rights.security is self.decided_by or rights.topic(_WRITE, name)
 
 
+_NO_NAMES: frozenset[str] = frozenset()
 NOTHING = DeniedTopics()
 
 
@@ -43,8 +44,8 @@ def denied_at_once(rights: Rights | None, request: ProduceRequest) -> DeniedTopi
     if rights is None:
         return NOTHING
     decided_by = rights.security
-    names = frozenset(one.name for one in request.topics if not rights.topic(_WRITE, one.name))
-    return DeniedTopics(names, rights, decided_by)
+    names = [one.name for one in request.topics if not rights.topic(_WRITE, one.name)]
+    return DeniedTopics(frozenset(names) if names else _NO_NAMES, rights, decided_by)
 
 
 async def denied_in_slices(rights: Rights | None, request: ProduceRequest) -> DeniedTopics:
