@@ -242,18 +242,18 @@ async def test_request_of_which_a_part_is_here_is_served_though_its_connection_i
     large = request_frame(ApiKey.PRODUCE, 9, 2, "test", body)
     writer.write(large[:300_000])
     sessions = alone.broker.server._open
-    await until(lambda: any(one.conduct(0).came > 250_000 for one in sessions))
+    await until(lambda: any(one._receiver.came > 250_000 for one in sessions))
     (session,) = (one for one in sessions if one._slots)
     assert await produced(other, 1_000) == 0
     assert await correlation_id(reader) == 1
-    assert session.conduct(0).came > 0
+    assert session._receiver.came > 0
     writer.write(large[300_000:])
     writer.write(request_frame(ApiKey.PRODUCE, 9, 3, "test", body))
     assert await correlation_id(reader) == 2
     # The next one is not read.
     await until(lambda: not session._reading)
     assert session._muting.holds
-    assert session.conduct(0).came == 0
+    assert session._receiver.came == 0
     writer.transport.abort()
 
 

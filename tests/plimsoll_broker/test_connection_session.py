@@ -121,7 +121,9 @@ async def test_connections_are_checked_in_portions(harness, monkeypatch):
     looked = []
     conduct = Session.conduct
     monkeypatch.setattr(
-        Session, "conduct", lambda self, now: looked.append(self) or conduct(self, now)
+        Session,
+        "conduct",
+        lambda self, now, **wanted: looked.append(self) or conduct(self, now, **wanted),
     )
     for _ in range(5):
         await harness.connect()
@@ -260,10 +262,10 @@ async def test_client_waits_for_memory_only_while_nothing_else_holds_it() -> Non
         await until(lambda: session._receiver.came > 300_000)
         session.pause_writing()
         others = 8 * mib - memory.requests.used
-        memory.requests.take(others)
+        memory.requests.shares.take("User:other", others)
         writer.write(bytes(2 * mib))
         await until(lambda: session._receiver.starved)
-        memory.requests.give_back(others)
+        memory.requests.give_back("User:other", others)
         await until(lambda: session.activity.starved_s is None)
         assert session.conduct(asyncio.get_running_loop().time() + 60).starved is None
     finally:

@@ -6,6 +6,7 @@ from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.overdue_connections import (
     SLOWEST_READER,
     SLOWEST_REQUEST,
+    SLOWEST_WANTED,
     Conduct,
     lately,
     overdue,
@@ -62,3 +63,16 @@ def test_connection_goes_when_it_is_overdue_and_says_with_what(known, reason):
 )
 def test_slow_reader_is_closed_sooner_while_memory_is_short(known, reason):
     assert overdue(conduct(**known), LIMITS, short=True) == reason
+
+
+@pytest.mark.parametrize(
+    ("known", "reason"),
+    [
+        ({"owing": 4.0, "came": 0}, None),
+        ({"owing": 6.0, "came": 0}, "half-request"),
+        ({"owing": 6.0, "came": 0, "starved": 6.0}, None),
+        ({"owing": 500.0, "came": SLOWEST_WANTED * 5}, None),
+    ],
+)
+def test_slow_half_request_goes_sooner_while_others_want_its_memory(known, reason):
+    assert overdue(conduct(**known), LIMITS, wanted=True) == reason

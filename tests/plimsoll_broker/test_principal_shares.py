@@ -23,7 +23,8 @@ from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
 from plimsoll_core.groups.operations import FetchedOffset, OffsetsFetched
-from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.api_versions import SUPPORTED, ApiKey
+from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import encode_request
 
 HOSTILE = "127.0.0.2"
@@ -72,7 +73,11 @@ class Broker:
         self.handlers = Handlers()
         view = SimpleNamespace(image=None, aside=Aside())
         groups = group_handlers(view, StoredOffsets(partitions))
-        table = self.handlers.table() | {ApiKey.OFFSET_FETCH: groups[ApiKey.OFFSET_FETCH]}
+        table = self.handlers.table() | {
+            ApiKey.OFFSET_FETCH: groups[ApiKey.OFFSET_FETCH],
+            ApiKey.FETCH: self.handlers.later,
+            ApiKey.PRODUCE: self.handlers.at_once,
+        }
         limits = ListenerLimits(frame_bytes_max=budgets.frame, **limits)
         self.server = Server(Dispatch(table), limits, self.memory)
         self.stats = self.server.stats
@@ -101,7 +106,7 @@ class Broker:
         return client
 
     async def answers(self, client, body=b"hello"):
-        client.send(ApiKey.METADATA, 77, body)
+        client.send(ApiKey.PRODUCE, 77, body)
         assert await client.reply() == (77, b"at once " + body)
 
 
@@ -172,6 +177,84 @@ async def test_reader_that_holds_little_is_not_closed_for_another():
         async with asyncio.timeout(WAIT_S):
             for number in range(10):
                 assert (await slow.reply())[0] == number
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+def frame_of(key, size, number=5):
+    return request_frame(key, SUPPORTED[key].first, number, "test", bytes(size))
+
+
+async def half_a_request(it, size, *, sent, address=HOSTILE):
+    client = await it.connect(address)
+    client.writer.write(frame_of(ApiKey.PRODUCE, size)[:sent])
+    return client
+
+
+async def test_half_requests_of_one_leave_room_for_others():
+    """Two unfinished requests as large as they may be, and one large one of somebody else."""
+    async with Broker(starved_ms_max=NEVER, request_ms_max=NEVER, request_short_ms_max=NEVER) as it:
+        for _ in range(3):
+            await half_a_request(it, 7 * MIB, sent=6 * MIB)
+        await until(lambda: it.memory.requests.short)
+        victim = await it.connect()
+        for _ in range(20):
+            await it.answers(victim, bytes(MIB))
+        assert it.memory.holdings.of(HOSTILE)["requests"] <= BUDGETS.requests // 2
+        assert it.memory.requests.used <= BUDGETS.requests // 2 + BUDGETS.frame
+
+
+async def test_request_is_judged_by_what_came_lately():
+    """Three megabytes that came at once are credit for three minutes, by the average."""
+    async with Broker(request_ms_max=400) as it:
+        hostile = await half_a_request(it, 4 * MIB, sent=3 * MIB)
+        assert await hostile.closed() == b""
+        assert it.stats.closed_for == {"half-request": 1}
+        assert it.memory.requests.used == 0
+
+
+async def test_slow_half_request_goes_first_while_its_principal_starves():
+    async with Broker(starved_ms_max=NEVER, request_short_ms_max=300) as it:
+        slow = [await half_a_request(it, 7 * MIB, sent=3 * MIB) for _ in range(2)]
+        await until(lambda: it.memory.requests.short)
+        quick = await it.connect(HOSTILE)
+        await it.answers(quick, bytes(3 * MIB))
+        assert it.stats.closed_for["half-request"] >= 1
+        assert len(slow) == 2
+
+
+async def test_parked_fetches_of_one_leave_room_for_others():
+    """Each is 17 times as large while it waits as it was when it came."""
+    async with Broker(starved_ms_max=NEVER, request_ms_max=NEVER) as it:
+        for _ in range(12):
+            hostile = await it.connect(HOSTILE)
+            hostile.writer.write(frame_of(ApiKey.FETCH, 100_000))
+        await until(lambda: it.memory.requests.short)
+        victim = await it.connect()
+        await it.answers(victim, bytes(MIB))
+        victim.writer.write(frame_of(ApiKey.FETCH, 1_000, number=9))
+        await it.handlers.until_seen(len(it.handlers.parked) + 1)
+        assert it.memory.holdings.of(HOSTILE)["requests"] <= BUDGETS.requests // 2
+
+        def answered():
+            while it.handlers.parked:
+                it.handlers.parked.pop().set_result(b"later")
+            return len(it.handlers.seen) == 14
+
+        await until(answered)
+
+
+async def test_frame_beyond_a_share_goes_ahead_alone():
+    async with Broker(starved_ms_max=NEVER) as it:
+        clients = [await it.connect(f"127.0.0.{number}") for number in (2, 2, 3)]
+        body = bytes(6 * MIB)
+        await asyncio.gather(*(it.answers(client, body) for client in clients))
+        await until(lambda: it.memory.requests.used == 0)
+        assert not it.memory.requests.short
+
+
+# --- what is told ---------------------------------------------------------------------------------
 
 
 async def test_metrics_tell_of_each_pool_and_name_no_principal():

@@ -238,7 +238,7 @@ async def test_requests_that_have_all_the_memory_and_need_more_go_on_one_after_t
         senders = [await it.connect(), await it.connect()]
         for one in senders:
             one.writer.write(frame[:half])
-        await until(lambda: it.stats.bytes_in >= 2 * half)
+        await until(lambda: it.memory.requests.short)
         for one in senders:
             one.writer.write(frame[half:])
         for one in senders:

@@ -11,9 +11,9 @@ a grant by one batch, since a batch cannot be cut.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from plimsoll_core.groups.memory import BYTES_ASSUMED
 from plimsoll_core.quotas.fair_pool import FairPool
@@ -134,14 +134,7 @@ class Pool:
     def pressing(self) -> frozenset[str]:
         """The principals because of whose unsent replies somebody waits: those that wait for room
         in their own shares, and the one that holds most, if that is more than an even share."""
-        if not self.short:
-            return frozenset()
-        found = {*self._waiting, *self._accounts}
-        largest = self.shares.largest()
-        even = self.limit // (self.shares.principals + 1)
-        if largest is not None and self.shares.held(largest) > even:
-            found.add(largest)
-        return frozenset(found)
+        return _pressing(self.shares, self._waiting, self._accounts)
 
     def take(self, principal: str, size: int) -> None:
         self.shares.take(principal, size)
@@ -158,9 +151,9 @@ class Pool:
             self.refused += 1
             waiting[waiter] = size
 
-    def forget(self, waiter: Waiter, principal: str) -> None:
-        waiting = self._waiting.get(principal)
-        if waiting is not None:
+    def forget(self, waiter: Waiter) -> None:
+        """Also of one that waited before it logged in, as somebody else."""
+        for principal, waiting in tuple(self._waiting.items()):
             waiting.pop(waiter, None)
             if not waiting:
                 del self._waiting[principal]
@@ -221,82 +214,205 @@ class Pool:
                 del self._accounts[account.principal]
 
 
+class _Starved(NamedTuple):
+    """Who waits for `size` bytes, for a frame that has `held` of the intake already."""
+
+    size: int
+    held: int
+
+
 class Intake:
-    """Bytes of requests that are being received or handled.
+    """Bytes of requests that are being received or handled.  `shares`: by principal; one that has
+    its share waits, and nobody else does.
 
     `notify` is called when room was made and a connection waits; `wake_all` has to follow, not at
-    once.  Frames that have all of it and wait for more would wait for each other: one of them goes
-    ahead, beyond the limit, until it is whole.
+    once.  Frames of a principal that have all of its share and wait for more would wait for each
+    other: one of all goes ahead, outside of the shares, until it was handled.  So all together is
+    at most `limit` and one frame.
     """
 
-    __slots__ = ("_ahead", "_notify", "_stuck", "_waiting", "limit", "refused", "used")
+    __slots__ = ("_ahead", "_notify", "_waiting", "limit", "refused", "shares")
 
     def __init__(self, limit: int, notify: Callable[[], None]) -> None:
         self.limit = limit
-        self.used = 0
+        self.shares = FairPool(limit)
         self.refused = 0
         self._notify = notify
-        self._waiting: dict[Waiter, None] = {}
-        # What unfinished frames have that wait for more, by their receivers.
-        self._stuck: dict[object, int] = {}
-        # The receiver whose unfinished frame may exceed the limit.
-        self._ahead: object | None = None
+        # By principal, in the order in which they came.
+        self._waiting: dict[str, dict[Waiter, _Starved]] = {}
+        # Whose frame goes ahead.
+        self._ahead: RequestAccount | None = None
+
+    @property
+    def used(self) -> int:
+        return self.shares.used + (0 if self._ahead is None else self._ahead.beyond)
+
+    @property
+    def calm(self) -> bool:
+        """Whether so little is used that no principal can hold its share."""
+        return self.shares.used * 2 < self.limit
 
     @property
     def short(self) -> bool:
         return bool(self._waiting)
 
-    def admit(self, size: int, waiter: Waiter, receiver: object, held: int) -> bool:
-        """Take so many bytes, or have `waiter` woken when there may be room; one alone is never
-        refused.  `held`: what the receiver's unfinished frame has already."""
-        over = self.used and self.used + size > self.limit
-        if over and not self._goes_ahead(receiver, held):
-            if waiter not in self._waiting:
-                self.refused += 1
-                self._waiting[waiter] = None
-            self._stuck[receiver] = held
+    def pressing(self) -> frozenset[str]:
+        """The principals because of whose requests somebody waits."""
+        return _pressing(self.shares, self._waiting)
+
+    # --- what accounts ask ----------------------------------------------------------------------
+
+    def goes_ahead(self, account: RequestAccount, held: int) -> bool:
+        """Return True if nothing of its principal is given back unless its frame, with `held` bytes
+        of the intake, goes on, and if none is ahead of it."""
+        if self._ahead is account:
+            return True
+        principal = account.principal
+        if self._ahead is not None or not held:
             return False
-        self._waiting.pop(waiter, None)
-        self._stuck.pop(receiver, None)
-        self.used += size
+        others = self._waiting.get(principal, {}).values()
+        if sum(one.held for one in others) + held < self.shares.held(principal):
+            return False
+        self._ahead = account
         return True
 
-    def _goes_ahead(self, receiver: object, held: int) -> bool:
-        """Whether nothing is given back unless it goes on."""
-        if self._ahead not in (None, receiver):
-            return False
-        others = sum(size for one, size in self._stuck.items() if one is not receiver)
-        if not held or others + held < self.used:
-            return False
-        self._ahead = receiver
-        return True
-
-    def ended(self, receiver: object) -> None:
-        """Its frame is whole, or will never be."""
-        self._stuck.pop(receiver, None)
-        if self._ahead is receiver:
+    def is_behind(self, account: RequestAccount) -> None:
+        """It has nothing outside of the shares any more."""
+        if self._ahead is account:
             self._ahead = None
+            self._room_made()
+
+    def give_back(self, principal: str, size: int) -> None:
+        self.shares.give_back(principal, size)
+        self._room_made()
+
+    def _room_made(self) -> None:
+        if self._waiting and self._next() is not None:
+            self._notify()
+
+    def wait(self, waiter: Waiter, principal: str, size: int, held: int) -> None:
+        waiting = self._waiting.setdefault(principal, {})
+        if waiter not in waiting:
+            self.refused += 1
+        waiting[waiter] = _Starved(size, held)
+
+    def forget(self, waiter: Waiter) -> None:
+        """Also of one that waited before it logged in, as somebody else."""
+        for principal, waiting in tuple(self._waiting.items()):
+            waiting.pop(waiter, None)
+            if not waiting:
+                del self._waiting[principal]
+
+    def wake_all(self) -> None:
+        """All that may go on try again: a principal's in the order in which they came."""
+        for _ in range(sum(map(len, self._waiting.values()))):
+            found = self._next()
+            if found is None:
+                return
+            self.forget(found)
+            found.wake()
+
+    def _next(self) -> Waiter | None:
+        for principal, waiting in self._waiting.items():
+            waiter, starved = next(iter(waiting.items()))
+            if self.shares.admits(principal, starved.size):
+                return waiter
+            if self._ahead is None:
+                stuck = max(waiting, key=lambda one: waiting[one].held)
+                held = sum(one.held for one in waiting.values())
+                if waiting[stuck].held and held >= self.shares.held(principal):
+                    return stuck
+        return None
+
+
+class RequestAccount:
+    """What the requests of one connection hold of the intake; with no intake nothing is bounded.
+
+    `principal`: whose share it counts in.  `beyond`: what is outside of the shares, of a frame that
+    goes ahead.
+    """
+
+    __slots__ = ("_intake", "beyond", "held", "principal")
+
+    def __init__(self, intake: Intake | None, principal: str = "") -> None:
+        self._intake = intake
+        self.principal = principal
+        self.held = 0
+        self.beyond = 0
+
+    def belongs_to(self, principal: str) -> None:
+        """Whoever is at the other end is known, or another one than before."""
+        before, self.principal = self.principal, principal
+        if self._intake is not None and self.held and principal != before:
+            self._intake.shares.take(principal, self.held)
+            self._intake.give_back(before, self.held)
+
+    @property
+    def may_hold(self) -> bool:
+        """Whether its principal has room for more requests that wait."""
+        intake = self._intake
+        return intake is None or intake.calm or intake.shares.admits(self.principal, 1)
+
+    def admit(self, size: int, waiter: Waiter, held: int) -> bool:
+        """Take so many bytes, or have `waiter` woken when there may be room.  `held`: what the
+        unfinished frame has already."""
+        intake = self._intake
+        if intake is None:
+            return True
+        if intake.shares.admit(self.principal, size):
+            self.held += size
+        elif intake.goes_ahead(self, held):
+            self.beyond += size
+        else:
+            intake.wait(waiter, self.principal, size, held)
+            return False
+        return True
+
+    def admit_alone(self, size: int, waiter: Waiter, held: int) -> bool:
+        """Return True if there is room for `size` bytes more, or if its principal has nothing but
+        the `held` bytes of this request; else `waiter` is woken.  Takes nothing."""
+        intake = self._intake
+        if intake is None or intake.shares.admits(self.principal, size):
+            return True
+        if intake.shares.held(self.principal) <= held:
+            return True
+        intake.wait(waiter, self.principal, size, 0)
+        return False
 
     def take(self, size: int) -> None:
         """Bytes that are there already."""
-        self.used += size
+        if self._intake is not None:
+            self.held += size
+            self._intake.shares.take(self.principal, size)
 
     def give_back(self, size: int) -> None:
-        if not size:
+        intake = self._intake
+        if intake is None or not size:
             return
-        self.used -= size
-        assert self.used >= 0, "given back twice"
-        if self._waiting:
-            self._notify()
+        if self.beyond:
+            outside = min(size, self.beyond)
+            self.beyond -= outside
+            size -= outside
+        self.held -= size
+        intake.give_back(self.principal, size)
+        if not self.beyond:
+            intake.is_behind(self)
 
     def forget(self, waiter: Waiter) -> None:
-        self._waiting.pop(waiter, None)
+        if self._intake is not None:
+            self._intake.forget(waiter)
 
-    def wake_all(self) -> None:
-        """All waiting connections try again, in the order in which they came."""
-        waiting, self._waiting = self._waiting, {}
-        for waiter in waiting:
-            waiter.wake()
+
+def _pressing(shares: FairPool, *waiting: Iterable[str]) -> frozenset[str]:
+    """The principals that wait for room in their own shares, if any does, and the one that holds
+    most, if that is more than an even share."""
+    found = {principal for some in waiting for principal in some}
+    if found:
+        largest = shares.largest()
+        even = shares.capacity // (shares.principals + 1)
+        if largest is not None and shares.held(largest) > even:
+            found.add(largest)
+    return frozenset(found)
 
 
 class Account:
@@ -343,7 +459,7 @@ class Account:
 
     def forget_to_serve(self, waiter: Waiter) -> None:
         if self._pool is not None:
-            self._pool.forget(waiter, self.principal)
+            self._pool.forget(waiter)
 
     async def admit(self, size: int) -> int:
         """Take room for so much of a reply before it is made, once there is as much; return what
@@ -366,12 +482,11 @@ class Account:
             async with asyncio.timeout(ROOM_WAIT_S):
                 while (pool := self._pool) is not None:
                     waiting = _RoomWaiter(asyncio.get_running_loop())
-                    principal = self.principal
-                    pool.wait(waiting, principal, size)
+                    pool.wait(waiting, self.principal, size)
                     try:
                         await waiting.there
                     finally:
-                        pool.forget(waiting, principal)
+                        pool.forget(waiting)
                     if self._pool is None or self._pool.shares.admit(self.principal, size):
                         return
         except TimeoutError:

@@ -22,6 +22,7 @@ class ClientMemory:
         self.replies = Pool(budgets.replies, self._reply_room)
         self.requests = Intake(budgets.requests, self._request_room)
         self.holdings.add("replies", self.replies.shares)
+        self.holdings.add("requests", self.requests.shares)
         self._waking_replies = False
         self._waking_requests = False
 

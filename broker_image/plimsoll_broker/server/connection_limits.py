@@ -24,8 +24,9 @@ class ListenerLimits:
     closed for a new one, or, where `makes_room` is False, the new one is turned away.
     `silent_ms_max`: how long a new connection may send nothing; `idle_ms_max`: a
     client that waits for nothing.  `half_closed_ms_max`: one that sends no more but waits.
-    `request_ms_max`: from a request's first byte to its last, and longer for large ones
-    (`overdue_connections.SLOWEST_REQUEST`); `unread_ms_max`: replies of which nothing is taken,
+    `request_ms_max`: from a request's first byte to its last, unless it came fast enough lately
+    (`overdue_connections.SLOWEST_REQUEST`), `request_short_ms_max` while others wait for the memory
+    that requests of its principal hold; `unread_ms_max`: replies of which nothing is taken,
     `unread_short_ms_max` while memory is short; `starved_ms_max`: a request for which there is no
     memory.
     `frame_bytes_max`: one Produce; `other_frame_bytes_max`: any other request that is served;
@@ -40,6 +41,7 @@ class ListenerLimits:
     idle_ms_max: int = 10 * 60 * 1000
     half_closed_ms_max: int = 60 * 1000
     request_ms_max: int = 30 * 1000
+    request_short_ms_max: int = 5 * 1000
     unread_ms_max: int = 60 * 1000
     unread_short_ms_max: int = 10 * 1000
     starved_ms_max: int = 10 * 1000
@@ -54,6 +56,12 @@ class ListenerLimits:
         if api_key == ApiKey.PRODUCE:
             return self.frame_bytes_max
         return min(self.other_frame_bytes_max, self.frame_bytes_max)
+
+    def owing_ms(self, wanted: bool) -> int:
+        """After how long an unfinished request goes; `wanted`: others wait for its memory."""
+        return (
+            min(self.request_ms_max, self.request_short_ms_max) if wanted else self.request_ms_max
+        )
 
     @property
     def sweep_ms(self) -> int:

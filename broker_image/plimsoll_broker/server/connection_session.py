@@ -15,7 +15,7 @@ from collections import deque
 from functools import partial
 from typing import cast
 
-from plimsoll_broker.server.client_memory_pools import Account
+from plimsoll_broker.server.client_memory_pools import Account, RequestAccount
 from plimsoll_broker.server.client_quotas import Charges, measured
 from plimsoll_broker.server.connection_activity import Activity, seconds_since
 from plimsoll_broker.server.dispatch import (
@@ -52,7 +52,6 @@ class Session(asyncio.BufferedProtocol):
         self._in_flight_max = limits.in_flight_max
         self._memory = memory = owner.memory
         self._replies = None if memory is None else memory.replies
-        self._intake = None if memory is None else memory.requests
         self._slots: deque[ReplySlot] = deque()
         # A request whose reply may be long, while it is made: nothing is begun behind it.
         self._long: ReplySlot | None = None
@@ -63,11 +62,10 @@ class Session(asyncio.BufferedProtocol):
         self._handling = -1
         self._loop = loop = asyncio.get_running_loop()
         account = Account(self._replies, limits.output_bytes_max)
-        self._connection = ConnectionState(account, owner.listener())
+        requests = RequestAccount(None if memory is None else memory.requests)
+        self._connection = ConnectionState(account, owner.listener(), requests)
         self._sender = ReplySender(account, loop)
-        self._receiver = RequestReceiver(
-            limits, partial(owner.serves, self._connection), self._intake
-        )
+        self._receiver = RequestReceiver(limits, partial(owner.serves, self._connection), requests)
         self.activity = Activity(loop.time())
         self._postponed = False  # whether what is here waits for a later turn of the loop
         self._muting = Muting(loop)
@@ -149,8 +147,9 @@ class Session(asyncio.BufferedProtocol):
         """Its listener goes by another name or has other limits from now on."""
         self._connection.listener = listener
 
-    def conduct(self, now: float) -> Conduct:
-        """Its activity until now, by which the listener chooses what to close."""
+    def conduct(self, now: float, *, wanted: bool = False) -> Conduct:
+        """Its activity until now, by which the listener chooses what to close; `wanted`: others
+        wait for the memory of its principal's requests."""
         self._sender.settle()
         activity, let_in = self.activity, self._connection.let_in
         silent = activity.silent_for(now, self._muting.until_s, let_in=let_in)
@@ -163,7 +162,7 @@ class Session(asyncio.BufferedProtocol):
             spoken=activity.spoken,
             waiting=bool(self._slots),
             owing=seconds_since(activity.owing_s, now),
-            came=self._receiver.came_within(now, activity.owing_s, lately(limits.request_ms_max)),
+            came=self._receiver.came_within(now, activity.owing_s, lately(limits.owing_ms(wanted))),
             starved=seconds_since(activity.starved_s, now),
             unread=self._sender.unread(now),
             draining=draining,
@@ -200,7 +199,7 @@ class Session(asyncio.BufferedProtocol):
                     break
                 if not (may_serve := self._has_turn()):
                     break
-                received = receiver.next_request()
+                received = receiver.next_request(self)
                 if received is None:
                     break
                 self._serve(*received)
@@ -227,11 +226,11 @@ class Session(asyncio.BufferedProtocol):
             return False
         if self._muting.timer is not None and self._muting.holds:
             return False
-        slots, intake, replies = self._slots, self._intake, self._replies
+        slots, replies = self._slots, self._replies
         account = self._connection.account
         if slots and (
             len(slots) >= self._in_flight_max
-            or (intake and intake.used >= intake.limit)
+            or not self._connection.requests.may_hold
             or self._long is not None
             or account.held >= self._limits.output_bytes_max
         ):

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from plimsoll_broker.server.client_memory_pools import Account
+from plimsoll_broker.server.client_memory_pools import Account, RequestAccount
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
@@ -77,7 +77,8 @@ class ConnectionState:
 
     `fetch_replied_ms`: when the last reply to a follower's fetch was made.  `fetch_session`: what
     that follower's fetches build on.  `refused`: batches that none sent later may overtake.
-    `account`: what it holds of the memory for replies.  `is_broker`: a registered broker's.
+    `account`: what it holds of the memory for replies, `requests` for requests.
+    `is_broker`: a registered broker's.
     `line`: the last produce that those sent later wait for.  `listener`: the one that accepted it.
     `address`: of its client, the /64 of an IPv6 address.
     `sasl`: its login, None: none is asked for.  `login`: the mark of the key by which it has logged
@@ -108,15 +109,20 @@ class ConnectionState:
         "login",
         "principal",
         "refused",
+        "requests",
         "rights",
         "sasl",
         "waits",
     )
 
     def __init__(
-        self, account: Account | None = None, listener: Listener = listener_peers.IMPLICIT
+        self,
+        account: Account | None = None,
+        listener: Listener = listener_peers.IMPLICIT,
+        requests: RequestAccount | None = None,
     ) -> None:
         self.account = Account(None, 0) if account is None else account
+        self.requests = RequestAccount(None) if requests is None else requests
         self.listener = listener
         self.fetch_replied_ms: int | None = None
         self.fetch_session: Closable | None = None
@@ -159,12 +165,16 @@ class ConnectionState:
         peer = transport.get_extra_info("peername") or ("", 0)
         self.host, self.client, self.cut_off = peer[0], f"{peer[0]}:{peer[1]}", cut_off
         self.address = network(peer[0])
-        self.account.belongs_to(self.holder)
+        self._belongs_to_holder()
 
     def logged_in_as(self, principal: str) -> None:
         """What it holds is this principal's from now on."""
         self.principal = principal
+        self._belongs_to_holder()
+
+    def _belongs_to_holder(self) -> None:
         self.account.belongs_to(self.holder)
+        self.requests.belongs_to(self.holder)
 
     def speaks_for(self, replica_id: int | None) -> bool:
         """Whether it may call itself this broker, as far as its certificate says."""

@@ -266,15 +266,18 @@ class Server:
         if not_before_ms is not None:
             self._sweep_in((not_before_ms - now_ms) / 1000)
             return
-        pressing = frozenset() if self.memory is None else self.memory.replies.pressing()
+        memory, nobody = self.memory, frozenset[str]()
+        unread = nobody if memory is None else memory.replies.pressing()
+        unfinished = nobody if memory is None else memory.requests.pressing()
         if not self._unswept:
             self._unswept = list(self._open)
             self._portion = max(_SWEPT_MIN, len(self._unswept) // _SWEEP_PORTIONS)
         sessions = self._unswept[: self._portion]
         del self._unswept[: self._portion]
         for session in sessions:
-            short = bool(pressing) and session.holder in pressing
-            reason = overdue(session.conduct(now), self.limits, short=short)
+            short, wanted = session.holder in unread, session.holder in unfinished
+            conduct = session.conduct(now, wanted=wanted)
+            reason = overdue(conduct, self.limits, short=short, wanted=wanted)
             if reason is not None:
                 session.close(reason)
         self._schedule_sweep()

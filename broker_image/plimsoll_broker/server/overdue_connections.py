@@ -13,6 +13,8 @@ from plimsoll_broker.server.connection_limits import ListenerLimits
 
 SLOWEST_REQUEST = 16 * 1024
 """Bytes a second that a client must have kept up lately while it sends a large request."""
+SLOWEST_WANTED = 256 * 1024
+"""The same, while others wait for the memory that requests of its principal hold."""
 SLOWEST_READER = 64 * 1024
 """Bytes a second that a reader must have kept up lately while memory is short."""
 _LATELY_PART = 0.75
@@ -65,12 +67,17 @@ def lately(ms_max: int) -> float:
     return ms_max / 1000 * _LATELY_PART
 
 
-def overdue(conduct: Conduct, limits: ListenerLimits, *, short: bool) -> str | None:
+def overdue(
+    conduct: Conduct, limits: ListenerLimits, *, short: bool = False, wanted: bool = False
+) -> str | None:
     """Why a connection has to go, in a word, if it has; `short`: a client waits for memory that
-    unsent replies of its principal hold."""
+    unsent replies of its principal hold, `wanted`: that its unfinished requests hold."""
     if _after(conduct.starved, limits.starved_ms_max):
         return "no-memory-for-request"
-    if _is_slow(conduct.owing, conduct.came, limits.request_ms_max, SLOWEST_REQUEST):
+    # Who waits for memory is not read, and is not slow.
+    least = SLOWEST_WANTED if wanted else SLOWEST_REQUEST
+    slow = _is_slow(conduct.owing, conduct.came, limits.owing_ms(wanted), least)
+    if slow and conduct.starved is None:
         return "half-request"
     if _after(conduct.unread, limits.unread_ms_max):
         return "not-reading"

@@ -11,15 +11,19 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 
-from plimsoll_broker.server.client_memory_pools import Intake, Waiter
+from plimsoll_broker.server.client_memory_pools import RequestAccount, Waiter
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.recent_progress import Progress
 from plimsoll_broker.server.reply_slot import ReplySlot
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.framing import BEGINNING_BYTES, Framer
 
 _ASKED = struct.Struct(">hh")
+_FETCH_KEY = struct.pack(">h", ApiKey.FETCH)
 PARSED_FACTOR = 16
 """A Fetch as objects, in multiples of its bytes: about 24 bytes a partition become 350."""
+PARSED_MAX = 8 * 1024 * 1024
+"""Of the 20,000 things that a client's Fetch may name."""
 
 
 class RequestReceiver(Framer):
@@ -30,18 +34,29 @@ class RequestReceiver(Framer):
     read of a socket passes here.
     """
 
-    __slots__ = ("_charged", "_intake", "_limits", "_owing_s", "_progress", "_serves", "starved")
+    __slots__ = (
+        "_account",
+        "_charged",
+        "_held_back",
+        "_limits",
+        "_owing_s",
+        "_progress",
+        "_serves",
+        "starved",
+    )
 
     def __init__(
         self,
         limits: ListenerLimits,
         serves: Callable[[int, int], bool],
-        intake: Intake | None,
+        account: RequestAccount,
     ) -> None:
         super().__init__(limits.unknown_frame_bytes_max)
         self._limits = limits
         self._serves = serves
-        self._intake = intake
+        self._account = account
+        # A Fetch that is whole, while there is no room for it as objects.
+        self._held_back: bytearray | None = None
         self._charged = 0  # bytes of the intake that the unfinished frame has
         self.starved = False  # whether it waits for memory
         # How fast the unfinished frame came lately, whose first byte came at `_owing_s`.
@@ -56,17 +71,27 @@ class RequestReceiver(Framer):
             self._progress.begins()
         return None if owing_s is None else self._progress.within(now, self.came, window_s)
 
-    def next_request(self) -> tuple[bytearray, int] | None:
-        """A frame and how much of the intake it has; `free` or `give_back` that.
+    @property
+    def unfinished(self) -> bool:
+        return self._held_back is not None or self._frame is not None or self._begin < self._end
+
+    def next_request(self, waiter: Waiter) -> tuple[bytearray, int] | None:
+        """A frame and how much of the intake it has; `free` or `give_back` that.  A Fetch may be
+        parked, as objects that take more than its bytes: it comes when there is room for them, and
+        `waiter` is woken when there may be.
 
         Raises FrameTooLarge.
         """
-        frame = self.next_frame()
-        if frame is None:
+        frame = self._held_back
+        if frame is None and (frame := self.next_frame()) is None:
             return None
+        if frame.startswith(_FETCH_KEY):
+            parsed = min(len(frame) * PARSED_FACTOR, PARSED_MAX)
+            if not self._account.admit_alone(parsed, waiter, self._charged):
+                self._held_back, self.starved = frame, True
+                return None
+            self._held_back, self.starved = None, False
         charged, self._charged = self._charged, 0
-        if charged and self._intake is not None:
-            self._intake.ended(self)
         return frame, charged
 
     def limit_of(self, length: int, beginning: bytes) -> int | None:
@@ -86,11 +111,13 @@ class RequestReceiver(Framer):
 
     def may_receive(self, waiter: Waiter) -> bool:
         """Whether there is memory for what comes next; else `waiter` is woken when there may be."""
-        growth, intake = self.growth, self._intake
-        if growth and intake is not None:
+        if self._held_back is not None:
+            return False
+        growth = self.growth
+        if growth:
             more = self.held + growth - self._charged
             if more > 0:
-                if not intake.admit(more, waiter, self, self._charged):
+                if not self._account.admit(more, waiter, self._charged):
                     self.starved = True
                     return False
                 self._charged += more
@@ -99,13 +126,11 @@ class RequestReceiver(Framer):
 
     def keeps(self, frame: bytearray, charged: int, *, parsed: bool) -> int:
         """What a request that waits has of the intake from now on; `parsed`: in objects, too."""
-        if self._intake is None:
-            return 0
-        kept = len(frame) * (1 + PARSED_FACTOR * parsed)
+        kept = len(frame) + min(len(frame) * PARSED_FACTOR, PARSED_MAX) * parsed
         if kept >= charged:
-            self._intake.take(kept - charged)
+            self._account.take(kept - charged)
         else:
-            self._intake.give_back(charged - kept)
+            self._account.give_back(charged - kept)
         return kept
 
     def free(self, slot: ReplySlot, frame: bytearray) -> None:
@@ -124,13 +149,11 @@ class RequestReceiver(Framer):
         self.give_back(kept)
 
     def give_back(self, charged: int) -> None:
-        if charged and self._intake is not None:
-            self._intake.give_back(charged)
+        self._account.give_back(charged)
 
     def close(self, waiter: Waiter) -> None:
         self.drop()
-        if self._intake is not None:
-            self._intake.forget(waiter)
-            self._intake.ended(self)
-            charged, self._charged = self._charged, 0
-            self._intake.give_back(charged)
+        self._held_back = None
+        self._account.forget(waiter)
+        charged, self._charged = self._charged, 0
+        self._account.give_back(charged)
