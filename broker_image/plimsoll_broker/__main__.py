@@ -1,7 +1,7 @@
 """`python -m plimsoll_broker --config FILE`: one broker until SIGTERM.
 
 Exit codes: 0 after a clean stop, 1 when it could not go on, 2 for a bad config, 3 when starting it
-again would be refused again (another cluster's volume, say).
+again would be refused again (another cluster's volume, say), 70 when its event loop hung.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from plimsoll_broker.replication.cleaning_process import CleaningProcess
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.cluster.cluster_configs import OWN_DEFAULTS
 from plimsoll_process.collector import tune
+from plimsoll_process.hang_watch import HangWatch
 from plimsoll_process.log_lines import LineOutput
 from plimsoll_process.loop_watch import LoopWatch
 from plimsoll_process.parent import die_with_parent
@@ -47,12 +48,15 @@ async def _run(config: BrokerConfig, output: LineOutput) -> None:
     loop.set_default_executor(ThreadPoolExecutor(THREADS_MAX, "work"))
     watch = LoopWatch()
     node.holds = watch.holds
+    hang_watch = HangWatch(watch.holds)
     watch.start()
+    hang_watch.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, node.stop)
     try:
         await node.run()
     finally:
+        hang_watch.stop()
         watch.stop()
 
 

@@ -35,6 +35,8 @@ class LoopHolds:
         self.sum_s = 0.0
         self.too_long = 0
         self.worst_cpu_s = 0.0
+        self.waited_s = 0.0
+        """How long the loop's thread waited for a processor; `hang_watch` counts it."""
         self._maxima = (0.0, 0.0)
         self._window_began_s = 0.0
         self._limit = LineLimit()

@@ -117,6 +117,12 @@ class LoopWatch:
             self._seen.append(_what_runs(frame))
 
 
+def where_runs(thread: int) -> str:
+    """Our functions on the stack of a thread, by its Python identity, outermost first."""
+    frame = _frames().get(thread)
+    return "nowhere" if frame is None else _what_runs(frame)
+
+
 def _frames() -> dict[int, FrameType]:
     """Of all threads.  CPython before 3.11.9 may collect garbage while it makes this dictionary,
     and holds a lock of the whole runtime: a finalizer that lets another thread run, which wants
@@ -154,3 +160,4 @@ def loop_metrics(prefix: str, holds: LoopHolds) -> Iterator[Metric]:
     yield table.gauge(f"{prefix}loop_held_seconds_max", holds.recent_max_s)
     yield table.gauge(f"{prefix}loop_held_cpu_seconds_max", holds.worst_cpu_s)
     yield table.counter(f"{prefix}loop_holds", float(holds.too_long))
+    yield table.counter(f"{prefix}loop_waited_seconds", holds.waited_s)

@@ -123,4 +123,7 @@ def loop_rows(prefix: str) -> tuple[MetricRow, ...]:
                   "The longest time that the event loop was held by computing, since the start"),
         MetricRow(f"{prefix}loop_holds", "counter",
                   "How often the event loop was held by computing for more than 50 ms"),
+        MetricRow(f"{prefix}loop_waited_seconds", "counter",
+                  "Seconds in which the event loop could have run and the machine gave it no "
+                  "processor"),
     )  # fmt: skip

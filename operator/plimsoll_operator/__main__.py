@@ -43,6 +43,7 @@ from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.status.operator_metrics import Metrics
 from plimsoll_operator.status.status_writer import WRITES_AT_ONCE
 from plimsoll_process.collector import tune
+from plimsoll_process.hang_watch import HangWatch
 from plimsoll_process.log_lines import LineOutput
 from plimsoll_process.loop_watch import LoopWatch
 
@@ -138,6 +139,8 @@ async def run(parts: Parts, pools: Pools, access: Access, output: LineOutput) ->
     loop_watch = LoopWatch()
     parts.metrics.watch_loop(loop_watch.holds)
     loop_watch.start()
+    hang_watch = HangWatch(loop_watch.holds)
+    hang_watch.start()
     try:
         watched: list[asyncio.Future[Any]] = [running, failed, stopping, level]
         await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
@@ -146,6 +149,7 @@ async def run(parts: Parts, pools: Pools, access: Access, output: LineOutput) ->
                 ended.result()
     finally:
         logger.info("stopping")
+        hang_watch.stop()
         loop_watch.stop()
         stopping.cancel()
         running.cancel()

@@ -11,7 +11,8 @@ from tests.virtual_time import VirtualTimePolicy
 
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import LEASES
-from plimsoll_operator.leadership.lease import Lease, LeaseLoss, Timing
+from plimsoll_operator.leadership.lease import Lease, LeaseLoss
+from plimsoll_operator.leadership.lease_pace import FACTOR_MAX, LeasePace, Timing
 
 FAST = Timing(lease_ms=200, renew_ms=120, retry_ms=10, call_ms=50)
 HUNG = Unavailable(0, "no answer")
@@ -145,3 +146,90 @@ def test_lease_of_a_dead_holder_is_taken_within_seven_seconds() -> None:
     timing = Timing()
     assert timing.retry_ms + timing.lease_ms + timing.retry_ms == 7_000
     assert timing.renew_ms + timing.call_ms < timing.lease_ms, "the holder has stepped down by then"
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "timed_out", "lease_ms"),
+    [(20, False, 5_000), (1_000, False, 5_000), (1_900, False, 10_000), (1_000, True, 10_000),
+     (60_000, False, 30_000)],
+)  # fmt: skip
+def test_lease_lasts_five_of_its_slowest_calls(took_ms: int, timed_out: bool, lease_ms: int):
+    pace = LeasePace(Timing())
+    pace.note(1_000, took_ms, timed_out=timed_out)
+    pace.note(1_001, 5)
+    timing = pace.timing(2_000)
+    assert timing.lease_ms == lease_ms
+    assert timing.renew_ms + timing.call_ms < timing.lease_ms
+    assert pace.timing(62_000) == Timing(), "short again after a quick minute"
+
+
+class SlowKube(ScriptedKube):
+    """Each call takes `takes_s`, and has no effect where its caller waits no longer."""
+
+    takes_s = 2.0
+
+    async def _slowly(self, timeout_s: float) -> None:
+        await asyncio.sleep(min(self.takes_s, timeout_s))
+        if self.takes_s > timeout_s:
+            raise HUNG
+
+    async def get(self, *args, timeout_s: float, **rest):
+        await self._slowly(timeout_s)
+        return await super().get(*args, timeout_s=timeout_s, **rest)
+
+    async def create(self, *args, timeout_s: float, **rest):
+        await self._slowly(timeout_s)
+        return await super().create(*args, timeout_s=timeout_s, **rest)
+
+    async def replace(self, *args, timeout_s: float, **rest):
+        await self._slowly(timeout_s)
+        return await super().replace(*args, timeout_s=timeout_s, **rest)
+
+
+async def test_starved_operators_lose_their_lease_once_at_most():
+    """Calls begin to take two seconds: no Lease of five could be renewed for as long as that
+    went on."""
+    slow = SlowKube()
+    slow.takes_s = 0.01
+    candidates = [a_candidate(slow, name) for name in "xy"]
+    for lease in candidates:
+        lease.timing = Timing()
+    losses: list[str] = []
+    leads = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    renewed_s = 0.0
+
+    def renewed(_: int) -> None:
+        nonlocal renewed_s
+        renewed_s = loop.time()
+
+    async def lead(lease: Lease, name: str) -> None:
+        while True:
+            await lease.acquire()
+            leads.set()
+            await lease.hold(renewed)
+            losses.append(name)
+
+    leading = [
+        asyncio.create_task(lead(lease, name)) for lease, name in zip(candidates, "xy", strict=True)
+    ]
+    await asyncio.wait_for(leads.wait(), 30)
+    slow.takes_s = 2.0
+    await asyncio.sleep(600)
+    assert len(losses) <= 1
+    assert loop.time() - renewed_s < 30, "nobody leads"
+    for task in leading:
+        assert not task.done()
+        task.cancel()
+
+
+async def test_candidate_heeds_the_stated_duration(api: ScriptedKube):
+    await a_candidate(api, "x").acquire()
+    found = api.find(LEASES, "kafka", "main-0123")
+    api.put(LEASES, {**found, "spec": {**found["spec"], "leaseDurationSeconds": 10**9}})
+    other = a_candidate(api, "y")
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await asyncio.wait_for(other.acquire(), 30)
+    waited_ms = 1000 * (loop.time() - began)
+    assert waited_ms == pytest.approx(FAST.lease_ms * FACTOR_MAX, abs=2 * FAST.retry_ms)

@@ -1,24 +1,27 @@
 """The Lease by which one replica of the operator leads a LogCluster, and the loop that renews it.
 
 5 s / 3 s / 1 s: a Lease not renewed for 5 s is free; a holder that could not renew for 3 s steps
-down; both try every second, and no call takes longer than one.  Only the monotonic clock decides,
-and expiry is counted from the moment a change was *seen*, so that clocks need not agree.  The Lease
-keeps two replicas from fighting; what keeps the log safe is the log's own compare-and-set.
+down; both try every second, and no call takes longer than one.  Where calls are slow all of these
+are longer (`lease_pace`), and the holder states for how long its Lease lasts.  Only the monotonic
+clock decides, and expiry is counted from the moment a change was *seen*, so that clocks need not
+agree.  The Lease keeps two replicas from fighting; what keeps the log safe is the log's own
+compare-and-set.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from plimsoll_operator.api.conditions import micro_timestamp, milliseconds
-from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
+from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import LEASES, Kind
+from plimsoll_operator.leadership.lease_pace import FACTOR_MAX, LeasePace, Timing
 
 logger = logging.getLogger("plimsoll.lease")
 
@@ -36,16 +39,6 @@ class LeaseApi(Protocol):
     async def create(self, kind: Kind, manifest: Object, *, timeout_s: float) -> Object: ...
 
     async def replace(self, kind: Kind, manifest: Object, *, timeout_s: float) -> Object: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """When a Lease is free, when its holder gives up, how often both look."""
-
-    lease_ms: int = 5_000
-    renew_ms: int = 3_000
-    retry_ms: int = 1_000
-    call_ms: int = 1_000
 
 
 class LeaseLoss(Enum):
@@ -75,7 +68,8 @@ class Lease:
         identity: str,
         wall_ms: Callable[[], int],
     ) -> None:
-        self.timing = Timing()
+        self._base = Timing()
+        self._pace = LeasePace(self._base)
         self._api = api
         self._namespace = namespace
         self._name = name
@@ -85,6 +79,16 @@ class Lease:
         self._seen: Object | None = None
         self._seen_at_ms = 0
         self._held: Object | None = None
+
+    @property
+    def timing(self) -> Timing:
+        """As the calls of the last minute demand it."""
+        return self._pace.timing(_now_ms())
+
+    @timing.setter
+    def timing(self, base: Timing) -> None:
+        """While calls are quick."""
+        self._base, self._pace = base, LeasePace(base)
 
     async def acquire(self) -> Acquired:
         """Wait until the Lease is ours."""
@@ -101,20 +105,21 @@ class Lease:
 
     async def hold(self, renewed: Renewed) -> LeaseLoss:
         """Renew until the Lease is lost.  Cancel to stop holding, then `release`."""
-        deadline_ms = _now_ms() + self.timing.renew_ms
+        deadline_ms = _now_ms() + self._base.renew_ms
         while True:
             started_ms = _now_ms()
+            stated = self.timing
             try:
-                if not await self._renew():
+                if not await self._renew(stated):
                     return LeaseLoss.TAKEN
-                deadline_ms = started_ms + self.timing.renew_ms
+                deadline_ms = started_ms + stated.renew_ms
                 renewed(_now_ms() - started_ms)
             except ApiError as error:
                 logger.warning("lease %s: %s", self._name, error)
             if _now_ms() >= deadline_ms:
                 self._held = None
                 return LeaseLoss.UNRENEWED
-            await _pace(started_ms, min(self.timing.retry_ms, deadline_ms - started_ms))
+            await _pace(started_ms, min(stated.retry_ms, deadline_ms - started_ms))
 
     async def release(self) -> None:
         """Let another replica take over at once.  Best effort: a Lease also expires."""
@@ -135,20 +140,23 @@ class Lease:
             logger.info("lease %s could not be released: %s", self._name, error)
 
     async def _try(self) -> Acquired | None:
-        timeout_s = self.timing.call_ms / 1000
+        timing = self.timing
+        timeout_s = timing.call_ms / 1000
         try:
-            found = await self._api.get(LEASES, self._namespace, self._name, timeout_s=timeout_s)
+            found = await self._get(timeout_s)
         except NotFound:
-            self._held = await self._api.create(LEASES, self._fresh(), timeout_s=timeout_s)
+            created = self._api.create(LEASES, self._fresh(timing), timeout_s=timeout_s)
+            self._held = await self._timed(created, timeout_s)
             return Acquired(vacant_ms=None, previous=None)
         if not self._is_free(found):
             return None
         spec = found.setdefault("spec", {})
         previous = spec.get("holderIdentity") or None
         vacant_ms = _age_ms(spec.get("renewTime"), self._wall_ms())
-        spec |= self._claim(int(spec.get("leaseTransitions") or 0) + (previous != self._identity))
+        transitions = int(spec.get("leaseTransitions") or 0) + (previous != self._identity)
+        spec |= self._claim(transitions, timing)
         try:
-            self._held = await self._api.replace(LEASES, found, timeout_s=timeout_s)
+            self._held = await self._replace(found, timeout_s)
         except Conflict:
             return None
         return Acquired(vacant_ms=vacant_ms, previous=previous)
@@ -161,47 +169,76 @@ class Lease:
             self._seen, self._seen_at_ms = found, _now_ms()
         if not holder or holder == self._identity:
             return True
-        return _now_ms() - self._seen_at_ms >= self.timing.lease_ms
+        return _now_ms() - self._seen_at_ms >= self._lasts_ms(spec)
 
-    async def _renew(self) -> bool:
-        """Whether the Lease is still ours.  A conflict is read back: it may be our own write."""
-        timeout_s = self.timing.call_ms / 1000
+    def _lasts_ms(self, spec: Object) -> int:
+        """As long as its holder states, within bounds: anybody may write the number."""
+        stated_ms = 1000 * int(spec.get("leaseDurationSeconds") or 0)
+        return min(max(stated_ms, self._base.lease_ms), self._base.lease_ms * FACTOR_MAX)
+
+    async def _renew(self, timing: Timing) -> bool:
+        """Return True if the Lease is still ours.  A conflict is read back: it may be our own
+        write."""
+        timeout_s = timing.call_ms / 1000
         if self._held is None:
-            found = await self._api.get(LEASES, self._namespace, self._name, timeout_s=timeout_s)
+            found = await self._get(timeout_s)
             if (found.get("spec") or {}).get("holderIdentity") != self._identity:
                 return False
             self._held = found
         lease, self._held = self._held, None
         spec = lease["spec"]
-        spec |= self._claim(int(spec.get("leaseTransitions") or 0)) | {
+        spec |= self._claim(int(spec.get("leaseTransitions") or 0), timing) | {
             "acquireTime": spec.get("acquireTime") or micro_timestamp(self._wall_ms())
         }
         try:
-            self._held = await self._api.replace(LEASES, lease, timeout_s=timeout_s)
+            self._held = await self._replace(lease, timeout_s)
         except Conflict:
             return await self._renew_after_conflict(timeout_s)
         return True
 
     async def _renew_after_conflict(self, timeout_s: float) -> bool:
-        found = await self._api.get(LEASES, self._namespace, self._name, timeout_s=timeout_s)
+        found = await self._get(timeout_s)
         if (found.get("spec") or {}).get("holderIdentity") != self._identity:
             return False
         self._held = found
         return True
 
-    def _fresh(self) -> Object:
+    # --- calls, and how long they take ----------------------------------------------------------
+
+    def _get(self, timeout_s: float) -> Awaitable[Object]:
+        found = self._api.get(LEASES, self._namespace, self._name, timeout_s=timeout_s)
+        return self._timed(found, timeout_s)
+
+    def _replace(self, lease: Object, timeout_s: float) -> Awaitable[Object]:
+        return self._timed(self._api.replace(LEASES, lease, timeout_s=timeout_s), timeout_s)
+
+    async def _timed(self, call: Awaitable[Object], timeout_s: float) -> Object:
+        started_ms = _now_ms()
+        timed_out = False
+        try:
+            return await call
+        except Unavailable:
+            timed_out = _now_ms() - started_ms >= 1000 * timeout_s
+            raise
+        finally:
+            now_ms = _now_ms()
+            self._pace.note(now_ms, now_ms - started_ms, timed_out=timed_out)
+
+    # --- the object ------------------------------------------------------------------------------
+
+    def _fresh(self, timing: Timing) -> Object:
         return {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
             "metadata": {"name": self._name, "namespace": self._namespace},
-            "spec": self._claim(0),
+            "spec": self._claim(0, timing),
         }
 
-    def _claim(self, transitions: int) -> Object:
+    def _claim(self, transitions: int, timing: Timing) -> Object:
         now = micro_timestamp(self._wall_ms())
         return {
             "holderIdentity": self._identity,
-            "leaseDurationSeconds": self.timing.lease_ms // 1000,
+            "leaseDurationSeconds": timing.lease_ms // 1000,
             "acquireTime": now,
             "renewTime": now,
             "leaseTransitions": transitions,

@@ -181,8 +181,9 @@ def _container(context: Context, broker_id: int) -> Manifest:
             {"name": "metrics", "containerPort": labels.METRICS_PORT, "protocol": "TCP"},
             {"name": "health", "containerPort": labels.HEALTH_PORT, "protocol": "TCP"},
         ],
-        "startupProbe": _probe("/healthz", period=2, failures=300),
-        "livenessProbe": _probe("/healthz", period=10, failures=6),
+        # No probe restarts it: a kubelet cannot tell a hung broker from one that gets no processor,
+        # and would restart all brokers of a busy node at once.  A hung one ends by itself
+        # (`plimsoll_process.hang_watch`).
         "readinessProbe": _probe("/readyz", period=2, failures=2),
         "resources": resources,
         "securityContext": container_security(),

@@ -1,0 +1,153 @@
+"""HangWatch: ends a process whose event loop is hung, with proof, and leaves a starved one alone.
+
+Entry points start one in the loop.  It stands in place of a kubelet's liveness probe: a kubelet
+cannot tell a process that hangs from one that gets no processor, and restarts all brokers of a busy
+node at once, which makes it busier.  A thread asks the loop every five seconds for an answer, reads
+from the kernel how long the loop's thread waited for a processor, and lets `HangJudge` decide.  A
+hung process ends with `EXIT_HUNG`, and its container is started again.
+
+A thread cannot look while native code holds the interpreter's lock.  For that the kernel's
+profiling timer is put off at every look: the kernel ends the process (SIGPROF) once it has used
+`SILENT_CPU_S` of processor time without a look.  Where the kernel tells no times, nothing counts as
+hung.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from plimsoll_process.hang_judge import LOOK_EVERY_S, HangJudge, Look
+from plimsoll_process.loop_holds import LoopHolds
+from plimsoll_process.loop_watch import where_runs
+
+logger = logging.getLogger("plimsoll.hang_watch")
+
+EXIT_HUNG = 70
+SILENT_CPU_S = 120.0
+_THREADS = Path("/proc/self/task")
+_THROTTLED = (
+    (Path("/sys/fs/cgroup/cpu.stat"), "throttled_usec", 1e-6),
+    (Path("/sys/fs/cgroup/cpu/cpu.stat"), "throttled_time", 1e-9),
+)
+"""File, field and unit, of cgroup v2 and v1.  A thread of a throttled container does not run and
+does not count as waiting in its own figures."""
+
+
+class ThreadTimes(NamedTuple):
+    """`waited_s`: for a processor, since the thread began; it only grows."""
+
+    waited_s: float
+    on_disk: bool
+
+
+def read_times(thread_id: int, threads: Path = _THREADS) -> ThreadTimes | None:
+    """Of one thread of this process by its native id; None if the kernel does not tell."""
+    try:
+        waited_ns = int((threads / str(thread_id) / "schedstat").read_text().split()[1])
+        # The name in parentheses may hold anything, a parenthesis too.
+        state = (threads / str(thread_id) / "stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, ValueError, IndexError):
+        return None
+    return ThreadTimes(waited_ns / 1e9 + _throttled_s(), state == "D")
+
+
+def _throttled_s() -> float:
+    """Seconds for which the container used up its CPU limit; 0.0 without a limit."""
+    for path, field, unit in _THROTTLED:
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
+            continue
+        return sum(float(line.split()[1]) * unit for line in lines if line.startswith(field))
+    return 0.0
+
+
+class HangWatch:
+    """`start` and `stop` are called in the loop that is watched.
+
+    `holds.waited_s` is what the metrics show of the waits for a processor.
+    """
+
+    def __init__(self, holds: LoopHolds, *, every_s: float = LOOK_EVERY_S) -> None:
+        self._holds = holds
+        self._every_s = every_s
+        self._judge = HangJudge()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="hang watch", daemon=True)
+        # From `start` on.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ident = 0  # of the loop's thread, as Python counts it
+        self._native = 0  # and as the kernel does
+        self._answered = True
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ident, self._native = threading.get_ident(), threading.get_native_id()
+        signal.setitimer(signal.ITIMER_PROF, SILENT_CPU_S)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The process ends, or its loop: neither is a hang any more."""
+        self._stopped.set()
+        self._thread.join()
+
+    # --- the thread -----------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        looked_s, before = time.monotonic(), read_times(self._native)
+        while not self._stopped.wait(self._every_s):
+            now_s, times = time.monotonic(), read_times(self._native)
+            if times is None or before is None:
+                break
+            signal.setitimer(signal.ITIMER_PROF, SILENT_CPU_S)
+            waited_s = max(0.0, times.waited_s - before.waited_s)
+            self._look(Look(now_s - looked_s, waited_s, times.on_disk, self._answered))
+            looked_s, before = now_s, times
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+
+    def _look(self, look: Look) -> None:
+        self._holds.waited_s += look.waited_s
+        silent_s = self._judge.look(look)
+        if silent_s:
+            logger.warning(
+                "the event loop made no progress for %.0f s for want of a processor or a disk; the "
+                "process was left alone: give the node more processors, or its pods smaller limits",
+                silent_s,
+            )
+        if self._judge.is_hung:
+            self._end()
+        if look.progressed:
+            self._ask()
+
+    def _ask(self) -> None:
+        assert self._loop is not None, "started"
+        self._answered = False
+        try:
+            self._loop.call_soon_threadsafe(self._answer)
+        except RuntimeError:  # the loop is closed
+            self._stopped.set()
+
+    def _answer(self) -> None:
+        self._answered = True
+
+    def _end(self) -> None:
+        logger.critical(
+            "the event loop is hung: no progress for %.0f s, though it could run for %.0f s of "
+            "them; the process ends with code %d and is started again; please report where it "
+            "was: %s",
+            self._judge.silent_s,
+            self._judge.proven_s,
+            EXIT_HUNG,
+            where_runs(self._ident),
+        )
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(EXIT_HUNG)

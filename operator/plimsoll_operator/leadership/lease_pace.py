@@ -1,0 +1,61 @@
+"""LeasePace: how long a Lease lasts, by how quick the API server and this process are.
+
+Called by `lease`.  On an idle machine a Lease lasts 5 s, so that the loss of an operator costs no
+more.  Where calls take seconds, because a node is starved of processors, no holder could renew so
+short a Lease: operators would take it from each other, and each take-over reads the whole metadata
+log again.  So a holder states a longer Lease then, which others keep to, and a short one again once
+calls were quick for a minute.  Pure.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+FACTOR_MAX = 6
+"""Of all durations: a Lease lasts 30 s at most, and nobody leads for so long after its holder died
+on such a node."""
+CALLS_A_LEASE = 5
+"""A Lease lasts at least as long as so many of the slowest calls."""
+REMEMBERED_MS = 60_000
+CALLS_REMEMBERED = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """When a Lease is free, when its holder gives up, how often both look, and a call's bound."""
+
+    lease_ms: int = 5_000
+    renew_ms: int = 3_000
+    retry_ms: int = 1_000
+    call_ms: int = 1_000
+
+    def times(self, factor: int) -> Timing:
+        return Timing(
+            lease_ms=self.lease_ms * factor,
+            renew_ms=self.renew_ms * factor,
+            retry_ms=self.retry_ms * factor,
+            call_ms=self.call_ms * factor,
+        )
+
+
+class LeasePace:
+    """`base` holds while calls are quick."""
+
+    def __init__(self, base: Timing) -> None:
+        self._base = base
+        # (when it ended, how long it took) of late calls; the slowest of them counts.
+        self._late: deque[tuple[int, int]] = deque(maxlen=CALLS_REMEMBERED)
+
+    def note(self, now_ms: int, took_ms: int, *, timed_out: bool = False) -> None:
+        """A call ended.  One that timed out would have taken longer: twice as long is assumed."""
+        took_ms *= 2 if timed_out else 1
+        if took_ms * CALLS_A_LEASE > self._base.lease_ms:
+            self._late.append((now_ms, took_ms))
+
+    def timing(self, now_ms: int) -> Timing:
+        while self._late and self._late[0][0] <= now_ms - REMEMBERED_MS:
+            self._late.popleft()
+        slowest_ms = max((took_ms for _, took_ms in self._late), default=0)
+        factor = -(-slowest_ms * CALLS_A_LEASE // self._base.lease_ms)
+        return self._base.times(min(max(factor, 1), FACTOR_MAX))
