@@ -15,7 +15,7 @@ STARVED_S = 10.0
 """From which a wait for a processor is worth a line in the log."""
 
 
-class Look(NamedTuple):
+class LoopInterval(NamedTuple):
     """One interval between two looks at the loop.
 
     `interval_s`: wall time.  `waited_s`: of it, how long the loop's thread waited for a processor.
@@ -40,7 +40,7 @@ class HangJudge:
     def is_hung(self) -> bool:
         return self.proven_s >= HUNG_S
 
-    def look(self, look: Look) -> float:
+    def look(self, look: LoopInterval) -> float:
         """Count one interval.  Returns for how many seconds the loop was silent before it answered,
         0.0 unless it answered now after `STARVED_S` of them."""
         if look.progressed:

@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from plimsoll_process.hang_judge import LOOK_EVERY_S, HangJudge, Look
+from plimsoll_process.hang_judge import LOOK_EVERY_S, HangJudge, LoopInterval
 from plimsoll_process.loop_holds import LoopHolds
 from plimsoll_process.loop_watch import where_runs
 
@@ -49,14 +49,17 @@ class ThreadTimes(NamedTuple):
 
 
 def read_times(thread_id: int, threads: Path = _THREADS) -> ThreadTimes | None:
-    """Of one thread of this process by its native id; None if the kernel does not tell."""
+    """Return the times of one thread of this process, by its native id, None if the kernel keeps
+    none.  Raises OSError if they cannot be read now."""
     try:
-        waited_ns = int((threads / str(thread_id) / "schedstat").read_text().split()[1])
+        ran, waited, *_ = (threads / str(thread_id) / "schedstat").read_text().split()
         # The name in parentheses may hold anything, a parenthesis too.
         state = (threads / str(thread_id) / "stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, ValueError, IndexError):
+    except FileNotFoundError:
         return None
-    return ThreadTimes(waited_ns / 1e9 + _throttled_s(), state == "D")
+    if ran == "0":  # a kernel without these figures; the thread that asks has run
+        return None
+    return ThreadTimes(int(waited) / 1e9 + _throttled_s(), state == "D")
 
 
 def _throttled_s() -> float:
@@ -64,7 +67,7 @@ def _throttled_s() -> float:
     for path, field, unit in _THROTTLED:
         try:
             lines = path.read_text().splitlines()
-        except OSError:
+        except FileNotFoundError:
             continue
         return sum(float(line.split()[1]) * unit for line in lines if line.startswith(field))
     return 0.0
@@ -102,18 +105,24 @@ class HangWatch:
     # --- the thread -----------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        looked_s, before = time.monotonic(), read_times(self._native)
+        looked_s, before_s = time.monotonic(), 0.0
         while not self._stopped.wait(self._every_s):
-            now_s, times = time.monotonic(), read_times(self._native)
-            if times is None or before is None:
-                break
             signal.setitimer(signal.ITIMER_PROF, SILENT_CPU_S)
-            waited_s = max(0.0, times.waited_s - before.waited_s)
-            self._look(Look(now_s - looked_s, waited_s, times.on_disk, self._answered))
-            looked_s, before = now_s, times
+            now_s = time.monotonic()
+            try:
+                times = read_times(self._native)
+            except OSError as error:  # no descriptor, say: this interval proves nothing
+                logger.info("the times of the event loop's thread cannot be read: %s", error)
+                looked_s = now_s
+                continue
+            if times is None:
+                break
+            waited_s = max(0.0, times.waited_s - before_s)
+            self._look(LoopInterval(now_s - looked_s, waited_s, times.on_disk, self._answered))
+            looked_s, before_s = now_s, times.waited_s
         signal.setitimer(signal.ITIMER_PROF, 0.0)
 
-    def _look(self, look: Look) -> None:
+    def _look(self, look: LoopInterval) -> None:
         self._holds.waited_s += look.waited_s
         silent_s = self._judge.look(look)
         if silent_s:

@@ -2,17 +2,17 @@
 
 import pytest
 
-from plimsoll_process.hang_judge import HUNG_S, LOOK_EVERY_S, STARVED_S, HangJudge, Look
+from plimsoll_process.hang_judge import HUNG_S, LOOK_EVERY_S, STARVED_S, HangJudge, LoopInterval
 
 
 def silent(waited_s: float = 0.0, *, interval_s: float = LOOK_EVERY_S, on_disk: bool = False):
-    return Look(interval_s, waited_s, on_disk, progressed=False)
+    return LoopInterval(interval_s, waited_s, on_disk, progressed=False)
 
 
-ANSWERED = Look(LOOK_EVERY_S, 0.0, on_disk=False, progressed=True)
+ANSWERED = LoopInterval(LOOK_EVERY_S, 0.0, on_disk=False, progressed=True)
 
 
-def looks_until_hung(judge: HangJudge, look: Look, most: int = 10_000) -> int | None:
+def looks_until_hung(judge: HangJudge, look: LoopInterval, most: int = 10_000) -> int | None:
     for number in range(1, most):
         judge.look(look)
         if judge.is_hung:
@@ -25,7 +25,7 @@ def test_silent_loop_that_could_run_is_hung():
 
 
 @pytest.mark.parametrize("look", [silent(LOOK_EVERY_S), silent(on_disk=True)])
-def test_loop_without_processor_or_disk_is_never_hung(look: Look):
+def test_loop_without_processor_or_disk_is_never_hung(look: LoopInterval):
     assert looks_until_hung(HangJudge(), look) is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.plimsoll_broker.test_replication import until
 
+from plimsoll_process import hang_watch
 from plimsoll_process.hang_watch import EXIT_HUNG, HangWatch, read_times
 from plimsoll_process.loop_holds import LoopHolds
 
@@ -65,8 +67,6 @@ async def test_loop_that_answers_goes_on():
 
 async def test_waits_of_the_thread_are_counted(monkeypatch: pytest.MonkeyPatch):
     """The kernel's figures are stood in for: another second of waiting at each look."""
-    from plimsoll_process import hang_watch
-
     waited_s = iter(range(1_000_000))
     monkeypatch.setattr(
         hang_watch,
@@ -103,3 +103,30 @@ def test_disk_wait_is_read_behind_any_name(tmp_path: Path, state: str, on_disk: 
 
 def test_times_of_unknown_thread_are_none(tmp_path: Path):
     assert read_times(7, tmp_path) is None
+
+
+def test_kernel_without_schedstat_tells_nothing(tmp_path: Path):
+    """It shows zeros: a starved process would be taken for a hung one."""
+    thread = tmp_path / "7"
+    thread.mkdir()
+    (thread / "schedstat").write_text("0 0 0\n")
+    (thread / "stat").write_text("7 (python) R 1 2 3\n")
+    assert read_times(7, tmp_path) is None
+
+
+async def test_interval_that_cannot_be_read_proves_nothing(monkeypatch: pytest.MonkeyPatch):
+    looks = 0
+
+    def refused(_: int) -> None:
+        nonlocal looks
+        looks += 1
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(hang_watch, "read_times", refused)
+    watch = HangWatch(LoopHolds(), every_s=0.001)
+    watch.start()
+    try:
+        await until(lambda: looks > 3)
+    finally:
+        watch.stop()
+    assert watch._judge.proven_s == 0.0
