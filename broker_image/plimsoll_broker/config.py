@@ -14,12 +14,13 @@ from uuid import UUID
 
 import msgspec
 
+from plimsoll_core.addresses import ANY_ADDRESS, host_and_port, split_address
+
 BROKER_ID_ENV = "PLIMSOLL_BROKER_ID"
 ADVERTISED_HOST_ENV = "PLIMSOLL_ADVERTISED_HOST"
 POD_UID_ENV = "PLIMSOLL_POD_UID"
 REVISION_ENV = "PLIMSOLL_REVISION"
 RACK_ENV = "PLIMSOLL_RACK"
-ANY_ADDRESS = ("0.0.0.0", "::", "")
 
 
 class BadConfig(Exception):
@@ -33,11 +34,12 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return host_and_port(self.host, self.port)
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One broker.  `controllers`: "host:port", where a DNS name stands for all its addresses.
+    A host to listen on that is 0.0.0.0, :: or empty: every address of both families.
     `revision`: which pod template this runs in.
     `health`: where the kubelet asks; None, as version 0.1 has it: where metrics are.
     `replication`: where followers are served; None, as version 0.1 has it: where clients are.
@@ -133,7 +135,10 @@ def _checked(config: BrokerConfig) -> BrokerConfig:
     if not config.controllers:
         raise BadConfig("controllers is empty: name at least one host:port")
     for address in config.controllers:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        try:
+            host, port = split_address(address)
+        except ValueError as error:
+            raise BadConfig(f"controllers: {error}") from error
+        if not host or not 0 < port < 65536:
             raise BadConfig(f"controllers: {address!r} is not host:port")
     return config

@@ -9,14 +9,19 @@ from __future__ import annotations
 import ipaddress
 
 LOOPBACK_NAME = "localhost"
-ANY_FAMILY = "::"
-"""Where a listener that has no address of its own listens: `::` without V6ONLY takes both families,
-and 0.0.0.0 where the kernel has no IPv6."""
+ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
+"""However it is written: every address of the machine or the pod, of both families."""
 
 
 def host_and_port(host: str, port: int) -> str:
     """`host:port`; a literal IPv6 address gets brackets."""
     return f"{bracketed(host)}:{port}"
+
+
+def to_listen(host: str) -> str | None:
+    """As event loops' `create_server` takes it: None makes a socket for each family that there is,
+    so that a peer of IPv4 has its own address there, and no IPv6 form of it."""
+    return None if host in ANY_ADDRESS else host
 
 
 def bracketed(host: str) -> str:
@@ -48,6 +53,19 @@ def is_loopback(host: str) -> bool:
 def is_literal(host: str) -> bool:
     """Whether it is an address, with or without brackets, and no name."""
     return _literal(host) is not None
+
+
+def network_of(host: str) -> str:
+    """What a peer's limits count for: its address; of IPv6 the /64 that is one customer's."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 def _literal(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

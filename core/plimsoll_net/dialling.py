@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, cast
 
+from plimsoll_core.addresses import host_and_port
 from plimsoll_core.security.inside import Peer
 from plimsoll_net.inside_identity import InsideIdentity, peer_of
 from plimsoll_net.tls_connection import TlsConnection
@@ -44,7 +45,7 @@ class PeerAddress(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return host_and_port(self.host, self.port)
 
 
 class PeerRefused(ConnectionError):

@@ -9,7 +9,6 @@ milliseconds, and whoever is slow on purpose holds nothing but its own place.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import ssl
 from collections import Counter
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from plimsoll_core.addresses import network_of
 from plimsoll_core.late_timers import LateTimer
 from plimsoll_core.security.inside import Peer
 from plimsoll_net.inside_identity import peer_of
@@ -219,16 +219,3 @@ class HandshakeQueue:
         self._addresses[half.network] -= 1
         if not self._addresses[half.network]:
             del self._addresses[half.network]
-
-
-def network_of(host: str) -> str:
-    """What a peer's limits count for: its address; of IPv6 the /64 that is one customer's."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv4Address):
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, 64), strict=False))

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from plimsoll_core.addresses import is_literal, is_loopback
+from plimsoll_core.addresses import is_literal, is_loopback, network_of
 
 CONNECTIONS_MAX = 256
 OF_ADDRESS_MAX = 32
@@ -48,7 +48,7 @@ class HttpConnections:
     """Of one port."""
 
     def __init__(self) -> None:
-        # By address; of each the one that was silent for longest comes first.
+        # By address, of IPv6 by /64; of each the one that was silent for longest comes first.
         self._held: dict[str, dict[_Bounded, None]] = {}
         self._count = 0
 
@@ -101,7 +101,7 @@ class _Bounded(asyncio.Protocol):
         # uvloop's transports are not asyncio.Transport by inheritance, only by what they do.
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
-        self.address = str(peer[0]) if peer else ""
+        self.address = network_of(str(peer[0])) if peer else ""
         self._connections.came(self)
         self._served.connection_made(transport)
 

@@ -95,7 +95,7 @@ def main() -> None:
         watch_kube=Kube(pools.watch),
         metadata_log=partial(_log, access, metrics),
         objects=Objects(),
-        server=ControllerServer("0.0.0.0", options.controller_port, InsideServer()),
+        server=ControllerServer("::", options.controller_port, InsideServer()),
         metrics=metrics,
         pod_look=pod_look(Kube(pools.kube)),
         now_ms=wall_ms,

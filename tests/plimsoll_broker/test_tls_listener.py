@@ -14,6 +14,7 @@ import uvloop
 from tests.plimsoll_broker.tls_listening import HOST, MIB, now_ms, s_client, tls_serving, until
 
 from plimsoll_broker.server.connection_limits import ListenerLimits
+from plimsoll_core.addresses import network_of
 from plimsoll_net import handshakes, tls_connection, tls_transport
 from plimsoll_operator.pki.authority import issue, new_authority
 from plimsoll_wire.api_versions import ApiKey
@@ -388,4 +389,4 @@ async def test_stop_gives_up_handshakes_under_way_and_closes_connections(tmp_pat
     ],
 )
 def test_ipv6_neighbours_count_as_one_address(host, counted):
-    assert handshakes.network_of(host) == counted
+    assert network_of(host) == counted

@@ -21,6 +21,7 @@ from uuid import UUID
 from plimsoll_broker.control.controller_connection import ControlConnection, connect
 from plimsoll_broker.control.rumoured_controller import RumouredController
 from plimsoll_broker.inside import InsidePeers
+from plimsoll_core.addresses import host_and_port, split_address
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.broker_figures import LogOutput, TopicDefaults
@@ -52,7 +53,7 @@ class ControllerAddress(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return host_and_port(self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,9 +295,9 @@ class ControllerClient:
         loop = asyncio.get_running_loop()
         found: list[ControllerAddress] = []
         for name in self.peers.controllers:
-            host, _, port = name.rpartition(":")
+            host, port = split_address(name)
             with contextlib.suppress(OSError):
-                infos = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+                infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
                 found += [ControllerAddress(str(info[4][0]), int(info[4][1])) for info in infos]
         unique = list(dict.fromkeys(found))[:ADDRESSES_MAX]
         return sorted(unique, key=lambda address: address == self._avoid)

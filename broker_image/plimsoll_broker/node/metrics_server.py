@@ -20,6 +20,7 @@ from prometheus_client import (
 from plimsoll_broker.config import Address
 from plimsoll_broker.node.broker_metrics import BrokerCollector, MeasuredNode
 from plimsoll_broker.node.partition_measures import measured_in_slices
+from plimsoll_core.addresses import to_listen
 from plimsoll_net.http_bounds import HttpConnections, Rendering, refused_page
 
 REQUEST_BYTES_MAX = 8_192
@@ -62,7 +63,8 @@ class MetricsServer:
         connections = HttpConnections()
         self.connections.append(connections)
         factory = connections.bounded(session)
-        self._servers.append(await loop.create_server(factory, address.host, address.port))
+        host = to_listen(address.host)
+        self._servers.append(await loop.create_server(factory, host, address.port))
 
     @property
     def ports(self) -> list[int]:

@@ -12,6 +12,7 @@ import struct
 from typing import cast
 
 from plimsoll_broker.inside import InsidePeers
+from plimsoll_core.addresses import host_and_port
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
@@ -55,7 +56,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             async with asyncio.timeout(timeout_s):
                 _, connection = await loop.create_connection(cls, host, port)
         except (OSError, TimeoutError) as error:
-            raise PeerLost(f"{host}:{port}: {error or 'no answer'}") from error
+            raise PeerLost(f"{host_and_port(host, port)}: {error or 'no answer'}") from error
         return connection
 
     async def request(self, frame: bytes, silence_s: float) -> memoryview:

@@ -15,8 +15,8 @@ import threading
 from collections import Counter
 from typing import NamedTuple
 
+from plimsoll_core.addresses import network_of
 from plimsoll_core.quotas.fair_pool import FairPool
-from plimsoll_core.quotas.form import network
 from plimsoll_core.security.acl import ANONYMOUS
 from plimsoll_process.line_room import FLOOR, LineRoom
 
@@ -56,7 +56,7 @@ class AuditEvent(NamedTuple):
     @property
     def holder(self) -> str:
         """The principal that has room for it: its address where it has no name."""
-        return network(self.host) if self.principal in ("", ANONYMOUS) else self.principal
+        return network_of(self.host) if self.principal in ("", ANONYMOUS) else self.principal
 
 
 class AuditLog:

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 from plimsoll_broker.server.client_memory_pools import Account, RequestAccount
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
+from plimsoll_core.addresses import network_of
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
-from plimsoll_core.quotas.form import network
 from plimsoll_core.quotas.rates import Allowance
 from plimsoll_core.security.acl import ANONYMOUS
 from plimsoll_core.security.inside import Peer
@@ -164,7 +164,7 @@ class ConnectionState:
         """Its client's address, and how its session closes it."""
         peer = transport.get_extra_info("peername") or ("", 0)
         self.host, self.client, self.cut_off = peer[0], f"{peer[0]}:{peer[1]}", cut_off
-        self.address = network(peer[0])
+        self.address = network_of(peer[0])
         self._belongs_to_holder()
 
     def logged_in_as(self, principal: str) -> None:

@@ -22,6 +22,7 @@ from plimsoll_broker.server.overdue_connections import overdue
 from plimsoll_broker.server.server_stats import ServerStats
 from plimsoll_broker.server.session_owner import SessionOwner
 from plimsoll_broker.server.turn_budget import TurnBudget
+from plimsoll_core.addresses import to_listen
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.late_timers import LateTimer
@@ -125,7 +126,7 @@ class Server:
             self.handshakes = HandshakeQueue(self._accepting())
             factory = self.handshakes.connection
         self._server = await loop.create_server(
-            factory, host, port, backlog=_BACKLOG, reuse_address=True
+            factory, to_listen(host), port, backlog=_BACKLOG, reuse_address=True
         )
         self.port = self._server.sockets[0].getsockname()[1]
         self._schedule_sweep()

@@ -75,8 +75,3 @@ def may_ask(port: Port, replica_id: int | None, brokers: Mapping[BrokerId, Broke
         return (port is Port.REPLICATION) == (replica_id is not None)
     broker = brokers.get(BrokerId(replica_id))
     return broker is not None and endpoint(broker, REPLICATION) is None
-
-
-def address_text(host: str, port: int) -> str:
-    """As Kafka clients take it: an IPv6 address stands in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -13,7 +13,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from plimsoll_core.quotas.form import address, network
+from plimsoll_core.addresses import network_of
+from plimsoll_core.quotas.form import address
 from plimsoll_core.quotas.rates import SAMPLE_MS, WindowedRate
 from plimsoll_core.quotas.state import NO_QUOTAS, ClientQuotas
 
@@ -62,7 +63,7 @@ class AddressConnections:
 
     def arrived(self, host: str, now_ms: int) -> ConnectionVerdict:
         """A connection came; if it is admitted, it `left` later, once."""
-        ip, counted = address(host) or host, network(host)
+        ip, counted = address(host) or host, network_of(host)
         most = self._overrides.get(ip, self._per_ip_max)
         if most is not None and self._open[counted] >= most:
             return ConnectionVerdict(TOO_MANY)
@@ -78,7 +79,7 @@ class AddressConnections:
         return ADMITTED
 
     def left(self, host: str) -> None:
-        counted = network(host)
+        counted = network_of(host)
         self._open[counted] -= 1
         if self._open[counted] <= 0:
             del self._open[counted]

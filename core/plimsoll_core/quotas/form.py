@@ -76,11 +76,3 @@ def address(text: str) -> str | None:
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
         return str(found.ipv4_mapped)
     return str(found)
-
-
-def network(host: str) -> str:
-    """What connections of an address are counted for: it, or the /64 of an IPv6 address."""
-    found = address(host)
-    if found is None or ":" not in found:
-        return found or host
-    return str(ipaddress.ip_network((found, 64), strict=False))

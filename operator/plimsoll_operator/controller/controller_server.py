@@ -14,6 +14,7 @@ from itertools import count
 from typing import cast
 from uuid import UUID
 
+from plimsoll_core.addresses import to_listen
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages.metadata_stream import FetchMetadata
@@ -79,7 +80,7 @@ class ControllerServer:
         loop, host, port = asyncio.get_running_loop(), self._host, self._port
         made = partial(BrokerConnection, self)
         factory = made if self.inside is None else self.inside.asking_first(made)
-        self._server = await loop.create_server(factory, host, port)
+        self._server = await loop.create_server(factory, to_listen(host), port)
 
     def add(
         self,

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+from plimsoll_core.addresses import network_of
 from plimsoll_core.messages.requests import Forwarded, Refused
 from plimsoll_core.messages.security import OnBehalf
 from plimsoll_core.security.acl import ANONYMOUS
-from plimsoll_net.handshakes import network_of
 from plimsoll_operator.controller import connection_bounds as bounds
 from plimsoll_operator.controller.command_replies import too_many
 

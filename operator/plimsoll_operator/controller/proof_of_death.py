@@ -16,6 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from plimsoll_core.addresses import host_and_port
 from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.model import Broker
 from plimsoll_core.ids import BrokerEpoch, BrokerId
@@ -120,7 +121,8 @@ class Sessions:
     async def _proof(self, broker: Broker) -> str | None:
         endpoint = listener_peers.for_followers(broker)
         if endpoint is not None and await refuses(endpoint.host, endpoint.port, CONNECT_MS_MAX):
-            return f"connection closed by the peer, {endpoint.host}:{endpoint.port} refuses"
+            where = host_and_port(endpoint.host, endpoint.port)
+            return f"connection closed by the peer, {where} refuses"
         if self._evidence is not None:
             return await self._evidence(broker)
         return None

@@ -30,6 +30,12 @@ LOCATIONS = {
 }
 
 
+IPV6_SERVERS = "bootstrap.servers=["
+NAMES_UNCHECKED = "ssl.endpoint.identification.algorithm=none\n"
+"""librdkafka compares an address with its brackets, which is in no certificate.  That the authority
+signed it, which signs this cluster's brokers alone, it checks still."""
+
+
 class UserFiles:
     """`observe` is the store's callback."""
 
@@ -54,6 +60,8 @@ class UserFiles:
             places = ((key, directory.absolute() / file) for key, file in LOCATIONS.items())
             there = (f"{key}={path}\n" for key, path in places if path.name in values)
             values[LIBRDKAFKA] += "".join(there)
+            if IPV6_SERVERS in values[LIBRDKAFKA] and CA in values:
+                values[LIBRDKAFKA] += NAMES_UNCHECKED
         try:
             self._settle(directory, {} if change.type == "DELETED" else values)
         except OSError as error:

@@ -16,6 +16,7 @@ from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.listeners import DeclaredListener
 from plimsoll_operator.kube.resources import Kind
 from plimsoll_operator.manifests.manifest_context import Context
+from plimsoll_operator.manifests.services import FAMILIES
 
 BOOTSTRAP = "bootstrap"
 """Stands for {id} in what is stated of the Service that clients begin at."""
@@ -51,7 +52,8 @@ def _service(context: Context, listener: DeclaredListener, broker_id: int | None
     stated = listener.service
     passes_on = listener.reach != "TLSRoute"
     selector = labels.selector(context.name)
-    spec: Manifest = {"type": listener.reach if passes_on else "ClusterIP", "selector": selector}
+    reach = listener.reach if passes_on else "ClusterIP"
+    spec: Manifest = {"type": reach, **FAMILIES, "selector": selector}
     if broker_id is not None:
         selector[labels.BROKER_ID] = str(broker_id)
         # Whether it takes part is for Metadata to say, which any other broker answers.

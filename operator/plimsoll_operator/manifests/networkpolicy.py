@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from plimsoll_core.addresses import split_address
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_topics import AllowedNamespaces
@@ -147,7 +148,7 @@ def _named(namespace: str) -> Manifest:
 
 
 def _ports(addresses: Sequence[str]) -> list[int]:
-    return sorted({int(address.rpartition(":")[2]) for address in addresses})
+    return sorted({split_address(address)[1] for address in addresses})
 
 
 def _tcp(port: int) -> Manifest:

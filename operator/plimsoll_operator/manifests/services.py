@@ -16,6 +16,10 @@ _METRICS = {
 }
 
 
+FAMILIES: Manifest = {"ipFamilyPolicy": "PreferDualStack"}
+"""Of both families where Kubernetes has both, else of the one that there is."""
+
+
 def _of_clients(listeners: tuple[Listener, ...]) -> list[Manifest]:
     """One for each declared listener, by its number: pods' templates know none of them."""
     if not listeners:
@@ -39,6 +43,7 @@ def brokers_service(context: Context, listeners: tuple[Listener, ...] = ()) -> M
         "metadata": context.metadata(labels.brokers_service(context.name)),
         "spec": {
             "clusterIP": "None",
+            **FAMILIES,
             "publishNotReadyAddresses": True,
             "selector": labels.selector(context.name),
             "ports": [*_of_clients(listeners), _METRICS],
@@ -54,6 +59,7 @@ def bootstrap_service(context: Context, listeners: tuple[Listener, ...] = ()) ->
         "metadata": context.metadata(labels.bootstrap_service(context.name)),
         "spec": {
             "type": "ClusterIP",
+            **FAMILIES,
             "selector": labels.selector(context.name),
             "ports": _of_clients(listeners),
         },

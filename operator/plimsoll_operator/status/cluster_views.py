@@ -15,6 +15,7 @@ from typing import Protocol
 
 import msgspec
 
+from plimsoll_core.addresses import host_and_port
 from plimsoll_core.cluster import move_owners
 from plimsoll_core.cluster.model import Broker, ClusterImage, Partition, Topic
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
@@ -288,7 +289,7 @@ def _state(broker: Broker | None) -> str:
 def _endpoints(broker: Broker | None) -> dict[str, str]:
     if broker is None:
         return {}
-    return {one.name: f"{one.host}:{one.port}" for one in broker.endpoints}
+    return {one.name: host_and_port(one.host, one.port) for one in broker.endpoints}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plimsoll_core.addresses import network_of
 from plimsoll_core.quotas.form import (
     address,
     malformed_entity,
     malformed_value,
-    network,
 )
 from plimsoll_core.quotas.state import (
     DEFAULT,
@@ -149,9 +149,9 @@ def test_values_that_kafka_takes_are_taken() -> None:
 def test_whatever_is_called_an_address_is_one_or_none(text: str) -> None:
     found = address(text)
     assert found is None or address(found) == found
-    assert network(text) is not None
+    assert network_of(text) is not None
 
 
 def test_ipv6_addresses_of_one_network_count_together() -> None:
-    assert network("2001:db8::1") == network("2001:db8::2") != network("2001:db8:1::1")
-    assert network("::ffff:10.0.0.1") == network("10.0.0.1") == "10.0.0.1"
+    assert network_of("2001:db8::1") == network_of("2001:db8::2") != network_of("2001:db8:1::1")
+    assert network_of("::ffff:10.0.0.1") == network_of("10.0.0.1") == "10.0.0.1"

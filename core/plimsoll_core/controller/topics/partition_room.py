@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from plimsoll_core.addresses import network_of
 from plimsoll_core.cluster.record_versions import OWNERS_SINCE
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.errors import Reason, Refusal
@@ -22,7 +23,6 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.security import OnBehalf
 from plimsoll_core.planner.placement import Assignment
 from plimsoll_core.quotas.fair_pool import FairPool
-from plimsoll_core.quotas.form import network
 from plimsoll_core.security.acl import ANONYMOUS
 
 FLOOR = 64
@@ -88,7 +88,7 @@ def _owner(turn: DecisionContext, behalf: OnBehalf | None) -> str:
     if behalf is None or turn.image.metadata_version < OWNERS_SINCE:
         return ""
     if behalf.principal == ANONYMOUS:
-        return network(behalf.host)
+        return network_of(behalf.host)
     return "" if turn.image.security.is_super_user(behalf.principal) else behalf.principal
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from plimsoll_core.cluster.listener_peers import address_text
+from plimsoll_core.addresses import host_and_port
 from plimsoll_operator.api.external_access import ParentRef
 from plimsoll_operator.kube.port import Object
 
@@ -30,7 +30,7 @@ class HostPort(NamedTuple):
     @property
     def text(self) -> str:
         """As Kafka clients take it."""
-        return address_text(self.host, self.port)
+        return host_and_port(self.host, self.port)
 
 
 def host(text: object) -> str | None:

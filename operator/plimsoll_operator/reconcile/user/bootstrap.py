@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from plimsoll_core.cluster.listener_peers import address_text, endpoint
+from plimsoll_core.addresses import host_and_port
+from plimsoll_core.cluster.listener_peers import endpoint
 from plimsoll_operator.reconcile.reconcile_term import Term
 
 BROKERS_MAX = 3
@@ -30,7 +31,7 @@ def bootstrap_of(term: Term, logins: Sequence[str]) -> Bootstrap:
         if not set(logins).intersection(listener.authentication):
             continue
         found = (endpoint(broker, listener.name) for _, broker in sorted(image.brokers.items()))
-        addresses = [address_text(one.host, one.port) for one in found if one is not None]
+        addresses = [host_and_port(one.host, one.port) for one in found if one is not None]
         return Bootstrap(tuple(addresses[:BROKERS_MAX]), tls=listener.tls, listener=listener.name)
     return Bootstrap()
 

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from plimsoll_core.addresses import split_address
 from plimsoll_core.security.scram import (
     ITERATIONS_MIN,
     MECHANISMS,
@@ -194,13 +195,13 @@ def _binding(user_name: str, common: dict[str, str], bootstrap: Bootstrap) -> di
     """What frameworks look for in a mounted Secret: the keys of the Service Binding specification,
     and those of its Kafka bindings in Quarkus (`bootstrapServers`, …) and Spring."""
     first = bootstrap.servers[0] if bootstrap.servers else ""
-    host, _, port = first.rpartition(":")
+    host, port = split_address(first) if first else ("", None)
     servers = common["bootstrap.servers"]
     return {
         "type": "kafka",
         "provider": "plimsoll",
         "host": host,
-        "port": port,
+        "port": "" if port is None else str(port),
         "user": user_name,
         "bootstrapServers": servers,
         "bootstrap-servers": servers,

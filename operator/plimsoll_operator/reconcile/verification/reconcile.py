@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from plimsoll_core.addresses import split_address
 from plimsoll_core.cluster.listener_peers import open_to_all
 from plimsoll_core.cluster.topic_configs import compacts
 from plimsoll_core.security.scram import SPEC_NAMES
@@ -97,7 +98,7 @@ def _user(term: Term, verification: Verification) -> User | None:
 
 def _port(term: Term, bootstrap: Bootstrap) -> int:
     if bootstrap.servers:
-        return int(bootstrap.servers[0].rpartition(":")[2])
+        return split_address(bootstrap.servers[0])[1]
     listener = open_to_all(term.image.listeners)
     return (listener.port if listener is not None else 0) or labels.KAFKA_PORT
 
