@@ -46,7 +46,7 @@ HEADER_AS_RECORDS = 20
 """What it costs to read a header, as records."""
 
 
-class _Walk:
+class _SegmentWalk:
     """How far a segment was looked through: each step goes on where the one before stopped."""
 
     __slots__ = ("best", "ended", "position")
@@ -66,14 +66,14 @@ def first_at_or_after(
         if segment.max_timestamp < timestamp or not segment.size or segment not in segments:
             continue
         start = max(segment.offset_before(timestamp), log_start_offset)
-        walk = _Walk(segment.position_for(start))
+        walk = _SegmentWalk(segment.position_for(start))
         while not walk.ended and segment in segments:
             yield partial(
                 _first, _Reading(segment, segment.file), walk, timestamp, log_start_offset
             )
 
 
-def _first(reading: _Reading, walk: _Walk, timestamp: int, offset: int) -> Found | None:
+def _first(reading: _Reading, walk: _SegmentWalk, timestamp: int, offset: int) -> Found | None:
     """The first record whose time and offset are at least these; None if there is none as far as
     one step goes."""
     left = RECORDS_IN_STEP
@@ -102,7 +102,7 @@ def newest(segments: list[Segment], log_start_offset: int) -> Iterator[Step]:
         # What has its greatest time may be deleted; it is the only one of which a part is.
         begun = with_times.pop(0)
         others_ms = with_times[0].max_timestamp if with_times else 0
-        walk = _Walk(begun.position_for(log_start_offset))
+        walk = _SegmentWalk(begun.position_for(log_start_offset))
         while not walk.ended and begun in segments:
             reading = _Reading(begun, begun.file)
             yield partial(_newest_left, reading, walk, log_start_offset, others_ms)
@@ -119,7 +119,7 @@ def _left(segments: list[Segment], log_start_offset: int) -> list[Segment]:
     return segments[max(begun - 1, 0) :]
 
 
-def _newest_left(reading: _Reading, walk: _Walk, start: int, others_ms: int) -> Found | None:
+def _newest_left(reading: _Reading, walk: _SegmentWalk, start: int, others_ms: int) -> Found | None:
     """The newest record from `start` on, if no other segment has one of a greater time; None as
     long as the segment is not looked through."""
     best, left = walk.best, RECORDS_IN_STEP
