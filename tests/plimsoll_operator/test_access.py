@@ -1,6 +1,7 @@
 """How the API server is found, and how long credentials are believed."""
 
 import base64
+import logging
 import stat
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from plimsoll_operator.kube.access import NoCluster, find_access, from_kubeconfi
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.official import OfficialTransport
 from plimsoll_operator.kube.port import HttpRequest
-from plimsoll_operator.process.kopf_watches import connection
+from plimsoll_operator.process.kopf_watches import KOPF_STARTS, KopfWatches, connection
 
 ANY = HttpRequest(method="GET", path="/version")
 
@@ -215,3 +216,12 @@ async def test_kopf_connects_with_certificates_alone(tmp_path: Path) -> None:
     assert info.as_http_headers() == {}
     assert info.certificate_path == str(tmp_path / "mine.crt")
     assert info.private_key_path == str(tmp_path / "mine.key")
+
+
+def test_kopf_does_not_warn_at_each_start(caplog: pytest.LogCaptureFixture) -> None:
+    """It runs in a thread of its own, on purpose."""
+    KopfWatches(None, None, None)  # type: ignore[arg-type]
+    starts = logging.getLogger(KOPF_STARTS)
+    starts.warning("OS signals are ignored: running not in the main thread.")
+    starts.warning("Something else.")
+    assert [one.getMessage() for one in caplog.records] == ["Something else."]

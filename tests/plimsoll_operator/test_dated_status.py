@@ -30,3 +30,20 @@ def test_status_without_the_active_brokers_presses_for_the_first_write(
     assert draft is not None
     assert draft.status.brokers.active == 3  # type: ignore[union-attr]
     assert draft.pressing == pressing
+
+
+def test_status_of_a_new_term_goes_on_with_the_observed_generation() -> None:
+    """Until the spec is looked at: 1, 0, 1 would tell whoever waits that it was not seen."""
+    scene = Scene(an_image())
+    condition = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Serving",
+        "message": "",
+        "observedGeneration": 7,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    scene.objects.clusters.put({**a_cluster_body(), "status": {"conditions": [condition]}})
+    draft = logcluster_status.render(scene.term, scene.term.key)
+    assert draft is not None
+    assert draft.generation == 7

@@ -15,7 +15,7 @@ from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.leadership.led_cluster import LedCluster
 from plimsoll_operator.leadership.process_parts import Parts
-from plimsoll_operator.metalog.interface import LogCorrupt, LogRegressed, OpenedLog
+from plimsoll_operator.metalog.interface import LogCorrupt, LogOfAnother, LogRegressed, OpenedLog
 from plimsoll_operator.options import OperatorOptions, from_environment
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.reconcile.stall_causes import Cause
@@ -105,6 +105,15 @@ async def test_log_that_does_not_open_stalls_its_cluster_at_once(error: Exceptio
         assert HOLE in scene.shown(type_)[2]
     assert "brokers" not in scene.status, "nothing is known of them"
     assert scene.events == ["MetadataRegressed"]
+
+
+async def test_second_log_cluster_of_a_local_cluster_is_not_allowed_and_has_lost_nothing():
+    scene = Scene(BrokenLog(LogOfAnother("a local cluster is one LogCluster")))
+    async with asyncio.timeout(WAIT_S):
+        assert await scene.leader.run(vacant_ms=60_000) is Outcome.STALLED
+    status, reason, message = scene.shown("Stalled")
+    assert (status, reason) == ("True", "NotAllowed")
+    assert message == "A local cluster is one LogCluster."
 
 
 def test_ids_of_topics_follow_from_a_key_of_the_process_and_of_no_other():

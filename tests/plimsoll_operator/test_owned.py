@@ -116,8 +116,10 @@ class Offers:
 
     def __init__(self) -> None:
         self.works: asyncio.Queue[Work] = asyncio.Queue()
+        self.delays_ms: dict[Work, int] = {}
 
-    def offer(self, _: tuple[str, str], work: Work) -> None:
+    def offer(self, _: tuple[str, str], work: Work, after_ms: int = 0) -> None:
+        self.delays_ms[work] = after_ms
         self.works.put_nowait(work)
 
 
@@ -171,7 +173,10 @@ async def watching(server: Watched, objects: Objects, leaders: Any = None) -> As
 async def test_deleted_child_is_looked_at_at_once(kind: Kind, task: Task):
     server = Watched(kind, {"type": "DELETED", "object": an_item(version=2)})
     async with watching(server, Objects()) as offers, asyncio.timeout(WAIT_S):
-        assert await offers.works.get() == Work(task, ("kafka", "main"))
+        work = await offers.works.get()
+        assert work == Work(task, ("kafka", "main"))
+    # Many objects of a log go together, and one Event tells of them.
+    assert (offers.delays_ms[work] > 0) == (task is Task.LOG)
     assert server.selectors == {labels.CLUSTER}
     assert all("PartialObjectMetadata" in one for one in server.accepts), "no content is asked for"
 

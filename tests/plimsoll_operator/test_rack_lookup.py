@@ -54,6 +54,14 @@ async def rack(finder: RackFinder, **fields: Any) -> str | None:
     return found.rack
 
 
+async def test_missing_rack_that_nobody_asked_for_is_no_warning(
+    caplog: pytest.LogCaptureFixture,
+):
+    _, finder = a_scene()
+    assert await rack(finder) is None
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
 async def test_rack_is_the_zone_of_the_node_unless_said_otherwise():
     _, finder = a_scene({ZONE: "west-1", "rack": "r7"})
     assert await rack(finder) == "west-1"
@@ -86,7 +94,7 @@ async def test_ignored_racks_are_not_looked_up():
 async def test_rack_finder_without_rack_logs_why_or_refuses_when_required(
     fields: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
 ):
-    _, finder = a_scene()
+    _, finder = a_scene(policy="Preferred")
     assert await rack(finder, **fields) is None
     assert why in caplog.text
     scene, finder = a_scene(policy="Required")

@@ -363,6 +363,15 @@ def test_listener_for_clients_outside_shows_addresses_and_which_brokers_have_non
     assert (reconciling.status, reconciling.reason) == ("True", "WaitingForAddresses")
 
 
+def test_listener_where_nobody_can_begin_makes_the_cluster_unready():
+    told = tuple(Advertised(broker_id=BrokerId(b), host="h", port=31_001 + b) for b in range(3))
+    for begin, reason in ((None, "ListenerWithoutAddress"), ("h:31000", "Serving")):
+        outside = replace(LISTENER, advertised=told, bootstrap_servers=begin)
+        image = replay(with_listener(0, 1, 2), ListenersConfigured(cause="x", listeners=(outside,)))
+        ready, _ = cluster_conditions(image, cluster_status(image, a_cluster()))
+        assert ready.reason == reason
+
+
 def test_listener_that_is_open_wherever_a_broker_takes_part_changes_no_condition():
     image = with_listener(0, 1)
     epoch = image.brokers[BrokerId(2)].broker_epoch

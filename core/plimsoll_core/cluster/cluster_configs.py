@@ -25,6 +25,7 @@ from plimsoll_core.cluster.topic_configs import (
     MAX_LAG,
     MIN_LAG,
     UNCLEAN_RECOVERY,
+    similar_to,
 )
 from plimsoll_core.errors import Refusal
 from plimsoll_core.quotas.connections import per_ip_overrides
@@ -206,7 +207,7 @@ def broker_configs(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
         key = OWN_KEYS.get(name) or BY_NAME.get(BROKER_DEFAULTS.get(name, ""))
         if key is None:
             known = sorted({*BROKER_DEFAULTS, *OWN_KEYS, *(coarse for coarse, _, _ in _COARSER)})
-            return invalid(f"There is no broker config {name}; known are {', '.join(known)}.")
+            return invalid(f"There is no broker config {name[:100]}; {similar_to(name, known)}.")
         if key.parse(text) is None:
             return invalid(f"{name} must be {key.wants}, not {text[:100]!r}.")
         if key.name == CLEANUP_POLICY and text.strip() != "delete":

@@ -11,7 +11,7 @@ knows older names of what stands here, and the spelling that is kept.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -159,6 +159,7 @@ _MIN_ISR_KEY = integer(MIN_ISR, 1, 1, INT32_MAX, "How many in-sync replicas a co
 
 
 NAME_COMPARED_MAX = 100
+NAME_SHOWN_MAX = 249
 
 
 def check_configs(configs: Mapping[str, str]) -> Refusal | None:
@@ -168,7 +169,9 @@ def check_configs(configs: Mapping[str, str]) -> Refusal | None:
         if name == MIN_ISR:
             return invalid(f"{MIN_ISR} is the topic's own field minInSyncReplicas, not a config.")
         if key is None:
-            return invalid(f"There is no topic config {name}; {_known(name)}.")
+            return invalid(
+                f"There is no topic config {name[:NAME_SHOWN_MAX]}; {similar_to(name, BY_NAME)}."
+            )
         if key.parse(text) is None:
             return invalid(f"{name} must be {key.wants}, not {text[:100]!r}.")
     if integer_of(configs, MIN_LAG) > integer_of(configs, MAX_LAG):
@@ -176,9 +179,9 @@ def check_configs(configs: Mapping[str, str]) -> Refusal | None:
     return None
 
 
-def _known(name: str) -> str:
+def similar_to(name: str, known: Iterable[str]) -> str:
     """Which configs could be meant by a name that is none."""
-    similar = get_close_matches(name[:NAME_COMPARED_MAX], BY_NAME)
+    similar = get_close_matches(name[:NAME_COMPARED_MAX], list(known))
     return f"similar are {', '.join(similar)}" if similar else "none of Kafka's is similar"
 
 

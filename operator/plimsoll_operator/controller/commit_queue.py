@@ -20,7 +20,9 @@ from plimsoll_core.cluster.records import Record
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import MetadataOffset
 from plimsoll_core.messages.requests import Answer, Refused
+from plimsoll_core.phrasing import sentence_start
 from plimsoll_operator.metalog.codec import BATCH_BYTES_MAX, encode_records, record_too_large
+from plimsoll_operator.metalog.interface import LogOfAnother
 
 DECISION_BYTES_MAX = 128 * BATCH_BYTES_MAX
 """A larger decision could fill the ring before a snapshot; it is refused before it is queued."""
@@ -175,6 +177,13 @@ def refused(reason: Reason, message: str) -> Refused:
 def not_controller(message: str) -> Refused:
     """This controller decides no more."""
     return refused(Reason.NotController, message)
+
+
+def unusable(error: Exception) -> Refused:
+    """The log is there and cannot be used, or it went back; or it is not this cluster's at all."""
+    if isinstance(error.__cause__, LogOfAnother):
+        return refused(Reason.NotAllowed, f"{sentence_start(str(error.__cause__))}.")
+    return refused(Reason.MetadataRegressed, str(error))
 
 
 def too_new(error: Exception) -> Refused:

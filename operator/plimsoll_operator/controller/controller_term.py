@@ -22,7 +22,6 @@ from plimsoll_core.controller.kernel.dropped_decisions import unsee
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.controller.partitions.unhealthy_partitions import Outlook, outlook
-from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.requests import (
@@ -35,7 +34,12 @@ from plimsoll_core.messages.requests import (
     Tick,
 )
 from plimsoll_operator.control_failures import DecisionFailed
-from plimsoll_operator.controller.commit_queue import answered, not_controller, refused, too_new
+from plimsoll_operator.controller.commit_queue import (
+    answered,
+    not_controller,
+    too_new,
+    unusable,
+)
 from plimsoll_operator.controller.committer import Committer, LogUnusable, Subscriber, TermEnded
 from plimsoll_operator.controller.controller_stats import ControllerStats
 from plimsoll_operator.controller.decision_clock import Clock, tick_forever
@@ -275,7 +279,7 @@ class Controller:
                 return Outcome.HANDED_OVER
             except (_Regressed, LogUnusable, UnknownRecord) as error:
                 newer = isinstance(error, UnknownRecord)
-                why = too_new(error) if newer else refused(Reason.MetadataRegressed, str(error))
+                why = too_new(error) if newer else unusable(error)
                 self.stalled = why
                 logger.error("%s", why.message)
                 return Outcome.TOO_NEW if newer else Outcome.STALLED

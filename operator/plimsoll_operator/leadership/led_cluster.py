@@ -244,14 +244,17 @@ class LedCluster:
         """See `process_parts.Led`."""
         return self.history is not None and await self.history.settle()
 
-    def offer(self, work: Work) -> None:
-        """Something was seen that may matter."""
+    def offer(self, work: Work, after_ms: int = 0) -> None:
+        """Something was seen that may matter; looked at `after_ms` later."""
         objects = self.term.objects
         if work.task is Task.TOPIC and (topic := objects.topics.get(work.key)):
             self._note_seen(topic.metadata)
         if work.task is Task.USER and (user := objects.users.get(work.key)):
             self._note_seen(user.metadata)
-        self._queue.add(work)
+        if after_ms:
+            self._queue.add_later(work, after_ms)
+        else:
+            self._queue.add(work)
 
     def _note_seen(self, meta: ObjectMeta) -> None:
         self.term.seen_uids[meta.uid] = meta.creation_timestamp or ""

@@ -47,7 +47,7 @@ class Led(Protocol):
     def history(self) -> HistoryKeeper | None:
         """None: none is kept."""
 
-    def offer(self, work: Work) -> None: ...
+    def offer(self, work: Work, after_ms: int = 0) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)

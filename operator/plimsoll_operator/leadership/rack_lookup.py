@@ -102,7 +102,9 @@ class RackFinder:
     ) -> RegisterBroker | Refused:
         if cluster.rack_policy != "Required":
             self._found(request.broker_id)
-            logger.warning("broker %d registers without a rack: %s", request.broker_id, why)
+            # Where nobody asked for racks, none is nothing to be warned of.
+            level = logging.INFO if cluster.spec.racks is None else logging.WARNING
+            logger.log(level, "broker %d registers without a rack: %s", request.broker_id, why)
             return request
         sentence = (
             f"Broker {request.broker_id} has no rack, and spec.racks requires one: {why}. Label"

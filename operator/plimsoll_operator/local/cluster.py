@@ -44,7 +44,7 @@ from plimsoll_operator.local.ports import LOOPBACK, HeldPorts, Ports, taken
 from plimsoll_operator.local.spark import why_no_driver
 from plimsoll_operator.local.start import CannotRun, Start
 from plimsoll_operator.metalog.directory import DirectoryLog
-from plimsoll_operator.metalog.interface import LogCorrupt, MetadataLog, OpenedLog
+from plimsoll_operator.metalog.interface import LogOfAnother, MetadataLog, OpenedLog
 from plimsoll_operator.options import TOPIC_ID_KEY_BYTES, OperatorOptions
 from plimsoll_operator.process.object_watches import ObjectWatches
 from plimsoll_operator.process.operator import Operator
@@ -93,7 +93,7 @@ class OtherCluster(DirectoryLog):
         self._own = own
 
     async def open(self) -> OpenedLog:
-        raise LogCorrupt(
+        raise LogOfAnother(
             f"a local cluster is one LogCluster, and this one is {kafka_id(self._own)}; to make its"
             " object again, state that in spec.clusterId"
         )

@@ -78,6 +78,10 @@ class Start:
     def prepare(self, cluster_id: UUID) -> None:
         """What the operator finds when it begins.  Raises CannotRun."""
         cluster = local_cluster(self._documents.cluster)
+        logger.info(
+            "specs are checked against the schemas of the CRDs, not against their rules"
+            " (x-kubernetes-validations): Kubernetes may refuse what is taken here"
+        )
         for listener in cluster.listeners:
             if listener.allowed_namespaces is not None:
                 logger.warning(

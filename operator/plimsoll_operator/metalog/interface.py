@@ -52,6 +52,10 @@ class LogCorrupt(MetadataLogError):
     """The log holds something that no writer wrote.  Nothing more may commit."""
 
 
+class LogOfAnother(LogCorrupt):
+    """There is no log of this cluster here, and none is made: it belongs somewhere else."""
+
+
 class UnknownRecord(MetadataLogError):
     """The log holds records of a newer version; this version must not lead."""
 

@@ -35,6 +35,9 @@ from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.process.supervisor import Clusters
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
 
+LOG_SETTLES_MS = 1_000
+"""After an object of a metadata log was deleted, until it is looked at: many go together, and are
+mended by one snapshot and told by one Event."""
 logger = logging.getLogger("plimsoll.owned")
 
 CHILDREN = (
@@ -143,7 +146,7 @@ class OwnedWatches:
                 self._clusters.offer(owner, Work(Task.CLUSTER, owner))
             elif gone:
                 owner = (key[0], cluster)
-                self._clusters.offer(owner, Work(Task.LOG, owner))
+                self._clusters.offer(owner, Work(Task.LOG, owner), LOG_SETTLES_MS)
 
     def _namespace(self, name: str) -> None:
         """Its labels say which clusters its topics and users may be declared in."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
@@ -25,8 +26,16 @@ from plimsoll_operator.kube.resources import WATCHED_KINDS
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.process.watch_receiver import Event, WatchReceiver
 
+KOPF_STARTS = "kopf._core.reactor.running"
+"""The logger of kopf's beginning and end."""
+WITHOUT_SIGNALS = "OS signals are ignored"
+"""How kopf begins to warn that it is not in the main thread: on purpose here (see above)."""
 WATCH_SECONDS = 10
 INACTIVITY_SECONDS = 15
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(WITHOUT_SIGNALS)
 
 
 class _ForEver:
@@ -78,6 +87,7 @@ class KopfWatches:
         self._receiver = receiver
         self._stop = threading.Event()
         self._ready = threading.Event()
+        logging.getLogger(KOPF_STARTS).addFilter(_is_news)
 
     @property
     def ready(self) -> bool:

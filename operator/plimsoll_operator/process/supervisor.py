@@ -70,11 +70,11 @@ class Clusters:
         worker.task.add_done_callback(self._ending.discard)
         worker.task.cancel()
 
-    def offer(self, key: Key, work: Work) -> None:
+    def offer(self, key: Key, work: Work, after_ms: int = 0) -> None:
         """Work for the cluster `key`, if this process leads it."""
         leader = self._parts.leaders.get(key)
         if leader is not None:
-            leader.offer(work)
+            leader.offer(work, after_ms)
 
     async def stop(self) -> None:
         """Step down everywhere and release every Lease."""

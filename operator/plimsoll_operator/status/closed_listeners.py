@@ -52,8 +52,12 @@ def without_address(image: ClusterImage, whys: Mapping[str, str]) -> str:
     broker that takes part; empty: there is none.  `whys`: by listener, what was missing last."""
     said = []
     for one in image.listeners:
-        active = (broker for _, broker in sorted(image.brokers.items()) if broker.active)
-        lacking = [b.id for b in active if one.external and one.advertised_of(b.id) is None]
+        if not one.external:
+            continue
+        active = [broker for _, broker in sorted(image.brokers.items()) if broker.active]
+        lacking = [b.id for b in active if one.advertised_of(b.id) is None]
+        if active and not (lacking or one.bootstrap_servers):
+            said.append(f"Listener {one.name} has no address yet where clients outside begin.")
         if lacking:
             why = f": {whys[one.name]}" if whys.get(one.name) else ""
             who = brokers_text(lacking)

@@ -143,6 +143,7 @@ class TestConfigs:
         assert refusal is not None
         assert refusal.reason is Reason.InvalidConfig
         assert words in refusal.message
+        assert len(refusal.message) < 400, "not a list of all that there are"
         assert len(refusal.message) < len(name) + 200
 
     def test_values_come_typed_with_their_defaults(self) -> None:
@@ -223,7 +224,9 @@ class TestBrokerConfigs:
             ("log.roll.hours", "0", "log.roll.ms must be a whole number from 1"),
             ("replica.lag.time.max.ms", "0", "replica.lag.time.max.ms must be"),
             ("log.segment.bytes", "13", "log.segment.bytes must be a whole number from 14"),
-            ("num.io.threads", "8", "no broker config num.io.threads; known are auto.create"),
+            ("num.io.threads", "8", "There is no broker config num.io.threads"),
+            ("log.retention.mss", "8", "log.retention.mss; similar are log.retention.ms"),
+            ("x" * 9_000, "8", "none of Kafka's is similar"),
         ],
     )
     def test_unknown_or_ill_typed_broker_config_is_refused(

@@ -95,11 +95,20 @@ def render(term: Term, key: Key) -> StatusDraft | None:
     return StatusDraft(
         uid=found.metadata.uid,
         status=msgspec.structs.replace(status, conditions=tuple(shown.values())),
-        generation=term.observed.get(Target(LOG_CLUSTERS, *key), 0),
+        generation=_observed(term, key),
         shown=term.objects.clusters.conditions(key),
         version=found.metadata.resource_version,
         pressing=term.objects.clusters.dated(key),
     )
+
+
+def _observed(term: Term, key: Key) -> int:
+    """Of the spec that was followed last: in this term, or under the operator that led before."""
+    known = term.observed.get(Target(LOG_CLUSTERS, *key))
+    if known is not None:
+        return known
+    shown = (one.observed_generation for one in term.objects.clusters.conditions(key))
+    return max(shown, default=0)
 
 
 def _told_groups(term: Term) -> Iterator[int | None]:
