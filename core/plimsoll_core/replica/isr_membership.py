@@ -24,18 +24,22 @@ def expansion(
     follower: BrokerId,
     around: ReplicaContext,
     high_watermark: int,
+    log_start: int,
     now_ms: int,
 ) -> PendingExpand | None:
     """Whether `follower`, which has just fetched, may be proposed as in sync.
 
     It must hold everything that may be committed: up to the high watermark, and up to where
-    this term began, since the old leader may have committed that far.
+    this term began, since the old leader may have committed that far.  And nothing below
+    `log_start`, where the leader's log begins: a client may have been told that it is deleted.
     """
     isr = leader.isr
     if not isinstance(isr, CommittedIsr) or follower in isr.committed:
         return None
     end = leader.followers[follower].log_end
     if end is None or end < high_watermark or end < leader.start_offset:
+        return None
+    if leader.followers[follower].log_start < log_start:
         return None
     if now_ms < leader.not_before_ms or not _eligible(leader, follower, around):
         return None

@@ -96,10 +96,12 @@ class Replica:
     def apply(self, partition: Partition, now_ms: int) -> None:
         """Take the role that newer metadata gives.
 
-        Equal epochs bring nothing new, not even an end to a proposal in flight: the controller's
-        answer to the proposal before it told the same already.
+        Equal epochs bring hardly anything new, not even an end to a proposal in flight: the
+        controller's answer to the proposal before it told the same already, but for the ELR.
         """
         known = self.partition
+        if partition.partition_epoch == known.partition_epoch:
+            self._elr_told(partition)
         if partition.partition_epoch <= known.partition_epoch:
             return
         new_term = partition.leader_epoch > known.leader_epoch
@@ -115,6 +117,13 @@ class Replica:
             self._lead(partition, new_term, now_ms)
         else:
             self._follow(new_term)
+
+    def _elr_told(self, partition: Partition) -> None:
+        leader = self.leader
+        if leader is not None and partition.leader_epoch == leader.epoch:
+            self.partition = leader.partition = msgspec.structs.replace(
+                self.partition, elr=partition.elr, last_known_elr=partition.last_known_elr
+            )
 
     def _lead(self, partition: Partition, new_term: bool, now_ms: int) -> None:
         self._proposal = None
@@ -202,7 +211,8 @@ class Replica:
 
     @property
     def low_watermark(self) -> int:
-        """Below it no replica in sync has a record; on a follower its own log's start."""
+        """Below it no replica that may be elected cleanly has a record; on a follower its own log's
+        start."""
         start = self.log.log_start_offset
         return start if self.leader is None else low_watermark(self.leader, start)
 
@@ -241,8 +251,12 @@ class Replica:
         moving = self.partition.adding or self.partition.removing
         if not current or moving:
             return  # the answer may have ended the move, and does not say so: metadata does
+        # The answer says nothing of the ELR: until the metadata does, all who left may be in it.
+        left = {*self.partition.elr, *self.partition.isr} - {*answer.isr}
+        enough = len(answer.isr) >= self.partition.effective_min_isr
+        elr = () if enough else tuple(b for b in self.partition.replicas if b in left)
         self.partition = leader.partition = msgspec.structs.replace(
-            self.partition, isr=answer.isr, partition_epoch=answer.partition_epoch
+            self.partition, isr=answer.isr, elr=elr, partition_epoch=answer.partition_epoch
         )
         self._settle(leader, CommittedIsr(committed=answer.isr))
 
@@ -311,7 +325,8 @@ class Replica:
         self._end_moved = True
 
     def _consider(self, leader: Leader, candidate: BrokerId, now_ms: int) -> None:
-        joining = expansion(leader, candidate, self._around, self.high_watermark, now_ms)
+        start = self.log.log_start_offset
+        joining = expansion(leader, candidate, self._around, self.high_watermark, start, now_ms)
         if joining is not None:
             leader.set_isr(joining)  # counted from now on, before the proposal is even sent
             self._proposal = joining.proposal

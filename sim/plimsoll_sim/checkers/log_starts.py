@@ -1,4 +1,5 @@
 """Where logs begin: a record is gone only when retention, or a client, let a log that held it go.
+And what a client was told is deleted does not come back with another leader.
 
 Called by the replica checker for what changed.  A log begins where it may when everything below was
 let go by a log that held it: by age or by size, by the configs and the wall clock of its broker, or
@@ -93,6 +94,16 @@ def check(ghost: PartitionGhost, broker_id: int, copy: Copy, *, leads: bool) -> 
     if ghost.unclean_epoch >= 0:
         raise Violation("Reported", f"{sentence}; no election told of them")
     raise Violation("AckedNotLost" if acked else "LeaderCompleteness", sentence)
+
+
+def check_deleted(ghost: PartitionGhost, broker_id: int, copy: Copy) -> None:
+    """Who leads, or may be elected cleanly, has nothing below a deletion that was answered."""
+    if copy.start < ghost.answered and copy.end > copy.start:
+        raise Violation(
+            "DeletedStays",
+            f"{ghost.name}: {broker_id} leads or may, and begins at {copy.start}; a client was "
+            f"told that nothing is left below {ghost.answered}",
+        )
 
 
 def _retained(

@@ -292,6 +292,8 @@ class ReplicaChecker:
         if leads and not copy.suspect:
             compaction.check_keys(ghost, host.id, copy)
         self._check_cleaned(ghost, host, copy, whole=leads or candidate)
+        if leads or candidate:
+            log_starts.check_deleted(ghost, host.id, copy)
         if leads:
             log_starts.check(ghost, host.id, copy, leads=True)
         elif candidate:

@@ -99,7 +99,9 @@ class Deletion:
 class PartitionGhost:
     """`committed` is the log that was ever under a leader's high watermark, less what unclean
     elections cut off; that is in `lost`.  `start`: where it begins by now, for retention or a
-    client let go of what is below; `deletions`: what clients asked for, but for what was refused.
+    client let go of what is below; `deletions`: what clients asked for, but for what was refused;
+    `answered`: below it a client was told that nothing is left, and no unclean election has brought
+    anything back.
     `led`: by leader epoch who led, since when (µs).  `ever`: what was ever committed at an offset,
     by leader epoch."""
 
@@ -107,6 +109,7 @@ class PartitionGhost:
     name: TopicPartition
     start: int = 0
     deletions: list[Deletion] = field(default_factory=list)
+    answered: int = 0
     committed: list[CommittedBatch] = field(default_factory=list)
     ever: dict[int, dict[int, CommittedBatch]] = field(default_factory=dict)
     index: dict[int, int] = field(default_factory=dict)

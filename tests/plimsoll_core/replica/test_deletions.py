@@ -1,6 +1,6 @@
-"""How far a client may shorten a log, and when its answer says that all in-sync logs are."""
+"""How far a client may shorten a log, and when its answer says that all logs are that may lead."""
 
-from tests.plimsoll_core.replica.copies import Copy, a_partition
+from tests.plimsoll_core.replica.copies import LAG_MS, Copy, a_partition
 
 from plimsoll_core.errors import Code
 from plimsoll_core.replica.replica_values import FollowerFetch
@@ -102,12 +102,57 @@ def test_end_of_a_term_ends_the_wait() -> None:
     assert leader.answers == [("gone", Code.NOT_LEADER_OR_FOLLOWER)]
 
 
-def test_too_few_in_sync_end_no_wait_for_a_shorter_log() -> None:
-    """Nothing has to commit for it."""
+def test_whoever_may_be_elected_cleanly_is_waited_for() -> None:
     leader = a_leader(committed=10)
     delete(leader, 4)
     leader.hear(a_partition(isr=(1,), elr=(2, 3), partition_epoch=1))
-    assert leader.answers == [("gone", Code.NONE)], "no other replica is in sync"
+    assert leader.answers == [], "2 and 3 may be elected, and have it all"
+    fetched(leader, 2, 4)
+    assert leader.answers == []
+    leader.hear(a_partition(isr=(1,), elr=(2,), last_known_elr=(3,), partition_epoch=2))
+    assert leader.answers == [("gone", Code.NONE)], "3 came back without its data"
+
+
+def test_deletion_times_out_while_an_elr_member_is_away() -> None:
+    leader = Copy(1, a_partition(isr=(1,), elr=(2,)))
+    leader.log.log_start_offset = leader.log.log_end_offset = 10
+    leader.step()
+    leader.replica.start_moved()
+    leader.replica.waiters.for_start.add(AckWaiter(10, leader.now_ms + 1_000, "gone"))
+    leader.step()
+    assert leader.answers == []
+    leader.replica.expire_waiters(leader.now_ms + 1_000)
+    leader.step()
+    assert leader.answers == [("gone", Code.REQUEST_TIMED_OUT)]
+
+
+def test_own_shrink_below_min_isr_ends_no_wait() -> None:
+    """The controller's answer tells the ISR alone; the metadata of the same epoch tells the ELR."""
+    leader = Copy(1, a_partition(isr=(1, 2)))
+    leader.write(10)
+    leader.lag_check(after_ms=LAG_MS + 1)
+    delete_at = leader.replica.high_watermark
+    leader.log.log_start_offset = delete_at + 4
+    leader.replica.waiters.for_start.add(AckWaiter(delete_at + 4, leader.now_ms + 1_000, "gone"))
+    leader.answer()
+    assert (leader.replica.partition.isr, leader.answers) == ((1,), [])
+    leader.hear(a_partition(isr=(1,), elr=(2,), partition_epoch=1))
+    assert leader.answers == []
+    leader.hear(a_partition(isr=(1,), elr=(), last_known_elr=(2,), partition_epoch=1))
+    assert leader.answers == [("gone", Code.NONE)]
+
+
+def test_follower_joins_after_it_heard_where_the_log_begins() -> None:
+    leader = Copy(1, a_partition(isr=(1, 2)))
+    leader.write(10)
+    leader.fetched_by(2, 10)
+    assert delete(leader, 4) == 4
+    fetched(leader, 2, 4)
+    assert leader.answers == [("gone", Code.NONE)]
+    fetched(leader, 3, 0)
+    assert not leader.proposals, "3 may still have what was deleted"
+    fetched(leader, 3, 4)
+    assert leader.proposals
 
 
 def test_new_term_knows_nothing_of_where_its_followers_begin() -> None:
