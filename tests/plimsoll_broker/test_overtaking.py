@@ -131,13 +131,45 @@ def test_rejected_sequences_ignore_non_retriable_errors() -> None:
     assert not seen
 
 
-def test_connection_remembers_no_more_than_so_many() -> None:
+def full(more: int = 1) -> RejectedSequences:
+    """Of which `more` are not remembered."""
     seen = RejectedSequences()
-    for producer in range(REMEMBERED_MAX + 1):
-        seen.answered("t", 0, batch(0, producer=producer), Code.NOT_ENOUGH_REPLICAS, NOW)
-    assert not overtakes(seen, ("t", 0), batch(1, producer=0))
-    assert overtakes(seen, ("t", 0), batch(1, producer=1))
-    assert overtakes(seen, ("t", 0), batch(1, producer=REMEMBERED_MAX))
+    for index in range(REMEMBERED_MAX + more):
+        seen.answered("t", index, batch(0), Code.NOT_ENOUGH_REPLICAS, NOW)
+    return seen
+
+
+def test_batch_behind_one_that_is_not_remembered_is_rejected() -> None:
+    seen = full(200)
+    for index in (0, REMEMBERED_MAX - 1, REMEMBERED_MAX, REMEMBERED_MAX + 199):
+        assert overtakes(seen, ("t", index), batch(1)) == Code.NOT_ENOUGH_REPLICAS
+        assert overtakes(seen, ("t", index), batch(0)) is None, "the first of all"
+
+
+def test_full_connection_lets_pass_what_follows_its_log() -> None:
+    seen = full()
+    at = ("u", 0)
+    assert overtakes(seen, at, batch(8), newest=(0, 7)) is None
+    assert overtakes(seen, at, batch(7), newest=(0, 7)) is None, "a retry"
+    assert overtakes(seen, at, batch(0), newest=(0, LAST)) is None
+    assert overtakes(seen, at, batch(0, epoch=1), newest=(0, 7)) is None
+    assert overtakes(seen, at, batch(9), newest=(0, 7)) == Code.NOT_ENOUGH_REPLICAS
+
+
+def test_producer_that_its_log_forgot_is_rejected_once() -> None:
+    seen = full()
+    seen.answered("t", 0, batch(0), Code.NONE, NOW)
+    assert overtakes(seen, ("u", 0), batch(8)) == Code.NOT_ENOUGH_REPLICAS
+    assert overtakes(seen, ("u", 0), batch(8)) is None, "sent again, it is the first"
+    assert overtakes(seen, ("u", 0), batch(9)) == Code.NOT_ENOUGH_REPLICAS
+
+
+def test_full_connection_remembers_again_once_clients_had_time() -> None:
+    seen = full()
+    late = NOW + REMEMBERED_MS
+    seen.answered("u", 0, batch(3), Code.NOT_ENOUGH_REPLICAS, late)
+    assert overtakes(seen, ("u", 0), batch(3), ms=REMEMBERED_MS) is None
+    assert overtakes(seen, ("u", 0), batch(4), ms=REMEMBERED_MS) == Code.NOT_ENOUGH_REPLICAS
 
 
 def test_name_that_no_topic_can_have_is_not_remembered() -> None:

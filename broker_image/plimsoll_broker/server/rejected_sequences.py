@@ -10,7 +10,9 @@ twice.
 
 So what overtakes is refused with what the first was refused with: clients send both again, in
 order.  A client sends what is in flight over one connection, so it is enough that a connection
-remembers what was refused on it.  KIP-98; the protocol's rule for idempotent producers.
+remembers what was refused on it.  It remembers so many partitions and producers; once there were
+more, whatever it does not remember and does not follow what its log has may have been sent behind
+one of those, and is refused, too.  KIP-98; the protocol's rule for idempotent producers.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from plimsoll_core.errors import Code
 from plimsoll_wire.batches import BatchError, Buffer, parse_header
 
 REMEMBERED_MAX = 1_000
+"""Partitions and producers of one connection, at about 300 bytes each."""
 REMEMBERED_MS = 10_000
 """Clients send again within a second.  What they took elsewhere meanwhile must not hold them up
 here for ever."""
@@ -60,15 +63,17 @@ class _Lowest(NamedTuple):
 
 class RejectedSequences:
     """One connection's: of each partition and producer, the lowest sequence that was refused and
-    has not been taken since, and why."""
+    has not been taken since, and why.  `_forgot`: why what is not remembered was refused last;
+    None: all is."""
 
-    __slots__ = ("_lowest",)
+    __slots__ = ("_forgot", "_lowest")
 
     def __init__(self) -> None:
         self._lowest: dict[_Where, _Lowest] = {}
+        self._forgot: int | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._lowest)
+        return bool(self._lowest) or self._forgot is not None
 
     def overtaken_by(
         self,
@@ -85,6 +90,11 @@ class RejectedSequences:
             return None
         producer_id, epoch, sequence = found
         lowest = self._lowest.get((topic, index, producer_id))
+        if lowest is None and self._forgot is not None:
+            if not _leaves_a_gap(epoch, sequence, newest(producer_id)):
+                return None
+            self._remember((topic, index, producer_id), _Lowest(epoch, sequence, self._forgot, now_ms))
+            return self._forgot
         if lowest is None or lowest.epoch != epoch or not _after(sequence, lowest.sequence):
             return None
         if now_ms - lowest.at_ms >= REMEMBERED_MS and lowest.behind >= IN_FLIGHT_MAX - 1:
@@ -124,9 +134,15 @@ class RejectedSequences:
             self._remember(where, _Lowest(epoch, sequence, code, now_ms))
 
     def _remember(self, where: _Where, lowest: _Lowest) -> None:
-        if len(self._lowest) >= REMEMBERED_MAX:
-            del self._lowest[next(iter(self._lowest))]
-        self._lowest[where] = lowest
+        remembered = self._lowest
+        if len(remembered) >= REMEMBERED_MAX and where not in remembered:
+            self._forgot = lowest.code
+            oldest = next(iter(remembered))
+            if lowest.at_ms - remembered[oldest].at_ms < REMEMBERED_MS:
+                return
+            del remembered[oldest]  # its client would have sent it again by now
+        remembered.pop(where, None)
+        remembered[where] = lowest  # behind those that are older
 
 
 def _producer(records: Buffer | None) -> _Producer | None:
@@ -140,6 +156,14 @@ def _producer(records: Buffer | None) -> _Producer | None:
     if header.producer_id < 0 or header.base_sequence < 0:
         return None
     return header.producer_id, header.producer_epoch, header.base_sequence
+
+
+def _leaves_a_gap(epoch: int, sequence: int, last: tuple[int, int] | None) -> bool:
+    """Whether something may have been sent before it that its log, which has `last` of its
+    producer, does not have."""
+    if last is None or epoch > last[0]:
+        return sequence != 0
+    return epoch == last[0] and _after(sequence, (last[1] + 1) % _SEQUENCES)
 
 
 def _taken(lowest: _Lowest, epoch: int, sequence: int) -> bool:
