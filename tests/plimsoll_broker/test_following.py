@@ -30,7 +30,7 @@ class Hosted:
         self.topic_id_bytes = TOPIC.bytes
         self.end = 0
         self.log = SimpleNamespace(
-            log_start_offset=0, log_end_offset=0, countable_end=0, beginning_lost=False
+            log_start_offset=0, log_end_offset=0, countable_end=0, incomplete=False
         )
         self.replica = SimpleNamespace(
             fetches_from=LEADER, position=lambda: FetchPosition(0, self.end, None)

@@ -86,7 +86,7 @@ class FollowerSession:
         self._fulls = 0
         self._sweep_ms = 0
         self.asked: dict[Key, Question] = {}
-        # Whose logs have lost their beginning: those are not asked for, they begin again.
+        # Whose logs are not complete below their ends: those are not asked for, they begin again.
         self._lost: list[Question] = []
 
     def __len__(self) -> int:
@@ -236,7 +236,7 @@ class FollowerSession:
             self._rest_until(followed, now_ms + BACKOFF_MS)
             return None
         question = Question(followed, hosted.replica.position(), hosted.log.log_start_offset)
-        if hosted.log.beginning_lost:
+        if hosted.log.incomplete:
             # A leader would count what it asks from as all that lies before.
             self._lost.append(question)
             self.rest(followed, now_ms)

@@ -175,6 +175,8 @@ class LogCleaner:
         """Takes what it has swapped from `left`."""
         manager, log, cuts = self._manager, hosted.log, hosted.log.cuts
         end = await self._work.begin(job)
+        # On the disk before anything goes: whose log ends below that lacks the keys altogether.
+        await in_thread(manager.store.begin_superseding(log, end))
         before = after = 0
         while left and (swap := left[0]).bases[0] < end:
             made = await self._work.clean(swap.bases)

@@ -96,18 +96,21 @@ class LogWriter:
         return True
 
     def role_taken(self, hosted: Hosted) -> None:
-        """A leader leads with what it has: that is all there is.  Of a log that has lost its
-        beginning that is on the disk before it serves anybody: after the next kill it would be
-        elected last, whatever was written since."""
+        """A leader leads with what it has: that is all there is.  Of a log that is not complete
+        that is on the disk before it serves anybody: after the next kill it would be elected last,
+        whatever was written since."""
         log = hosted.log
-        if log.beginning_lost and hosted.replica.leader is not None:
-            logger.warning("%r leads without the beginning that it lost", hosted)
-            try:
-                log.notes.begins(log.log_start_offset)
-            except StorageError as error:
-                self.fail(hosted, error)
-            else:
-                log.beginning_lost = False
+        if not log.incomplete or hosted.replica.leader is None:
+            return
+        lost = "the beginning" if log.beginning_lost else "the last records of keys"
+        logger.warning("%r leads without %s that it lost", hosted, lost)
+        try:
+            log.notes.begins(log.log_start_offset)
+            log.notes.supersedes_below(log.log_end_offset)
+        except StorageError as error:
+            self.fail(hosted, error)
+        else:
+            log.beginning_lost = log.superseding_lost = False
 
     def fail(self, hosted: Hosted, error: StorageError) -> None:
         """The disk broke under it: nothing more is promised from what it holds."""

@@ -30,7 +30,10 @@ class CheckpointFiles:
         self._recovery_points = self._offsets(checkpoint_formats.RECOVERY_POINTS)
         self._log_starts = self._offsets(checkpoint_formats.LOG_STARTS)
         self.cleaned_ends = self._offsets(checkpoint_formats.CLEANED_ENDS)
-        watermarks = self._log_starts, self._high_watermarks, self.cleaned_ends
+        # Below it lies what superseded the records that a cleaner took: on the disk before any goes.
+        self.superseding_ends = self._offsets(checkpoint_formats.SUPERSEDING_ENDS)
+        cleaned = self.superseding_ends, self.cleaned_ends
+        watermarks = self._log_starts, self._high_watermarks, *cleaned
         # Those that are lowered before a log is cut.
         self._files = (self._recovery_points, *watermarks)
         self.beginnings = Beginnings(disk, directory / checkpoint_formats.BEGINNINGS)
@@ -99,6 +102,28 @@ class CheckpointFiles:
         """High watermarks beyond the end of their logs, as found when those were opened, are gone
         from the disk before anything is appended."""
         self._high_watermarks.save_unsaved()
+        self.superseding_ends.save_unsaved()
+
+    def superseding_lost(self, log: Log) -> bool:
+        """Whether the log ends below what superseded records that its cleaner took: whoever ends
+        there has those records, and this log has nothing of their keys.  So it stays, also over
+        clean stops, until the log begins anew or leads."""
+        partition = (log.topic, log.index)
+        # A release before noted nothing but where a round had ended.
+        ends = self.superseding_ends.get(partition), self.cleaned_ends.get(partition)
+        superseding_end = max(end or 0 for end in ends)
+        if superseding_end <= log.log_end_offset:
+            return False
+        if ends[0] != superseding_end:
+            self.superseding_ends.replace_in_memory(partition, superseding_end)
+        return True
+
+    def begin_superseding(self, log: Log, end: int) -> Callable[[], None]:
+        """Before a cleaner takes what was superseded below `end`; what is returned may run in a
+        thread."""
+        partition = (log.topic, log.index)
+        known = self.superseding_ends.get(partition) or 0
+        return self.superseding_ends.begin_save({partition: max(known, end)})
 
     def high_watermark(self, log: Log) -> int:
         """The last checkpointed one, within what the log holds; without one the log's start."""
@@ -186,3 +211,7 @@ class CheckpointLines:
 
     def begins(self, start: int) -> None:
         self._files.beginnings.note(self._partition, start)
+
+    def supersedes_below(self, end: int) -> None:
+        self._files.superseding_ends.lower(self._partition, end)
+        self._files.superseding_ends.save_unsaved()

@@ -30,6 +30,7 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 BEGINNINGS = "log-beginning-checkpoint"
 CLEANED_ENDS = "cleaner-offset-checkpoint"
+SUPERSEDING_ENDS = "cleaner-superseding-checkpoint"
 EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 

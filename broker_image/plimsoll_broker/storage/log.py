@@ -31,7 +31,8 @@ class Log:
     """Offsets in [log_start_offset, log_end_offset).  One owner; not thread-safe.
 
     `make_durable` is what a new log still needs before its first append, `unsynced` knows what else
-    the disk does not have; `beginning_lost`: files are gone that it began with.
+    the disk does not have; `beginning_lost`: files are gone that it began with;
+    `superseding_lost`: it lacks records that later ones superseded, and those are gone.
     """
 
     __slots__ = (
@@ -54,6 +55,7 @@ class Log:
         "recent",
         "recovery_point",
         "segments",
+        "superseding_lost",
         "topic",
         "topic_id",
         "unsynced",
@@ -83,6 +85,7 @@ class Log:
         self.fault: StorageError | None = None
         self.make_durable: Callable[[], None] | None = None
         self.beginning_lost = contents.beginning_lost
+        self.superseding_lost = False
         self.notes = notes
         self._snapshots = ProducerSnapshots(place.disk, place.directory)
         self.recent = RecentBatches(place.recent)
@@ -94,6 +97,11 @@ class Log:
                 self.unsynced.sealed(segment, synced=False)
         if self.recovery_point == self.log_end_offset:
             self.unsynced.all_flushed(self.segments[-1])
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether it is not a copy of anything, for what it lacks below its end."""
+        return self.beginning_lost or self.superseding_lost
 
     @property
     def size(self) -> int:
@@ -267,7 +275,7 @@ class Log:
         self.segments[:] = [self._new_segment(offset)]
         self.unsynced.made(self.segments[0])
         self.log_start_offset = self.log_end_offset = offset
-        self.beginning_lost = False
+        self.beginning_lost = self.superseding_lost = False
 
     def begin_settle(self) -> Settling | None:
         """After a cut: what must be synced before the next append, which does so itself if no

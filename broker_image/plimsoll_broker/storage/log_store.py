@@ -179,6 +179,7 @@ class LogStore(CheckpointFiles):
             self.disk.replace(path / checkpoint_formats.PARTITION_METADATA, data, sync=False)
         place = _place(self, path, topic, topic_id, index)
         log = _loaded(place, config, known, CheckpointLines(self, partition))
+        log.superseding_lost = self.superseding_lost(log)
         for offsets in (self._high_watermarks, self.cleaned_ends):
             offsets.lower(partition, log.log_end_offset)
         if not log.size:  # new, or made by a process that may have ended before it was durable
@@ -250,6 +251,7 @@ class LogStore(CheckpointFiles):
         assert self.logs[partition] is old
         self.logs[partition] = log
         log.beginning_lost = log.beginning_lost or old.beginning_lost
+        log.superseding_lost = self.superseding_lost(log)
         old.producers.clear()  # the new one knows them
         log.producers.share(self.producers)
         self.new_logs.reopened(partition, log)

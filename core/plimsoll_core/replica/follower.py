@@ -31,10 +31,10 @@ class ErrorAction(Enum):
 
 
 def position(leader_epoch: int, log: LogView) -> FetchPosition:
-    """A log that has lost its beginning names no last record: in a recovery any log that holds a
-    record is more complete, and no leader goes on with it."""
+    """A log that is not complete names no last record: in a recovery any log that holds a record is
+    more complete, and no leader goes on with it."""
     end = log.log_end_offset
-    last = None if log.beginning_lost else log.epochs.epoch_of_last(end)
+    last = None if log.incomplete else log.epochs.epoch_of_last(end)
     return FetchPosition(leader_epoch, end, last)
 
 

@@ -17,6 +17,7 @@ class Leader:
     since logs may have been cut in terms that this broker never saw."""
 
     __slots__ = (
+        "copied_anew",
         "epoch",
         "followers",
         "isr",
@@ -28,6 +29,8 @@ class Leader:
     )
 
     def __init__(self, me: BrokerId, partition: Partition, log_end: int, now_ms: int) -> None:
+        # Who has begun to copy this log from where it begins; None: others may have the same log.
+        self.copied_anew: set[int] | None = None
         self.epoch = partition.leader_epoch
         self.start_offset = log_end
         self.partition = partition
@@ -62,6 +65,15 @@ class Leader:
         self.min_isr = partition.effective_min_isr
         self.not_before_ms = 0
         self.set_isr(CommittedIsr(committed=partition.isr))
+
+    def must_copy_anew(self, broker_id: int, *, empty: bool) -> bool:
+        """Whether what a follower holds counts for nothing: this log was elected without the last
+        records of keys that it may have.  `empty`: it holds nothing, so it begins."""
+        if self.copied_anew is None or self.may_be_next(broker_id):
+            return False
+        if empty:
+            self.copied_anew.add(broker_id)
+        return broker_id not in self.copied_anew
 
     @property
     def enough_in_sync(self) -> bool:

@@ -23,7 +23,7 @@ from plimsoll_core.replica.acknowledgement import (
 )
 from plimsoll_core.replica.compacted_copy import CompactedCopy
 from plimsoll_core.replica.deletable_offset import deletable_offset
-from plimsoll_core.replica.divergence import check_follower, check_position
+from plimsoll_core.replica.divergence import UNKNOWN_END, check_follower, check_position
 from plimsoll_core.replica.high_watermark import committable
 from plimsoll_core.replica.isr_membership import expansion, shrinkage
 from plimsoll_core.replica.latest_offset import latest_for_consumer
@@ -133,6 +133,8 @@ class Replica:
             end = self.log.log_end_offset
             self.log.epochs.assign(partition.leader_epoch, end)
             leader = Leader(self._around.broker_id, partition, end, now_ms)
+            if self.log.superseding_lost:
+                leader.copied_anew = set()
             self._become(Leading(leader))
         else:
             self.leader.stay(partition, now_ms)
@@ -309,6 +311,10 @@ class Replica:
         progress = leader.followers.get(BrokerId(fetch.broker_id))
         if progress is None:
             return Code.UNKNOWN_LEADER_EPOCH
+        empty = fetch.last_fetched_epoch is None
+        if leader.must_copy_anew(fetch.broker_id, empty=empty):
+            assert fetch.last_fetched_epoch is not None
+            return EndOffset(fetch.last_fetched_epoch, UNKNOWN_END)
         answer = check_follower(self.log, fetch, complete=leader.may_be_next(fetch.broker_id))
         if answer is not Code.NONE:
             return answer

@@ -23,8 +23,14 @@ class LogView(Protocol):
     log_end_offset: int
     epochs: EpochCache
     producers: ProducerStates
-    beginning_lost: bool
-    """Whether files are gone that it began with: it is not a copy of anything."""
+    superseding_lost: bool
+    """Whether what superseded records that a cleaner took of it is gone: nothing is left of those
+    keys, and whoever else ends there has the records."""
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether it is not a copy of anything: `superseding_lost`, or files are gone that it began
+        with."""
 
     @property
     def holes(self) -> bool:

@@ -109,18 +109,49 @@ def _values(batches: Iterable[CommittedBatch], copy: Copy | None = None) -> dict
 def check_keys(ghost: PartitionGhost, broker_id: int, copy: Copy) -> None:
     """K1: of all that is committed the last record of each key is there (no run is so long that a
     tombstone goes); I22: so is what tells each producer's last sequence."""
-    if not copy.is_cleaned or ghost.unclean_epoch >= 0:
+    if ghost.keys_due:
+        ghost.keys_due = False
+        _elected(ghost, broker_id, copy)
+    if not copy.is_cleaned:
         return
+    if ghost.unclean_epoch < 0:
+        _check_producers(ghost, broker_id, copy)
+    lacking = _lacking(ghost, copy)
+    if any(key not in ghost.lost_keys for key in lacking):
+        raise Violation(
+            "LastOfEachKey", f"{ghost.name}: leader {broker_id} has, and committed is, {lacking}"
+        )
+    for key in [key for key in ghost.lost_keys if key not in lacking]:
+        del ghost.lost_keys[key]  # written again
+
+
+def _check_producers(ghost: PartitionGhost, broker_id: int, copy: Copy) -> None:
     gone = [each for each in ghost.producers.values() if each[2] in copy.taken]
     if gone:
         raise Violation("ProducerState", f"{ghost.name}: leader {broker_id} lacks {gone}")
+
+
+def _lacking(ghost: PartitionGhost, copy: Copy) -> dict[bytes, tuple[object, object]]:
+    """Of which keys the copy has not the last record that is committed: what it has, and that."""
     first = max(copy.start, ghost.start)
     last = _values(each for each in ghost.committed if each.base >= first)
     held = _values((each for each in copy.batches[: copy.same] if each.base >= first), copy)
-    if held != last:
+    keys = {**last, **held}
+    told = {key: (held.get(key), last.get(key)) for key in keys}
+    return {key: values for key, values in told.items() if values[0] != values[1]}
+
+
+def _elected(ghost: PartitionGhost, broker_id: int, copy: Copy) -> None:
+    """Uncleanly: what it kept of the log is committed, and by that its keys are judged, not by what
+    is in it.  Where more was lost than there may be, those that it lacks are lost, too."""
+    lacking = _lacking(ghost, copy) if copy.is_cleaned else {}
+    if not ghost.excused and any(key not in ghost.lost_keys for key in lacking):
         raise Violation(
-            "LastOfEachKey", f"{ghost.name}: leader {broker_id} has {held}, committed is {last}"
+            "LastOfEachKey",
+            f"{ghost.name}: {broker_id} was elected uncleanly without {lacking}, with "
+            f"{ghost.lossy_max} lossy stops",
         )
+    ghost.lost_keys = dict.fromkeys(lacking)
 
 
 def check_agreement(ghosts: MetadataGhost, hosts: dict[int, BrokerHost]) -> None:
@@ -130,23 +161,12 @@ def check_agreement(ghosts: MetadataGhost, hosts: dict[int, BrokerHost]) -> None
         ghost = ghosts.partitions[key]
         if not any(copy.is_cleaned for copy in ghost.copies.values()):
             continue
-        excused = _half_copied(ghost, partition.leader)
         here = [one for one in partition.replicas if hosts[int(one)].hosted(key) is not None]
         first = max((ghost.copy_of(int(one)).start for one in here), default=0)
         told: dict[BrokerId, dict[bytes, object]] = {}
         for replica in here:
             copy = ghost.copy_of(int(replica))
             values = _values((each for each in copy.batches if each.base >= first), copy)
-            told[replica] = {k: value for k, value in values.items() if k not in excused}
+            told[replica] = {k: value for k, value in values.items() if k not in ghost.lost_keys}
         if any(each != told[here[0]] for each in told.values()):
             raise Violation("SameValues", f"{ghost.name}: replicas differ: {told}")
-
-
-def _half_copied(ghost: PartitionGhost, leader: BrokerId | None) -> set[bytes]:
-    """Keys of which the leader lacks the last record that its log should have: it was elected
-    uncleanly when it had copied a hole, and not yet what superseded the record there (10.4)."""
-    if ghost.unclean_epoch < 0 or leader is None:
-        return set()
-    copy = ghost.copy_of(int(leader))
-    has = _values(copy.batches, copy)
-    return {key for key, value in _values(copy.batches).items() if has.get(key) != value}

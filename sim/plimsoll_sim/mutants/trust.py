@@ -89,7 +89,7 @@ TRUST: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 CORE + "replica/follower.py",
-                "None if log.beginning_lost else log.epochs",
+                "None if log.incomplete else log.epochs",
                 "log.epochs",
             ),
         ),

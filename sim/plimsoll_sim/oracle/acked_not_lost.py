@@ -47,6 +47,7 @@ def elected_uncleanly(ghost: PartitionGhost, election: Election, *, full: bool) 
         other.begins = max(other.begins, ghost.start)
     ghost.start = copy.begins = copy.start
     ghost.answered = min(ghost.answered, copy.start)
+    ghost.keys_due = True
     for other in ghost.copies.values():
         # What is written behind that from now on nobody has let go of.
         other.begins = min(other.begins, ghost.true_high_watermark)

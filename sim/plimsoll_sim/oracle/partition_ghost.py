@@ -101,7 +101,9 @@ class PartitionGhost:
     elections cut off; that is in `lost`.  `start`: where it begins by now, for retention or a
     client let go of what is below; `deletions`: what clients asked for, but for what was refused;
     `answered`: below it a client was told that nothing is left, and no unclean election has brought
-    anything back.
+    anything back.  `lost_keys`: of these an unclean election lost the last record, which was
+    excused, and none was written since; `keys_due`: whoever leads now was elected uncleanly, and
+    its keys were not looked at yet.
     `led`: by leader epoch who led, since when (µs).  `ever`: what was ever committed at an offset,
     by leader epoch."""
 
@@ -110,6 +112,8 @@ class PartitionGhost:
     start: int = 0
     deletions: list[Deletion] = field(default_factory=list)
     answered: int = 0
+    lost_keys: dict[bytes, None] = field(default_factory=dict)
+    keys_due: bool = False
     committed: list[CommittedBatch] = field(default_factory=list)
     ever: dict[int, dict[int, CommittedBatch]] = field(default_factory=dict)
     index: dict[int, int] = field(default_factory=dict)

@@ -62,7 +62,8 @@ class MemoryLog:
         self.epochs = EpochCache()
         self.producers = ProducerStates()
 
-    beginning_lost = False
+    incomplete = superseding_lost = False
+    """A log in memory loses nothing."""
     holes = False
     """Of a topic that was never compacted."""
 

@@ -115,11 +115,11 @@ def test_becoming_a_follower_forgets_terms_without_a_record() -> None:
     assert copy.replica.position() == (6, 10, 4)
 
 
-def test_log_that_lost_its_beginning_names_no_last_record() -> None:
+def test_log_that_is_not_complete_names_no_last_record() -> None:
     """It is elected after all that hold a record, and no leader goes on with it."""
     copy = Copy(2, term(1, 4))
     copy.take([Batch(0, 4, 9)], high_watermark=0)
-    copy.log.beginning_lost = True
+    copy.log.incomplete = True
     assert copy.replica.position() == (4, 10, None)
 
 

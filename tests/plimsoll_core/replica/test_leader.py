@@ -4,7 +4,9 @@ from immutables import Map
 from tests.plimsoll_core.replica.copies import LAG_MS, Copy, a_broker, a_partition
 
 from plimsoll_core.errors import Code
+from plimsoll_core.replica.divergence import UNKNOWN_END
 from plimsoll_core.replica.maximal_isr import CommittedIsr, PendingExpand, PendingShrink
+from plimsoll_core.replica.replica_values import EndOffset
 
 
 def isr_of(copy: Copy) -> object:
@@ -390,3 +392,19 @@ def test_answer_that_may_have_ended_a_move_waits_for_the_metadata() -> None:
     leader.hear(a_partition(isr=(1, 2, 3), min_isr=3, partition_epoch=2))
     assert leader.replica.leader.min_isr == 3
     assert isr_of(leader) == CommittedIsr(committed=(1, 2, 3))
+
+
+def test_follower_of_a_log_that_lacks_keys_copies_it_anew() -> None:
+    """Their records may be the same up to the end, and the follower's hold keys that are gone."""
+    leader = Copy(1, a_partition(isr=(1,), min_isr=1))
+    leader.write(4)
+    leader.log.superseding_lost = True
+    leader.hear(a_partition(isr=(1,), min_isr=1, leader_epoch=1, partition_epoch=1))
+    leader.log.superseding_lost = False  # it leads with what it has
+    begin_again = EndOffset(0, UNKNOWN_END)
+    assert leader.fetched_by(2, 4) == begin_again
+    assert leader.fetched_by(2, 0, last_epoch=None) is Code.NONE
+    assert not leader.proposals
+    assert leader.fetched_by(2, 4) is Code.NONE
+    assert leader.proposals
+    assert leader.fetched_by(3, 4) == begin_again
