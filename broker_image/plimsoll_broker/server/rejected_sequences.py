@@ -91,10 +91,7 @@ class RejectedSequences:
         producer_id, epoch, sequence = found
         lowest = self._lowest.get((topic, index, producer_id))
         if lowest is None and self._forgot is not None:
-            if not _leaves_a_gap(epoch, sequence, newest(producer_id)):
-                return None
-            self._remember((topic, index, producer_id), _Lowest(epoch, sequence, self._forgot, now_ms))
-            return self._forgot
+            return self._unless_it_follows((topic, index, producer_id), found, newest, now_ms)
         if lowest is None or lowest.epoch != epoch or not _after(sequence, lowest.sequence):
             return None
         if now_ms - lowest.at_ms >= REMEMBERED_MS and lowest.behind >= IN_FLIGHT_MAX - 1:
@@ -104,6 +101,26 @@ class RejectedSequences:
             return None
         self._lowest[topic, index, producer_id] = lowest._replace(behind=lowest.behind + 1)
         return lowest.code
+
+    def _unless_it_follows(
+        self,
+        where: _Where,
+        producer: _Producer,
+        newest: Callable[[int], tuple[int, int] | None],
+        now_ms: int,
+    ) -> int | None:
+        """Something may have been sent before it that is not remembered, unless its log has what
+        it follows."""
+        producer_id, epoch, sequence = producer
+        last_epoch, last = newest(producer_id) or (-1, -1)
+        if epoch != last_epoch:
+            follows = epoch < last_epoch or sequence == 0
+        else:
+            follows = not _after(sequence, (last + 1) % _SEQUENCES)
+        if follows or self._forgot is None:
+            return None
+        self._remember(where, _Lowest(epoch, sequence, self._forgot, now_ms))
+        return self._forgot
 
     def answered(
         self, topic: str, index: int, records: Buffer | None, code: int, now_ms: int
@@ -156,14 +173,6 @@ def _producer(records: Buffer | None) -> _Producer | None:
     if header.producer_id < 0 or header.base_sequence < 0:
         return None
     return header.producer_id, header.producer_epoch, header.base_sequence
-
-
-def _leaves_a_gap(epoch: int, sequence: int, last: tuple[int, int] | None) -> bool:
-    """Whether something may have been sent before it that its log, which has `last` of its
-    producer, does not have."""
-    if last is None or epoch > last[0]:
-        return sequence != 0
-    return epoch == last[0] and _after(sequence, (last[1] + 1) % _SEQUENCES)
 
 
 def _taken(lowest: _Lowest, epoch: int, sequence: int) -> bool:

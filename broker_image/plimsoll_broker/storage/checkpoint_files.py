@@ -30,7 +30,7 @@ class CheckpointFiles:
         self._recovery_points = self._offsets(checkpoint_formats.RECOVERY_POINTS)
         self._log_starts = self._offsets(checkpoint_formats.LOG_STARTS)
         self.cleaned_ends = self._offsets(checkpoint_formats.CLEANED_ENDS)
-        # Below it lies what superseded the records that a cleaner took: on the disk before any goes.
+        # What superseded records that a cleaner took lies below: on the disk before any goes.
         self.superseding_ends = self._offsets(checkpoint_formats.SUPERSEDING_ENDS)
         cleaned = self.superseding_ends, self.cleaned_ends
         watermarks = self._log_starts, self._high_watermarks, *cleaned
