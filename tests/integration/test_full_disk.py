@@ -164,3 +164,52 @@ def write_until_refused(
         if acked.errors:
             return acked.errors[0]
     raise AssertionError("the disk took everything")
+
+
+def test_nearly_full_disk_refuses_clients_and_stays_reachable(
+    tmp_path: Path, volume: Volume
+) -> None:
+    """One client filled the volume: nobody wrote, no group committed, the broker was not ready."""
+    with LocalCluster(tmp_path / "c", brokers=1) as alone:
+        alone.create_topic("t", 1)
+        alone.create_topic("more", 1)
+        values = [b"%d" % number for number in range(100)]
+        assert not produce(alone.bootstrap, "t", values).errors
+        commit(alone.bootstrap, 10)
+        volume.fill(left=LEFT_BYTES)
+        wait_for("the broker says so", lambda: metric(alone, "disk_short"), poll_s=0.1)
+        acked = Acked()
+        assert write_until_refused(alone.bootstrap, "t", 0, acked).code() == 56
+        assert write_until_refused(alone.bootstrap, "more", 0, acked).code() == 56
+        commit(alone.bootstrap, 20)
+        assert alone.http(0, "/readyz")[0] == 200
+        assert not metric(alone, "offline_partitions")
+        assert metric(alone, "disk_refusals")
+        admin = alone.admin()
+        for future in admin.delete_topics(["more"]).values():
+            future.result(30)
+
+        volume.make_room()
+        wait_for("clients may write", lambda: not metric(alone, "disk_short"), poll_s=0.1)
+        assert not produce(alone.bootstrap, "t", values).errors
+
+
+def metric(cluster: LocalCluster, name: str) -> float:
+    """Of broker 0."""
+    lines = cluster.http(0, "/metrics")[1].splitlines()
+    names = (f"plimsoll_broker_{name} ", f"plimsoll_broker_{name}_total ")
+    (value,) = [line.rpartition(" ")[2] for line in lines if line.startswith(names)]
+    return float(value)
+
+
+def commit(bootstrap: str, offset: int) -> None:
+    """By a consumer of a group."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "g"})
+    place = confluent_kafka.TopicPartition("t", 0, offset)
+    try:
+        (done,) = consumer.commit(offsets=[place], asynchronous=False)
+        assert done.error is None
+        (found,) = consumer.committed([place], timeout=30)
+        assert found.offset == offset
+    finally:
+        consumer.close()

@@ -26,6 +26,7 @@ from plimsoll_broker.handlers.long_produces import (
 )
 from plimsoll_broker.handlers.produce_answer import ProduceAnswer
 from plimsoll_broker.handlers.produce_rights import DeniedTopics, denied_at_once, denied_in_slices
+from plimsoll_broker.replication.disk_shares import REFUSED_TEXT
 from plimsoll_broker.replication.hosted_partition import Demand, Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.wall_clock import WallClock
@@ -251,14 +252,19 @@ class ProduceHandler:
             why = refused.overtaken_by(topic, index, records, newest, self._manager.now_ms())
             if why is not None:
                 return ProducedPartition(index, why, message=OVERTAKES), None
-        result, required = self._one(request, hosted, sent, checked)
+        result, required = self._one(request, hosted, sent, checked, connection.holder)
         if refused or result.code != Code.NONE:
             refused = _refused_on(connection)
             refused.answered(topic, index, records, result.code, self._manager.now_ms())
         return result, required
 
     def _one(
-        self, request: ProduceRequest, hosted: Hosted | None, sent: _Sent, checked: Checked
+        self,
+        request: ProduceRequest,
+        hosted: Hosted | None,
+        sent: _Sent,
+        checked: Checked,
+        writer: str,
     ) -> tuple[ProducedPartition, int | None]:
         """The partition's result, and the offset that must be committed before it is told."""
         topic, index, records = sent
@@ -279,6 +285,8 @@ class ProduceHandler:
         verdict = hosted.replica.produce(header, request.acks)
         match verdict:
             case Append():
+                if self._manager.disk_shares.refuses(hosted, writer, header.length):
+                    return _refused(index, Code.KAFKA_STORAGE_ERROR, REFUSED_TEXT), None
                 return self._append(hosted, records, header, verdict, request.acks)
             case Duplicate(base_offset, last_offset):
                 result = self._success(hosted, base_offset, None)

@@ -183,6 +183,7 @@ class BrokerNode:
             inside=self._inside.figures,
             closed_listeners={} if serving is None else serving.clients.closed,
             partitions_max=self._store.partitions_max,
+            disk_short=manager is not None and manager.disk_shares.short,
         )
 
     def fail(self, error: BaseException) -> None:

@@ -333,6 +333,10 @@ def _partitions(manager: ReplicaManager, measures: PartitionMeasures) -> Iterato
     yield _gauge("partitions", measures.replicas)
     yield _gauge("partitions_limit", manager.store.partitions_max or 0)
     yield _gauge("offline_partitions", len(manager.broken) + measures.failed)
+    shares = manager.disk_shares
+    yield _gauge("disk_reserve_bytes", shares.reserve)
+    yield _gauge("disk_short", int(shares.short))
+    yield _counter("disk_refusals", shares.refused)
     yield _gauge("full_disk_partitions", len(out_for_room(manager)))
     yield _gauge("leaderless_partitions", measures.leaderless)
     yield _gauge("leaders", measures.leaders)

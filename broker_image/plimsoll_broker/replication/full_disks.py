@@ -75,7 +75,8 @@ class Room:
         await self._look_for_descriptors()
         waiting = out_for_room(self._manager)
         manager = self._manager
-        if not waiting and self._reserved and manager.now_ms() < self._due_ms:
+        soon = waiting or not self._reserved or manager.disk_shares.look_again
+        if not soon and manager.now_ms() < self._due_ms:
             return
         self._due_ms = manager.now_ms() + WATCHED_MS
         disk = manager.store.disk
@@ -84,6 +85,7 @@ class Room:
             await in_thread(partial(disk.remove, self._path))
         room = await in_thread(partial(disk.room, manager.store.directory))
         manager.store.room = room
+        await manager.disk_shares.looked(*room)
         if not enough(*room):
             return
         for key in waiting:

@@ -69,6 +69,7 @@ class Hosted:
         "time_limits",
         "topic",
         "topic_id_bytes",
+        "writer",
     )
 
     def __init__(self, topic: Topic, partition: Partition, log: Log, replica: Replica) -> None:
@@ -81,6 +82,8 @@ class Hosted:
         self.bytes_in = self.records_in = self.bytes_out = 0
         self.source: tuple[int, int, str | None] | None = None
         self.topic: Topic | None = None
+        # For whom a client wrote to it last (`disk_shares`); empty: nobody has since it is here.
+        self.writer = ""
         self.max_message_bytes = MAX_MESSAGE_BYTES
         self.log_append_time = False
         self.demand = Demand(keyed=False, codec=None)

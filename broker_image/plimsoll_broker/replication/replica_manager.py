@@ -19,6 +19,7 @@ from immutables import Map
 from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.inside import InsidePeers
 from plimsoll_broker.replication.copy_buckets import CopyBuckets
+from plimsoll_broker.replication.disk_shares import DiskShares
 from plimsoll_broker.replication.flush_schedule import Flusher
 from plimsoll_broker.replication.hosted_partition import Hosted, log_config
 from plimsoll_broker.replication.hosted_partitions import HostedPartitions
@@ -114,6 +115,7 @@ class ReplicaManager:
         self.shrinks = SeenShrinks(settings.broker_id)
         self.proposals = ProposalQueue(self.traffic, self.shrinks)
         self.driver = LogWriter(self)
+        self.disk_shares = DiskShares(self)
         self.flusher = Flusher(self)
         self.opener = Opener(self.open_now)
         self.reopening = Reopening(store, now_ms, self.opener.put_off)

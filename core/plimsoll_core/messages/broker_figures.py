@@ -1,8 +1,9 @@
 """What a broker says of itself with each heartbeat, for the LogBroker that people look at; and what
 it hears of the LogCluster's settings with each answer.
 
-Nothing is decided by it but whether the inside may be closed (`inside`), and how many partitions
-may be made (`controller.topics.partition_room`); a broker of an earlier
+Nothing is decided by it but whether the inside may be closed (`inside`), how many
+partitions may be made (`controller.topics.partition_room`), and who leads while a disk is nearly
+full (`controller.partitions.short_disks`); a broker of an earlier
 release says nothing.
 """
 
@@ -31,7 +32,8 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     broker's replicas, None while it loads them.  `copied_offset`: so many are in its copy of the
     log, on disk; None: the copy cannot be written.  `inside`: None of an earlier release.
     `closed_listeners`: why a declared one is not open, by its name.  `partitions_max`: how many
-    replicas it has memory and descriptors for; None: it does not say."""
+    replicas it has memory and descriptors for; None: it does not say.  `disk_short`: it refuses
+    clients' records, since its disk has little room left."""
 
     disk_free_bytes: int | None = None
     disk_bytes: int | None = None
@@ -40,6 +42,7 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     inside: InsideFigures | None = None
     closed_listeners: dict[str, str] = {}
     partitions_max: int | None = None
+    disk_short: bool = False
 
 
 class LogOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -29,7 +29,8 @@ MOUNT = "data"
 
 
 class Volume:
-    """What outlives processes.  `full` and `broken` make writes fail; `no_descriptors`: the part of
+    """What outlives processes.  `full` and `broken` make writes fail; `free_bytes`: what it says of
+    its room where that is little, though it takes everything; `no_descriptors`: the part of
     files that cannot be opened; `crash_in` counts writes and syncs down to the one in whose midst
     the process is killed (None: never)."""
 
@@ -37,6 +38,7 @@ class Volume:
         self.root = _mounted()
         self.full = False
         self.broken = False
+        self.free_bytes: int | None = None
         self.no_descriptors = 0.0
         self.crash_in: int | None = None
         self.holders: dict[str, Process] = {}
@@ -47,6 +49,7 @@ class Volume:
     def heal(self) -> None:
         """Nothing that is asked of it is refused any more."""
         self.full = self.broken = False
+        self.free_bytes = None
         self.no_descriptors = 0.0
         self.crash_in = None
 
@@ -294,7 +297,8 @@ class SimDisk(Disk):
 
     def room(self, path: Path) -> tuple[int, int]:
         self._look(path)
-        return (0 if self._volume.full else ROOM_BYTES), ROOM_BYTES
+        left = ROOM_BYTES if self._volume.free_bytes is None else self._volume.free_bytes
+        return (0 if self._volume.full else left), ROOM_BYTES
 
     def descriptors_max(self) -> int:
         """So few that logs close files and open them again all the time."""

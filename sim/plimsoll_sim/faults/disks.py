@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 
+from plimsoll_broker.replication.disk_shares import reserve_of
 from plimsoll_sim.cluster.lost_disk_content import change_disk, image_of
+from plimsoll_sim.environment.simulated_disk import ROOM_BYTES
 from plimsoll_sim.faults import observed_partitions
 from plimsoll_sim.faults.fault_context import FaultContext
 
@@ -24,6 +26,25 @@ def fill_disk(context: FaultContext, rng: random.Random) -> str | None:
 
     context.heal_later(empty)
     return host.name
+
+
+def leave_little_room(context: FaultContext, rng: random.Random) -> str | None:
+    """Less than the reserve is free on one broker's disk or on all: clients are refused, followers
+    and groups are not, and leaders move to where there is room."""
+    host = observed_partitions.running_broker(context.world, rng)
+    if host is None:
+        return None
+    free = int(reserve_of(ROOM_BYTES) * rng.choice((0.1, 0.4, 0.6, 0.9)))
+    hosts = list(context.world.brokers.values()) if rng.random() < 0.5 else [host]
+    for one in hosts:
+        one.volume.free_bytes = free
+
+    def freed() -> None:
+        for one in hosts:
+            one.volume.free_bytes = None
+
+    context.heal_later(freed)
+    return " ".join(one.name for one in hosts)
 
 
 def break_disk(context: FaultContext, rng: random.Random) -> str | None:

@@ -397,6 +397,7 @@ TABLE: tuple[Fault, ...] = (
         "A LogCluster without a status, which remembers what its spec leaves open.",
     ),
     Fault("exhaust_descriptors", disks.exhaust_descriptors, 0, "Files that cannot be opened."),
+    Fault("leave_little_room", disks.leave_little_room, 0, "Disks that are nearly full."),
     Fault("read_slowly", links.read_slowly, 0, "Writers whose buffers fill, and have room again."),
     Fault("lose_file", lose_file.strike, 0, "What is gone after a clean stop."),
     Fault("set_wall_clock_back", processes.set_wall_clock_back, 0, "Commits with old times."),

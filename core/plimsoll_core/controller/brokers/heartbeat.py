@@ -19,6 +19,7 @@ from plimsoll_core.controller.brokers.unknown_metadata import others_know_more
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.stale_broker_epoch import stale_epoch
 from plimsoll_core.controller.kernel.volatile_state import Contact
+from plimsoll_core.controller.partitions.short_disks import hand_leaders_over
 from plimsoll_core.controller.partitions.unclean_recovery import wake
 from plimsoll_core.errors import Refusal
 from plimsoll_core.messages.requests import Answer, Heartbeat, HeartbeatAnswer
@@ -73,6 +74,7 @@ def _unfenced(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answ
     if not request.want_shutdown:
         if others_know_more(turn, broker, request):
             return _leave_now(turn, broker, request, "metadata it does not understand")
+        hand_leaders_over(turn, broker)
         return _carry_on(request)
     begin_shutdown(turn, broker, request)
     return _carry_on(request)

@@ -14,6 +14,7 @@ from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.partitions.requested_elections import PREFERRED
+from plimsoll_core.controller.partitions.short_disks import is_short
 from plimsoll_core.ids import BrokerId
 
 BY_ITSELF = f"{PREFERRED}, by itself"
@@ -59,5 +60,7 @@ def _returning(turn: DecisionContext, keys: Iterable[PartitionKey]) -> Iterator[
 
 def _is_steady(turn: DecisionContext, broker_id: BrokerId) -> bool:
     """A broker that fell out a moment ago may do so again, and stall its partitions each time."""
+    if is_short(turn, broker_id):
+        return False  # it would refuse what clients write
     fell_out = turn.soft.flaps.get(broker_id)
     return not fell_out or turn.now_ms - fell_out[-1] >= turn.settings.flap_wait_ms_max

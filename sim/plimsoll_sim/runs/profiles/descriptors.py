@@ -1,5 +1,6 @@
-"""Runs in which a broker's process cannot open files for a while, or finds some gone after a clean
-stop.  Asked for by name, so that all other seeds are what they were."""
+"""Runs in which a broker's process cannot open files for a while, has a disk that is nearly full,
+or finds some gone after a clean stop.  Asked for by name, so that other seeds stay what they were.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +32,16 @@ DESCRIPTORS: dict[str, Profile] = {
             "cut_link_between_brokers": 3,
         },
         choices=_SMALL_SEGMENTS,
+    ),
+    "little room": Profile(
+        faults={
+            "leave_little_room": 10,
+            "fill_disk": 3,
+            "kill_broker": 2,
+            "stop_broker": 1,
+            "cut_link_between_brokers": 2,
+        },
+        choices={**_SMALL_SEGMENTS, "heal_ms": (20_000,), "think_ms": ((50, 1_000),)},
     ),
     "lost files": Profile(
         faults={
