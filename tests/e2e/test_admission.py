@@ -70,9 +70,45 @@ def account(labels: dict[str, str], **annotations: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
 
 
-def privileged() -> list[dict[str, Any]]:
-    (container,) = copy.deepcopy(POD["containers"])
-    return [{**container, "securityContext": {"allowPrivilegeEscalation": True}}]
+def container(**stated: Any) -> dict[str, Any]:
+    """A broker's, with this in its securityContext."""
+    (one,) = copy.deepcopy(POD["containers"])
+    return {**one, "securityContext": {**one["securityContext"], **stated}}
+
+
+def of_pod(**stated: Any) -> dict[str, Any]:
+    """A StatefulSet with this in its pods' securityContext."""
+    return stateful_set(securityContext={**POD["securityContext"], **stated})
+
+
+def beside(**stated: Any) -> dict[str, Any]:
+    """A StatefulSet with such a container among its initContainers."""
+    return stateful_set(initContainers=[{**container(**stated), "name": "before"}])
+
+
+def config_map(**meta: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tried", **meta}}
+
+
+def service(labels: dict[str, str], **spec: Any) -> dict[str, Any]:
+    ports = [{"port": 9092}]
+    spec = {"selector": {"plimsoll.dev/cluster": "main"}, "ports": ports, **spec}
+    meta = {"name": "tried", "labels": labels}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": spec}
+
+
+def lease(name: str) -> dict[str, Any]:
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}}
+
+
+def network_policy(component: str) -> dict[str, Any]:
+    selector = {"matchLabels": {"app.kubernetes.io/component": component}}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "tried", "labels": OWN},
+        "spec": {"podSelector": selector, "ingress": [{}]},
+    }
 
 
 def without_label(body: dict[str, Any]) -> dict[str, Any]:
@@ -95,7 +131,44 @@ TRIED = {
     ),
     "the node's network": (stateful_set(hostNetwork=True), "it shares something"),
     "root": (stateful_set(securityContext={}), "it may run as root"),
-    "privileges": (stateful_set(containers=privileged()), "a container may gain"),
+    "privileges": (
+        stateful_set(containers=[container(allowPrivilegeEscalation=True)]),
+        "a container may gain",
+    ),
+    "a privileged container before": (
+        beside(privileged=True, allowPrivilegeEscalation=True),
+        "a container may gain",
+    ),
+    "root in a container": (stateful_set(containers=[container(runAsUser=0)]), "it may run as"),
+    "root before": (beside(runAsNonRoot=False), "it may run as root"),
+    "root by number": (of_pod(runAsUser=0), "it may run as root"),
+    "capabilities": (
+        stateful_set(containers=[container(capabilities={"add": ["SYS_MODULE"], "drop": ["ALL"]})]),
+        "a container has capabilities",
+    ),
+    "capabilities that are kept": (beside(capabilities={}), "a container has capabilities"),
+    "no seccomp": (of_pod(seccompProfile={"type": "Unconfined"}), "it has another seccomp"),
+    "no seccomp in a container": (
+        stateful_set(containers=[container(seccompProfile={"type": "Unconfined"})]),
+        "it has another seccomp",
+    ),
+    "no AppArmor": (beside(appArmorProfile={"type": "Unconfined"}), "it has another AppArmor"),
+    "SELinux": (of_pod(seLinuxOptions={"type": "spc_t"}), "it states SELinux"),
+    "sysctls": (of_pod(sysctls=[{"name": "kernel.shm_rmid_forced", "value": "1"}]), "it states"),
+    "a port of the node's": (
+        stateful_set(containers=[{**container(), "ports": [{"containerPort": 1, "hostPort": 1}]}]),
+        "it has a port of the node's",
+    ),
+    "anybody's ConfigMap": (config_map(), "it has no label"),
+    "anybody's Service": (service({}), "it has no label"),
+    "a Service of other pods": (service(OWN, selector={"a": "b"}), "it selects pods of no"),
+    "somebody else's addresses": (service(OWN, externalIPs=["192.0.2.1"]), "it takes addresses"),
+    "another name": (
+        service(OWN, type="ExternalName", externalName="evil.example"),
+        "it takes addresses",
+    ),
+    "anybody's Lease": (lease("kube-scheduler"), "a Lease of this name"),
+    "a NetworkPolicy of others": (network_policy("web"), "it is about pods"),
     "no label": (without_label(stateful_set()), "it has no label"),
     "a Job of another account": (job("default"), "its ServiceAccount"),
     "an account's token": (secret("kubernetes.io/service-account-token"), "a Secret of this type"),
@@ -112,6 +185,10 @@ LET_BE = {
     "certificates": secret("plimsoll.dev/tls"),
     "a login": secret("plimsoll.dev/user"),
     "an account": account(OWN),
+    "a configuration": config_map(labels=OWN),
+    "an address": service(OWN),
+    "who leads": lease("main-0123456789ab"),
+    "who reaches brokers": network_policy("broker"),
 }
 
 
@@ -151,6 +228,24 @@ def test_operators_token_takes_no_account_and_no_secret_of_somebody_else(
             "replace", "-f", "-", "--dry-run=server", "--as", OPERATOR,
             stdin=json.dumps({**body, "data": {"a": "Yw=="}}),
         )  # fmt: skip
+
+
+def test_operators_token_takes_nothing_of_kubernetes_own(operator: Cluster, namespace: str) -> None:
+    """Neither makes nor changes nor deletes it, whatever labels it is given."""
+    for body in (config_map(labels=OWN), lease("main-0123456789ab"), service(OWN)):
+        said = try_to_make(operator, "kube-system", body)
+        assert REFUSED + "nothing of it is in a namespace" in said
+    patch = json.dumps({"metadata": {"labels": OWN}, "spec": {"type": "NodePort"}})
+    with pytest.raises(CommandFailed, match="it is somebody else's"):
+        operator.kubectl(
+            "patch", "service", "kubernetes", "-n", "default", "-p", patch,
+            "--dry-run=server", "--as", OPERATOR,
+        )  # fmt: skip
+    operator.kubectl("create", "configmap", "mine", "-n", namespace)
+    with pytest.raises(CommandFailed, match="it is somebody else's"):
+        operator.kubectl(
+            "delete", "configmap", "mine", "-n", namespace, "--dry-run=server", "--as", OPERATOR
+        )
 
 
 def test_nobody_else_is_held_to_what_the_operator_may(operator: Cluster, namespace: str) -> None:

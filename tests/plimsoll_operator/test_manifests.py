@@ -329,6 +329,10 @@ def test_brokers_go_to_each_other_to_the_controller_and_to_dns_and_nowhere_else(
 
 def test_metrics_of_brokers_are_read_by_whom_the_chart_names():
     peer = {"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}
+    by_label = {"namespaceSelector": {"matchLabels": {"plimsoll.dev/scraper": "true"}}}
+    policy = network_policy(a_context())
+    (rule,) = (one for one in policy["spec"]["ingress"] if one["ports"][0]["port"] == 9100)
+    assert rule["from"] == [by_label], "nobody who is not named"
     context = dataclasses.replace(a_context(), metrics_from=(peer,))
     (rule,) = [
         rule

@@ -66,6 +66,8 @@ VIEW_HEADER = "X-Plimsoll-Authorization"
 NAME = "app.kubernetes.io/name"
 COMPONENT = "app.kubernetes.io/component"
 INSTANCE = "app.kubernetes.io/instance"
+SCRAPER = "plimsoll.dev/scraper"
+"""Of a namespace: its pods may read brokers' metrics, where the chart names no readers."""
 MANAGED_BY = "app.kubernetes.io/managed-by"
 
 # Kubernetes' own, on nodes, namespaces, pods of a StatefulSet or a Job, and volume claims.

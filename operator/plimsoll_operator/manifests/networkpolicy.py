@@ -28,13 +28,16 @@ DNS_PORTS = tuple(
 )
 
 
+_SCRAPERS: Manifest = {"namespaceSelector": {"matchLabels": {labels.SCRAPER: "true"}}}
+"""Where nobody is named: names of all tenants' topics and groups are on that port."""
+
+
 def network_policy(context: Context, listeners: tuple[Listener, ...] = ()) -> Manifest:
     """The brokers'.  `listeners`: as they are committed."""
     own = {"podSelector": {"matchLabels": labels.selector(context.name)}}
     operator = _operator(context.operator_namespace)
-    metrics: Manifest = {"ports": [_tcp(labels.METRICS_PORT)]}
-    if context.metrics_from:
-        metrics["from"] = list(context.metrics_from)
+    scrapers = list(context.metrics_from) or [_SCRAPERS]
+    metrics: Manifest = {"from": scrapers, "ports": [_tcp(labels.METRICS_PORT)]}
     ingress = [
         *_of_clients(context, listeners, operator),
         metrics,
