@@ -10,6 +10,7 @@ import dataclasses
 import random
 import struct
 from collections import deque
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -18,11 +19,14 @@ from kio.index import load_request_schema
 
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.batches import BatchHeader, seal
+from plimsoll_wire.compression import ZSTD, packed
 from plimsoll_wire.control import ControlKey
 from plimsoll_wire.encoding import FIXED, shape
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import encode_request
 
+MANY_RECORDS = 200_000
+"""In one batch that is small until it is opened."""
 KEPT = 24
 """Well-formed requests of each API and version that are spoilt over and over; now and then a new
 one takes the place of the oldest."""
@@ -171,6 +175,8 @@ class Frames:
 
     def _records(self) -> bytes:
         dice = self._dice
+        if dice.random() < 0.05:
+            return _opens_to_many()
         count = dice.choice((1, 1, 2, 2**31 - 1, 0, -1))
         numbers = [dice.choice((-1, 0, 1, 2**31 - 1)) for _ in range(3)]
         header = BatchHeader(
@@ -209,3 +215,13 @@ class Frames:
         if dice.random() < 0.5:
             return [self._tree(depth - 1) for _ in range(dice.randrange(4))]
         return {dice.choice(("a", "type", "b")): self._tree(depth - 1) for _ in range(2)}
+
+
+@cache
+def _opens_to_many() -> bytes:
+    """A few hundred bytes that take a processor for a while: no two neighbours are of one size."""
+    records = (b"\x0c" + bytes(6) + b"\x0e" + bytes(7)) * (MANY_RECORDS // 2)
+    header = BatchHeader(
+        0, 0, -1, 2, 0, ZSTD, MANY_RECORDS - 1, 1_000, 1_000, -1, -1, -1, MANY_RECORDS
+    )
+    return seal(header, packed(ZSTD, records))

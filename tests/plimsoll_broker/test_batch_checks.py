@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.plimsoll_broker.test_replication import until
-from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch, a_record
+from tests.plimsoll_broker.trio import WAIT_S, Broker, Client, Controller, a_batch, a_record
 
 from plimsoll_broker.handlers import batch_checks, long_produces, produce
 from plimsoll_broker.handlers.long_produces import (
@@ -18,6 +18,7 @@ from plimsoll_broker.handlers.long_produces import (
     PARTITIONS_AT_ONCE,
     RECORDS_AT_ONCE,
 )
+from plimsoll_broker.server.dispatch import ConnectionState
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.cluster.records import MetadataVersionFinalized
@@ -38,6 +39,7 @@ from plimsoll_wire.messages import decode_response, encode_request
 from plimsoll_wire.produce import ProducePartition, ProduceRequest, ProduceTopic
 
 Make = Callable[[int], Broker]
+HOSTILE_BYTES = 300
 Producer = tuple[int, int, int]
 
 NO_PRODUCER: Producer = (-1, -1, -1)
@@ -343,6 +345,46 @@ async def test_produces_of_a_client_that_has_gone_are_checked_no_more(
     other = await one.client()
     assert (await other.produce("t", zipped(a_batch(1))))[0] == 0
     assert len(checked) == 3
+
+
+async def test_produce_of_one_user_waits_for_no_check_of_another(
+    one: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All threads that check were another's, for as long as that had batches to be opened."""
+    go_on, real = threading.Event(), long_produces._check_all
+    begun = threading.Semaphore(0)
+    hostile = [await Pipe.to(one) for _ in range(6)]
+    await until(lambda: one.server.connections == len(hostile))
+    victim = await Pipe.to(one)
+    mine = victim._writer.get_extra_info("sockname")
+    monkeypatch.setattr(
+        ConnectionState,
+        "holder",
+        property(lambda self: "victim" if self.client.endswith(f":{mine[1]}") else "hostile"),
+    )
+    monkeypatch.setattr(long_produces, "OPENING_AT_ONCE", 0)
+
+    def held(some):
+        if any(len(records) > HOSTILE_BYTES for _, records, _ in some):
+            begun.release()
+            assert go_on.wait(30)
+        return real(some)
+
+    monkeypatch.setattr(long_produces, "_check_all", held)
+    for pipe in hostile:
+        pipe.send(zipped(a_batch(1_000)))
+    for _ in range(2):
+        assert await asyncio.to_thread(begun.acquire, timeout=30)
+    try:
+        victim.send(zipped(a_batch(1)))
+        async with asyncio.timeout(WAIT_S):
+            assert (await victim.answer())[1:] == (Code.NONE, 0)
+    finally:
+        go_on.set()
+    for pipe in hostile:
+        assert (await pipe.answer())[1] == Code.NONE
+    for pipe in (victim, *hostile):
+        await pipe.leave()
 
 
 async def test_bug_in_a_line_is_not_swallowed_when_its_client_has_gone(
