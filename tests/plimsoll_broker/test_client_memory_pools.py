@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plimsoll_broker.server.client_memory_pools import MIB, Account, Pool, budgets_of
+from plimsoll_broker.server.client_memory_pools import (
+    MIB,
+    Account,
+    Intake,
+    Pool,
+    RequestAccount,
+    budgets_of,
+)
 
 
 class Waiter:
@@ -182,6 +189,43 @@ def test_pool_counts_every_byte_and_leaves_no_waiter_beside_free_memory(data):
     while pool.wake_one():
         pass
     assert (pool.used, pool.short) == (0, False)
+
+
+NAMES = ("User:a", "User:b", "User:c")
+
+
+class Silent:
+    def wake(self):
+        pass
+
+
+@given(data=st.data())
+@settings(max_examples=60)
+def test_no_principal_is_given_more_than_its_share(data):
+    """Of replies and of requests; a newcomer finds room, whatever the others did."""
+    pool, intake = Pool(1000, Told()), Intake(1000, Told())
+    fetches = [Account(pool, 400, name) for name in NAMES for _ in range(2)]
+    requests = [RequestAccount(intake, name) for name in NAMES for _ in range(2)]
+    for _ in range(data.draw(st.integers(1, 60))):
+        at, size = data.draw(st.integers(0, 5)), data.draw(st.integers(1, 600))
+        account, request = fetches[at], requests[at]
+        if data.draw(st.booleans()):
+            if account.grant(size):
+                free = pool.limit - pool.used
+                assert pool.shares.held(account.principal) <= free
+            if request.admit(size, Silent(), held=0):
+                free = intake.limit - intake.shares.used
+                assert intake.shares.held(request.principal) <= free
+        else:
+            account.give_back(min(size, account.held))
+            request.give_back(min(size, request.held))
+        if not pool.shares.held("User:new") and pool.free_for_fetches > 0:
+            assert pool.portion("User:new", 1) == 1
+        assert intake.shares.admits("User:new", intake.shares.free // 2)
+    for account, request in zip(fetches, requests, strict=True):
+        account.close()
+        request.give_back(request.held)
+    assert (pool.used, intake.used) == (0, 0)
 
 
 # --- how much there is ----------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.server import client_memory_pools
 from plimsoll_broker.server.client_memory_pools import MIB, Budgets
 from plimsoll_broker.server.client_memory_waits import ClientMemory
-from plimsoll_broker.server.connection_limits import ListenerLimits
+from plimsoll_broker.server.connection_limits import ListenerLimits, RequestOrder
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
 from plimsoll_core.groups.operations import FetchedOffset, OffsetsFetched
@@ -35,6 +35,11 @@ NEVER = 1_000_000
 @pytest.fixture
 def event_loop_policy():
     return uvloop.EventLoopPolicy()
+
+
+class AnyConnection:
+    def __init__(self, holder):
+        self.holder, self.is_broker = holder, holder == "broker"
 
 
 class StoredOffsets:
@@ -252,6 +257,49 @@ async def test_frame_beyond_a_share_goes_ahead_alone():
         await asyncio.gather(*(it.answers(client, body) for client in clients))
         await until(lambda: it.memory.requests.used == 0)
         assert not it.memory.requests.short
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+
+async def test_full_listener_closes_a_connection_of_who_has_most():
+    async with Broker(connections_max=16) as it:
+        victim = await it.connect()
+        await it.answers(victim)
+        hostile = [await it.connect(HOSTILE) for _ in range(14)]
+        for one in hostile:
+            await it.answers(one)
+        for _ in range(4):
+            await it.answers(await it.connect(HOSTILE))
+        await it.answers(victim, b"the oldest request of all")
+        newcomer = await it.connect("127.0.0.3")
+        for _ in range(2):
+            await it.answers(await it.connect(HOSTILE))
+        await it.answers(newcomer)
+        assert it.stats.closed_for == {"made-room": 6}
+
+
+async def test_strangers_of_one_address_make_room_for_others_first():
+    async with Broker(connections_max=16) as it:
+        newcomer = await it.connect()
+        for _ in range(30):
+            await it.connect(HOSTILE)
+        await it.answers(newcomer)
+        await until(lambda: it.stats.closed_for["made-room"] == 15)
+
+
+def test_administrators_and_brokers_make_room_last():
+    order = RequestOrder(8)
+    names = ["User:admin"] * 4 + ["User:a"] * 3 + ["broker"]
+    for one in map(AnyConnection, names):
+        order.opened(one)
+        order.requested(one)
+    closed = []
+    while (one := order.makes_room({"User:admin"})) is not None:
+        order.closed(one)
+        closed.append(one.holder)
+    assert closed == ["User:a"] * 3 + ["User:admin"] * 4
+    assert (len(order), order.shares.used) == (1, 0)
 
 
 # --- what is told ---------------------------------------------------------------------------------

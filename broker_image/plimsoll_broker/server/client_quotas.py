@@ -42,6 +42,8 @@ class Quotas:
         self.usage = ClientUsage()
         self.stats = QuotaStats()
         self.committed = ClientQuotas()
+        # Principals whose connections make room for no others: the super users.
+        self.administrators: frozenset[str] = frozenset()
         # Whether `committed` does: each request asks, and `charges` only where it does.
         self.limits_clients = False
 
@@ -49,6 +51,7 @@ class Quotas:
         """The metadata stream's callback."""
         self.committed = self.addresses.quotas = new.quotas
         self.limits_clients = new.quotas.limits_clients
+        self.administrators = frozenset(new.security.authorization.super_users)
 
     def charges(
         self, connection: ConnectionState, api_key: int, client_id: str | None, began_ns: int

@@ -9,10 +9,11 @@ connection makes room for a new one; no I/O.  Which one is closed because it has
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from plimsoll_core.quotas.fair_pool import FairPool
 from plimsoll_wire.api_versions import ApiKey
 
 MIB = 1024 * 1024
@@ -20,8 +21,8 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
-    """`connections_max`: open at a time; beyond it the one that made no request for longest is
-    closed for a new one, or, where `makes_room` is False, the new one is turned away.
+    """`connections_max`: open at a time; beyond it one of the principal that has most is closed for
+    a new one (`RequestOrder`), or, where `makes_room` is False, the new one is turned away.
     `silent_ms_max`: how long a new connection may send nothing; `idle_ms_max`: a
     client that waits for nothing.  `half_closed_ms_max`: one that sends no more but waits.
     `request_ms_max`: from a request's first byte to its last, unless it came fast enough lately
@@ -71,51 +72,106 @@ class ListenerLimits:
         return max(min(*times, *others, self.starved_ms_max) // 4, 10)
 
 
+STRANGERS_PART = 8
+"""Of a listener's connections: so many may be without a request before they make room first."""
+
+
 class MayBeClosed(Protocol):
     """A connection, as far as the choice of one to close looks at it."""
 
     @property
     def is_broker(self) -> bool: ...
 
+    @property
+    def holder(self) -> str: ...
+
 
 C = TypeVar("C", bound=MayBeClosed)
 
 
 class RequestOrder(Generic[C]):
-    """A listener's open connections, by the time of their last request."""
+    """A listener's open connections, by principal and by the time of their last request.
 
-    def __init__(self) -> None:
-        # Each with its last request the longest ago first.  Strangers have made none.
-        self.strangers: OrderedDict[C, None] = OrderedDict()
-        self.clients: OrderedDict[C, None] = OrderedDict()
+    `shares` counts clients' and strangers' connections.  Nobody is refused by it: a listener takes
+    as many of one principal as there are, and while all are in use whoever has most makes room.
+    """
+
+    def __init__(self, connections_max: int) -> None:
+        self.shares = FairPool(connections_max)
+        # By principal, each with its last request the longest ago first.  A stranger has made none:
+        # its principal is its address.
+        self._strangers: dict[str, OrderedDict[C, None]] = {}
+        self._clients: dict[str, OrderedDict[C, None]] = {}
         self.brokers: OrderedDict[C, None] = OrderedDict()
+        # As whom a stranger or a client is counted.
+        self._counted: dict[C, str] = {}
 
     def __len__(self) -> int:
-        return len(self.strangers) + len(self.clients) + len(self.brokers)
+        return len(self._counted) + len(self.brokers)
 
     def __iter__(self) -> Iterator[C]:
-        return iter([*self.strangers, *self.clients, *self.brokers])
+        return iter([*self._counted, *self.brokers])
+
+    @property
+    def clients(self) -> list[C]:
+        """Those that have made a request."""
+        return [client for held in self._clients.values() for client in held]
 
     def opened(self, connection: C) -> None:
-        self.strangers[connection] = None
+        self._add(self._strangers, connection)
 
     def requested(self, connection: C) -> None:
-        """It made a request, and is the last that makes room."""
-        ordered = self.brokers if connection.is_broker else self.clients
-        if connection in ordered:
-            ordered.move_to_end(connection)
+        """It made a request, and is the last of its principal that makes room."""
+        held = self._clients.get(self._counted.get(connection, ""))
+        if held is not None and connection in held and not connection.is_broker:
+            held.move_to_end(connection)
+            return
+        self.closed(connection)
+        if connection.is_broker:
+            self.brokers[connection] = None
         else:
-            self.closed(connection)
-            ordered[connection] = None
+            self._add(self._clients, connection)
 
     def closed(self, connection: C) -> None:
-        for ordered in (self.strangers, self.clients, self.brokers):
-            ordered.pop(connection, None)
+        self.brokers.pop(connection, None)
+        principal = self._counted.pop(connection, None)
+        if principal is None:
+            return
+        for by_principal in (self._strangers, self._clients):
+            held = by_principal.get(principal)
+            if held is not None and connection in held:
+                del held[connection]
+                self.shares.give_back(principal, 1)
+                if not held:
+                    del by_principal[principal]
 
-    def makes_room(self) -> C | None:
-        """The client that made no request for longest, first of those that never made any; a
-        broker's connection is never closed for a new one."""
-        for ordered in (self.strangers, self.clients):
-            if ordered:
-                return next(iter(ordered))
+    def makes_room(self, keeps: Container[str] = ()) -> C | None:
+        """The connection to close for a new one.
+
+        Of strangers, where there are many, or nothing else: the oldest of the address that has most
+        of them.  Of clients: the one that made no request for longest, of the principal that has
+        most connections, and of those that it `keeps` at last.  A broker's connection is never
+        closed for a new one.
+        """
+        strangers = sum(map(len, self._strangers.values()))
+        if strangers > self.shares.capacity // STRANGERS_PART:
+            return _first_of_most(self._strangers)
+        others = {name: held for name, held in self._clients.items() if name not in keeps}
+        return (
+            _first_of_most(others)
+            or _first_of_most(self._strangers)
+            or _first_of_most(self._clients)
+        )
+
+    def _add(self, by_principal: dict[str, OrderedDict[C, None]], connection: C) -> None:
+        principal = self._counted[connection] = connection.holder
+        by_principal.setdefault(principal, OrderedDict())[connection] = None
+        self.shares.take(principal, 1)
+
+
+def _first_of_most(by_principal: Mapping[str, OrderedDict[C, None]]) -> C | None:
+    """The first of whoever has most; of several that have as many, of whoever came first."""
+    if not by_principal:
         return None
+    most = max(by_principal, key=lambda principal: len(by_principal[principal]))
+    return next(iter(by_principal[most]))

@@ -79,7 +79,8 @@ class Server:
         self.limits = limits or ListenerLimits()
         self.memory = memory
         # The open connections.
-        self._open: RequestOrder[Session] = RequestOrder()
+        self._open: RequestOrder[Session] = RequestOrder(self.limits.connections_max)
+        self._quotas = quotas
         self._server: asyncio.Server | None = None
         # Connections that have no session yet, with TLS.
         self.handshakes: HandshakeQueue | None = None
@@ -130,6 +131,7 @@ class Server:
         )
         self.port = self._server.sockets[0].getsockname()[1]
         self._schedule_sweep()
+        self._tell_of_connections(self.listener.name)
         return self.port
 
     @property
@@ -199,6 +201,7 @@ class Server:
         if self._server is None:
             return
         self._server.close()
+        self._tell_of_connections(None)
         if self._sweeper is not None:
             self._sweeper.cancel()
         if self.handshakes is not None:
@@ -213,9 +216,18 @@ class Server:
     def rename(self, listener: Listener, limits: ListenerLimits) -> None:
         """The same port goes by another name, or has other limits; its connections stay, and keep
         to the limits that they began with but for their number."""
+        self._tell_of_connections(listener.name)
         self.listener, self.limits = listener, limits
+        self._open.shares.capacity = limits.connections_max
         for session in self._open:
             session.moved_to(listener)
+
+    def _tell_of_connections(self, name: str | None) -> None:
+        """In the account of what principals hold, by this name from now on; None: not any more."""
+        if self.memory is not None:
+            self.memory.holdings.drop(f"connections of {self.listener.name}", self._open.shares)
+            if name is not None:
+                self.memory.holdings.add(f"connections of {name}", self._open.shares)
 
     def on_failure(self, callback: Callable[[], None]) -> None:
         """Have it called when `failure` raises."""
@@ -240,7 +252,8 @@ class Server:
 
     def _make_room(self) -> bool:
         """Close a client, if there is any that may be closed."""
-        session = self._open.makes_room() if self.limits.makes_room else None
+        keeps = () if self._quotas is None else self._quotas.administrators
+        session = self._open.makes_room(keeps) if self.limits.makes_room else None
         if session is None:
             return False
         session.close("made-room")

@@ -37,6 +37,11 @@ class PrincipalHoldings:
         self._pools[name] = pool
         return pool
 
+    def drop(self, name: str, pool: FairPool) -> None:
+        """It is not told of any more, unless another one goes by that name by now."""
+        if self._pools.get(name) is pool:
+            del self._pools[name]
+
     def of(self, principal: str) -> Mapping[str, int]:
         """What a principal holds, by pool."""
         return {name: pool.held(principal) for name, pool in self._pools.items()}
