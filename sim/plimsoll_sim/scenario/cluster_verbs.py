@@ -11,6 +11,7 @@ import msgspec
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.ids import TopicPartition
 from plimsoll_operator.api.topic import PartitionAssignment, Placement, TopicUncleanRecovery
+from plimsoll_operator.kube.resources import TOPICS
 from plimsoll_sim.checkers.liveness import is_finished, unfinished
 from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.cluster.world import TOPIC, NotAlive
@@ -162,6 +163,24 @@ def delete_topic(stage: Stage, words: Words) -> None:
     stage.until(lambda: name not in stage.image.topic_ids, f"topic {name} is gone")
 
 
+def rename_topic(stage: Stage, words: Words) -> None:
+    """rename-topic orders shop-orders: another object that declares the topic is applied, and its
+    own is deleted; waits until the other has it."""
+    name, other = words.take("a topic"), words.take("an object")
+    words.end()
+    world = stage.world
+    spec = msgspec.structs.replace(world.objects.get(TOPICS, name).spec, topic_name=name)
+    world.objects.create(TOPICS, other, spec)
+    world.delete(name)
+
+    def handed_over() -> bool:
+        topic_id = stage.image.topic_ids.get(name)
+        holder = None if topic_id is None else stage.image.topics[topic_id].object
+        return holder is not None and holder.name == other
+
+    stage.until(handed_over, f"topic {name} is {other}'s")
+
+
 def run(stage: Stage, words: Words) -> None:
     """run 3s: so much time passes."""
     us = microseconds(words.take("a time"))
@@ -253,6 +272,7 @@ VERBS: dict[str, Verb] = {
     "cluster": cluster,
     "topic": topic,
     "delete-topic": delete_topic,
+    "rename-topic": rename_topic,
     "run": run,
     "until": until,
     "expect": expect,
