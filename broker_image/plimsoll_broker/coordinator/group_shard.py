@@ -238,6 +238,8 @@ class GroupShard:
                 self._delete_later(op.group_id, asker)
                 return
             self._carry_out(step(self._turn(), op, asker), asker)
+            if self.state.memory.of_broker.wants_room:
+                self.kick()
             self._timer.arm()
         elif asker is not None:
             asker.answer(RefusedAsWhole(Code.NOT_COORDINATOR))

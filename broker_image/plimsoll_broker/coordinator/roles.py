@@ -21,6 +21,7 @@ from plimsoll_broker.coordinator.group_measures import GroupMeasures, GroupStats
 from plimsoll_broker.coordinator.group_shard import GroupShard, ShardPhase
 from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_broker.coordinator.loader import delete_asked, load, load_again
+from plimsoll_broker.coordinator.unloaded_groups import make_room
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
@@ -218,6 +219,9 @@ class Coordinators:
 
     async def _look_at_unloaded(self) -> None:
         """One pass through a log; what is to be loaded for the first time goes before the next."""
+        if self.memory.wants_room:
+            await make_room(self.shards(), self.memory)
+            self.memory.wants_room = False
         now_ms = self._manager.now_ms()
         holds_back = [s for s in self._active() if s.holds_back]
         for shard in holds_back:

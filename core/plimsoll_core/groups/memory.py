@@ -46,11 +46,14 @@ however full it is, room can be made."""
 class GroupMemory:
     """Of one broker.  `budget`: bytes of all groups that it coordinates."""
 
-    __slots__ = ("budget", "pool")
+    __slots__ = ("budget", "pool", "wants_room")
 
     def __init__(self, budget: int = BYTES_ASSUMED) -> None:
         self.budget = budget
         self.pool = FairPool(budget - budget // _RESERVE_PART)
+        # Whether one was refused that holds less than an equal share: after a failover others may
+        # hold nearly all, and groups of theirs are unloaded for it.
+        self.wants_room = False
 
     @property
     def is_over(self) -> bool:
@@ -67,6 +70,10 @@ class GroupMemory:
         if size <= 0 or self.pool.admits(principal, size):
             return True
         self.pool.refused += 1
+        newcomer = not self.pool.held(principal)
+        equal = self.pool.capacity // (self.pool.principals + newcomer + 1)
+        if self.pool.held(principal) + size <= equal:
+            self.wants_room = True
         return False
 
 

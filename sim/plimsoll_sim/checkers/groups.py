@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from plimsoll_broker.coordinator.group_shard import GroupShard, ShardPhase
+from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.coordination.hashing import partition_of
@@ -88,6 +89,8 @@ class GroupChecker:
         self._told: dict[str, _ToldGroup] = {}
         self._violation: Violation | None = None
         self.commits = self.fetches = 0
+        # The most groups that a broker had no room for at a time.
+        self.unloaded_most = 0
         self.generations = GenerationChecker(self._partition)
         self.written = UncleanedRecords()
         self.expiries = ExpiryChecker(ghost, now_us, kept)
@@ -101,6 +104,7 @@ class GroupChecker:
         manager, node = host.manager, host.node
         if manager is None or node is None or node._serving is None:
             return
+        self._account(host, node._serving.coordinators)
         for shard in node._serving.coordinators.shards():
             place = (host.id, shard.hosted.key)
             watched = self._watched.get(place)
@@ -108,6 +112,19 @@ class GroupChecker:
                 watched = self._watched[place] = _Watched(shard)
                 self._listen(host.id, shard)
             self._compare(watched)
+
+    def _account(self, host: BrokerHost, coordinators: Coordinators) -> None:
+        """What the groups of a broker take is within its budget, and counted by shard."""
+        memory = coordinators.memory
+        held = sum(shard.state.memory.used for shard in coordinators.shards())
+        if memory.pool.used != held or held > memory.budget:
+            raise Violation(
+                "GroupsWithinBudget",
+                f"{host.name}: its groups take {held} bytes, {memory.pool.used} are counted, and "
+                f"{memory.budget} there may be",
+            )
+        unloaded = sum(len(shard.state.unloaded) for shard in coordinators.shards())
+        self.unloaded_most = max(self.unloaded_most, unloaded)
 
     def _compare(self, watched: _Watched) -> None:
         """G8: an active shard equals an independent replay of its log, once it has written what it

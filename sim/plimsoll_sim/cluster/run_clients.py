@@ -11,7 +11,7 @@ from plimsoll_sim.checkers.acked_and_read import ClientChecker
 from plimsoll_sim.checkers.groups import GroupChecker
 from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.hosts.clients import Client, Consumer, Habits, Producer
-from plimsoll_sim.hosts.committers import OffsetCommitter
+from plimsoll_sim.hosts.committers import GroupHoarder, OffsetCommitter
 
 
 class Witnesses(NamedTuple):
@@ -36,6 +36,9 @@ def clients_of(
         mine = _of(habits, f"committer-{number}", number % options.partitions)
         mine = replace(mine, deletes_groups=options.deletes_groups, kept_ms=options.offsets_kept_ms)
         yield OffsetCommitter(mine, stream(), told.clients, told.groups)
+    for number in range(options.hoarders):
+        mine = _of(habits, f"hoarder-{number}", number % options.partitions)
+        yield GroupHoarder(mine, stream(), told.clients)
 
 
 def _of(habits: Habits, name: str, partition: int) -> Habits:

@@ -14,7 +14,7 @@ from plimsoll_sim.environment.send_buffers import SendBuffers
 OFFSETS_FACTOR = 3
 NAMED = ("deletes_groups", "offsets_kept_ms", "inside", "inside_says", "calm", "tenants",
          "certified", "clients_authority_ms", "send_buffers", "deletes_too",
-         "slices_end")  # fmt: skip
+         "slices_end", "hoarders")  # fmt: skip
 """Printed, though seeds do not depend on them."""
 
 
@@ -38,6 +38,7 @@ class RunOptions:
     `clients_authority_ms`: for how long the authority of these is good, None: for years.
     `deletes_too`: compacted topics have retention, and clients may delete their records.
     `send_buffers`: of every connection, None: a kernel takes whatever is written.
+    `hoarders`: clients that commit for ever more groups, to brokers with little room for them.
     `slices_end`: at what share of looks at the clock a slice of long work in an event loop has
     taken its time; at 0 none ever does, and what follows comes behind all of the work.
     """
@@ -96,6 +97,7 @@ class RunOptions:
     broker_configs: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     send_buffers: SendBuffers | None = field(default=None, repr=False)
     deletes_too: bool = field(default=False, repr=False)
+    hoarders: int = field(default=0, repr=False)
 
     def lines(self) -> list[str]:
         return [

@@ -53,6 +53,12 @@ INSIDE: dict[str, Certificates | None] = {
     "unstated": None,
 }
 OPEN = INSIDE["before"]
+LITTLE_ROOM_FOR_GROUPS = {
+    "memory.limit.bytes": 2**22,
+    "queued.max.request.bytes": 2**26,
+    "queued.max.response.bytes": 2**26,
+}
+"""Groups have an eighth of the first."""
 
 
 def cleaning_configs(options: RunOptions) -> dict[str, str | int | bool]:
@@ -63,6 +69,8 @@ def cleaning_configs(options: RunOptions) -> dict[str, str | int | bool]:
     wanted.setdefault("log.retention.check.interval.ms", 1)
     if options.offsets_kept_ms is not None:
         wanted |= {"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 200}
+    if options.hoarders:
+        wanted |= LITTLE_ROOM_FOR_GROUPS
     if not options.compacted and options.offsets_partitions is None:
         return wanted
     return wanted | {

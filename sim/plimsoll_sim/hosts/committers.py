@@ -25,6 +25,8 @@ FORGET_SHARE = 0.1
 """How often what was committed is deleted, in place of another commit."""
 DELETE_SHARE = 0.5
 """How often that is by deleting the whole group, in runs where that is done at all."""
+HOARDED = 400
+"""Groups of one hoarder: many times what there is room for."""
 REST_SHARE = 0.15
 """How often it rests so long that its offset may expire, in runs where offsets do."""
 
@@ -78,6 +80,43 @@ def fetch_offset_values(group: str, topic: str, partition: int) -> dict[str, Any
     return {"group_id": group, "topics": topics, "require_stable": False}
 
 
+async def coordinator_of(client: Client, rng: random.Random, group: str) -> str:
+    """Its host, from any broker."""
+    connection = await client.connect(rng.choice(client.habits.hosts))
+    try:
+        values = {"key_type": 0, "coordinator_keys": [group]}
+        reply = await client.ask(connection, ApiKey.FIND_COORDINATOR, 4, values)
+    finally:
+        connection.close()
+    (found,) = reply.coordinators
+    if int(found.error_code):
+        raise Lost(f"find coordinator: {found.error_code}")
+    return str(found.host)
+
+
+class GroupHoarder(Client):
+    """Commits for ever more groups, as much as one may say of an offset, whatever it is answered;
+    now and then it deletes one."""
+
+    async def session(self) -> None:
+        group = f"{self.habits.name}.{self._rng.randrange(HOARDED)}"
+        host = await coordinator_of(self, self._rng, group)
+        connection = await self.connect(host)
+        try:
+            if self._rng.random() < FORGET_SHARE:
+                values: dict[str, Any] = {"groups_names": [group]}
+                await self.ask(connection, ApiKey.DELETE_GROUPS, 2, values)
+            else:
+                text = "h" * self._rng.choice((0, 4_000, 4_000))
+                rows = commit_rows([self.at.partition], self._rng.randrange(1_000), text)
+                values = {**commit_values(group, self.at.topic, [], 0)}
+                values["topics"] = [{"name": self.at.topic, "partitions": rows}]
+                await self.ask(connection, ApiKey.OFFSET_COMMIT, 8, values)
+        finally:
+            connection.close()
+        await self.think(0.02)
+
+
 class OffsetCommitter(Client):
     """One group's only client."""
 
@@ -93,7 +132,7 @@ class OffsetCommitter(Client):
         self.group = habits.name
 
     async def session(self) -> None:
-        host = await self._coordinator()
+        host = await coordinator_of(self, self._rng, self.group)
         self._former = [*self._former[-3:], host]
         connection = await self.connect(host)
         try:
@@ -114,19 +153,6 @@ class OffsetCommitter(Client):
         if kept_ms is None or self.habits.stopped() or self._rng.random() >= REST_SHARE:
             return
         await asyncio.sleep(kept_ms * self._rng.uniform(0.5, 2.0) / 1_000)
-
-    async def _coordinator(self) -> str:
-        """Its host, from any broker."""
-        connection = await self.connect(self._rng.choice(self.habits.hosts))
-        try:
-            values = {"key_type": 0, "coordinator_keys": [self.group]}
-            reply = await self.ask(connection, ApiKey.FIND_COORDINATOR, 4, values)
-        finally:
-            connection.close()
-        (found,) = reply.coordinators
-        if int(found.error_code):
-            raise Lost(f"find coordinator: {found.error_code}")
-        return str(found.host)
 
     async def _change(self, connection: ClientConnection) -> None:
         """The next offset, or again the one of which it is not known what became of it."""

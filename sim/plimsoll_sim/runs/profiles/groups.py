@@ -62,6 +62,19 @@ _EXPIRY = Profile(
 GROUPS: dict[str, Profile] = {
     "groups": _ABOUT,
     "expiry": _EXPIRY,
+    # Others commit more than brokers have room for, which take over from each other.
+    "hoarded groups": Profile(
+        faults={**_ABOUT.faults, "kill_broker": 10, "elect_preferred_leaders": 8},
+        choices={
+            **_ABOUT.choices,
+            "brokers": (3,),
+            "committers": (2, 3),
+            "members": ((), (("eager", "static"),)),
+            "offsets_partitions": (2, 3),
+            "segment_bytes": (20_000, 1_000_000),
+            "hoarders": (3, 4),
+        },
+    ),
     "expiry by wrong clocks": Profile(
         faults={**_EXPIRY.faults, "set_wall_clock_back": 12}, choices=_EXPIRY.choices
     ),
