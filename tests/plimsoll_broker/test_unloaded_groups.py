@@ -135,3 +135,22 @@ async def test_load_of_many_times_the_budget_takes_the_budget(members: Members) 
     assert used(found) <= BUDGET
     assert found.shard.phase is ShardPhase.ACTIVE
     assert after - before < 2**22
+
+
+async def test_newcomer_has_room_made_by_whoever_holds_most(members: Members) -> None:
+    """What was taken over fits, but for one group more."""
+    leader = coordinator(members)
+    for number in range(20):
+        assert await commit(leader, f"m{number}", MALLORY, number, TEXT) is Code.NONE
+    size = leader.coordinators.memory.pool.used
+    for member in others(members):
+        memory = member.coordinators.memory = GroupMemory(BUDGET)
+        memory.pool.capacity = size + 100
+        memory.budget = 2 * size
+    found = await successor(members, leader)
+    assert not found.shard.holds_back
+    assert await commit(found, "new", VICTIM, 1) is Code.INVALID_COMMIT_OFFSET_SIZE
+    await until(lambda: found.shard.holds_back)
+    assert await commit(found, "new", VICTIM, 1) is Code.NONE
+    assert found.shard.state.unloaded.keys() < {f"m{number}" for number in range(20)}
+    used(found)
