@@ -11,6 +11,7 @@ from plimsoll_sim.mutants.guards import GUARDS
 from plimsoll_sim.mutants.inside import INSIDE
 from plimsoll_sim.mutants.mutant import Mutant
 from plimsoll_sim.mutants.rights import RIGHTS
+from plimsoll_sim.mutants.strangers import STRANGERS
 from plimsoll_sim.mutants.trust import TRUST
 from plimsoll_sim.mutants.unlisted_guards import OTHERS
 
@@ -25,4 +26,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *RIGHTS,
     *BUFFERS,
     *FAILOVER,
+    *STRANGERS,
 )
