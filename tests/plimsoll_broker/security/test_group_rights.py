@@ -4,6 +4,8 @@ again when an answer has waited."""
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from typing import Any
 
 import pytest
@@ -114,15 +116,19 @@ async def test_commit_needs_read_of_the_group_and_of_each_topic() -> None:
     assert group.offsets["orders"][0].offset == 10
 
 
-async def test_long_commit_of_topics_without_the_right_is_refused_and_noted() -> None:
+async def test_long_commit_of_topics_without_the_right_is_refused_and_noted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """It is read in a thread, where no event loop runs."""
+    caplog.set_level(logging.INFO, "plimsoll.audit")
     harness = GroupsOfAlice(on_group(Op.READ))
     count = 3 * BYTES_AT_ONCE // 16  # partitions, of 16 bytes at least
     refused = await harness.commit(9, *((index, 10) for index in range(count)))
     assert set(refused) == {Code.TOPIC_AUTHORIZATION_FAILED}
     await asyncio.sleep(0)
-    ((event, times),) = harness.secured.authority.audit._counts.items()
-    assert (event.decision, event.resource, times) == ("Denied", "Topic:orders", 1)
+    harness.secured.authority.close()
+    (line,) = [json.loads(record.message) for record in caplog.records]
+    assert (line["decision"], line["resource"], line["count"]) == ("Denied", "Topic:orders", 1)
 
 
 async def test_offsets_are_told_of_topics_that_may_be_described() -> None:
