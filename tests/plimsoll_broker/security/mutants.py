@@ -361,7 +361,7 @@ MUTANTS: tuple[tuple[Mutant, str], ...] = (
                 "one-address-silences-all",
                 "principals share the audit log's room",
                 BROKER + "security/audit_log.py",
-                "return network(self.host) if",
+                "return network_of(self.host) if",
                 "return self.decision if True or",
                 "test_audit_log.py",
             ),
