@@ -18,9 +18,6 @@ from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.coordinator.answers import Asker
 from plimsoll_broker.coordinator.group_shard import GroupShard
 from plimsoll_core.groups.memory import (
-    GROUP_BYTES,
-    OFFSET_BYTES,
-    TOPIC_BYTES,
     UNLOADED_BYTES,
     GroupMemory,
 )
@@ -146,8 +143,7 @@ def next_deletions(shard: GroupShard, memory: GroupMemory) -> list[str]:
     found: list[str] = []
     for group_id in shard.deletions:
         known = shard.state.unloaded.get(group_id)
-        offsets = memory.reserve if known is None else known.offsets
-        room -= GROUP_BYTES + offsets * (TOPIC_BYTES + OFFSET_BYTES)
+        room -= memory.reserve if known is None else known.keys_bytes
         if found and room < 0:
             break
         found.append(group_id)

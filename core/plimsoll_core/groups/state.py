@@ -14,6 +14,8 @@ import msgspec
 
 from plimsoll_core.groups.memory import (
     GROUP_BYTES,
+    OFFSET_BYTES,
+    TOPIC_BYTES,
     UNLOADED_BYTES,
     GroupMemory,
     ShardMemory,
@@ -72,11 +74,11 @@ class Group:
 
 class UnloadedGroup(NamedTuple):
     """A group that is in the log and for which there is no room.  `size_bytes`: what it took when
-    it was unloaded."""
+    it was unloaded; `keys_bytes`: the same without offsets' metadata and members."""
 
     owner: str
     size_bytes: int
-    offsets: int
+    keys_bytes: int
 
 
 class GroupsState:
@@ -140,7 +142,8 @@ class GroupsState:
         self.offsets -= offsets
         self.memory.change(group.owner, -group.size_bytes)
         self.memory.groups.give_back(group.owner, 1)
-        self.keep_name(group_id, UnloadedGroup(group.owner, group.size_bytes, offsets))
+        keys_bytes = GROUP_BYTES + offsets * OFFSET_BYTES + len(group.offsets) * TOPIC_BYTES
+        self.keep_name(group_id, UnloadedGroup(group.owner, group.size_bytes, keys_bytes))
 
     def keep_name(self, group_id: str, one: UnloadedGroup) -> None:
         """The group is in the log, and is not served."""
