@@ -49,6 +49,14 @@ def sentence_start(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def bytes_text(count: int) -> str:
+    """`512 bytes`, `300 KiB`, `1200 MiB`, `12 GiB`: as people read it, three or four digits."""
+    for power, letter in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if abs(count) >= 10 << power:
+            return f"{count >> power} {letter}"
+    return f"{count} bytes"
+
+
 def counted(count: int, noun: str) -> str:
     """`1 replica`, `2 replicas`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

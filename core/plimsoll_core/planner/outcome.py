@@ -58,7 +58,7 @@ class BrokerLoad(msgspec.Struct, frozen=True, kw_only=True):
 class Relaxation(msgspec.Struct, frozen=True, kw_only=True):
     """A rule that this plan does not keep in full, and why it could not."""
 
-    rule: Literal["ReplicaBalance", "LeaderBalance", "Racks"]
+    rule: Literal["ReplicaBalance", "LeaderBalance", "Racks", "DiskSpace"]
     message: str
 
 
@@ -76,6 +76,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     `lower_bound`: replicas that any plan has to move for this goal when racks are no matter.
     `lowest_isr_margin`: the smallest len(isr) − m on the way, over what moves; None: nothing moves.
+    `unknown_disks`: brokers that get data, planned by counts alone.
     """
 
     moves: tuple[Move, ...]
@@ -85,6 +86,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     lowest_isr_margin: int | None = None
     relaxations: tuple[Relaxation, ...] = ()
     skipped: tuple[Skipped, ...] = ()
+    unknown_disks: tuple[BrokerId, ...] = ()
 
     @property
     def moved_replicas(self) -> int:

@@ -7,10 +7,15 @@ replicas for loads that differ by at most one, racks kept; what cannot be kept i
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from plimsoll_core.errors import Refusal
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.planner import add_remove_brokers, full_rebalance, topic_changes
+from plimsoll_core.planner.disk_room import bounded, no_room, overfilled, without_figures
 from plimsoll_core.planner.draft import PlanDraft, conclude
 from plimsoll_core.planner.outcome import Plan
 from plimsoll_core.planner.request import (
@@ -26,6 +31,36 @@ from plimsoll_core.planner.survey import Survey, survey
 
 
 def plan(request: Request) -> Plan | Refusal:
+    """By counts, and as far as the disks have room.
+
+    A broker whose disk has none gets nothing where the goal can do without it; what evens out, or
+    fills brokers that are named, is bounded; the rest is refused."""
+    rooms = {broker.id: broker.disk for broker in request.brokers if broker.disk is not None}
+    found = by_counts(request)
+    for _ in rooms:
+        if isinstance(found, Refusal) or not (over := overfilled(found, rooms)):
+            break
+        if isinstance(request.goal, AddBrokers | FullRebalance):
+            found = bounded(found, rooms)
+            break
+        request = _without(request, over.keys())
+        again = by_counts(request)
+        found = no_room(over, rooms) if isinstance(again, Refusal) else again
+    if isinstance(found, Refusal):
+        return found
+    if over := overfilled(found, rooms):
+        return no_room(over, rooms)
+    return replace(found, unknown_disks=without_figures(found, rooms))
+
+
+def _without(request: Request, full: AbstractSet[BrokerId]) -> Request:
+    """The same, with nothing for these brokers."""
+    brokers = (replace(b, usable=False) if b.id in full else b for b in request.brokers)
+    return replace(request, brokers=tuple(brokers))
+
+
+def by_counts(request: Request) -> Plan | Refusal:
+    """Whatever disks say."""
     surveyed = survey(request)
     if isinstance(surveyed, Refusal):
         return surveyed

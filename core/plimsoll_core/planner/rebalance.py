@@ -16,6 +16,7 @@ from plimsoll_core.cluster.model import ClusterImage, PartitionKey, RebalanceMod
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.rebalances import MoveLimits
+from plimsoll_core.planner.disk_room import DiskRoom
 from plimsoll_core.planner.outcome import Plan, plan_hash
 from plimsoll_core.planner.placement import RackPolicy
 from plimsoll_core.planner.plan import plan
@@ -38,7 +39,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The wanted outcome, and what is known beside the image.
 
     `away`: brokers that have been away for so long that they are given nothing.  `sizes`: bytes of
-    one replica, as far as leaders have told.
+    one replica, as far as leaders have told.  `disks`: by broker, as far as they have.
     """
 
     mode: RebalanceMode
@@ -47,6 +48,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     rack_policy: RackPolicy = "Preferred"
     away: AbstractSet[BrokerId] = frozenset()
     sizes: Mapping[PartitionKey, int] = {}
+    disks: Mapping[BrokerId, DiskRoom] = {}
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +104,10 @@ def question(image: ClusterImage, wish: PlanRequest) -> Request:
     return Request(
         brokers=tuple(
             PlanBroker(
-                id=n, rack=broker.rack, usable=image.takes_replicas(n) and n not in wish.away
+                id=n,
+                rack=broker.rack,
+                usable=image.takes_replicas(n) and n not in wish.away,
+                disk=wish.disks.get(n),
             )
             for n, broker in brokers
         ),

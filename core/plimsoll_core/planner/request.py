@@ -10,6 +10,7 @@ import msgspec
 
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId, TopicId
+from plimsoll_core.planner.disk_room import DiskRoom
 from plimsoll_core.planner.placement import ROUND_ROBIN, RackPolicy, Row
 
 
@@ -17,12 +18,13 @@ class PlanBroker(msgspec.Struct, frozen=True, kw_only=True):
     """A broker.  `usable`: it may be given replicas (registered, running, not draining).
 
     What an unusable broker holds stays there, also its preferred leaderships, unless the goal is
-    to take replicas away from it.
+    to take replicas away from it.  `disk`: None where no figure is known.
     """
 
     id: BrokerId
     rack: str | None = None
     usable: bool = True
+    disk: DiskRoom | None = None
 
 
 class PlanTopic(msgspec.Struct, frozen=True, kw_only=True):

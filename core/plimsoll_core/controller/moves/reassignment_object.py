@@ -26,6 +26,7 @@ from plimsoll_core.cluster.records import ReassignmentForgotten, ReassignmentNot
 from plimsoll_core.controller.kernel.availability_margin import away
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate, ranges
+from plimsoll_core.controller.moves.disk_figures import DISK_FULL, check_room, stuck_on_disk
 from plimsoll_core.controller.moves.lost_targets import lost_targets, replans, waited_for
 from plimsoll_core.controller.moves.move_rollback import CANCELLED, rolled_back
 from plimsoll_core.controller.moves.partition_move import (
@@ -125,6 +126,8 @@ def _begin_moves(
     if isinstance(named, Refusal):
         return _refused(turn, row, named, request.wall_ms)
     found = _targets(turn, named)
+    if isinstance(found, tuple) and (full := check_room(turn, found[0])) is not None:
+        return full
     wishes = found if isinstance(found, Refusal) else _all_begun(turn, found[0])
     if isinstance(wishes, Refusal) or isinstance(found, Refusal):
         assert isinstance(wishes, Refusal)
@@ -260,6 +263,8 @@ def _waiting_for(
         if p.moving and p.leader is None:
             text = f"{_name(turn, p)} has no leader that could be copied from."
             return _state(row, NO_LEADER, text)
+        if p.moving and (full := stuck_on_disk(turn, p)) is not None:
+            return _state(row, DISK_FULL, full)
         for broker in waited_for(turn, p) if p.moving else ():
             missing.setdefault(broker, []).append(p)
     if not missing:

@@ -11,15 +11,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from plimsoll_core.cluster.model import Partition, RebalanceMove, RebalanceRest
 from plimsoll_core.cluster.move_owners import Mover, mover_of
 from plimsoll_core.controller.kernel.availability_margin import away as absences
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.moves.disk_figures import DISK_FULL, disk_rooms, stuck_on_disk
 from plimsoll_core.controller.moves.lost_targets import is_lost, waited_for
 from plimsoll_core.controller.moves.move_rollback import check_absent
 from plimsoll_core.controller.moves.partition_move import check_target, contradicts
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.rebalances import MoveLimits
+from plimsoll_core.planner.disk_room import no_room
 
 TARGET_DOWN = "TargetDown"
 NO_LEADER = "NoLeader"
@@ -83,6 +87,8 @@ def _watch(turn: DecisionContext, row: Row, look: Look) -> None:
     _, p = row
     if p.leader is None:
         look.stuck.add(NO_LEADER, f"{name(turn, p)} has no leader that could be copied from.")
+    if (full := stuck_on_disk(turn, p)) is not None:
+        look.stuck.add(DISK_FULL, full)
     missing = waited_for(turn, p)
     for broker in missing:
         look.stuck.down.setdefault(broker, []).append(row)
@@ -102,6 +108,7 @@ def choose_next(
 ) -> None:
     """`movers`: what else moves partitions; `limits`: how much may move at the same time."""
     room = _Room(limits)
+    space = _Space(turn)
     for move in (*(move for move, _ in look.moving), *look.claimed):
         room.take(move)
     claims = (_judge(turn, move, look, movers) for move in look.claimed)
@@ -123,9 +130,13 @@ def choose_next(
         if limits.max_bytes is not None and move.copied_bytes > limits.max_bytes:
             look.waits.add(TOO_LARGE, _too_large(turn, row, limits.max_bytes))
             continue
+        if lacking := space.lacks(move):
+            look.waits.add(DISK_FULL, lacking)
+            continue
         if left <= 0:
             look.more = True
             break
+        space.take(move)
         left -= 1
         room.take(move)
         look.begin.append(row)
@@ -204,6 +215,28 @@ def burdened(move: RebalanceMove) -> tuple[BrokerId, ...]:
     if not changed or move.before[0] in changed:
         return changed
     return (move.before[0], *changed)
+
+
+class _Space:
+    """How much more the brokers' disks take.  What is under way is counted already."""
+
+    def __init__(self, turn: DecisionContext) -> None:
+        self._sizes = turn.soft.sizes
+        self._disks = disk_rooms(turn.image, turn.soft, turn.now_ms)
+
+    def lacks(self, move: RebalanceMove) -> str:
+        """Whose disk has no room for it, in a sentence; empty: all have."""
+        size, disks = self._size(move), self._disks
+        over = {b: size for b in move.adding if b in disks and size > disks[b].room_bytes}
+        return no_room(over, disks).message if over else ""
+
+    def take(self, move: RebalanceMove) -> None:
+        for b in move.adding:
+            if (disk := self._disks.get(b)) is not None:
+                self._disks[b] = replace(disk, free_bytes=disk.free_bytes - self._size(move))
+
+    def _size(self, move: RebalanceMove) -> int:
+        return self._sizes.get(move.key, move.size or 0)
 
 
 class _Room:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from plimsoll_core.cluster.model import ClusterImage, Partition
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.rack_rules import brokers_have_racks
+from plimsoll_core.controller.moves.disk_figures import disk_rooms
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId, TopicId
 from plimsoll_core.planner.placement import Row
@@ -57,10 +58,13 @@ def choose(turn: DecisionContext, wants: Sequence[Want]) -> list[tuple[Partition
         return refusal
     topics = {want.partition.topic_id: None for want in wants}
     brokers = sorted(image.brokers.items())
+    disks = disk_rooms(image, turn.soft, turn.now_ms)
     request = Request(
-        brokers=tuple(PlanBroker(id=n, rack=b.rack, usable=n in usable) for n, b in brokers),
+        brokers=tuple(
+            PlanBroker(id=n, rack=b.rack, usable=n in usable, disk=disks.get(n)) for n, b in brokers
+        ),
         topics=tuple(PlanTopic(id=t, name=image.topics[t].name) for t in image.topics),
-        partitions=tuple(_plain(p) for p in _compared(image, topics)),
+        partitions=tuple(_plain(p, turn.soft.sizes.get(p.key)) for p in _compared(image, topics)),
         goal=ChangeTopics(changes=tuple(_changes(wants))),
         rack_policy=turn.settings.rack_policy,
     )
@@ -80,10 +84,15 @@ def _compared(image: ClusterImage, topics: Iterable[TopicId]) -> Iterable[Partit
     return (p for p in image.partitions.values() if p.topic_id in chosen)
 
 
-def _plain(p: Partition) -> PlanPartition:
+def _plain(p: Partition, size: int | None) -> PlanPartition:
     """With the replicas that it is going to have."""
     return PlanPartition(
-        topic_id=p.topic_id, index=p.index, replicas=p.target, isr=p.isr, min_isr=p.min_isr
+        topic_id=p.topic_id,
+        index=p.index,
+        replicas=p.target,
+        isr=p.isr,
+        min_isr=p.min_isr,
+        size_bytes=size,
     )
 
 

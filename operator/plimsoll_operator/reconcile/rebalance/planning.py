@@ -16,6 +16,7 @@ from uuid import UUID
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
+from plimsoll_core.controller.moves.disk_figures import disk_rooms
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.rebalances import RebalanceState
@@ -146,7 +147,8 @@ class Rebalancing:
         if known is not None and not again and self._still(known, found, image, away):
             return known
         soft, settings = controller.soft(), controller.settings()
-        wish = wish_of(found, settings.rack_policy, away, dict(soft.sizes))
+        disks = disk_rooms(image, soft, controller.now_ms())
+        wish = wish_of(found, settings.rack_policy, away, dict(soft.sizes), disks)
         planned = await asyncio.to_thread(make, image, wish)
         sketch = Sketch(
             planned=planned,

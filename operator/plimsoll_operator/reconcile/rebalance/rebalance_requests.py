@@ -16,6 +16,7 @@ from plimsoll_core.messages.rebalances import (
     MoveLimits,
     RunRebalance,
 )
+from plimsoll_core.planner.disk_room import DiskRoom
 from plimsoll_core.planner.placement import RackPolicy
 from plimsoll_core.planner.rebalance import Planned, PlanRequest
 from plimsoll_operator.api.quantities import amount, bytes_per_second
@@ -33,6 +34,7 @@ def wish_of(
     rack_policy: RackPolicy,
     away: AbstractSet[BrokerId],
     sizes: Mapping[PartitionKey, int],
+    disks: Mapping[BrokerId, DiskRoom],
 ) -> PlanRequest:
     """What the planner is asked."""
     return PlanRequest(
@@ -42,6 +44,7 @@ def wish_of(
         rack_policy=rack_policy,
         away=away,
         sizes=sizes,
+        disks=disks,
     )
 
 

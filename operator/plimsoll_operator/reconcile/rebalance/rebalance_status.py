@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.model import Rebalance as Row
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.rebalances import RebalanceState
 from plimsoll_core.messages.requests import Refused
+from plimsoll_core.phrasing import NAMED_AT_MOST, brokers_text
 from plimsoll_core.planner.rebalance import Planned
 from plimsoll_operator.api.conditions import condition, timestamp
 from plimsoll_operator.api.meta import Condition
@@ -62,7 +65,7 @@ def status_of(found: Rebalance, view: View) -> RebalanceStatus:
         start_time=timestamp(row.started_ms) if begun and row else None,
         completion_time=None if ended_ms is None else timestamp(ended_ms),
         plan=view.plan,
-        progress=_progress(row, view) if begun and row else None,
+        progress=_progress(row, view, phase) if begun and row else None,
         conditions=_conditions(phase, *why, view),
     )
 
@@ -152,20 +155,27 @@ def _planned(view: View) -> Condition | None:
         return (
             condition("Planned", True, "Planned", "The plan was made earlier.") if known else None
         )
-    plan = planned.plan
+    plan, unknown = planned.plan, ""
+    if plan.unknown_disks:
+        unknown = (
+            f" Of the disk of {brokers_text(plan.unknown_disks, NAMED_AT_MOST)} no figure is known:"
+            " planned by counts alone."
+        )
     if plan.relaxations:
         text = " ".join(each.message for each in plan.relaxations)
-        return condition("Planned", True, plan.relaxations[0].rule, text)
+        return condition("Planned", True, plan.relaxations[0].rule, text + unknown)
     if plan.moved_replicas <= plan.lower_bound:
         text = f"{plan.moved_replicas} replicas move, and fewer would not do."
-        return condition("Planned", True, "MinimalMoves", text)
+        return condition("Planned", True, "MinimalMoves", text + unknown)
     text = (
         f"{plan.moved_replicas} replicas move; {plan.lower_bound} would even out numbers alone,"
         " without racks and the placement formula."
     )
-    return condition("Planned", True, "MovesForPlacement", text)
+    return condition("Planned", True, "MovesForPlacement", text + unknown)
 
 
-def _progress(row: Row, view: View) -> Progress:
+def _progress(row: Row, view: View, phase: Phase) -> Progress:
+    """What stands still has no time left to tell."""
     copies, now_ms = view.seen
-    return progress_of(row, view.image, view.meter, copies, now_ms, view.wall_ms)
+    found = progress_of(row, view.image, view.meter, copies, now_ms, view.wall_ms)
+    return found if phase != "Blocked" else replace(found, eta_seconds=None)
