@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from plimsoll_sim.faults.fault_table import FAULTS, TABLE, Fault
-from plimsoll_sim.runs.drawn_options import CLIENT_TOPIC_FAULT
+from plimsoll_sim.runs.drawn_options import CLIENT_TOPIC_FAULT, DELETIONS_FAULT, LOST_FILES_FAULTS
 from plimsoll_sim.runs.profiles.profile_table import PROFILES
 from plimsoll_sim.runs.run import run
 
@@ -19,7 +19,8 @@ def test_fault_has_the_name_of_its_function_or_of_its_script(fault: Fault) -> No
 def test_fault_names_are_unique_and_each_fault_can_be_drawn() -> None:
     assert len(FAULTS) == len(TABLE)
     chosen = {name for profile in PROFILES.values() for name in profile.faults}
-    chosen.add(CLIENT_TOPIC_FAULT[0])
+    for name, _ in (CLIENT_TOPIC_FAULT, DELETIONS_FAULT, *LOST_FILES_FAULTS):
+        chosen.add(name)
     assert chosen <= FAULTS.keys()
     assert [fault.name for fault in TABLE if not fault.weight and fault.name not in chosen] == []
 

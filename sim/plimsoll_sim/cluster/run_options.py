@@ -14,7 +14,7 @@ from plimsoll_sim.environment.send_buffers import SendBuffers
 OFFSETS_FACTOR = 3
 NAMED = ("deletes_groups", "offsets_kept_ms", "inside", "inside_says", "calm", "tenants",
          "certified", "clients_authority_ms", "send_buffers", "deletes_too",
-         "slices_end", "hoarders")  # fmt: skip
+         "slices_end", "refused_max", "hoarders")  # fmt: skip
 """Printed, though seeds do not depend on them."""
 
 
@@ -39,6 +39,7 @@ class RunOptions:
     `deletes_too`: compacted topics have retention, and clients may delete their records.
     `send_buffers`: of every connection, None: a kernel takes whatever is written.
     `hoarders`: clients that commit for ever more groups, to brokers with little room for them.
+    `refused_max`: of how many partitions and producers a connection remembers what was refused.
     `slices_end`: at what share of looks at the clock a slice of long work in an event loop has
     taken its time; at 0 none ever does, and what follows comes behind all of the work.
     """
@@ -87,6 +88,7 @@ class RunOptions:
     deletes_groups: bool = field(default=False, repr=False)
     # Drawn behind all others, by dice of its own.
     slices_end: float = field(default=0.0, repr=False)
+    refused_max: int | None = field(default=None, repr=False)
     # Not drawn: seeds depend on what is shown of all others.
     inside: bool = field(default=False, repr=False)
     inside_says: Literal["stated", "unstated", "before"] = field(default="stated", repr=False)

@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from plimsoll_broker.background.time_slices import SLICE_S
 from plimsoll_broker.replication import periodic_chores
+from plimsoll_broker.server import rejected_sequences
 from plimsoll_core.groups import settings
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import PROCESS
@@ -52,6 +53,18 @@ def shorter_minutes(minute_ms: int | None) -> Iterator[None]:
         yield
     finally:
         settings.MINUTE_MS = before
+
+
+@contextmanager
+def fewer_refused(most: int | None) -> Iterator[None]:
+    """Of so many partitions and producers a connection remembers what was refused on it.  None: of
+    as many as ships."""
+    before = rejected_sequences.REMEMBERED_MAX
+    rejected_sequences.REMEMBERED_MAX = before if most is None else most
+    try:
+        yield
+    finally:
+        rejected_sequences.REMEMBERED_MAX = before
 
 
 @contextmanager

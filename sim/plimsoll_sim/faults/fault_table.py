@@ -29,6 +29,7 @@ from plimsoll_sim.faults.fault_context import FaultContext
 from plimsoll_sim.faults.scripts import (
     cancel_move_halfway,
     delay_proposal,
+    delete_beside_elr,
     deliver_fetch_reply_two_epochs_late,
     deliver_pre_crash_fetch_late,
     diverge_logs_in_two_epochs,
@@ -400,6 +401,12 @@ TABLE: tuple[Fault, ...] = (
     Fault("leave_little_room", disks.leave_little_room, 0, "Disks that are nearly full."),
     Fault("read_slowly", links.read_slowly, 0, "Writers whose buffers fill, and have room again."),
     Fault("lose_file", lose_file.strike, 0, "What is gone after a clean stop."),
+    Fault(
+        "delete_beside_elr",
+        delete_beside_elr.strike,
+        0,
+        "A deletion of which a replica that may be elected cleanly has not heard.",
+    ),
     Fault("set_wall_clock_back", processes.set_wall_clock_back, 0, "Commits with old times."),
     Fault("linger", inside.linger, 0, "Connections that outlive what they were let in by."),
     Fault("start_verification", objects.start_verification, 0, "A driver, and what it reports."),

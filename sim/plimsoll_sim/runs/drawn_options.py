@@ -28,6 +28,14 @@ BUSY_SHARE = 0.3
 """In how many runs long work in an event loop is cut up."""
 SLICES_END = (0.02, 0.7)
 CLIENT_TOPIC_FAULT = ("change_client_topic", 15)
+DELETIONS_SHARE = 0.3
+"""In how many runs without a profile a client deletes what an ELR member still has."""
+DELETIONS_FAULT = ("delete_beside_elr", 10)
+FEW_SHARE = 0.3
+"""In how many runs a connection remembers hardly any refused batch."""
+LOST_FILES_SHARE = 0.5
+"""In how many runs with compacted topics, which no profile was asked for, files are lost, too."""
+LOST_FILES_FAULTS = (("lose_file", 12), ("kill_broker", 3))
 LATENCIES_US = (
     LatencyUs(50, 500),
     LatencyUs(100, 5_000),
@@ -57,6 +65,9 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
     # By dice of its own, and in runs without a profile: all other seeds are what they were.
     if not profile and random.Random(f"{options}").random() < CLIENT_TOPIC_SHARE:
         options = replace(options, faults=(*options.faults, CLIENT_TOPIC_FAULT))
+    able = not profile and options.min_isr > 1
+    if able and random.Random(f"deletions {options}").random() < DELETIONS_SHARE:
+        options = replace(options, faults=(*options.faults, DELETIONS_FAULT))
     # Brokers of an older metadata version know no groups.
     able = options.metadata_version is None and options.offsets_partitions is None
     dice = random.Random(f"groups {options}")
@@ -67,7 +78,19 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
     dice = random.Random(f"slices {options}")
     if dice.random() < BUSY_SHARE:
         options = replace(options, slices_end=dice.choice(SLICES_END))
+    dice = random.Random(f"refused {options}")
+    if dice.random() < FEW_SHARE:
+        options = replace(options, refused_max=dice.choice((1, 2)))
     return options
+
+
+def losing_files(options: RunOptions) -> RunOptions:
+    """What cleaners count on is lost, in runs with compacted topics."""
+    if random.Random(f"lost files {options}").random() >= LOST_FILES_SHARE:
+        return options
+    names = [name for name, _ in LOST_FILES_FAULTS]
+    others = [one for one in options.faults if one[0] not in names]
+    return replace(options, faults=(*others, *LOST_FILES_FAULTS))
 
 
 def _with_groups(options: RunOptions, dice: random.Random) -> RunOptions:

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from plimsoll_sim.cluster.patience import Patience
 from plimsoll_sim.cluster.world import UP_US_MAX, Crash, NotAlive, World
 from plimsoll_sim.desired.users import TENANT_TOPICS
-from plimsoll_sim.engine.determinism import faster, instead, running, shorter_minutes
+from plimsoll_sim.engine.determinism import faster, fewer_refused, instead, running, shorter_minutes
 from plimsoll_sim.engine.loop import Livelock
 from plimsoll_sim.environment.send_buffers import smaller_limits
 from plimsoll_sim.faults.schedule import FaultSchedule
 from plimsoll_sim.oracle.partition_ghost import Violation
-from plimsoll_sim.runs.drawn_options import draw
+from plimsoll_sim.runs.drawn_options import draw, losing_files
 
 COMPACTED_SHARE = 0.1
 """Of the runs that could have compacted topics."""
@@ -91,6 +91,8 @@ def run(
     compacted = options.compacted or rng.random() < COMPACTED_SHARE
     # Brokers of an older metadata version know no compaction.
     options = replace(options, compacted=compacted and options.metadata_version is None)
+    if profile is None and options.compacted:
+        options = losing_files(options)
     world = World(entropy, options)
     result = Result(seed=seed, options=options.lines())
     with alone(world, logs=logs):
@@ -121,6 +123,7 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
             instead(world.loop, world.entropy),
             faster(options.chores_faster),
             shorter_minutes(options.offsets_kept_ms),
+            fewer_refused(options.refused_max),
             smaller_limits(options.send_buffers),
             nullcontext() if world.secured is None else world.secured.instead(),
         ):
