@@ -33,12 +33,15 @@ from plimsoll_core.quotas.state import (
     quotas_of,
 )
 from plimsoll_core.quotas.usage import HeldRate
+from plimsoll_core.security.acl import ANONYMOUS
 from plimsoll_core.security.state import Mode
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import encode_request, throttle_time_at
 
 EVERYBODY = QuotaEntity(user=DEFAULT)
+OWN_WINDOW = int(client_quotas.OWN_MUTATION_RATE * 11)
+"""Partitions that a client without a quota of its own may make at once."""
 LENT_S = 10
 """Seconds' worth that a window lends."""
 MUTED_S = 0.3
@@ -337,6 +340,45 @@ async def test_mutations_that_are_refused_cost_nothing(partitions: int) -> None:
         secured.answer = made("d", partitions=9)
         found = await client.ask(ApiKey.CREATE_TOPICS, 6, topics("d", partitions=9))
         assert timedelta(seconds=5) < found.throttle_time <= timedelta(seconds=9)
+
+
+@pytest.mark.usefixtures("still_clock")
+async def test_client_without_a_quota_makes_so_many_partitions_at_once() -> None:
+    """10,000 in 2.5 s: nobody had to state a quota for it to be bounded."""
+    secured = Secured(Mode.OFF)
+    async with secured.served(OPEN) as server, connected(server) as client:
+        secured.answer = made("a", "b", partitions=OWN_WINDOW // 2)
+        found = await client.ask(
+            ApiKey.CREATE_TOPICS, 6, topics("a", "b", partitions=OWN_WINDOW // 2)
+        )
+        assert [int(topic.error_code) for topic in found.topics] == [0, 0]
+        assert found.throttle_time == timedelta(0), "many topics in one go are fine"
+        secured.answer = made("c", partitions=1_000)
+        found = await client.ask(ApiKey.CREATE_TOPICS, 6, topics("c", partitions=1_000))
+        assert timedelta(seconds=1) < found.throttle_time <= timedelta(seconds=2)
+    async with secured.served(OPEN) as server, connected(server) as client:
+        found = await client.ask(ApiKey.CREATE_TOPICS, 6, topics("d"))
+        assert int(found.topics[0].error_code) == Code.THROTTLING_QUOTA_EXCEEDED
+
+
+@pytest.mark.usefixtures("still_clock")
+@pytest.mark.parametrize("stated", [False, True])
+async def test_super_user_and_stated_quota_are_not_bound_by_the_default(stated: bool) -> None:
+    secured = Secured(Mode.OFF)
+    image = secured.watch.image
+    if stated:
+        commit(secured.quotas, image, limiting(controller_mutation_rate=1e6))
+    else:
+        authorization = replace(image.security.authorization, super_users=(ANONYMOUS,))
+        security = replace(image.security, authorization=authorization)
+        secured.quotas.update(image, replace(image, security=security))
+    async with secured.served(OPEN) as server, connected(server) as client:
+        for name in ("a", "b"):
+            secured.answer = made(name, partitions=2 * OWN_WINDOW)
+            asked = topics(name, partitions=2 * OWN_WINDOW)
+            found = await client.ask(ApiKey.CREATE_TOPICS, 6, asked)
+            assert int(found.topics[0].error_code) == 0
+            assert found.throttle_time == timedelta(0)
 
 
 async def test_mutations_of_which_nobody_knows_whether_they_happened_are_charged() -> None:

@@ -16,7 +16,7 @@ from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.server.dispatch import ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.quotas.connections import AddressConnections
-from plimsoll_core.quotas.state import ClientQuotas, Quota
+from plimsoll_core.quotas.state import ClientQuotas, Quota, QuotaAccount, QuotaLimit
 from plimsoll_core.quotas.usage import ClientUsage, HeldBucket, HeldLimits, HeldRate
 from plimsoll_process.durations import Durations
 from plimsoll_wire.api_versions import ApiKey
@@ -25,6 +25,14 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 EXEMPT = frozenset({ApiKey.HEARTBEAT, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 """A member stays in its group, and a user logs in, whatever else they used."""
+MUTATING = frozenset(
+    {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS, ApiKey.METADATA}
+)
+"""What makes or deletes partitions; Metadata where topics are made on demand."""
+OWN_MUTATION_RATE = 500.0
+"""Partitions a second that a principal without a `controller_mutation_rate` may make or delete
+through one broker, 5,500 at once: more than clients do at work, and less than takes a controller
+from others."""
 
 
 class QuotaStats:
@@ -42,7 +50,8 @@ class Quotas:
         self.usage = ClientUsage()
         self.stats = QuotaStats()
         self.committed = ClientQuotas()
-        # Principals whose connections make room for no others: the super users.
+        # The super users: their connections make room for no others, and they may make and
+        # delete as many partitions as they like.
         self.administrators: frozenset[str] = frozenset()
         # Whether `committed` does: each request asks, and `charges` only where it does.
         self.limits_clients = False
@@ -70,6 +79,28 @@ class Quotas:
         held.count_overdrawn()
         return Charges(self, held, began_ns)
 
+    def mutating(
+        self,
+        charges: Charges | None,
+        connection: ConnectionState,
+        client_id: str | None,
+        began_ns: int,
+    ) -> Charges | None:
+        """Of a request that may make or delete partitions: `charges`, with the brokers' own limit
+        where no row states one.  Super users have none."""
+        known = charges is not None and charges.mutations is not None
+        ours = connection.is_broker or connection.principal in self.administrators
+        if known or ours or not connection.let_in:
+            return charges
+        if charges is None:
+            user = connection.principal.partition(":")[2]
+            held = HeldLimits(self.committed, self.usage, user, client_id)
+            charges = Charges(self, held, began_ns)
+        account = QuotaAccount(connection.holder, None)
+        limit = QuotaLimit(Quota.CONTROLLER_MUTATION_RATE, OWN_MUTATION_RATE, account)
+        charges.mutations = self.usage.bucket(limit)
+        return charges
+
     def steps(self, connection: ConnectionState) -> Charges | None:
         """Of a request whose bytes were allowed before, and its time until now: what it takes in
         later turns is not known ahead."""
@@ -81,11 +112,12 @@ class Charges:
     """Of one request.  `throttle_ms`: the longest that its client has to wait, to be told and
     kept to.  Times are of the clock that `now_ms` reads."""
 
-    __slots__ = ("_from_ns", "_limits", "_quotas", "_reserved", "throttle_ms")
+    __slots__ = ("_from_ns", "_limits", "_quotas", "_reserved", "mutations", "throttle_ms")
 
     def __init__(self, quotas: Quotas, limits: HeldLimits, began_ns: int | None) -> None:
         self._quotas = quotas
         self._limits = limits
+        self.mutations = limits.mutations
         # None: it is waiting, or answered.
         self._from_ns = began_ns
         self.throttle_ms = 0
@@ -115,19 +147,19 @@ class Charges:
 
     def may_mutate(self) -> bool:
         """Whether a strict request may make or delete anything."""
-        limit = self._limits.mutations
+        limit = self.mutations
         return limit is None or limit.may_mutate(_now_ms())
 
     def reserve(self, partitions: int) -> None:
         """Asked for: until `mutated` says what was made."""
-        limit = self._limits.mutations
+        limit = self.mutations
         if limit is not None:
             self._reserved += limit.reserve(partitions, _now_ms())
 
     def mutated(self, partitions: int | None) -> None:
         """Made or deleted, of all that was asked for; None: it is not known, and what was reserved
         is charged.  Its client is told how long to wait."""
-        limit = self._limits.mutations
+        limit = self.mutations
         if limit is not None:
             reserved, self._reserved = self._reserved, 0.0
             made = reserved if partitions is None else partitions

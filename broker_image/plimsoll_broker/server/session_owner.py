@@ -10,7 +10,7 @@ from typing import Any
 from plimsoll_broker.handler_failures import CommitPathFailed
 from plimsoll_broker.server.address_admission import AddressAdmission
 from plimsoll_broker.server.client_memory_waits import ClientMemory
-from plimsoll_broker.server.client_quotas import Charges, Quotas
+from plimsoll_broker.server.client_quotas import MUTATING, Charges, Quotas
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import ConnectionState, Dispatch, RequestContext
 from plimsoll_broker.server.server_stats import ServerStats
@@ -81,6 +81,8 @@ class SessionOwner:
                 context.time_ahead = held.time_ahead
             else:
                 context.charges = quotas.charges(connection, key, client_id, began_ns)
+        if quotas is not None and key in MUTATING:
+            context.charges = quotas.mutating(context.charges, connection, client_id, began_ns)
         return context
 
     def charges_of_steps(self, connection: ConnectionState) -> Charges | None:
