@@ -199,8 +199,11 @@ class Pool:
 
     def portion(self, principal: str, wanted: int) -> int:
         """What a fetch may have now; 0: it must wait."""
-        free = self.free_for_fetches
-        room = (free - self.shares.held(principal) + 1) // 2
+        shares = self.shares
+        free = self.limit - self.limit // _FETCH_PART - shares.used
+        if shares.used + wanted < free // _GRANT_PART:
+            return wanted  # whatever the principal holds of what is used
+        room = (free - shares.held(principal) + 1) // 2
         return 0 if free <= 0 or room <= 0 else max(1, min(wanted, free // _GRANT_PART, room))
 
     def enqueue(self, account: Account) -> None:
@@ -284,7 +287,8 @@ class Intake:
 
     def give_back(self, principal: str, size: int) -> None:
         self.shares.give_back(principal, size)
-        self._room_made()
+        if self._waiting:
+            self._room_made()
 
     def _room_made(self) -> None:
         if self._waiting and self._next() is not None:
@@ -359,7 +363,11 @@ class RequestAccount:
         intake = self._intake
         if intake is None:
             return True
-        if intake.shares.admit(self.principal, size):
+        shares = intake.shares
+        if 2 * (shares.used + size) <= shares.capacity:  # whatever the principal holds of that
+            shares.take(self.principal, size)
+            self.held += size
+        elif shares.admit(self.principal, size):
             self.held += size
         elif intake.goes_ahead(self, held):
             self.beyond += size
@@ -393,10 +401,10 @@ class RequestAccount:
             outside = min(size, self.beyond)
             self.beyond -= outside
             size -= outside
+            if not self.beyond:
+                intake.is_behind(self)
         self.held -= size
         intake.give_back(self.principal, size)
-        if not self.beyond:
-            intake.is_behind(self)
 
     def forget(self, waiter: Waiter) -> None:
         if self._intake is not None:

@@ -47,10 +47,11 @@ class FairPool:
 
     def admits(self, principal: str, size: int) -> bool:
         """Return True if `size` more fits the pool and the principal's share.  Takes nothing."""
-        if self.used + size > self.capacity:
+        left = self.capacity - self.used - size
+        if left < 0:
             return False
-        held = self.held(principal) + size
-        return held <= max(self.floor, self.capacity - self.used - size)
+        held = self._held.get(principal, 0) + size
+        return held <= left or held <= self.floor
 
     def admit(self, principal: str, size: int) -> bool:
         """Take `size` for the principal if it fits, else count a refusal and return False."""
@@ -64,7 +65,8 @@ class FairPool:
         """Count what is held already (loaded from disk, say), even above the capacity."""
         if size:
             self.used += size
-            self._held[principal] = self.held(principal) + size
+            held = self._held
+            held[principal] = held.get(principal, 0) + size
 
     def give_back(self, principal: str, size: int) -> None:
         if not size:
