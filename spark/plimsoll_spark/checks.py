@@ -154,7 +154,7 @@ def examine(
 ) -> Findings:
     """Runs every check, whether its violation is asked for or not: the counts are shown anyway."""
     fated = fates.fates(ledger, log, ranges)
-    per = order.IDEMPOTENT if settings.produce.idempotent else order.PER_KEY
+    per = order.IDEMPOTENT if settings.produce.is_idempotent else order.PER_KEY
     behind = order.out_of_order(log, per=per)
     missing = gap.gaps(log, ranges)
     owned = {row["ours"]: row for row in copies.counted(log).collect()}

@@ -97,7 +97,7 @@ def client_config(bootstrap: str, produce: Produce, producers: int) -> dict[str,
         "bootstrap.servers": bootstrap,
         "client.id": "plimsoll-drive",
         "acks": ACKS[produce.acks],
-        "enable.idempotence": produce.idempotent,
+        "enable.idempotence": produce.is_idempotent,
         "compression.type": produce.compression.lower(),
         "partitioner": "murmur2_random",  # what Java producers use
         "linger.ms": 5,
@@ -112,7 +112,7 @@ def client_config(bootstrap: str, produce: Produce, producers: int) -> dict[str,
         "retry.backoff.max.ms": 500,
         "log_level": 3,
     }
-    if not produce.idempotent:
+    if not produce.is_idempotent:
         # Without sequence numbers, a retry may overtake what was sent after it.
         config["max.in.flight.requests.per.connection"] = 1
     return config

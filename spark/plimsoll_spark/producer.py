@@ -166,10 +166,12 @@ class Sender:
         settled_ms = send_ms + latency_s * 1000 if latency_s else time.time() * 1000
         if error is not None:
             outcome, offset = (FAILED if error.code() in NEVER_APPENDED else UNKNOWN), None
+        elif self._plan.client["acks"] == "0":
+            # No broker answered.  librdkafka numbers such records from 0: that is no offset.
+            outcome, offset = UNKNOWN, None
         elif offset is None or offset < 0:
-            # acks=0 promises nothing; otherwise the log says "I had that one" without saying where.
-            outcome = UNKNOWN if self._plan.client["acks"] == "0" else ACKED
-            offset = None
+            # The log says "I had that one" without saying where.
+            outcome, offset = ACKED, None
         else:
             outcome = ACKED
         partition = partition if partition is not None and partition >= 0 else None

@@ -24,14 +24,14 @@ from plimsoll_spark.login import librdkafka
 from plimsoll_spark.publish import Publisher, PublishFailed
 from plimsoll_spark.settings import Refusal, Refused, Settings, check
 from plimsoll_spark.topics import Ranges, TopicClient
-from plimsoll_spark.values import Counts, Findings, Outcome, Progress, Timing
-from plimsoll_spark.verdict import Reason, Verdict, judge
+from plimsoll_spark.unreadable import unreadable
+from plimsoll_spark.values import Counts, Example, Findings, Latency, Outcome, Progress, Timing
+from plimsoll_spark.verdict import Reason, Verdict, judge, judge_unreadable
 
 PROGRESS_EVERY_S = 2.0
 PROGRESS_WITHIN_S = 5.0
 FINAL_WITHIN_S = 180.0  # longer than an API server that is being restarted is away
 TOPIC_WITHIN_S = 60.0
-READABLE_WITHIN_S = 60.0
 CANCEL_WITHIN_S = 90.0
 MAX_CORES = 8
 
@@ -84,6 +84,10 @@ class Run:
         finally:
             client.close()
         stopped = drive.progress(planned)[1]
+        if findings.unreadable and not recreated:
+            return self._publish_verdict(judge_unreadable(findings.examples), findings)
+        if recreated:
+            findings = without_fates(findings)
         verdict = judge(settings, findings.counts, stopped=stopped, recreated=recreated)
         return self._publish_verdict(verdict, findings)
 
@@ -125,6 +129,11 @@ class Run:
         self, spark: SparkSession, planned: drive.Drive, client: TopicClient, before: Ranges
     ) -> Findings:
         settings, copy = self._settings, self._work / "log"
+        until_s = min(self._deadline_s, time.time() + settings.verify.timeout_seconds)
+
+        def left_s() -> float:
+            """Brokers that are away are waited for: a retriable error decides nothing."""
+            return max(1.0, until_s - time.time())
 
         def tell() -> None:
             self._progress("Verifying", read=checks.rows_so_far(copy))
@@ -133,19 +142,35 @@ class Run:
             ledger = checks.read_ledger(spark, planned.ledger)
             sent = checks.settled(ledger)
             acked = sent.acked
-            begun = checks.with_added(before, (*client.partitions(READABLE_WITHIN_S), *acked))
+            begun = checks.with_added(before, (*client.partitions(left_s()), *acked))
             ends = {p: max(r.log_end_offset, acked.get(p, (0, 0))[1]) for p, r in begun.items()}
-            now = client.readable_ranges(ends, READABLE_WITHIN_S)
+            now = client.readable_ranges(ends, left_s())
             ranges = checks.expected(now, begun, acked)
             reading = checks.readable(ranges, now)
-            checks.read_log(spark, settings, reading, self._id).write.parquet(str(copy))
+            try:
+                checks.read_log(spark, settings, reading, self._id).write.parquet(str(copy))
+            except Exception:
+                found = unreadable(settings, reading, until_s)
+                if not found or "NoLoss" not in settings.checks:
+                    raise
+                return self._unreadable(found)
             log_table = spark.read.parquet(str(copy))
-            then = client.ranges(tuple(sorted(ranges)), READABLE_WITHIN_S)
+            then = client.ranges(tuple(sorted(ranges)), left_s())
             table = checks.ranges_table(spark, checks.left_by(ranges, then))
             return checks.examine(settings, sent, ledger, log_table, table)
 
-        until_s = min(self._deadline_s, time.time() + settings.verify.timeout_seconds)
         return self._watch(spark, examined, tell, until_s)
+
+    def _unreadable(self, examples: tuple[Example, ...]) -> Findings:
+        return Findings(
+            counts=self._counts,
+            latency=Latency(),
+            stalls=(),
+            pace=(),
+            bin_ms=checks.SMALLEST_BIN_MS,
+            examples=examples,
+            unreadable=True,
+        )
 
     @property
     def _deadline_s(self) -> float:
@@ -220,6 +245,14 @@ class Run:
             "report.html": report.render(self._settings, outcome, findings),
         }
         self._publisher.put(texts, within_s=FINAL_WITHIN_S)
+
+
+def without_fates(findings: Findings) -> Findings:
+    """Of a topic that was deleted and made anew: where its records are now says nothing."""
+    counts = msgspec.structs.replace(
+        findings.counts, lost=0, misplaced=0, mismatched=0, expired=0, out_of_order=0, gaps=0
+    )
+    return msgspec.structs.replace(findings, counts=counts, examples=(), unreadable=False)
 
 
 def _cancel(spark: SparkSession, future: Future[Any]) -> None:

@@ -17,6 +17,13 @@ from plimsoll_spark.records import HEADER_BYTES
 
 Check = Literal["NoLoss", "NoDuplicate", "Order", "NoGap"]
 ALL_CHECKS: tuple[Check, ...] = ("NoLoss", "NoDuplicate", "Order", "NoGap")
+CHECKS_BY_ACKS: dict[str, tuple[Check, ...]] = {
+    "All": ALL_CHECKS,
+    "Leader": ("NoDuplicate", "Order", "NoGap"),
+    "None": ("NoDuplicate", "Order", "NoGap"),
+}
+"""Checks of a run that states none: a record that only its leader acknowledged may be lost with it
+(docs/guarantees.md), and acks=0 acknowledges nothing."""
 
 
 class Refused(Enum):
@@ -50,8 +57,13 @@ class Produce(_Camel, frozen=True):
     records_per_second: int | None = None
     keys: int = 1000
     acks: Literal["All", "Leader", "None"] = "All"
-    idempotent: bool = True
+    idempotent: bool | None = None
+    """None: as acks allow, with All alone."""
     compression: Literal["None", "Gzip", "Snappy", "Lz4", "Zstd"] = "None"
+
+    @property
+    def is_idempotent(self) -> bool:
+        return self.acks == "All" if self.idempotent is None else self.idempotent
 
     @property
     def data_bytes(self) -> int:
@@ -62,8 +74,11 @@ class Produce(_Camel, frozen=True):
 class Verify(_Camel, frozen=True):
     """What to prove."""
 
-    checks: tuple[Check, ...] = ALL_CHECKS
+    checks: tuple[Check, ...] | None = None
+    """None: those of `CHECKS_BY_ACKS`."""
     timeout_seconds: int = 600
+    min_acked_percent: int = 99
+    """Of the records that were sent; with fewer nothing was proven.  Not asked of acks None."""
 
 
 class Report(_Camel, frozen=True):
@@ -100,6 +115,12 @@ class Settings(_Camel, frozen=True):
     login: Path | None = None
     """Where the Secret of a User is mounted; None: by a listener that asks nobody for a name."""
 
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """Checks that decide the verdict."""
+        stated = self.verify.checks
+        return CHECKS_BY_ACKS[self.produce.acks] if stated is None else stated
+
 
 def load(path: Path, login: Path | None = None) -> Settings:
     """The settings in a file; `Refusal` when they are none, or nobody could be told of a refusal.
@@ -133,11 +154,16 @@ def check(settings: Settings) -> None:
         (produce.keys < 1, "produce.keys must be at least 1"),
         ((produce.records_per_second or 1) < 1, "produce.recordsPerSecond must be at least 1"),
         (
-            produce.idempotent and produce.acks != "All",
+            produce.is_idempotent and produce.acks != "All",
             "an idempotent producer needs acks: All; set idempotent: false or acks: All",
         ),
         (settings.deadline_seconds < 1, "deadlineSeconds must be at least 1"),
         (settings.verify.timeout_seconds < 1, "verify.timeoutSeconds must be at least 1"),
+        (not settings.checks, "verify.checks names no check; leave it out for the default ones"),
+        (
+            not 0 <= settings.verify.min_acked_percent <= 100,
+            "verify.minAckedPercent must be from 0 to 100",
+        ),
     )
     _raise_first(wrong)
 

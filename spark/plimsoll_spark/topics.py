@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, TopicDescription
 
 from plimsoll_spark.settings import Refusal, Refused
 
 REQUEST_TIMEOUT_S = 10.0
 RETRY_S = 0.25
+SETTLE_S = 60.0
 NOBODY: Mapping[str, str] = {}
 
 
@@ -68,10 +69,7 @@ class TopicClient:
         until_s = time.monotonic() + timeout_s
         while True:
             try:
-                answers = self._admin.describe_topics(
-                    TopicCollection([self._topic]), request_timeout=REQUEST_TIMEOUT_S
-                )
-                identity = answers[self._topic].result(REQUEST_TIMEOUT_S + 1).topic_id
+                identity = self._described().topic_id
             except KafkaException:
                 if time.monotonic() >= until_s:
                     raise
@@ -89,36 +87,45 @@ class TopicClient:
                     found |= self._range(partition, give_up=time.monotonic() >= until_s)
         return found
 
-    def readable_ranges(self, wanted: Mapping[int, int], timeout_s: float) -> Ranges:
-        """Ranges once they reach the `wanted` ends, or as they are when time is up.
+    def readable_ranges(
+        self, wanted: Mapping[int, int], timeout_s: float, settle_s: float = SETTLE_S
+    ) -> Ranges:
+        """Ranges once they reach the `wanted` ends, or as they are `settle_s` after every partition
+        has answered.  One that answers with an error is asked again for `timeout_s`.
 
         A new leader shows its high watermark only after its followers have confirmed it; reading
         before that would call records lost that are not.
         """
-        until_s = time.monotonic() + timeout_s
+        ranges = self.ranges(tuple(sorted(wanted)), timeout_s)
+        until_s = time.monotonic() + min(settle_s, timeout_s)
         while True:
-            left_s = max(1.0, until_s - time.monotonic())
-            ranges = self.ranges(tuple(sorted(wanted)), left_s)
             if all(ranges[p].log_end_offset >= end for p, end in wanted.items()):
                 return ranges
             if time.monotonic() >= until_s:
                 return ranges
             self._admin.poll(RETRY_S)
+            ranges = self.ranges(tuple(sorted(wanted)), timeout_s)
 
     def _look_again(self, client: AdminClient | Consumer) -> None:
         """librdkafka takes a leader that its cached metadata lack, or a broker that these do not
         name any more, for a lasting error, and asks by itself only every five minutes."""
         self._admin.poll(RETRY_S)
         with contextlib.suppress(KafkaException):
-            client.list_topics(self._topic, timeout=REQUEST_TIMEOUT_S)
+            client.list_topics(timeout=REQUEST_TIMEOUT_S)  # of all: one would be made by asking
 
     def _partitions_now(self) -> tuple[tuple[int, ...], str]:
         try:
-            found = self._admin.list_topics(self._topic, timeout=REQUEST_TIMEOUT_S)
+            topic = self._described()
         except KafkaException as error:
             return (), str(error)
-        topic = found.topics[self._topic]
-        return tuple(sorted(topic.partitions)), str(topic.error)
+        return tuple(sorted(one.id for one in topic.partitions)), "it has no partition"
+
+    def _described(self) -> TopicDescription:
+        """Unlike `list_topics` of one topic, this makes none where clients' questions do."""
+        answers = self._admin.describe_topics(
+            TopicCollection([self._topic]), request_timeout=REQUEST_TIMEOUT_S
+        )
+        return answers[self._topic].result(REQUEST_TIMEOUT_S + 1)
 
     def _range(self, partition: int, *, give_up: bool) -> Ranges:
         try:

@@ -89,6 +89,8 @@ class Findings(_Camel, frozen=True):
     pace: tuple[Bin, ...]
     bin_ms: int
     examples: tuple[Example, ...]
+    unreadable: bool = False
+    """The log holds batches that no consumer can read (`examples`): no check could be made."""
 
 
 class Progress(_Camel, frozen=True):

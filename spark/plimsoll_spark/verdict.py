@@ -7,17 +7,19 @@ made anew, for then the evidence is of another log.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from plimsoll_spark.settings import Settings
-from plimsoll_spark.values import Counts
+from plimsoll_spark.values import Counts, Example
 
 
 class Reason(Enum):
     """Why the verdict is what it is."""
 
     ALL_CHECKS_PASSED = "AllChecksPassed"
+    RECORDS_UNREADABLE = "RecordsUnreadable"
     RECORDS_LOST = "RecordsLost"
     RECORDS_CHANGED = "RecordsChanged"
     RECORDS_MISPLACED = "RecordsMisplaced"
@@ -28,6 +30,7 @@ class Reason(Enum):
     RECORDS_EXPIRED = "RecordsExpired"
     DRIVE_INCOMPLETE = "DriveIncomplete"
     NOTHING_ACKED = "NothingAcked"
+    TOO_FEW_ACKED = "TooFewAcked"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     RUN_BROKE = "RunBroke"
 
@@ -41,6 +44,13 @@ class Verdict:
     message: str
 
 
+def judge_unreadable(examples: Sequence[Example]) -> Verdict:
+    """Acknowledged records that no consumer can read are lost, whichever brokers hold them."""
+    places = ", ".join(f"{one.topic}-{one.partition} at offset {one.offset}" for one in examples)
+    sentence = f"no consumer can read a batch of {places}; its bytes or its CRC are wrong on disk"
+    return Verdict(verdict="Violated", reason=Reason.RECORDS_UNREADABLE, message=sentence)
+
+
 def judge(settings: Settings, counts: Counts, *, stopped: str | None, recreated: bool) -> Verdict:
     """The first thing that is wrong, worst first; Passed when nothing is."""
     if recreated:
@@ -52,17 +62,26 @@ def judge(settings: Settings, counts: Counts, *, stopped: str | None, recreated:
     for reason, applies, sentence in _doubts(settings, counts, stopped):
         if applies:
             return Verdict(verdict="Inconclusive", reason=reason, message=sentence)
-    message = f"all {counts.acked} acknowledged records were read back, and every check held"
-    if counts.unknown:
+    message = _what_held(settings, counts)
+    if counts.unknown and settings.produce.acks != "None":
         message += f"; {counts.unknown} records got no answer in time and are not judged"
     return Verdict(verdict="Passed", reason=Reason.ALL_CHECKS_PASSED, message=message)
 
 
+def _what_held(settings: Settings, counts: Counts) -> str:
+    """Names the checks that ran, and says of records only what they prove."""
+    names = settings.checks
+    held = f"{', '.join(names)} held over {counts.read} records that were read back"
+    if "NoLoss" not in names:
+        return f"{held}; loss was not checked"
+    return f"all {counts.acked} acknowledged records were read back: {held}"
+
+
 def _violations(settings: Settings, counts: Counts) -> tuple[tuple[Reason, int, str], ...]:
-    checks = settings.verify.checks
+    checks = settings.checks
     loss, order, gap = ("NoLoss" in checks, "Order" in checks, "NoGap" in checks)
     # A producer without sequence numbers may repeat itself: the copies are counted, not judged.
-    copies = "NoDuplicate" in checks and settings.produce.idempotent
+    copies = "NoDuplicate" in checks and settings.produce.is_idempotent
     return (
         (Reason.RECORDS_LOST, loss * counts.lost, "acked records are not in the log"),
         (
@@ -92,7 +111,7 @@ def _violations(settings: Settings, counts: Counts) -> tuple[tuple[Reason, int, 
 def _doubts(
     settings: Settings, counts: Counts, stopped: str | None
 ) -> tuple[tuple[Reason, bool, str], ...]:
-    asked = settings.produce.records
+    asked, least = settings.produce.records, settings.verify.min_acked_percent
     return (
         (
             Reason.DRIVE_INCOMPLETE,
@@ -109,5 +128,11 @@ def _doubts(
             Reason.NOTHING_ACKED,
             counts.acked == 0 and settings.produce.acks != "None",
             "no record was acked, so nothing could be checked",
+        ),
+        (
+            Reason.TOO_FEW_ACKED,
+            settings.produce.acks != "None" and 100 * counts.acked < least * counts.sent,
+            f"{counts.acked} of {counts.sent} records were acked, which is below"
+            f" verify.minAckedPercent ({least}); the others got no answer and are not judged",
         ),
     )

@@ -28,8 +28,19 @@ def test_settings_omitted_or_null_take_their_defaults(tmp_path: Path) -> None:
     produce = {"records": 5, "recordBytes": None, "recordsPerSecond": None}
     settings = load(write(tmp_path, produce=produce, verify={"checks": None}))
     assert settings.produce == Produce(records=5)
-    assert settings.verify.checks == ALL_CHECKS
+    assert settings.checks == ALL_CHECKS
+    assert settings.produce.is_idempotent
+    assert settings.verify.min_acked_percent == 99
     assert not settings.allow_existing
+
+
+@pytest.mark.parametrize("acks", ["Leader", "None"])
+def test_default_checks_follow_acks(tmp_path: Path, acks: str) -> None:
+    """A record that only its leader acknowledged may be lost with it."""
+    settings = load(write(tmp_path, produce={"records": 5, "acks": acks}))
+    check(settings)
+    assert not settings.produce.is_idempotent
+    assert settings.checks == ("NoDuplicate", "Order", "NoGap")
 
 
 @pytest.mark.parametrize(
@@ -37,11 +48,13 @@ def test_settings_omitted_or_null_take_their_defaults(tmp_path: Path) -> None:
     [
         ({"produce": {"records": 0}}, "produce.records"),
         ({"produce": {"records": 1, "recordBytes": 8}}, "produce.recordBytes"),
-        ({"produce": {"records": 1, "acks": "Leader"}}, "idempotent"),
+        ({"produce": {"records": 1, "acks": "Leader", "idempotent": True}}, "idempotent"),
         ({"report": {}}, "configMap or a directory"),
         ({"report": {"configMap": "x"}}, "namespace"),
         ({"produce": {"records": 1, "acks": "Most"}}, "acks"),
         ({"verify": {"checks": ["NoLuck"]}}, "NoLuck"),
+        ({"verify": {"checks": []}}, "names no check"),
+        ({"verify": {"minAckedPercent": 101}}, "minAckedPercent"),
     ],
 )
 def test_wrong_request_is_refused_with_a_sentence(
@@ -61,9 +74,8 @@ def test_executors_are_refused_while_their_ledger_has_no_shared_storage(tmp_path
 
 
 def test_refusal_stands_in_the_report_and_not_in_the_log_alone(tmp_path: Path) -> None:
-    """`acks: Leader` is a legal object: an unset `idempotent` is true."""
     report = tmp_path / "report"
-    produce = {"records": 1, "acks": "Leader"}
+    produce = {"records": 1, "acks": "Leader", "idempotent": True}
     path = write(tmp_path, produce=produce, report={"directory": str(report)})
     assert verification.main(["--config", str(path)]) == verification.REFUSED
     told = json.loads((report / "verdict.json").read_text())

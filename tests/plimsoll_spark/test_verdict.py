@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from plimsoll_spark.settings import Check, Produce, Settings, Verify
-from plimsoll_spark.values import Counts
-from plimsoll_spark.verdict import Reason, judge
+from plimsoll_spark.values import Counts, Example
+from plimsoll_spark.verdict import Reason, judge, judge_unreadable
 
-CLEAN = Counts(sent=100, acked=98, unknown=2, read=99)
+CLEAN = Counts(sent=200, acked=198, unknown=2, read=199)
 
 
 def asked(*checks: Check, **produce: object) -> Settings:
@@ -15,7 +15,7 @@ def asked(*checks: Check, **produce: object) -> Settings:
         name="soak",
         bootstrap="b",
         topic="t",
-        produce=msgspec.convert({"records": 100, **produce}, Produce),
+        produce=msgspec.convert({"records": 200, **produce}, Produce),
     )
     return msgspec.structs.replace(settings, verify=Verify(checks=checks)) if checks else settings
 
@@ -56,11 +56,11 @@ def test_copies_of_a_producer_without_sequence_numbers_are_not_held_against_the_
 
 
 def test_run_cut_short_never_passes_but_still_tells_of_a_loss() -> None:
-    short = msgspec.structs.replace(CLEAN, sent=90)
+    short = msgspec.structs.replace(CLEAN, sent=190)
     stopped = "the deadline came"
     verdict = judge(asked(), short, stopped=stopped, recreated=False)
     assert (verdict.verdict, verdict.reason) == ("Inconclusive", Reason.DRIVE_INCOMPLETE)
-    assert "90 of 100" in verdict.message
+    assert "190 of 200" in verdict.message
     lossy = msgspec.structs.replace(short, lost=1)
     assert judge(asked(), lossy, stopped=stopped, recreated=False).verdict == "Violated"
 
@@ -78,6 +78,50 @@ def test_topic_made_anew_is_not_blamed_for_the_old_ones_records() -> None:
 
 
 def test_run_without_a_single_ack_proves_nothing() -> None:
-    counts = Counts(sent=100, unknown=100)
+    counts = Counts(sent=200, unknown=200)
     verdict = judge(asked(), counts, stopped=None, recreated=False)
     assert (verdict.verdict, verdict.reason) == ("Inconclusive", Reason.NOTHING_ACKED)
+
+
+def test_passed_names_the_checks_that_ran() -> None:
+    passed = judge(asked("NoLoss", "Order"), CLEAN, stopped=None, recreated=False)
+    assert "all 198 acknowledged records were read back: NoLoss, Order held" in passed.message
+
+
+def test_passed_without_noloss_claims_no_record() -> None:
+    """Only half of them were read: nobody asked whether the others are there."""
+    counts = msgspec.structs.replace(CLEAN, read=80)
+    passed = judge(asked("NoDuplicate"), counts, stopped=None, recreated=False)
+    assert passed.verdict == "Passed"
+    assert passed.message.startswith(
+        "NoDuplicate held over 80 records that were read back; loss was not checked"
+    )
+
+
+@pytest.mark.parametrize(("acked", "passes"), [(198, True), (197, False), (1, False)])
+def test_run_with_few_acks_is_inconclusive(acked: int, passes: bool) -> None:
+    counts = Counts(sent=200, acked=acked, unknown=200 - acked, read=200)
+    verdict = judge(asked(), counts, stopped=None, recreated=False)
+    expected = ("Passed", Reason.ALL_CHECKS_PASSED)
+    refused = ("Inconclusive", Reason.TOO_FEW_ACKED)
+    assert (verdict.verdict, verdict.reason) == (expected if passes else refused)
+
+
+def test_run_without_acks_is_not_asked_for_any() -> None:
+    counts = Counts(sent=200, unknown=200, read=200)
+    verdict = judge(asked(acks="None"), counts, stopped=None, recreated=False)
+    assert verdict.verdict == "Passed"
+
+
+def test_loss_of_what_only_a_leader_acked_is_no_violation() -> None:
+    counts = msgspec.structs.replace(CLEAN, lost=3)
+    assert judge(asked(acks="Leader"), counts, stopped=None, recreated=False).verdict == "Passed"
+    stated = msgspec.structs.replace(asked(acks="Leader"), verify=Verify(checks=("NoLoss",)))
+    assert judge(stated, counts, stopped=None, recreated=False).verdict == "Violated"
+
+
+def test_unreadable_batch_is_a_violation_with_its_place() -> None:
+    places = tuple(Example(topic="t", partition=p, offset=7, kind="unreadable") for p in (1, 4))
+    verdict = judge_unreadable(places)
+    assert (verdict.verdict, verdict.reason) == ("Violated", Reason.RECORDS_UNREADABLE)
+    assert "t-1 at offset 7, t-4 at offset 7" in verdict.message

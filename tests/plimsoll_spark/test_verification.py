@@ -119,3 +119,59 @@ def test_topic_with_records_of_others_is_refused(
     assert (verdict["verdict"], verdict["reason"]) == ("Inconclusive", "TopicNotEmpty")
     assert "allowExisting" in verdict["message"]
     assert job.read("progress.json")["phase"] == "Failed"
+
+
+def flip_byte(segment: Path, at: int) -> None:
+    """In the middle of a batch, whose CRC is wrong from then on."""
+    with segment.open("r+b") as file:
+        file.seek(at)
+        (value,) = file.read(1)
+        file.seek(at)
+        file.write(bytes((value ^ 0xFF,)))
+
+
+def test_batch_that_no_replica_can_show_is_violated(
+    cluster: LocalCluster, spark_jars: Path, tmp_path: Path
+) -> None:
+    """Old enough to be read from the disk: the newest 4 MiB of a log are in memory."""
+    cluster.create_topic("spoilt", 1)
+    cluster.wait_isr("spoilt", 3)
+    asked = {"records": 8_000, "recordsPerSecond": 1_000, "recordBytes": 2_000, "keys": 10}
+    with Job(
+        tmp_path,
+        spark_jars,
+        name="spoilt",
+        bootstrap=cluster.bootstrap,
+        topic="spoilt",
+        produce=asked,
+    ) as job:
+        wait_for("the first acks", lambda: job.acked() > 2_000, RUN_S, 0.2)
+        segments = sorted(cluster.directory.glob("broker-*/spoilt-0/00000000000000000000.log"))
+        assert len(segments) == 3
+        for segment in segments:
+            flip_byte(segment, at=500)
+        assert job.end() == 0, job.log.read_text()[-3000:]
+    verdict = job.read("verdict.json")
+    assert (verdict["verdict"], verdict["reason"]) == ("Violated", "RecordsUnreadable"), verdict
+    assert verdict["examples"] == [
+        {"topic": "spoilt", "partition": 0, "offset": 0, "kind": "unreadable"}
+    ]
+
+
+def test_run_without_acks_is_not_violated(
+    cluster: LocalCluster, spark_jars: Path, tmp_path: Path
+) -> None:
+    """librdkafka numbers records that nobody acknowledged from 0; those are no offsets."""
+    cluster.create_topic("unacked", 3)
+    cluster.wait_isr("unacked", 3)
+    with Job(
+        tmp_path,
+        spark_jars,
+        name="unacked",
+        bootstrap=cluster.bootstrap,
+        topic="unacked",
+        produce={"records": 3_000, "acks": "None"},
+    ) as job:
+        assert job.end() == 0, job.log.read_text()[-3000:]
+    verdict = job.read("verdict.json")
+    assert (verdict["verdict"], verdict["counts"]["acked"]) == ("Passed", 0), verdict

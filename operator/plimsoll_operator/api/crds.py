@@ -153,7 +153,14 @@ VERIFICATION = Kind(
     spec=VerificationSpec,
     status=VerificationStatus,
     description="A workload driven against a topic, and the proof of what became of it.",
-    rules=(("self == oldSelf", "spec is immutable: make another Verification for another run."),),
+    rules=(
+        ("self == oldSelf", "spec is immutable: make another Verification for another run."),
+        (
+            "!has(self.produce.idempotent) || !self.produce.idempotent || "
+            "!has(self.produce.acks) || self.produce.acks == 'All'",
+            "produce.idempotent needs produce.acks: All; leave idempotent out, or set it to false.",
+        ),
+    ),
     object_rules=(
         (
             # Objects that were there before this rule go on: they have a status.

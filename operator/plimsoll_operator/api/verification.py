@@ -23,6 +23,7 @@ from plimsoll_operator.api.meta import (
 
 Check = Literal["NoLoss", "NoDuplicate", "Order", "NoGap"]
 ALL_CHECKS: tuple[Check, ...] = ("NoLoss", "NoDuplicate", "Order", "NoGap")
+"""With acks All; the driver leaves NoLoss out with other acks."""
 Phase = Literal["Pending", "Producing", "Verifying", "Completed", "Failed"]
 Verdict = Literal["", "Passed", "Violated", "Inconclusive"]
 
@@ -44,14 +45,30 @@ class Produce(Api, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=10_000_000, description="How many different keys.")] | None
     ) = None
     acks: Literal["All", "Leader", "None"] | None = None
-    idempotent: bool | None = None
+    idempotent: (
+        Annotated[bool, Meta(description="Unset: with acks All alone, which it needs.")] | None
+    ) = None
     compression: Literal["None", "Gzip", "Snappy", "Lz4", "Zstd"] | None = None
 
 
 class Verify(Api, frozen=True, kw_only=True):
-    """What to prove; unset means all checks."""
+    """What to prove; unset means all checks, without NoLoss where acks is Leader or None."""
 
-    checks: Annotated[tuple[Check, ...], Meta(max_length=8)] | None = None
+    checks: Annotated[tuple[Check, ...], Meta(min_length=1, max_length=8)] | None = None
+    min_acked_percent: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=100,
+                description=(
+                    "With fewer of the records that were sent acknowledged the verdict is "
+                    "Inconclusive (TooFewAcked); 99 if unset. Not asked with acks None."
+                ),
+            ),
+        ]
+        | None
+    ) = None
     timeout_seconds: Annotated[int, Meta(ge=1, le=86_400)] | None = None
 
 

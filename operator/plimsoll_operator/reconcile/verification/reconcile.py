@@ -294,7 +294,8 @@ def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
 def cannot_tell(term: Term, verification: Verification) -> VerificationStatus | None:
     """What a cleaner takes, as it may, would be called lost, and its offset a gap."""
     name, verify = verification.spec.topic, verification.spec.verify
-    asked = set((verify and verify.checks) or ALL_CHECKS)
+    checks = ALL_CHECKS if verify is None or verify.checks is None else verify.checks
+    asked = set(checks)
     topic_id = term.image.topic_ids.get(name)
     if topic_id is None or not compacts(term.image.topics[topic_id].configs):
         return None
