@@ -26,6 +26,7 @@ MARKS = ("<!-- begin metrics -->", "<!-- end metrics -->")
 
 SECTIONS: Mapping[str, tuple[MetricRow, ...]] = {
     "Operator: ISRs, leaders and brokers, counted": operator.COUNTER_ROWS,
+    "Operator: unclean elections of the last day": operator.UNCLEAN_ROWS,
     "Operator: what is committed": (*operator.IMAGE_ROWS, operator.ISR_SIZE),
     "Operator: controllers and the metadata log": operator.CONTROLLER_ROWS,
     "Operator: the history's archive": operator.ARCHIVE_ROWS,

@@ -77,6 +77,10 @@ class Scene:
         ):  # fmt: skip
             self.led(instance, name, always(0))
         self.led(instance, "brokers_ready", always(3))
+        self.led(instance, "controller_epoch", always(7))
+        for loss in ("certain", "possible"):
+            labels = f'{CLUSTER},instance="{instance}",loss="{loss}"'
+            self.set("plimsoll_unclean_recovery_partitions", labels, always(0))
         for listener, kind in (("tls", "own"), ("", "authority")):
             labels = f'{CLUSTER},instance="{instance}",listener="{listener}",kind="{kind}"'
             self.set("plimsoll_certificate_expiry_time_seconds", labels, always(MONTH_S))

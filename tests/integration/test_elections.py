@@ -93,7 +93,7 @@ def test_partitions_after_kill_of_all_brokers_recover_by_unclean_strategy(
             if record["type"] == "PartitionsChanged" and record.get("recovery") == "Recovering"
         ]
         assert causes
-        assert all("possible data loss" in cause for cause in causes)
+        assert all("data loss" in cause for cause in causes)
 
 
 MANUAL = """\

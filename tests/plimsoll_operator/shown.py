@@ -31,6 +31,7 @@ class Shows:
         self.errors: list[Exception] = []
         self.kept: list[Any] = []
         self.ends: list[Any] = []
+        self.unclean: list[Any] = []
 
     def known(self) -> Any:
         return self.seen
@@ -56,6 +57,9 @@ class Shows:
 
     def histories(self) -> list[Any]:
         return self.kept
+
+    def unclean_recoveries(self) -> list[Any]:
+        return self.unclean
 
     def certificates(self) -> list[Any]:
         return self.ends

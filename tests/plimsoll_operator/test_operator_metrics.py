@@ -33,6 +33,7 @@ from plimsoll_operator.reconcile_times import ReconcileCounters, ReconcileTimes
 from plimsoll_operator.status import isr_sizes
 from plimsoll_operator.status.metric_rows import ROWS
 from plimsoll_operator.status.partition_counts import CountedImage, count
+from plimsoll_operator.status.unclean_recovery_condition import UncleanElections
 from plimsoll_process.loop_holds import LoopHolds
 
 WHERE = {"namespace": "kafka", "cluster": "main"}
@@ -101,6 +102,18 @@ def test_certificates_and_the_history_show_how_they_do():
     labels = {**WHERE, "listener": "tls", "kind": "own"}
     ends = sample(metrics, "plimsoll_certificate_expiry_time_seconds", **labels)
     assert ends == 1_800_000_000
+    assert unlike(families_of(metrics), {row.name: row for row in ROWS}) == []
+
+
+def test_unclean_elections_of_the_last_day_are_shown_by_loss():
+    shows = shows_led(leading(an_image()))
+    known = UncleanElections(partitions=6, certain=2, last_ms=1_800_000_000_000)
+    shows.unclean = [(("kafka", "main"), known)]
+    metrics = metrics_of(shows)
+    name = "plimsoll_unclean_recovery_partitions"
+    assert sample(metrics, name, **WHERE, loss="certain") == 2
+    assert sample(metrics, name, **WHERE, loss="possible") == 4
+    assert sample(metrics, "plimsoll_unclean_recovery_time_seconds", **WHERE) == 1_800_000_000
     assert unlike(families_of(metrics), {row.name: row for row in ROWS}) == []
 
 

@@ -1,23 +1,31 @@
 """Possible data loss stays visible: a condition for a day, and since when a partition is unwell."""
 
+from functools import partial
+
 import pytest
 from msgspec.structs import replace
 from tests.plimsoll_operator.builders import TOPIC_ID, an_image, isr_changed, replay, with_topic
 
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey, Recovery
 from plimsoll_core.cluster.records import PartitionsCreated, Record, TopicRemoved
-from plimsoll_core.controller.partitions.unclean_recovery import UNCLEAN_CAUSES
-from plimsoll_core.ids import BrokerId
+from plimsoll_core.controller.partitions.unclean_recovery import POSSIBLE_CAUSES, UNCLEAN_CAUSES
+from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.metalog.codec import pack
+from plimsoll_operator.metalog.interface import EMPTY_TIP, OpenedLog
 from plimsoll_operator.status.record_events import occurrences
-from plimsoll_operator.status.unclean_recovery_condition import SHOWN_MS, UncleanRecovery
+from plimsoll_operator.status.unclean_recovery_condition import (
+    SHOWN_MS,
+    UncleanElections,
+    UncleanRecovery,
+)
 from plimsoll_operator.status.unhealthy_since import Unhealthy
 
 NOW_MS = 1_795_000_000_000
 ROWS = ((0, 1, 2),) * 3
 
 
-def lost_and_elected(index: int = 1) -> tuple[Record, ...]:
+def lost_and_elected(index: int = 1, cause: str = POSSIBLE_CAUSES[0]) -> tuple[Record, ...]:
     return (
         isr_changed(index, (), leader=None, leader_epoch_step=1, cause="registration"),
         isr_changed(
@@ -26,7 +34,7 @@ def lost_and_elected(index: int = 1) -> tuple[Record, ...]:
             leader=BrokerId(2),
             leader_epoch_step=1,
             recovery=Recovery.RECOVERING,
-            cause=UNCLEAN_CAUSES[0],
+            cause=cause,
         ),
     )
 
@@ -97,6 +105,66 @@ class TestCondition:
         before = memory.condition(NOW_MS)
         memory.begin(an_image(), (), NOW_MS + 1_000)
         assert memory.condition(NOW_MS + 1_000) == before
+
+
+def log_of(*batches: tuple[int, tuple[Record, ...]]) -> OpenedLog:
+    """A log with records that were written at those times."""
+    found, tip = [], EMPTY_TIP
+    for at_ms, records in batches:
+        made = pack(records, tip, ControllerEpoch(1), partial(str, len(found)), at_ms)
+        found += made
+        tip = tip.after(made[-1])
+    return OpenedLog(tip=tip, snapshot=None, batches=tuple(found))
+
+
+CERTAIN = next(cause for cause in UNCLEAN_CAUSES if cause not in POSSIBLE_CAUSES)
+CLEAN = (isr_changed(0, (0, 1)),)
+
+
+class TestNextController:
+    def test_election_that_nobody_showed_is_read_of_the_log(self):
+        log = log_of((NOW_MS, CLEAN), (NOW_MS + 500, lost_and_elected()))
+        memory = UncleanRecovery()
+        memory.begin(an_image(), (), NOW_MS + 60_000, log)
+        shown = memory.condition(NOW_MS + 60_000)
+        assert (shown.status, shown.reason) == ("True", "RecordsMayBeLost")
+        assert shown.message.startswith("1 partitions got a leader that may lack")
+        assert POSSIBLE_CAUSES[0] in shown.message
+        known = memory.elections(NOW_MS + 60_000)
+        assert known == UncleanElections(partitions=1, certain=0, last_ms=NOW_MS + 500)
+        assert memory.elections(NOW_MS + 500 + SHOWN_MS) == UncleanElections()
+
+    def test_election_of_the_log_that_was_shown_counts_once(self):
+        before = replace(
+            an_election(NOW_MS + 400).condition(NOW_MS), last_transition_time=timestamp(NOW_MS)
+        )
+        log = log_of(
+            (NOW_MS + 300, lost_and_elected()), (NOW_MS + 9_000, lost_and_elected(2, CERTAIN))
+        )
+        memory = UncleanRecovery()
+        memory.begin(an_image(), [before], NOW_MS + 10_000, log)
+        known = memory.elections(NOW_MS + 10_000)
+        assert known == UncleanElections(partitions=2, certain=1, last_ms=NOW_MS + 9_000)
+        shown = memory.condition(NOW_MS + 10_000)
+        assert shown.reason == "RecordsLost"
+        assert "1 of them certainly do" in shown.message
+
+    def test_election_of_the_day_before_is_over(self):
+        memory = UncleanRecovery()
+        memory.begin(an_image(), (), NOW_MS + SHOWN_MS, log_of((NOW_MS, lost_and_elected())))
+        assert memory.condition(NOW_MS + SHOWN_MS).status == "False"
+
+    def test_certain_loss_goes_on_from_one_controller_to_the_next(self):
+        first = UncleanRecovery()
+        told(first, with_topic(an_image(), ROWS), lost_and_elected(0, CERTAIN), NOW_MS)
+        told(first, with_topic(an_image(), ROWS), lost_and_elected(1, CERTAIN), NOW_MS)
+        shown = first.condition(NOW_MS)
+        assert shown.reason == "RecordsLost"
+        assert shown.message.startswith("2 partitions got a leader that lacks")
+        second = UncleanRecovery()
+        second.begin(an_image(), [shown], NOW_MS + 1_000)
+        assert second.condition(NOW_MS + 1_000).reason == "RecordsLost"
+        assert second.elections(NOW_MS + 1_000) == first.elections(NOW_MS)
 
 
 def since(memory: Unhealthy, index: int) -> int:

@@ -229,7 +229,7 @@ class _Walk:
         lost: tuple[BrokerId, ...],
     ) -> str:
         """What asked for the change; empty where the log does not say."""
-        cause = record.cause
+        cause = unclean_recovery.how_elected(record.cause)
         if cause in (declared_moves.CAUSE, unclean_recovery.NAMED):
             return self._declarer(key.topic_id)
         if cause in (unclean_recovery.ASKED, requested_elections.PREFERRED_BY_CLIENT):

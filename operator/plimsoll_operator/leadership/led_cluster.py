@@ -40,7 +40,7 @@ from plimsoll_operator.leadership.pod_evidence import evidence_of
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.leadership.rack_lookup import RackFinder
 from plimsoll_operator.leadership.state_change_requests import StateChangeRequests
-from plimsoll_operator.metalog.interface import MetadataLog
+from plimsoll_operator.metalog.interface import MetadataLog, OpenedLog
 from plimsoll_operator.reconcile import registry
 from plimsoll_operator.reconcile.cluster import inside, pinned_choices
 from plimsoll_operator.reconcile.cluster.logcluster_status import unclean_recovery_of
@@ -92,7 +92,7 @@ class LedCluster:
             options=ControllerOptions(
                 always_confirmed=parts.alone,
                 topic_id_key=parts.options.topic_id_key,
-                on_open=None if self.history is None else self.history.opened,
+                on_open=self._opened,
             ),
         )
         # How its reconcilers do, for the metrics.
@@ -105,6 +105,8 @@ class LedCluster:
         self._events = Events(parts.status_kube, parts.options.identity, parts.now_ms)
         self._cluster_due: asyncio.TimerHandle | None = None
         self._stalled_for = ("", "")
+        # The log as this term found it, until its first commit.
+        self._found_log: OpenedLog | None = None
         # What was seen of Topics and Users (`seen_uids`) outlives a term; nothing else does.
         self._new_term = partial(
             Term,
@@ -306,6 +308,11 @@ class LedCluster:
 
     # --- after each commit ----------------------------------------------------------------------
 
+    def _opened(self, log: OpenedLog) -> None:
+        self._found_log = log
+        if self.history is not None:
+            self.history.opened(log)
+
     def _committed(self, old: ClusterImage, new: ClusterImage, records: tuple[Record, ...]) -> None:
         self._count(old, new, records)
         happened, now_ms = list(occurrences(old, new, records)), self.term.now_ms()
@@ -313,7 +320,8 @@ class LedCluster:
         if any(isinstance(r, ControllerChanged) for r in records):
             shown = self.term.objects.clusters.conditions(self.term.key)
             unhealthy.begin(new, now_ms)
-            unclean.begin(new, shown, now_ms)
+            unclean.begin(new, shown, now_ms, self._found_log)
+            self._found_log = None
         leaderless = unhealthy.update(old, new, records, now_ms)
         unclean.update(records, happened, now_ms)
         for occurrence in happened:

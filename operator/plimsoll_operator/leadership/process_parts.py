@@ -21,10 +21,12 @@ from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.pki.expiry import ListenerCertificate
 from plimsoll_operator.reconcile.cluster.authority_secrets import certificate_times
+from plimsoll_operator.reconcile.cluster.logcluster_status import unclean_recovery_of
 from plimsoll_operator.reconcile.reconcile_term import Term, Work
 from plimsoll_operator.reconcile_times import ReconcileTimes
 from plimsoll_operator.status.image_gauges import members_of
 from plimsoll_operator.status.operator_metrics import Controllers, Metrics
+from plimsoll_operator.status.unclean_recovery_condition import UncleanElections
 
 
 class Led(Protocol):
@@ -109,6 +111,14 @@ class Parts:
         """Of the clusters that are led here."""
         led = sorted(self.leaders.items())
         return [(key, leader.history) for key, leader in led if leader.history is not None]
+
+    def unclean_recoveries(self) -> list[tuple[Key, UncleanElections]]:
+        """Of the last day, of the clusters that are led here."""
+        return [
+            (key, unclean_recovery_of(leader.term).elections(self.now_ms()))
+            for key, leader in sorted(self.leaders.items())
+            if leader.controller.active
+        ]
 
     def failures(self) -> Mapping[str, int]:
         """Bugs of ours that were met, by where."""

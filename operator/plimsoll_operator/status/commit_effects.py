@@ -13,6 +13,7 @@ from msgspec import UNSET
 from plimsoll_core.cluster.isr_shrinks import Left, cause_of_record, covered_by
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.cluster.records import BrokerFenced, PartitionsChanged, Record
+from plimsoll_core.controller.partitions.unclean_recovery import is_loss_certain
 from plimsoll_core.ids import BrokerId
 
 
@@ -130,6 +131,13 @@ def fencings(records: Iterable[Record]) -> Iterator[FencedBroker]:
 def unclean_elections(records: Iterable[Record]) -> int:
     """In how many partitions the leader may lack records that were acknowledged."""
     return sum(is_unclean(record) for record, _ in _changed(records))
+
+
+def certain_losses(records: Iterable[Record]) -> int:
+    """In how many of those partitions the leader lacks records that another replica told of."""
+    return sum(
+        is_unclean(record) and is_loss_certain(record.cause) for record, _ in _changed(records)
+    )
 
 
 def is_unclean(record: PartitionsChanged) -> bool:

@@ -117,6 +117,15 @@ COUNTER_ROWS = (
               (*BROKER, "reason"), "5 per broker"),
 )  # fmt: skip
 
+UNCLEAN_ROWS = (
+    MetricRow("plimsoll_unclean_recovery_partitions", "gauge",
+              "Unclean elections of partitions in the last day, whoever led then; loss certain:"
+              " another replica told of records that the leader lacks; possible: it may lack some",
+              (*CLUSTER, "loss"), "2 per cluster that is led here"),
+    MetricRow("plimsoll_unclean_recovery_time_seconds", "gauge",
+              "When the last of them was, as a Unix time; 0: there was none", CLUSTER, _EACH_LED),
+)  # fmt: skip
+
 ARCHIVE_ROWS = (
     MetricRow("plimsoll_history_behind_seconds", "gauge",
               "For how long something that was committed has waited for the history's archive; 0:"
@@ -193,8 +202,8 @@ PROCESS = (
 )  # fmt: skip
 
 ROWS = (
-    *IMAGE_ROWS, ISR_SIZE, *COUNTER_ROWS, *CONTROLLER_ROWS, *ARCHIVE_ROWS, *CERTIFICATE_ROWS,
-    *OBJECT_ROWS, *RECONCILE_ROWS, *PROCESS,
+    *IMAGE_ROWS, ISR_SIZE, *COUNTER_ROWS, *UNCLEAN_ROWS, *CONTROLLER_ROWS, *ARCHIVE_ROWS,
+    *CERTIFICATE_ROWS, *OBJECT_ROWS, *RECONCILE_ROWS, *PROCESS,
     *loop_rows(PREFIX), *PROCESS_ROWS,
 )  # fmt: skip
 TABLE = MetricTable(*ROWS)

@@ -36,6 +36,7 @@ from plimsoll_operator.status.isr_sizes import IsrSizes
 from plimsoll_operator.status.metric_rows import PREFIX, TABLE
 from plimsoll_operator.status.object_gauges import object_gauges
 from plimsoll_operator.status.partition_counts import CountedImage
+from plimsoll_operator.status.unclean_recovery_condition import UncleanElections
 from plimsoll_process.loop_holds import LoopHolds
 from plimsoll_process.loop_watch import loop_metrics
 
@@ -76,6 +77,9 @@ class Shown(Protocol):
         """A bug in a part of what is shown."""
 
     def histories(self) -> Iterable[tuple[Key, ShownHistory]]: ...
+
+    def unclean_recoveries(self) -> Iterable[tuple[Key, UncleanElections]]:
+        """Of each cluster whose controller is active here."""
 
     def certificates(self) -> Iterable[tuple[Key, Iterable[ListenerCertificate]]]: ...
 
@@ -163,6 +167,7 @@ class _Led(Collector):
             lambda: _blocked(shown.blocked()),
             lambda: _reconciling(shown.reconciling()),
             lambda: _histories(shown.histories()),
+            lambda: _unclean(shown.unclean_recoveries()),
             lambda: [_certificates(shown.certificates())],
             lambda: _controllers(led),
             lambda: [_failures(shown.failures())],
@@ -245,6 +250,16 @@ def _histories(found: Iterable[tuple[Key, ShownHistory]]) -> Iterator[Metric]:
         behind.add_metric(key, history.behind_ms / 1000)
         dropped.add_metric(key, history.dropped_rows)
     yield from (behind, dropped)
+
+
+def _unclean(found: Iterable[tuple[Key, UncleanElections]]) -> Iterator[Metric]:
+    partitions = TABLE.gauges("plimsoll_unclean_recovery_partitions")
+    last = TABLE.gauges("plimsoll_unclean_recovery_time_seconds")
+    for key, known in found:
+        partitions.add_metric((*key, "certain"), known.certain)
+        partitions.add_metric((*key, "possible"), known.partitions - known.certain)
+        last.add_metric(key, known.last_ms / 1000)
+    yield from (partitions, last)
 
 
 def _certificates(found: Iterable[tuple[Key, Iterable[ListenerCertificate]]]) -> Metric:

@@ -27,6 +27,7 @@ from plimsoll_core.cluster.records import (
     TopicRemoved,
     UserDeclared,
 )
+from plimsoll_core.controller.partitions.unclean_recovery import is_loss_certain
 from plimsoll_core.security.state import NO_OBJECT, UserObject
 from plimsoll_operator.kube.resources import REASSIGNMENTS, REBALANCES, TOPICS, USERS
 from plimsoll_operator.status.commit_effects import is_unclean
@@ -219,9 +220,12 @@ def _unclean(new: ClusterImage, record: PartitionsChanged) -> Occurrence:
     topic = new.topics.get(record.topic_id)
     name = topic.name if topic is not None else str(record.topic_id)
     ranges = (str(first) if first == last else f"{first}-{last}" for first, last in record.ranges)
+    loss = "without proof that it holds everything, acknowledged records may be lost"
+    if is_loss_certain(record.cause):
+        loss = "without records that another replica held"
     text = (
-        f"Topic {name}: broker {record.leader} leads without proof that it holds everything, "
-        f"acknowledged records may be lost ({record.cause}). Partitions {', '.join(ranges)}."
+        f"Topic {name}: broker {record.leader} leads {loss} ({record.cause}). "
+        f"Partitions {', '.join(ranges)}."
     )
     return Occurrence(
         key=f"unclean-{name}-{record.leader}-{record.ranges[0][0]}",

@@ -1,24 +1,46 @@
-"""The condition that says that acknowledged records may be lost: shown for a day.
+"""The condition that says that acknowledged records may be lost, or are: shown for a day.
 
 An unclean election is over in a moment, and its Event is forgotten within the hour; what it may
-have cost stays.  The condition outlives a change of controllers: the next one goes on with what it
-finds shown.
+have cost stays.  The condition and its gauges outlive the controller that committed the election:
+the next one goes on with what it finds shown, and reads of the metadata log what was committed and
+not shown any more.  That a loss is possible, certain or excluded are three different reasons.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import ClusterImage, Recovery
 from plimsoll_core.cluster.records import Record
 from plimsoll_operator.api.conditions import condition, milliseconds, timestamp
 from plimsoll_operator.api.meta import Condition
-from plimsoll_operator.status.commit_effects import unclean_elections
+from plimsoll_operator.metalog.codec import decode_records
+from plimsoll_operator.metalog.interface import OpenedLog
+from plimsoll_operator.status.commit_effects import certain_losses, unclean_elections
 from plimsoll_operator.status.occurrence import Occurrence
 from plimsoll_operator.status.partition_health import margin
 
 TYPE = "UncleanRecovery"
 SHOWN_MS = 86_400_000
+MAY_LACK = "may lack acknowledged records"
+LACKS = "lacks records that another replica held"
+_SHOWN = re.compile(r"(\d+) partitions? got a leader that (?:may lack|lacks)")
+_CERTAIN = re.compile(r"(\d+) of them certainly do")
+_LAST = re.compile(r"the last at (\S+Z)")
+_MARK = b'"recovery: '
+"""How the causes of unclean elections begin, in a batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UncleanElections:
+    """Those of the last day, in partitions; `certain` of them lack records that were told of.
+    `last_ms`: when the last of them was, 0: there was none."""
+
+    partitions: int = 0
+    certain: int = 0
+    last_ms: int = 0
 
 
 class UncleanRecovery:
@@ -26,51 +48,108 @@ class UncleanRecovery:
 
     def __init__(self) -> None:
         self._until_ms = 0
-        self._partitions = 0
+        self._known = UncleanElections()
         self._text = ""
 
-    def begin(self, image: ClusterImage, shown: Iterable[Condition], now_ms: int) -> None:
-        """What was shown goes on; what was elected and never shown is known by its recovery."""
+    def begin(
+        self,
+        image: ClusterImage,
+        shown: Iterable[Condition],
+        now_ms: int,
+        log: OpenedLog | None = None,
+    ) -> None:
+        """What was shown goes on; what was elected and never shown is known by the records of
+        `log`, as the term found it, or by its recovery."""
         if self._text:
             return
         for one in shown:
             if one.type == TYPE and one.status == "True":
-                self._until_ms = _shown_since_ms(one, now_ms) + SHOWN_MS
-                self._text = one.message
+                self._restore(one, now_ms)
+        if log is not None:
+            self._read(log, now_ms)
         unfinished = sum(
             p.recovery is Recovery.RECOVERING and margin(p) < 0 for p in image.partitions.values()
         )
         if unfinished and not self._text:
-            self._until_ms = now_ms + SHOWN_MS
-            self._text = (
-                f"{unfinished} partitions got a leader that may lack acknowledged records before "
-                "this controller took over; the causes stand in the metadata log."
-            )
+            self._add(unfinished, 0, now_ms)
+            self._tell("before this controller took over; the causes stand in the metadata log.")
 
     def update(
         self, records: Iterable[Record], happened: Iterable[Occurrence], now_ms: int
     ) -> None:
         """`happened`: what `records` mean to a reader."""
+        records = tuple(records)
         elected = unclean_elections(records)
         if not elected:
             return
-        self._partitions += elected
-        self._until_ms = now_ms + SHOWN_MS
+        self._add(elected, certain_losses(records), now_ms)
         last = [one.message for one in happened if one.unclean][-1]
-        self._text = (
-            f"{self._partitions} partitions got a leader that may lack acknowledged records, the "
-            f"last at {timestamp(now_ms)}. {last}"
-        )
+        self._tell(last)
 
     def condition(self, now_ms: int) -> Condition:
         if now_ms < self._until_ms:
-            return condition(TYPE, True, "RecordsMayBeLost", self._text)
-        text = "No partition got a leader that may lack acknowledged records in the last day."
+            reason = "RecordsLost" if self._known.certain else "RecordsMayBeLost"
+            return condition(TYPE, True, reason, self._text)
+        text = f"No partition got a leader that {MAY_LACK} in the last day."
         return condition(TYPE, False, "NothingLost", text)
 
+    def elections(self, now_ms: int) -> UncleanElections:
+        """What metrics show: none when the last one is more than a day ago."""
+        return self._known if now_ms < self._until_ms else UncleanElections()
 
-def _shown_since_ms(shown: Condition, now_ms: int) -> int:
+    def _restore(self, shown: Condition, now_ms: int) -> None:
+        """Without a number in it, one partition; without a time, since when it was shown."""
+        since_ms = _milliseconds(shown.last_transition_time, now_ms)
+        last, count = _LAST.search(shown.message), _SHOWN.match(shown.message)
+        last_ms = since_ms if last is None else _milliseconds(last[1], since_ms)
+        some = _CERTAIN.search(shown.message)
+        partitions = 1 if count is None else int(count[1])
+        certain = partitions if LACKS in shown.message else int(some[1]) if some else 0
+        self._add(partitions, certain, last_ms)
+        self._text = shown.message
+
+    def _read(self, log: OpenedLog, now_ms: int) -> None:
+        """What was committed after the last one that was shown: to the second, as it was told."""
+        shown_ms, found, certain, last_ms, cause = self._known.last_ms, 0, 0, 0, ""
+        for batch in log.batches:
+            at_ms = batch.written_ms // 1_000 * 1_000
+            if at_ms <= max(shown_ms, now_ms - SHOWN_MS) or _MARK not in batch.records_json:
+                continue
+            records = decode_records(batch)
+            if elected := unclean_elections(records):
+                found += elected
+                certain += certain_losses(records)
+                last_ms = batch.written_ms
+                cause = next(one.cause for one in reversed(records) if unclean_elections((one,)))
+        if found:
+            self._add(found, certain, last_ms)
+            self._tell(f"It was committed before this controller took over: {cause}.")
+
+    def _add(self, partitions: int, certain: int, at_ms: int) -> None:
+        known = self._known
+        self._known = UncleanElections(
+            partitions=known.partitions + partitions,
+            certain=known.certain + certain,
+            last_ms=max(known.last_ms, at_ms),
+        )
+        self._until_ms = self._known.last_ms + SHOWN_MS
+
+    def _tell(self, what: str) -> None:
+        known = self._known
+        loss = LACKS if known.certain == known.partitions else MAY_LACK
+        some = (
+            f" {known.certain} of them certainly do."
+            if 0 < known.certain < known.partitions
+            else ""
+        )
+        self._text = (
+            f"{known.partitions} partitions got a leader that {loss}, the last at "
+            f"{timestamp(known.last_ms)}.{some} {what}"
+        )
+
+
+def _milliseconds(stamp: str, otherwise: int) -> int:
     try:
-        return milliseconds(shown.last_transition_time)
+        return milliseconds(stamp)
     except ValueError:
-        return now_ms
+        return otherwise

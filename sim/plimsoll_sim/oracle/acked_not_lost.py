@@ -32,7 +32,7 @@ def elected_uncleanly(ghost: PartitionGhost, election: Election, *, full: bool) 
     old, new, cause = election
     assert new.leader is not None
     leader = int(new.leader)
-    if "possible data loss" not in cause:
+    if "data loss" not in cause:
         raise Violation("Reported", f"{ghost.name}: an unclean election says only: {cause}")
     copy = ghost.copy_of(leader)
     gone = ghost.beyond(copy) + ghost.cut(ghost.kept_by(copy))

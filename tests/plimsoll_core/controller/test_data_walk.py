@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_core.cluster.topic_configs import UNCLEAN_RECOVERY
-from plimsoll_core.controller.partitions.unclean_recovery import CAUSES
+from plimsoll_core.controller.partitions.unclean_recovery import CAUSES, how_elected
 from plimsoll_core.messages.elections import ElectLeaders, NamedLeader, NameLeaders
 from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget
 from plimsoll_core.messages.requests import BrokerProvenDead, Tick
@@ -46,7 +46,7 @@ class Data:
         after = self.world.p()
         if after.leader is not None and record.cause.startswith("recovery"):
             bearable = before.effective_min_isr - 1 if full else 0
-            balanced = record.cause == CAUSES["Balanced"]
+            balanced = how_elected(record.cause) == CAUSES["Balanced"]
             self.recovered(after.leader, balanced and self.lossy_max <= bearable)
             self.risked |= not balanced and after.leader not in self.running
         # A dead member of the ELR may be elected until it is fenced; that brings nothing back.

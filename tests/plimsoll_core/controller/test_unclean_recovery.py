@@ -10,6 +10,7 @@ import pytest
 from plimsoll_core.cluster.invariants import EVERY_DECISION, EVERY_RECORD
 from plimsoll_core.cluster.model import Partition, Recovery
 from plimsoll_core.cluster.topic_configs import UNCLEAN_RECOVERY
+from plimsoll_core.controller.partitions.unclean_recovery import CAUSES, CERTAIN
 from plimsoll_core.messages.requests import Done
 
 
@@ -148,3 +149,18 @@ def test_log_that_is_no_replica_decides_nothing(world: Any, lost: Partition) -> 
     world.tell(3, (9, 1_000))
     assert world.p() == lost
     assert not world.soft.reports
+
+
+def test_cause_says_certain_loss_when_a_longer_log_was_told_of(world: Any, lost: Partition) -> None:
+    world.tell(0, (0, 120))
+    world.tell(1, (0, 100))
+    world.tell(2, (0, 101))
+    assert world.p().leader == 2, "only the last known members are asked for a balanced recovery"
+    assert world.log[-1].cause.endswith(CERTAIN)
+
+
+def test_cause_says_possible_loss_when_no_longer_log_is_known(world: Any, lost: Partition) -> None:
+    world.tell(0, (0, 101))
+    world.tell(1, (0, 100))
+    world.tell(2, (0, 101))
+    assert world.log[-1].cause == CAUSES["Balanced"]

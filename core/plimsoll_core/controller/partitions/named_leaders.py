@@ -13,7 +13,7 @@ from plimsoll_core.cluster.model import Partition, Topic
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.partitions.requested_elections import _elected, _find, _refused
-from plimsoll_core.controller.partitions.unclean_recovery import NAMED, told
+from plimsoll_core.controller.partitions.unclean_recovery import NAMED, cause_of, told
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.elections import (
@@ -56,7 +56,8 @@ def _name_one(turn: DecisionContext, topic: Topic, named: NamedLeader) -> Electi
     refusal = _not_eligible(turn, found, named.leader)
     if refusal:
         return _refused(name, refusal)
-    turn.change([(found, PartitionUpdate(unclean=named.leader))], NAMED)
+    cause = cause_of(turn, found, named.leader, NAMED)
+    turn.change([(found, PartitionUpdate(unclean=named.leader))], cause)
     return _elected(name, turn.image.partitions[found.key])
 
 

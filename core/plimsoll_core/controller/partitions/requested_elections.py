@@ -16,7 +16,12 @@ from msgspec.structs import replace
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
-from plimsoll_core.controller.partitions.unclean_recovery import ASKED, most_complete, told
+from plimsoll_core.controller.partitions.unclean_recovery import (
+    ASKED,
+    cause_of,
+    most_complete,
+    told,
+)
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.elections import (
     ElectionAnswer,
@@ -73,7 +78,10 @@ def _elect_one(turn: DecisionContext, request: ElectLeaders, name: PartitionName
     )
     if isinstance(wish, Refusal):
         return _refused(name, wish)
-    turn.change([(found, wish)], PREFERRED_BY_CLIENT if request.kind == "Preferred" else ASKED)
+    cause = PREFERRED_BY_CLIENT
+    if wish.unclean is not None:
+        cause = cause_of(turn, found, wish.unclean, ASKED)
+    turn.change([(found, wish)], cause)
     after = turn.image.partitions[found.key]
     if after is found:
         return _refused(name, _not_available(turn, found))

@@ -6,7 +6,8 @@ is asked here.  Then the topic's strategy decides.  Balanced: every member of th
 have told, in its present lifetime and about the present term, how far its log goes; the greatest
 log leads, and as long as one of them is silent nothing is decided.  Proactive: of those that have
 told when the wait is over.  Manual: none, until a person names one.  A leader chosen here may
-lack records that were acknowledged, and the record's cause says so.
+lack records that were acknowledged, and the record's cause says so; it says that records are lost
+when another replica told of a longer log.
 Source: the protocol's rule for leaderless partitions; KIP-966.
 """
 
@@ -35,8 +36,35 @@ CAUSES: Mapping[UncleanRecovery, str] = {
 }
 ASKED = "recovery: a client asked for a leader, possible data loss"
 NAMED = "recovery: its object names a leader, possible data loss"
-UNCLEAN_CAUSES = (*CAUSES.values(), ASKED, NAMED)
+POSSIBLE = "possible data loss"
+CERTAIN = "certain data loss: another replica told of records that the leader lacks"
+POSSIBLE_CAUSES = (*CAUSES.values(), ASKED, NAMED)
+UNCLEAN_CAUSES = (*POSSIBLE_CAUSES, *(one.replace(POSSIBLE, CERTAIN) for one in POSSIBLE_CAUSES))
 """What the records of unclean elections say, all of them."""
+
+
+def cause_of(turn: DecisionContext, partition: Partition, leader: BrokerId, how: str) -> str:
+    """One of `POSSIBLE_CAUSES` for electing `leader`, or that text with the certain loss."""
+    return how.replace(POSSIBLE, CERTAIN) if _lacks(turn, partition, leader) else how
+
+
+def is_loss_certain(cause: str) -> bool:
+    return cause.endswith(CERTAIN)
+
+
+def how_elected(cause: str) -> str:
+    """The cause without the verdict about loss: one of `POSSIBLE_CAUSES`, or `cause` as it is."""
+    return cause.removesuffix(CERTAIN) + POSSIBLE if is_loss_certain(cause) else cause
+
+
+def _lacks(turn: DecisionContext, partition: Partition, leader: BrokerId) -> bool:
+    """Everything that was told in this leader epoch counts, also by lifetimes that are over.  Of a
+    leader that told nothing it is not known."""
+    own = told(turn.image, turn.soft, partition, (leader,)).get(leader)
+    return own is not None and any(
+        log.leader_epoch == partition.leader_epoch and log.extent > own.extent
+        for log in turn.soft.reports.get(partition.key, {}).values()
+    )
 
 
 def report(turn: DecisionContext, request: ReportReplicaLogs) -> Answer | Refusal:
@@ -118,10 +146,7 @@ def _note(turn: DecisionContext, request: ReportReplicaLogs, log: ReplicaLog) ->
 
 
 def _recover(turn: DecisionContext, partitions: Iterable[Partition]) -> None:
-    wishes: dict[UncleanRecovery, list[tuple[Partition, PartitionUpdate]]] = {
-        "Balanced": [],
-        "Proactive": [],
-    }
+    wishes: dict[str, list[tuple[Partition, PartitionUpdate]]] = {}
     for partition in partitions:
         if partition.leader is not None:
             continue
@@ -133,9 +158,10 @@ def _recover(turn: DecisionContext, partitions: Iterable[Partition]) -> None:
         elif strategy == "Proactive":
             leader = _proactive(turn, partition)
         if leader is not None and turn.may_lead(leader, partition):
-            wishes[strategy].append((partition, PartitionUpdate(unclean=leader)))
-    for strategy, chosen in wishes.items():
-        turn.change(chosen, CAUSES[strategy])
+            cause = cause_of(turn, partition, leader, CAUSES[strategy])
+            wishes.setdefault(cause, []).append((partition, PartitionUpdate(unclean=leader)))
+    for cause, chosen in wishes.items():
+        turn.change(chosen, cause)
 
 
 def _balanced(turn: DecisionContext, partition: Partition) -> BrokerId | None:
