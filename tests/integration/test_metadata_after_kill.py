@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from tests.integration.local_cluster import LocalCluster, wait_for
+
+from plimsoll_core.cluster.recent_fences import LISTED_MS
 
 
 def test_killed_leader_is_listed_beside_the_leaders_that_follow_it(tmp_path: Path) -> None:
@@ -19,6 +22,7 @@ def test_killed_leader_is_listed_beside_the_leaders_that_follow_it(tmp_path: Pat
         admin = AdminClient({"bootstrap.servers": survivors, "log_level": 0})
         assert set(admin.list_topics("t", timeout=10).brokers) == {0, 1, 2}
         cluster.kill_broker(0)
+        killed_s = time.monotonic()
 
         def moved() -> set[int] | None:
             try:
@@ -28,4 +32,9 @@ def test_killed_leader_is_listed_beside_the_leaders_that_follow_it(tmp_path: Pat
             leaders = {one.leader for one in told.topics["t"].partitions.values()}
             return None if leaders & {0, -1} else set(told.brokers)
 
-        assert wait_for("leaders that live", moved) == {0, 1, 2}
+        listed = wait_for("leaders that live", moved)
+        # On a machine where elections or this client take longer it is forgotten by then, rightly;
+        # tests/plimsoll_broker/test_metadata_at_failover.py holds the rule on virtual time.
+        if time.monotonic() - killed_s < LISTED_MS / 1000:
+            assert listed == {0, 1, 2}
+        assert listed >= {1, 2}
