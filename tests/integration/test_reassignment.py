@@ -96,8 +96,8 @@ def test_partitions_move_to_another_broker_while_a_client_writes(tmp_path: Path)
 
 
 def test_replica_that_was_dropped_while_it_was_down_sets_its_copy_aside(tmp_path: Path) -> None:
-    """KAFKA-13972: Reassign 1,2,3→1,2,4, 4 half copied, cancel; 4 down meanwhile. => 4 deletes
-    its copy when back."""
+    """KAFKA-13972: Reassign 1,2,3→2,4 with 2 down, so that 4 alone is too few and the move waits;
+    cancel; 4 down meanwhile. => 4 deletes its copy when back."""
     with LocalCluster(tmp_path / "c", brokers=4, restart=False) as cluster:
         cluster.create_topic("t", 1, {"min.insync.replicas": "2"})
         cluster.wait_isr("t", 3)
@@ -107,7 +107,7 @@ def test_replica_that_was_dropped_while_it_was_down_sets_its_copy_aside(tmp_path
         leader, follower = row[:2]
         cluster.kill_broker(follower)
         in_sync(cluster, lambda isr: follower not in isr)
-        assert move(cluster, leader, {0: [leader, follower, new]}) == [0]
+        assert move(cluster, leader, {0: [follower, new]}) == [0]
         in_sync(cluster, lambda isr: new in isr)
         cluster.kill_broker(new)
         in_sync(cluster, lambda isr: new not in isr)
