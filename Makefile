@@ -77,6 +77,11 @@ CLIENTS ?= librdkafka
 chaos: setup ## Real clients of a local cluster hurt at random (FOR=seconds CLIENTS=java|… OPERATIONS=1)
 	@$(PY) -m tests.integration.chaos --seconds $(FOR) --clients $(CLIENTS) $(if $(OPERATIONS),--operations)
 
+SEED ?= 1
+.PHONY: tenants
+tenants: setup ## A hostile user or stranger beside a tenant that measures (FOR=seconds SEED=n)
+	@$(PY) -m tests.integration.tenants --seconds $(FOR) --seed $(SEED)
+
 JOBS ?= $(shell nproc)
 .PHONY: mutants
 mutants: setup ## Guards taken out one by one: what notices, into docs/simulation.md (ALL=1: all anew)

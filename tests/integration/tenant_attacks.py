@@ -1,0 +1,605 @@
+"""What a hostile client may do with its own names: a grammar, from which a seed draws.
+
+A sentence is a principal and one to three acts that it does at the same time, each with parameters
+of its own.  Seeds up to the number of FIRST are what has once disturbed others; all others are
+drawn.  `mallory` has every right on topics and groups whose names begin with `mallory.`, `nobody`
+has logged in and has no right, a stranger has not logged in.  Acts go on until they are ended or
+have sent their bytes; whoever is closed comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import random
+import struct
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from tests.fuzz.frames import REQUESTS, Frames
+from tests.integration.tenant_client import LOST, Login, Peer, Place, Refused, frame
+from tests.integration.tenant_victim import (
+    a_batch,
+    commit_row,
+    join_values,
+    produce_values,
+)
+
+from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.batches import BatchHeader, seal
+from plimsoll_wire.compression import GZIP, LZ4, SNAPPY, ZSTD, packed
+from plimsoll_wire.headers import request_frame
+
+MALLORY, NOBODY, STRANGER = "mallory", "nobody", "stranger"
+PRINCIPALS = (MALLORY, NOBODY, STRANGER)
+TOPIC, PARTITIONS = "mallory.t", 6
+BYTES_MAX = 256 * 2**20
+"""That one act sends."""
+CONNECTIONS_MAX = 300
+"""Of one act."""
+BACK_S = (0.1, 1.0)
+MIB = 2**20
+OPENED_MAX = 20 * MIB
+"""What a small batch opens to."""
+METADATA_BYTES = 4_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Phrase:
+    """One act with its parameters."""
+
+    act: str
+    parameters: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        return f"{self.act}({', '.join(f'{name}={value}' for name, value in self.parameters)})"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sentence:
+    """What one seed does."""
+
+    seed: int
+    principal: str
+    phrases: tuple[Phrase, ...]
+
+    def __str__(self) -> str:
+        return f"{self.principal}: {' + '.join(map(str, self.phrases))}"
+
+
+class Foe:
+    """One act's connections and what it has sent."""
+
+    def __init__(self, place: Place, login: Login | None, seed: str) -> None:
+        self.place, self.login = place, login
+        self.dice = random.Random(seed)
+        self.did: Counter[str] = Counter()
+        self.tls = place.context()
+        self._left = BYTES_MAX
+
+    @contextlib.asynccontextmanager
+    async def peer(self, *, deaf: bool = False, login: bool = True) -> Any:
+        """A connection to any broker, logged in as the principal."""
+        address = self.dice.choice(self.place.addresses)
+        peer = await Peer.connect(address, self.tls, deaf=deaf)
+        self.did["connections"] += 1
+        try:
+            if login and self.login is not None:
+                await peer.log_in(self.login)
+            yield peer
+        finally:
+            peer.close()
+
+    async def send(self, peer: Peer, data: bytes) -> None:
+        if len(data) > self._left:
+            await asyncio.Event().wait()  # it has sent its bytes: it only stays
+        self._left -= len(data)
+        self.did["bytes"] += len(data)
+        self.did["sent"] += 1
+        await peer.send(data)
+
+    async def often(self, times: int, one: Callable[[], Awaitable[None]]) -> None:
+        """So many at the same time, each again and again."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(times, CONNECTIONS_MAX)):
+                group.create_task(self._again(one))
+
+    async def _again(self, one: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await one()
+            except (*LOST, Refused):
+                self.did["ended by the broker"] += 1
+            await asyncio.sleep(self.dice.uniform(*BACK_S))
+
+    async def flood(
+        self, requests: Callable[[], bytes], *, pause_s: float = 0.0, deaf: bool = False
+    ) -> None:
+        """One connection that sends until it is closed."""
+        async with self.peer(deaf=deaf) as peer:
+            reading = None if deaf else asyncio.create_task(peer.discard())
+            try:
+                while reading is None or not reading.done():
+                    await self.send(peer, requests())
+                    await asyncio.sleep(pause_s)
+            finally:
+                if reading is not None:
+                    reading.cancel()
+                    await asyncio.gather(reading, return_exceptions=True)
+            raise ConnectionResetError("the broker closed it")
+
+
+# --- the acts: each takes its parameters by name --------------------------------------------------
+
+
+def _group(foe: Foe, groups: int) -> str:
+    return f"mallory.g{foe.dice.randrange(groups)}"
+
+
+def _commit(foe: Foe, groups: int, rows: int) -> bytes:
+    text = "x" * METADATA_BYTES
+    values = {
+        "group_id": _group(foe, groups),
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": TOPIC, "partitions": [commit_row(n, 1, text) for n in range(rows)]}],
+    }
+    return frame(ApiKey.OFFSET_COMMIT, 8, values)
+
+
+async def commits(foe: Foe, connections: int, groups: int, rows: int) -> None:
+    """Commits of 4 kB of metadata for each partition to thousands of groups."""
+    await foe.often(connections, lambda: foe.flood(lambda: _commit(foe, groups, rows)))
+
+
+async def unread_offsets(foe: Foe, connections: int, groups: int, asked: int) -> None:
+    """OffsetFetches of many groups, pipelined, whose replies are not read."""
+    topics = [{"name": TOPIC, "partition_indexes": list(range(PARTITIONS))}]
+
+    async def stored() -> None:
+        await foe.flood(lambda: _commit(foe, groups, PARTITIONS), pause_s=0.002)
+
+    def request() -> bytes:
+        named = [{"group_id": _group(foe, groups), "topics": topics} for _ in range(asked)]
+        return frame(ApiKey.OFFSET_FETCH, 8, {"groups": named, "require_stable": False})
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(foe.often(2, stored))
+        group.create_task(foe.often(connections, lambda: foe.flood(request, deaf=True)))
+
+
+async def half_requests(foe: Foe, connections: int, kilobytes: int, crawl_ms: int) -> None:
+    """Produces that begin quickly, and go on by a byte now and then."""
+    whole = request_frame(ApiKey.PRODUCE, 9, 1, "half", bytes(50 * MIB))
+
+    async def one() -> None:
+        async with foe.peer() as peer:
+            await foe.send(peer, whole[: kilobytes * 1024])
+            while True:
+                await asyncio.sleep(crawl_ms / 1000)
+                await foe.send(peer, b"\0")
+
+    await foe.often(connections, one)
+
+
+def _fetch(partitions: int, wait_ms: int, repeated: int = 1) -> bytes:
+    rows = [
+        {
+            "partition": number % PARTITIONS,
+            "current_leader_epoch": -1,
+            "fetch_offset": 0 if not wait_ms else 2**40,
+            "log_start_offset": -1,
+            "partition_max_bytes": 50 * MIB,
+        }
+        for number in range(partitions)
+    ]
+    values = {
+        "replica_id": -1,
+        "max_wait": wait_ms,
+        "min_bytes": 1 if not wait_ms else 2**30,
+        "max_bytes": 50 * MIB,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": TOPIC, "partitions": rows}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    return frame(ApiKey.FETCH, 11, values) * repeated
+
+
+async def parked_fetches(foe: Foe, connections: int, partitions: int, wait_ms: int) -> None:
+    """Fetches of many partitions that wait as long as they may, several on each connection."""
+    request = _fetch(partitions, wait_ms)
+    await foe.often(connections, lambda: foe.flood(lambda: request, pause_s=0.05))
+
+
+async def unread_fetches(foe: Foe, connections: int, polls: int) -> None:
+    """Fetches of all there is, pipelined, that are not read, and a producer for them."""
+    record = a_batch(200_000)
+    produced = frame(ApiKey.PRODUCE, 9, produce_values(TOPIC, list(range(PARTITIONS)), record))
+    request = _fetch(PARTITIONS, 0, polls)
+
+    async def produce() -> None:
+        await foe.flood(lambda: produced, pause_s=0.5)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(foe.often(1, produce))
+        group.create_task(foe.often(connections, lambda: foe.flood(lambda: request, deaf=True)))
+
+
+@cache
+def _bomb(codec: int, uneven: int) -> bytes:
+    """A few kilobytes that open to millions of records; `uneven`: no two of one size."""
+    pattern = b"\x0c" + bytes(6) + (b"\x0e" + bytes(7)) * uneven
+    count = OPENED_MAX // len(pattern) * (1 + uneven)
+    records = pattern * (OPENED_MAX // len(pattern))
+    head = BatchHeader(0, 0, -1, 2, 0, codec, count - 1, 1_000, 1_000, -1, -1, -1, count)
+    return seal(head, packed(codec, records))
+
+
+async def bombs(foe: Foe, connections: int, codec: int, uneven: int) -> None:
+    """Small batches that open to millions of records; of a topic that may not be written, too."""
+    made = await asyncio.to_thread(_bomb, codec, uneven)
+
+    def request() -> bytes:
+        topic = foe.dice.choice((TOPIC, TOPIC, "victim.orders"))
+        return frame(ApiKey.PRODUCE, 9, produce_values(topic, list(range(PARTITIONS)), made))
+
+    await foe.often(connections, lambda: foe.flood(request, pause_s=0.02))
+
+
+async def produces(foe: Foe, connections: int, kilobytes: int, pause_ms: int) -> None:
+    """Large batches, one after another."""
+    record = a_batch(kilobytes * 1024)
+    request = frame(ApiKey.PRODUCE, 9, produce_values(TOPIC, list(range(PARTITIONS)), record))
+    await foe.often(connections, lambda: foe.flood(lambda: request, pause_s=pause_ms / 1000))
+
+
+async def times(foe: Foe, connections: int, rows: int) -> None:
+    """ListOffsets of moments that lie within logs."""
+
+    def request() -> bytes:
+        now_ms = time.time_ns() // 1_000_000
+        asked = [
+            {
+                "partition_index": number % PARTITIONS,
+                "current_leader_epoch": -1,
+                "timestamp": now_ms - foe.dice.randrange(100_000),
+            }
+            for number in range(rows)
+        ]
+        topics = [{"name": TOPIC, "partitions": asked}]
+        values = {"replica_id": -1, "isolation_level": 0, "topics": topics}
+        return frame(ApiKey.LIST_OFFSETS, 6, values)
+
+    await foe.often(connections, lambda: foe.flood(request, pause_s=0.01))
+
+
+async def topics(foe: Foe, connections: int, made: int, partitions: int) -> None:
+    """Topics of many partitions, made and deleted."""
+
+    def request() -> bytes:
+        names = [f"mallory.made{foe.dice.randrange(200)}" for _ in range(made)]
+        if foe.dice.random() < 0.4:
+            return frame(ApiKey.DELETE_TOPICS, 4, {"topic_names": names, "timeout": 5_000})
+        rows = [
+            {
+                "name": name,
+                "num_partitions": partitions,
+                "replication_factor": 1,
+                "assignments": [],
+                "configs": [],
+            }
+            for name in set(names)
+        ]
+        values = {"topics": rows, "timeout": 5_000, "validate_only": False}
+        return frame(ApiKey.CREATE_TOPICS, 5, values)
+
+    await foe.often(connections, lambda: foe.flood(request, pause_s=0.1))
+
+
+def _metadata(names: list[str] | None, create: int) -> bytes:
+    values = {
+        "topics": None if names is None else [{"name": name} for name in names],
+        "allow_auto_topic_creation": bool(create),
+        "include_cluster_authorized_operations": True,
+        "include_topic_authorized_operations": True,
+    }
+    return frame(ApiKey.METADATA, 9, values)
+
+
+async def metadata(foe: Foe, connections: int, names: int, create: int) -> None:
+    """Metadata of many names that are not there, each another: noise for the audit log."""
+
+    def request() -> bytes:
+        prefix = foe.dice.choice(("mallory.", "victim.", "made-up-"))
+        return _metadata([f"{prefix}{foe.dice.getrandbits(48):x}" for _ in range(names)], create)
+
+    await foe.often(connections, lambda: foe.flood(request, pause_s=0.005))
+
+
+async def configs(foe: Foe, connections: int, names: int, documented: int) -> None:
+    """DescribeConfigs and Metadata of as much as there is."""
+
+    def request() -> bytes:
+        if foe.dice.random() < 0.3:
+            return _metadata(None, 0)
+        kinds = [(2, TOPIC), (4, "0"), (2, "victim.orders"), (2, "mallory.none")]
+        rows = [
+            {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+            for kind, name in (foe.dice.choice(kinds) for _ in range(names))
+        ]
+        values = {
+            "resources": rows,
+            "include_synonyms": True,
+            "include_documentation": bool(documented),
+        }
+        return frame(ApiKey.DESCRIBE_CONFIGS, 4, values)
+
+    await foe.often(connections, lambda: foe.flood(request, pause_s=0.01))
+
+
+async def groups_listed(foe: Foe, connections: int, named: int) -> None:
+    """ListGroups, and DescribeGroups of many."""
+
+    def request() -> bytes:
+        if foe.dice.random() < 0.5:
+            return frame(ApiKey.LIST_GROUPS, 4, {"states_filter": []})
+        names = [_group(foe, 10_000) for _ in range(named)]
+        values = {"groups": names, "include_authorized_operations": True}
+        return frame(ApiKey.DESCRIBE_GROUPS, 5, values)
+
+    await foe.often(connections, lambda: foe.flood(request, pause_s=0.005))
+
+
+async def members(foe: Foe, connections: int, groups: int, kilobytes: int) -> None:
+    """Members that say much of themselves, and are new ones each time."""
+    protocol = bytes(kilobytes * 1024)
+
+    def request() -> bytes:
+        return frame(ApiKey.JOIN_GROUP, 3, join_values(_group(foe, groups), "", protocol))
+
+    await foe.often(connections, lambda: foe.flood(request, pause_s=0.01))
+
+
+async def connections_held(foe: Foe, connections: int) -> None:
+    """Connections that ask nothing more."""
+
+    async def one() -> None:
+        async with foe.peer() as peer:
+            foe.did["sent"] += 1
+            await peer.discard()
+
+    await foe.often(connections, one)
+
+
+async def reconnects(foe: Foe, connections: int) -> None:
+    """A login, and the end of the connection, again and again."""
+
+    async def one() -> None:
+        for _ in range(50):
+            async with foe.peer():
+                foe.did["sent"] += 1
+
+    await foe.often(connections, one)
+
+
+async def anything(foe: Foe, connections: int, damaged: int, deaf: int) -> None:
+    """Any API in any version, with values of a stranger's choice, as it is or damaged."""
+    frames = OwnFrames(foe.dice.randrange(2**31), UUID(int=foe.dice.getrandbits(128)))
+
+    def request() -> bytes:
+        if damaged:
+            return frames.frame()
+        key, version = foe.dice.choice(REQUESTS)
+        return frames.request(key, version)
+
+    await foe.often(connections, lambda: foe.flood(request, pause_s=0.005, deaf=bool(deaf)))
+
+
+class OwnFrames(Frames):
+    """About a hostile user's own names and, now and then, another's."""
+
+    def _item(self, kind: Any, field: dataclasses.Field[Any]) -> Any:
+        if not dataclasses.is_dataclass(kind) and field.metadata["kafka_type"] == "string":
+            names = (TOPIC, "mallory.g1", "mallory.g2", "mallory.made1", "victim.orders")
+            if self._dice.random() < 0.9:
+                return self._dice.choice(names)
+        return super()._item(kind, field)
+
+
+async def half_handshakes(foe: Foe, connections: int, noise: int) -> None:
+    """TLS that is not gone on with."""
+    hello = bytes.fromhex("1603010200010001fc0303") + foe.dice.randbytes(32)
+
+    async def one() -> None:
+        peer = await Peer.connect(foe.dice.choice(foe.place.addresses), None)
+        foe.did["connections"] += 1
+        try:
+            await foe.send(peer, foe.dice.randbytes(500) if noise else hello)
+            await peer.discard()
+        finally:
+            peer.close()
+
+    await foe.often(connections, one)
+
+
+async def wrong_passwords(foe: Foe, connections: int, users: int) -> None:
+    """Logins that fail, of users that are there and others."""
+
+    async def one() -> None:
+        name = foe.dice.choice(["victim", "admin", f"user{foe.dice.randrange(users)}"])
+        async with foe.peer(login=False) as peer:
+            foe.did["sent"] += 1
+            await peer.log_in(Login(name, "wrong"))
+
+    await foe.often(connections, one)
+
+
+async def before_login(foe: Foe, connections: int, size: int) -> None:
+    """Requests and long frames before a login."""
+    asked = {"client_software_name": "x", "client_software_version": "1"}
+
+    def request() -> bytes:
+        if foe.dice.random() < 0.5:
+            return frame(ApiKey.API_VERSIONS, 3, asked)
+        return struct.pack(">ihhih", size, foe.dice.randrange(70), 0, 1, -1)
+
+    async def one() -> None:
+        async with foe.peer(login=False) as peer:
+            reading = asyncio.create_task(peer.discard())
+            try:
+                while not reading.done():
+                    await foe.send(peer, request())
+                    await asyncio.sleep(0.01)
+            finally:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+
+    await foe.often(connections, one)
+
+
+async def producers(foe: Foe, connections: int) -> None:
+    """Producer ids, as many as there are."""
+    values = {
+        "transactional_id": None,
+        "transaction_timeout": 60_000,
+        "producer_id": -1,
+        "producer_epoch": -1,
+    }
+    await foe.often(
+        connections, lambda: foe.flood(lambda: frame(ApiKey.INIT_PRODUCER_ID, 3, values))
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Production:
+    """An act, which principals may do it, and from what its parameters are drawn."""
+
+    act: Callable[..., Coroutine[Any, Any, None]]
+    principals: tuple[str, ...]
+    choices: dict[str, tuple[int, ...]]
+
+
+USERS = (MALLORY, NOBODY)
+FEW, SOME, MANY = (1, 2, 4), (4, 16, 40), (100, 200, 300)
+GRAMMAR: dict[str, Production] = {
+    "commits": Production(
+        commits, (MALLORY,), {"connections": FEW, "groups": (100, 2_500, 50_000), "rows": (1, 6)}
+    ),
+    "unread_offsets": Production(
+        unread_offsets, (MALLORY,), {"connections": SOME, "groups": (800, 5_000), "asked": (1, 50)}
+    ),
+    "half_requests": Production(
+        half_requests,
+        USERS,
+        {"connections": SOME, "kilobytes": (15, 1_024, 40_000), "crawl_ms": (50, 1_000, 5_000)},
+    ),
+    "parked_fetches": Production(
+        parked_fetches,
+        USERS,
+        {"connections": SOME, "partitions": (6, 1_000, 10_000), "wait_ms": (500, 30_000)},
+    ),
+    "unread_fetches": Production(
+        unread_fetches, (MALLORY,), {"connections": SOME, "polls": (1, 64)}
+    ),
+    "bombs": Production(
+        bombs,
+        USERS,
+        {"connections": FEW, "codec": (GZIP, SNAPPY, LZ4, ZSTD), "uneven": (0, 1)},
+    ),
+    "produces": Production(
+        produces, USERS, {"connections": FEW, "kilobytes": (1, 60, 150), "pause_ms": (20, 200)}
+    ),
+    "times": Production(times, USERS, {"connections": FEW, "rows": (1, 6, 5_000)}),
+    "topics": Production(
+        topics, USERS, {"connections": FEW, "made": (1, 20), "partitions": (1, 10, 1_000)}
+    ),
+    "metadata": Production(
+        metadata, USERS, {"connections": FEW, "names": (1, 100, 5_000), "create": (0, 1)}
+    ),
+    "configs": Production(
+        configs, USERS, {"connections": FEW, "names": (1, 100, 3_000), "documented": (0, 1)}
+    ),
+    "groups_listed": Production(
+        groups_listed, USERS, {"connections": FEW, "named": (1, 100, 5_000)}
+    ),
+    "members": Production(
+        members, USERS, {"connections": SOME, "groups": (1, 50, 5_000), "kilobytes": (1, 60)}
+    ),
+    "connections_held": Production(connections_held, PRINCIPALS, {"connections": (*SOME, *MANY)}),
+    "reconnects": Production(reconnects, PRINCIPALS, {"connections": FEW}),
+    "anything": Production(
+        anything, PRINCIPALS, {"connections": SOME, "damaged": (0, 1), "deaf": (0, 1)}
+    ),
+    "half_handshakes": Production(
+        half_handshakes, (STRANGER,), {"connections": (*SOME, *MANY), "noise": (0, 1)}
+    ),
+    "wrong_passwords": Production(
+        wrong_passwords, (STRANGER,), {"connections": SOME, "users": (1, 100_000)}
+    ),
+    "before_login": Production(
+        before_login, PRINCIPALS, {"connections": SOME, "size": (100, 50_000, 50 * MIB)}
+    ),
+    "producers": Production(producers, USERS, {"connections": FEW}),
+}
+
+
+def _first(principal: str, act: str, **parameters: int) -> tuple[str, Phrase]:
+    return principal, Phrase(act, tuple(parameters.items()))
+
+
+FIRST: tuple[tuple[str, Phrase], ...] = (
+    _first(MALLORY, "unread_offsets", connections=16, groups=800, asked=50),
+    _first(MALLORY, "commits", connections=4, groups=2_500, rows=6),
+    _first(NOBODY, "half_requests", connections=4, kilobytes=40_000, crawl_ms=5_000),
+    _first(MALLORY, "parked_fetches", connections=40, partitions=10_000, wait_ms=30_000),
+    _first(NOBODY, "bombs", connections=4, codec=ZSTD, uneven=1),
+    _first(MALLORY, "bombs", connections=4, codec=ZSTD, uneven=1),
+    _first(MALLORY, "times", connections=4, rows=5_000),
+    _first(MALLORY, "topics", connections=2, made=20, partitions=10),
+    _first(NOBODY, "metadata", connections=1, names=100, create=0),
+    _first(MALLORY, "metadata", connections=2, names=100, create=1),
+    _first(MALLORY, "groups_listed", connections=4, named=100),
+    _first(MALLORY, "configs", connections=4, names=3_000, documented=1),
+    _first(STRANGER, "connections_held", connections=300),
+    _first(STRANGER, "half_handshakes", connections=300, noise=0),
+    _first(STRANGER, "wrong_passwords", connections=40, users=100_000),
+)
+"""Of seeds 1, 2, 3 and so on."""
+
+
+def drawn(seed: int) -> Sentence:
+    """The same one for the same seed."""
+    if 1 <= seed <= len(FIRST):
+        principal, phrase = FIRST[seed - 1]
+        return Sentence(seed, principal, (phrase,))
+    dice = random.Random(seed)
+    principal = dice.choice(PRINCIPALS)
+    possible = [name for name, one in GRAMMAR.items() if principal in one.principals]
+    chosen = dice.sample(possible, dice.choice((1, 1, 2, 3)))
+    return Sentence(seed, principal, tuple(_phrase(name, dice) for name in chosen))
+
+
+def _phrase(name: str, dice: random.Random) -> Phrase:
+    choices = GRAMMAR[name].choices
+    return Phrase(name, tuple((one, dice.choice(values)) for one, values in choices.items()))
+
+
+async def play(
+    sentence: Sentence, place: Place, logins: dict[str, Login], did: dict[str, Counter[str]]
+) -> None:
+    """Until it is cancelled; `did` is told of each act what it came to."""
+    async with asyncio.TaskGroup() as group:
+        for number, phrase in enumerate(sentence.phrases):
+            login = logins.get(sentence.principal)
+            foe = Foe(place, login, f"{sentence.seed} {number}")
+            did[phrase.act] = foe.did
+            group.create_task(GRAMMAR[phrase.act].act(foe, **dict(phrase.parameters)))
