@@ -13,6 +13,7 @@ from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.api.conditions import ENDINGS, is_true
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import LOG_BROKERS, USER_KINDS, Kind
+from plimsoll_operator.kubectl_plugin import last_known
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
 from plimsoll_operator.kubectl_plugin.session import PluginSession
 from plimsoll_operator.kubectl_plugin.shown import Findings, heading, line, table, warned
@@ -128,10 +129,18 @@ def _now(view: Any) -> list[RenderableType]:
 
 async def brokers(session: PluginSession) -> Findings:
     """Each broker: state, rack, load, disk, and what cannot do without it; why it is fenced."""
-    told = await _log_brokers(session)
+    bodies = await _log_brokers(session)
+    try:
+        view = await session.see("/brokers")
+    except ViewUnavailable as error:
+        if not bodies:
+            raise
+        return last_known.brokers(error, bodies)
+    told: defaultdict[int, Object] = defaultdict(dict)
+    told |= {body["spec"]["brokerId"]: body.get("status") or {} for body in bodies}
     rows = [
         row | {"disk": told[row["broker"]].get("disk"), "fenced": told[row["broker"]].get("fenced")}
-        for row in (await session.see("/brokers"))["brokers"]
+        for row in view["brokers"]
     ]
     titles = (
         "broker", "state", "rack", "release", "leaders", "replicas", "in isr", "needed",
@@ -141,14 +150,13 @@ async def brokers(session: PluginSession) -> Findings:
     return Findings(data={"brokers": rows}, parts=[shown])
 
 
-async def _log_brokers(session: PluginSession) -> defaultdict[int, Object]:
-    """The statuses of the LogBrokers of the cluster, by broker; those that may be read."""
-    found: defaultdict[int, Object] = defaultdict(dict)
+async def _log_brokers(session: PluginSession) -> list[Object]:
+    """The LogBrokers of the cluster; none where they may not be read."""
+    name = session.cluster.metadata.name
     with suppress(Problem):
-        for body in await session.objects(LOG_BROKERS):
-            if body["spec"]["clusterRef"]["name"] == session.cluster.metadata.name:
-                found[body["spec"]["brokerId"]] = body.get("status") or {}
-    return found
+        found = await session.objects(LOG_BROKERS)
+        return [body for body in found if body["spec"]["clusterRef"]["name"] == name]
+    return []
 
 
 def _broker(row: Any) -> list[Any]:
@@ -216,7 +224,10 @@ def _blocked_table(rows: Sequence[Object]) -> RenderableType:
 
 async def what_if(session: PluginSession, brokers: Sequence[int]) -> Findings:
     """What would be offline or under min ISR if these brokers went now, at once."""
-    found = await session.see("/what-if", brokers=",".join(map(str, brokers)))
+    try:
+        found = await session.see("/what-if", brokers=",".join(map(str, brokers)))
+    except ViewUnavailable as error:
+        raise last_known.no_what_if(error) from error
     if found["unknown"]:
         raise Problem(f"There is no {brokers_text(found['unknown'])}.")
     text = (

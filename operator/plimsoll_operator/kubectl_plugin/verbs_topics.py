@@ -14,7 +14,7 @@ from plimsoll_core.cluster.internal_topics import INTERNAL_TOPICS
 from plimsoll_core.cluster.topic_configs import UNCLEAN_RECOVERY
 from plimsoll_operator.api import API_VERSION, labels
 from plimsoll_operator.kube.port import Object
-from plimsoll_operator.kubectl_plugin import archive_client, timeline
+from plimsoll_operator.kubectl_plugin import archive_client, last_known, timeline
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
 from plimsoll_operator.kubectl_plugin.session import PluginSession
 from plimsoll_operator.kubectl_plugin.shown import Findings, line, size, table, warned
@@ -50,7 +50,10 @@ async def topics(session: PluginSession) -> Findings:
 
 async def topic(session: PluginSession, name: str) -> Findings:
     """One topic: leader, epoch, replicas, ISR, ELR, lag and size of each partition."""
-    found = await _topic(session, name)
+    try:
+        found = await _topic(session, name)
+    except ViewUnavailable as error:
+        return last_known.topic(error, name, await session.topic_objects())
     declared = found["declaredBy"] or "a client"
     head = (
         f"Topic {name} ({found['topicId']}), declared by {declared}, replication factor"

@@ -1,0 +1,156 @@
+"""What objects showed last, for the verbs that no operator answers, and as of when.
+
+The time is that of the last write of an object's status: the API server keeps it in the object's
+`managedFields`.  A status that did not change is not written, so it may have held for longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import RenderableType
+
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kubectl_plugin.problems import ViewUnavailable
+from plimsoll_operator.kubectl_plugin.shown import Findings, heading, line, table, warned
+
+UNKNOWN = "an unknown time"
+
+
+def as_of(body: Object) -> str:
+    """RFC 3339, or `UNKNOWN` where nothing says."""
+    fields = body["metadata"].get("managedFields") or ()
+    written = [
+        one["time"] for one in fields if one.get("subresource") == "status" and "time" in one
+    ]
+    status = body.get("status") or {}
+    changed = [
+        one["lastTransitionTime"]
+        for one in status.get("conditions") or ()
+        if one.get("lastTransitionTime")
+    ]
+    return str(max(written or changed, default=UNKNOWN))
+
+
+def brokers(why: ViewUnavailable, bodies: Sequence[Object]) -> Findings:
+    """`bodies`: the LogBrokers of the cluster."""
+    bodies = sorted(bodies, key=lambda body: int(body["spec"]["brokerId"]))
+    rows = [
+        {"broker": body["spec"]["brokerId"], "asOf": as_of(body), **(body.get("status") or {})}
+        for body in bodies
+    ]
+    titles = (
+        "broker", "as of", "state", "rack", "node", "release", "leaders", "replicas", "in isr",
+        "lowest margin", "disk free", "note",
+    )  # fmt: skip
+    parts: list[RenderableType] = [
+        line(f"{why} This is what the LogBrokers showed last.", bad=True),
+        line(
+            "Not known now: which of them run, what they lead, when they were last heard of, and"
+            " how many metadata records they have not carried out."
+        ),
+        table(titles, [_broker(row) for row in rows]),
+    ]
+    return Findings(data={"brokers": rows, "lastKnown": True, "why": str(why)}, parts=parts)
+
+
+def _broker(row: Any) -> list[Any]:
+    notes = []
+    if fenced := row.get("fenced"):
+        notes.append(f"fenced since {fenced['since']}: {fenced['why']}")
+    if row.get("leaving"):
+        notes.append("leaving")
+    if row.get("restarting"):
+        notes.append("restarting")
+    state = row.get("state")
+    return [
+        row["broker"],
+        row["asOf"],
+        warned(state, state != "Active"),
+        row.get("rack"),
+        row.get("node"),
+        row.get("version"),
+        row.get("leaders"),
+        row.get("replicas"),
+        row.get("inSync"),
+        row.get("lowestISRMargin"),
+        (row.get("disk") or {}).get("free"),
+        ", ".join(notes),
+    ]
+
+
+def topic(why: ViewUnavailable, name: str, bodies: Sequence[Object]) -> Findings:
+    """`bodies`: the Topics of the cluster.  Raises `ViewUnavailable` without one of that name."""
+    for body in bodies:
+        status = body.get("status") or {}
+        declared = status.get("topicName") or body["spec"].get("topicName")
+        if name == (declared or body["metadata"]["name"]):
+            return _topic(why, name, body, status)
+    raise ViewUnavailable(
+        f"{why} No Topic object declares {name} in this namespace, so nothing tells of its"
+        " partitions until an operator leads."
+    )
+
+
+def _topic(why: ViewUnavailable, name: str, body: Object, status: Object) -> Findings:
+    at, health = as_of(body), status.get("health") or {}
+    unhealthy = status.get("unhealthy") or []
+    head = (
+        f"Topic {name} as of {at}: {_known(status.get('partitions'))} partitions, replication"
+        f" factor {_known(status.get('replicationFactor'))}, min ISR"
+        f" {_known(status.get('minInSyncReplicas'))}"
+    )
+    counts = [
+        ["full ISR", health.get("fullISR")],
+        ["at min ISR", health.get("atMinISR")],
+        ["under min ISR", warned(health.get("underMinISR"), health.get("underMinISR"))],
+        ["offline", warned(health.get("offline"), health.get("offline"))],
+    ]
+    parts: list[RenderableType] = [
+        line(f"{why} This is what the Topic showed last.", bad=True),
+        line(
+            "Not known now: leaders, ISRs and ELRs of its partitions, the lag of replicas and the"
+            " size of logs."
+        ),
+        line(head),
+        table(("what", "value"), counts),
+    ]
+    if unhealthy:
+        parts += [heading("Without a full ISR then"), _unhealthy(unhealthy)]
+    if assignment := status.get("assignment"):
+        rows = [[index, replicas] for index, replicas in enumerate(assignment)]
+        parts += [heading("Replicas"), table(("partition", "replicas"), rows)]
+    data = {"topic": name, "asOf": at, "lastKnown": True, "why": str(why), "status": status}
+    return Findings(data=data, parts=parts)
+
+
+def _unhealthy(rows: Sequence[Object]) -> RenderableType:
+    return table(
+        ("partition", "leader", "epoch", "isr", "elr", "waits for", "cause", "since"),
+        [
+            [
+                row["partition"],
+                warned("none" if row["leader"] < 0 else row["leader"], row["leader"] < 0),
+                row["leaderEpoch"],
+                row["isr"],
+                row.get("elr"),
+                row["waitsFor"],
+                row["cause"],
+                row["since"],
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _known(value: Any) -> Any:
+    return "an unknown number of" if value is None else value
+
+
+def no_what_if(why: ViewUnavailable) -> ViewUnavailable:
+    return ViewUnavailable(
+        f"{why} What would be offline follows from the ISR of every partition now, which only the"
+        " operator that leads knows: no object shows it. Ask again when an operator leads; until"
+        " then take no broker away. `kubectl plimsoll brokers` shows how small the margins were."
+    )
