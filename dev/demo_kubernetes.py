@@ -210,7 +210,10 @@ def what_next() -> None:
     console.print(f"  kubectl delete namespace {NAMESPACE}")
     console.print(f"  helm uninstall plimsoll -n {OPERATOR_NAMESPACE}")
     if os.environ.get("USE_CURRENT_CONTEXT") != "1":
-        console.print("  dev/node.sh destroy")
+        console.print(
+            "  dev/node.sh down       # stops the node; `up` starts it with all that it has"
+        )
+        console.print("  dev/node.sh destroy    # removes it for good")
 
 
 def main() -> int:

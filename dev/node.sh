@@ -46,7 +46,7 @@ main() {
   [ $# -eq 0 ] || shift
   case $verb in
     env) env_lines; return ;;
-    status) node_status; return ;;
+    status) node_status || exit 1; return ;;  # no failure of this script: the trap keeps quiet
     help | -h | --help) usage; return ;;
     install | up | load | down | destroy) ;;
     *) usage >&2; exit 2 ;;
