@@ -19,6 +19,7 @@ from tests.integration.tenant_client import LOST, Login, Peer, Place, Refused
 
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.batches import BatchHeader, seal
+from plimsoll_wire.kio_schemas import ErrorCode
 
 TOPIC, GROUP = "victim.orders", "victim.readers"
 OPERATIONS = ("produce", "group", "admin", "login")
@@ -26,6 +27,12 @@ PERIOD_S = {"produce": 0.1, "group": 0.1, "admin": 0.1, "login": 1.0}
 AGAIN_S = 0.2
 """After an error, before it connects again."""
 BEGINS_S = 60.0
+NO_MEMBER = (
+    ErrorCode.unknown_member_id,
+    ErrorCode.illegal_generation,
+    ErrorCode.rebalance_in_progress,
+)
+"""After these it joins anew."""
 PROTOCOL = b"\0\1\0\0\0\1\0\x0dvictim.orders\xff\xff\xff\xff\0\0\0\0"
 
 
@@ -69,8 +76,10 @@ class Victim:
         )
 
     def between(self, name: str, begin_s: float, end_s: float) -> list[Sample]:
-        """The operations that began then."""
-        return [one for one in self.samples[name] if begin_s <= one.began_s < end_s]
+        """The operations that ended then: none is left out that is under way at an end."""
+        return [
+            one for one in self.samples[name] if begin_s <= one.began_s + one.took_ms / 1e3 < end_s
+        ]
 
     def _good(self, name: str) -> bool:
         return any(not one.error for one in self.samples[name])
@@ -182,7 +191,8 @@ class Belonging(Session):
         (found,) = told.coordinators
         checked("FindCoordinator", [found.error_code])
         peer = await self._connected(int(found.node_id), "victim")
-        # The member that it was before an error is gone from the group, or is this one again.
+        if self._member:
+            return peer  # as clients go on that lost their connection
         joined = await peer.ask(ApiKey.JOIN_GROUP, 3, join_values(GROUP, self._member, PROTOCOL))
         checked("JoinGroup", [joined.error_code])
         self._generation, self._member = int(joined.generation_id), str(joined.member_id)
@@ -193,11 +203,15 @@ class Belonging(Session):
         checked("SyncGroup", [told.error_code])
         return peer
 
-    def reset(self) -> None:
-        super().reset()
-        self._member = ""
-
     async def _do(self, peer: Peer) -> None:
+        try:
+            await self._heartbeat_and_commit(peer)
+        except Refused as why:
+            if any(code.name in str(why) for code in NO_MEMBER):
+                self._member = ""
+            raise
+
+    async def _heartbeat_and_commit(self, peer: Peer) -> None:
         told = await peer.ask(ApiKey.HEARTBEAT, 3, self._identity("generation_id"))
         checked("Heartbeat", [told.error_code])
         self._offset += 1
