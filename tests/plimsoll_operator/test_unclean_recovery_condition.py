@@ -5,14 +5,17 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 from tests.plimsoll_operator.builders import TOPIC_ID, an_image, isr_changed, replay, with_topic
+from tests.plimsoll_operator.test_leader import BrokenLog, Scene
 
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey, Recovery
-from plimsoll_core.cluster.records import PartitionsCreated, Record, TopicRemoved
+from plimsoll_core.cluster.records import ControllerChanged, PartitionsCreated, Record, TopicRemoved
 from plimsoll_core.controller.partitions.unclean_recovery import POSSIBLE_CAUSES, UNCLEAN_CAUSES
 from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.metalog.codec import pack
-from plimsoll_operator.metalog.interface import EMPTY_TIP, OpenedLog
+from plimsoll_operator.metalog.interface import EMPTY_TIP, LogUnavailable, OpenedLog
+from plimsoll_operator.process_clocks import wall_ms
+from plimsoll_operator.reconcile.cluster.logcluster_status import unclean_recovery_of
 from plimsoll_operator.status.record_events import occurrences
 from plimsoll_operator.status.unclean_recovery_condition import (
     SHOWN_MS,
@@ -223,3 +226,19 @@ class TestSince:
         image = replay(image, isr_changed(1, (), leader=None, leader_epoch_step=1))
         memory.begin(image, NOW_MS)
         assert memory.restless_topics(image) == [TOPIC_ID]
+
+
+async def test_next_operator_shows_election_that_was_never_shown():
+    """The first died between the commit and its status."""
+    at_ms = wall_ms()
+    scene = Scene(BrokenLog(LogUnavailable("not opened")))
+    leader = scene.leader
+    opened = leader.controller.options.on_open
+    assert opened is not None
+    opened(log_of((at_ms, lost_and_elected(1, CERTAIN))))
+    image = with_topic(an_image(), ROWS)
+    began = ControllerChanged(cause="take-over", identity="b", controller_epoch=ControllerEpoch(9))
+    for told_of in leader.controller._committer.subscribers:
+        told_of(image, image, (began,))
+    known = unclean_recovery_of(leader.term).elections(at_ms)
+    assert (known.partitions, known.certain, known.last_ms) == (1, 1, at_ms)
