@@ -6,6 +6,7 @@ from tests.plimsoll_operator.builders import isr_changed, replay
 from tests.plimsoll_operator.rebalancing import KEY, LOOK, Rebalancings, an_object
 from tests.plimsoll_operator.resynced import offered_by_resync
 
+from plimsoll_operator.api.labels import MANAGED_BY, OPERATOR
 from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import CONFIG_MAPS, REBALANCES
@@ -68,6 +69,8 @@ async def test_whole_plan_is_in_a_config_map_that_goes_with_the_object():
     (owner,) = body["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"]) == ("Rebalance", "b1")
     assert body["data"]["hash"] == status.plan.hash
+    own = body["metadata"]["labels"]
+    assert own == {MANAGED_BY: OPERATOR}, "what the admission policies let the operator write"
     lines = body["data"]["plan.csv"].splitlines()
     assert lines[0] == "topic,partition,before,after,bytes,wave"
     assert len(lines) - 1 >= 3

@@ -69,6 +69,7 @@ INSTANCE = "app.kubernetes.io/instance"
 SCRAPER = "plimsoll.dev/scraper"
 """Of a namespace: its pods may read brokers' metrics, where the chart names no readers."""
 MANAGED_BY = "app.kubernetes.io/managed-by"
+OPERATOR = "plimsoll-operator"
 
 # Kubernetes' own, on nodes, namespaces, pods of a StatefulSet or a Job, and volume claims.
 HOSTNAME = "kubernetes.io/hostname"
@@ -133,7 +134,7 @@ def labels(cluster: str, cluster_id: UUID, component: str) -> dict[str, str]:
         NAME: "plimsoll",
         INSTANCE: cluster,
         COMPONENT: component,
-        MANAGED_BY: "plimsoll-operator",
+        MANAGED_BY: OPERATOR,
         CLUSTER: cluster,
         CLUSTER_ID: short_id(cluster_id),
     }

@@ -42,7 +42,7 @@ class KubeStore:
         self._prefix = f"{cluster}-{labels.short_id(cluster_id)}-history"
         self._labels = {
             labels.NAME: "plimsoll",
-            labels.MANAGED_BY: "plimsoll-operator",
+            labels.MANAGED_BY: labels.OPERATOR,
             labels.LOG_CLUSTER_ID: str(cluster_id),
             labels.LOG_PART: PART,
         }

@@ -84,7 +84,7 @@ class SparkDriver:
         return {
             labels.NAME: "plimsoll",
             labels.COMPONENT: "verification",
-            labels.MANAGED_BY: "plimsoll-operator",
+            labels.MANAGED_BY: labels.OPERATOR,
             labels.VERIFICATION: self.name,
         }
 

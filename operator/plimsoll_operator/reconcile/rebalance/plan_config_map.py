@@ -5,7 +5,7 @@ from __future__ import annotations
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.planner.rebalance import Planned
 from plimsoll_operator.api import API_VERSION
-from plimsoll_operator.api.labels import Manifest, derived_name
+from plimsoll_operator.api.labels import MANAGED_BY, OPERATOR, Manifest, derived_name
 from plimsoll_operator.api.meta import ObjectMeta
 
 FILE = "plan.csv"
@@ -25,6 +25,8 @@ def config_map(owner: ObjectMeta, image: ClusterImage, planned: Planned) -> Mani
         "metadata": {
             "name": config_map_name(owner.name),
             "namespace": owner.namespace,
+            # The chart's admission policies let the operator write what says that it is its own.
+            "labels": {MANAGED_BY: OPERATOR},
             "ownerReferences": [
                 {
                     "apiVersion": API_VERSION,
