@@ -84,10 +84,10 @@ class Run:
         finally:
             client.close()
         stopped = drive.progress(planned)[1]
-        if findings.unreadable and not recreated:
-            return self._publish_verdict(judge_unreadable(findings.examples), findings)
         if recreated:
             findings = without_fates(findings)
+        if findings.unreadable:
+            return self._publish_verdict(judge_unreadable(findings.examples), findings)
         verdict = judge(settings, findings.counts, stopped=stopped, recreated=recreated)
         return self._publish_verdict(verdict, findings)
 
@@ -150,8 +150,10 @@ class Run:
             try:
                 checks.read_log(spark, settings, reading, self._id).write.parquet(str(copy))
             except Exception:
+                if "NoLoss" not in settings.checks:
+                    raise
                 found = unreadable(settings, reading, until_s)
-                if not found or "NoLoss" not in settings.checks:
+                if not found:
                     raise
                 return self._unreadable(found)
             log_table = spark.read.parquet(str(copy))

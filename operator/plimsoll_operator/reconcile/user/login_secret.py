@@ -26,7 +26,7 @@ from plimsoll_core.security.scram import (
 )
 from plimsoll_core.security.state import BY_CLIENT
 from plimsoll_operator.api import API_VERSION
-from plimsoll_operator.api.labels import MANAGED_BY, USER_LOGIN
+from plimsoll_operator.api.labels import MANAGED_BY, OPERATOR, USER_LOGIN
 from plimsoll_operator.api.user import User
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.pki.authority import KeyPair
@@ -141,7 +141,7 @@ def _secret(user: User, bootstrap: Bootstrap, more: dict[str, str]) -> Object:
         "metadata": {
             "name": user.secret_name,
             "namespace": user.metadata.namespace,
-            "labels": {MANAGED_BY: "plimsoll-operator"},
+            "labels": {MANAGED_BY: OPERATOR},
             "ownerReferences": [
                 {
                     "apiVersion": API_VERSION,
