@@ -30,7 +30,7 @@ from plimsoll_sim.checkers.cleaned_groups import (
     group_records,
     shown,
 )
-from plimsoll_sim.checkers.expiries import ExpiryChecker, OffsetsKept
+from plimsoll_sim.checkers.expiries import STEP_MS, ExpiryChecker, OffsetsKept
 from plimsoll_sim.checkers.generations import GenerationChecker, a_log, check_record
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.committed import MetadataGhost
@@ -75,7 +75,7 @@ class _ToldGroup:
     newest_us: int = 0
     """When the last commit was seen first."""
     expired: dict[LogPlaceOfRecord, None] = field(default_factory=dict)
-    """Tombstones that came when no commit was younger than offsets are kept."""
+    """Tombstones that came once the newest commit was as old as offsets are kept."""
 
 
 class GroupChecker:
@@ -185,7 +185,8 @@ class GroupChecker:
         now_us = self._now_us()
         if offset != NOTHING:
             told.newest_us = now_us
-        elif now_us - told.newest_us >= self._retention_us:
+        # A commit is seen a moment after the broker stamped it.
+        elif now_us - told.newest_us + STEP_MS * 1_000 >= self._retention_us:
             told.expired[place] = None
 
     def _listen(self, broker_id: int, shard: GroupShard) -> None:
