@@ -1,15 +1,20 @@
 """Three data paths replicate over real sockets; the controller is real, its network is not."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from tests.plimsoll_broker.no_fetchers import NoFetchers
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller, a_batch
 
 from plimsoll_broker.control.controller_client import NoController
-from plimsoll_broker.replication.peer_connection import PeerConnection
+from plimsoll_broker.replication import fetcher as fetcher_module
+from plimsoll_broker.replication.fetcher import NEW_AT_ONCE
+from plimsoll_broker.replication.peer_connection import PeerConnection, open_to
 from plimsoll_broker.server.receiving import RequestReceiver
+from plimsoll_broker.storage.checkpoint_formats import Partition
+from plimsoll_broker.storage.log_store import LogStore
 from plimsoll_core.cluster.isr_shrinks import Left, ShrinkCause
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId, ControllerEpoch
@@ -246,6 +251,57 @@ async def test_more_than_fits_one_reply_is_replicated_fairly(
     back = await broker(2).start()
     await until(lambda: all(h.log.log_end_offset == 2 for h in back.manager))
     await until(lambda: all(len(controller.partition("t", i).isr) == 3 for i in range(8)))
+
+
+async def test_fetches_are_answered_while_topics_are_made(
+    controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller.create("t", (0, 1, 2))
+    client = await three[0].client()
+    await client.produce("t", a_batch(1))
+    opened: list[BrokerId] = []
+
+    async def counted(leader: BrokerId, *rest: Any) -> PeerConnection:
+        opened.append(leader)
+        return await open_to(leader, *rest)
+
+    monkeypatch.setattr(fetcher_module, "open_to", counted)
+    followers = three[1:]
+    for broker in followers:
+        # All of it happens within a moment, however long it takes.
+        monkeypatch.setattr(broker.manager, "now_ms", lambda: 1_000_000_000)
+    for number in range(30):
+        controller.create(f"made{number}", (0, 1, 2))
+        await until(lambda: all(len(b.manager) == number + 2 for b in followers))  # noqa: B023
+        assert (await client.produce("t", a_batch(1)))[0] == Code.NONE
+    assert len(opened) <= len(followers), "one interrupted request each"
+
+
+async def test_record_of_one_log_waits_for_few_new_logs(
+    controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = three[1]
+    flusher, go = follower.manager.flusher, asyncio.Event()
+    make_durable = flusher.make_durable
+    synced: list[list[Partition]] = []
+
+    async def told(store: LogStore, partitions: Iterable[Partition]) -> None:
+        synced.append(store.new_logs.among(list(partitions)))
+        if synced[-1]:
+            await go.wait()
+        await make_durable(store, synced[-1])
+
+    monkeypatch.setattr(flusher, "make_durable", told)
+    monkeypatch.setattr(follower.store, "begin_new", lambda: None)  # no chore does it meanwhile
+    controller.create("t", *[(0, 1, 2)] * 30)
+    await until(lambda: len(synced) > 3)
+    assert not any(synced), "a reply without records syncs nothing"
+    client = await three[0].client()
+    for index in range(30):
+        await client.produce("t", a_batch(1), index=index, acks=1)
+    go.set()
+    await until(lambda: all(h.log.log_end_offset == 1 for h in follower.manager))
+    assert 0 < max(map(len, synced)) <= NEW_AT_ONCE
 
 
 async def test_change_of_the_isr_alone_does_not_disturb_the_fetchers(

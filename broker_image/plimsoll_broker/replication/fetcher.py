@@ -25,6 +25,7 @@ from plimsoll_broker.replication.follower_session import (
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost, open_to
 from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.storage.checkpoint_formats import Partition
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerEpoch, BrokerId
@@ -53,7 +54,15 @@ logger = logging.getLogger("plimsoll.fetcher")
 
 _SESSION_IS_OVER = (Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH)
 COPIES_AT_ONCE = 32
+NEW_AT_ONCE = 8
+"""New logs that are made durable before their first records are appended, of one reply: it takes
+two syncs each, and all that the reply holds of others waits."""
 LIMITS = FetchLimits(wait_ms_max=500, bytes_max=4 * 2**20, partition_bytes_max=2**20)
+SOON_MS, SOON_FOR_MS = 20, 1_000
+"""A request that waits for records is given up for a change of what is followed, and asked anew on
+another connection.  Changes that follow within a second find a request that waits no longer than
+that, and wait for it: else no request is ever answered while topics are being made, and whoever
+waits for this follower's acknowledgement waits as long."""
 CONNECT_S = 2.0
 SILENCE_S = 10.0
 """A leader that sends nothing for so long is left; a slow link may take longer for a reply."""
@@ -96,6 +105,7 @@ class Fetcher:
         self._changed = asyncio.Event()
         self._connection: PeerConnection | None = None
         self._correlation_id = 0
+        self._soon_until_ms = 0
         self._idle_poll = False
         self._interrupted = False  # whether the connection was closed here, to ask anew
         self._lost_at_ms: int | None = None  # since when the leader has not answered; None: it does
@@ -114,6 +124,7 @@ class Fetcher:
 
     def _ask_anew(self) -> None:
         self._changed.set()
+        self._soon_until_ms = self._manager.now_ms() + SOON_FOR_MS
         if self._idle_poll and self._connection is not None:
             self._interrupted = True
             self._connection.close()
@@ -187,7 +198,6 @@ class Fetcher:
         request = self._request(limits)
         if request is None:
             return 0
-        self._idle_poll = True
         reply = await connection.request(request, SILENCE_S)
         self._idle_poll = False
         code, replies, controller_epoch, session_id = decode_fetch(reply, self._correlation_id)
@@ -216,8 +226,12 @@ class Fetcher:
         if session == NEW_SESSION and not topics:
             return None
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        soon = manager.now_ms() < self._soon_until_ms
         if self._following.has_more or self._lost_at_ms is not None:  # found again: told at once
             limits = limits._replace(wait_ms_max=0)
+        elif soon:
+            limits = limits._replace(wait_ms_max=SOON_MS)
+        self._idle_poll = limits.wait_ms_max > SOON_MS
         me = FetchSender(manager.settings.broker_id, self._epoch(), manager.controller_epoch)
         return encode_fetch(self._correlation_id, me, limits, topics, session, forgotten)
 
@@ -234,9 +248,8 @@ class Fetcher:
 
     async def _take_up(self, replies: Iterable[PartitionReply]) -> None:
         """All partitions' answers.  Others have their turn meanwhile, so each is looked at anew."""
-        replies = list(replies)
-        asked = (self._following.asked.get((each.topic_id, each.partition)) for each in replies)
-        places = (one.followed.hosted.place for one in asked if one is not None)
+        replies = self._within_syncs(replies)
+        places = [place for each in replies if (place := self._place(each)) is not None]
         await self._manager.flusher.make_durable(self._manager.store, places)
         cuts: list[_Cut] = []
         lost: list[_Lost] = []
@@ -258,6 +271,25 @@ class Fetcher:
             await self._manager.driver.write_back(appended)
         # To ask for more is to acknowledge what came: that must be on the disk by then.
         await self._manager.flusher.settle(appended)
+
+    def _place(self, reply: PartitionReply) -> Partition | None:
+        """Of the log that the reply's records go to; None: there are no records."""
+        question = self._following.asked.get((reply.topic_id, reply.partition))
+        return question.followed.hosted.place if question and reply.records else None
+
+    def _within_syncs(self, replies: Iterable[PartitionReply]) -> list[PartitionReply]:
+        """Without the records of new logs beyond so many: those are asked for again."""
+        taken, new_logs, left = [], self._manager.store.new_logs, NEW_AT_ONCE
+        for reply in replies:
+            place = self._place(reply)
+            if place is not None and new_logs.among((place,)):
+                left -= 1
+                if left < 0:
+                    question = self._following.asked[reply.topic_id, reply.partition]
+                    self._back_off(question.followed)
+                    continue
+            taken.append(reply)
+        return taken
 
     async def _cut(self, cuts: Iterable[_Cut]) -> None:
         """The checkpoints say less of all these logs before any of them is cut: each for itself
