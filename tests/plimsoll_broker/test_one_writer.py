@@ -6,7 +6,7 @@ from pathlib import Path
 
 from plimsoll_broker.storage.durability import Unsynced
 from plimsoll_broker.storage.log import Log
-from plimsoll_core.replica.producer_sequences import ProducerStates
+from plimsoll_core.replica.producer_states import ProducerStates
 
 BROKER = Path(__file__).resolve().parents[2] / "broker_image" / "plimsoll_broker"
 ROOMS = ("handlers", "node", "replication", "reporting")

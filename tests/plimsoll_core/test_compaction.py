@@ -16,7 +16,7 @@ from plimsoll_core.compaction.plan import (
 )
 from plimsoll_core.compaction.retain import delete_horizon, is_expired, keeps_record
 from plimsoll_core.errors import Refusal
-from plimsoll_core.replica.compacted_copy import CompactedCopy
+from plimsoll_core.replica.follower import CompactedCopy
 
 NOW_MS = 1_000_000
 

@@ -1,6 +1,6 @@
 """What a shard decided in one turn of the event loop, written at its end as one batch.
 
-Owned by a shard, which asked for the right to append before it decided (`coordinator_append`).
+Owned by a shard, which asked for the right to append before it decided (`may_append`).
 Records of one turn become several batches where they are too many for `max.message.bytes`.  A disk
 that fails takes the replica out of service, and with it the shard.
 """
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_core.replica.coordinator_append import next_place
 from plimsoll_core.replica.leader import Leader
+from plimsoll_core.replica.replica import next_place
 from plimsoll_wire.batches import HEADER_SIZE, parse_header
 from plimsoll_wire.record_sets import KeyValue, size_of, write_batch
 

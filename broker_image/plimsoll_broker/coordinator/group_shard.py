@@ -36,9 +36,9 @@ from plimsoll_core.groups.soft import SoftState
 from plimsoll_core.groups.state import GroupsState
 from plimsoll_core.groups.step import GroupOutcome, due, loaded, loaded_again, step
 from plimsoll_core.groups.turn import GroupTurn
-from plimsoll_core.replica.coordinator_append import may_append
+from plimsoll_core.replica.commit import AckWaiter
 from plimsoll_core.replica.leader import Leader
-from plimsoll_core.replica.waiters import AckWaiter
+from plimsoll_core.replica.replica import may_append
 from plimsoll_wire.coordinator_records import UnknownGroupRecord, encode_group_record
 
 DELETIONS_MAX = 1_000

@@ -24,7 +24,7 @@ from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.errors import Code
-from plimsoll_core.replica.waiters import AckWaiter
+from plimsoll_core.replica.commit import AckWaiter
 from plimsoll_wire.messages import decode_request, encode_response
 
 TIMEOUT_MS_MAX = 10 * 60 * 1000

@@ -16,7 +16,7 @@ from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Handler, Reply, RequestContext
 from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.errors import Code
-from plimsoll_core.replica.producer_sequences import ActiveProducer
+from plimsoll_core.replica.producer_states import ActiveProducer
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
 

@@ -30,7 +30,7 @@ from plimsoll_broker.server.dispatch import ConnectionState, Reply
 from plimsoll_broker.server.reply_later import ReplyLater
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.replica.follower_progress import FollowerProgress, Presence
+from plimsoll_core.replica.leader import FollowerProgress, Presence
 from plimsoll_wire.fetch import FetchedPartition, FetchPartition, FetchRequest, encode_response
 
 PARTITIONS_MAX = 100_000

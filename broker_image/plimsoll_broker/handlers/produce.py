@@ -39,8 +39,8 @@ from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.replica.commit import AckWaiter
 from plimsoll_core.replica.replica_values import Append, Duplicate
-from plimsoll_core.replica.waiters import AckWaiter
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.produce import (
     NodeEndpoint,

@@ -17,8 +17,7 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.replica.isr_membership import lagging
-from plimsoll_core.replica.leader import Leader
-from plimsoll_core.replica.maximal_isr import CommittedIsr, PendingShrink
+from plimsoll_core.replica.leader import CommittedIsr, Leader, PendingShrink
 from plimsoll_core.replica.replica_context import ReplicaContext
 
 # Longer than an election takes while there is a controller.

@@ -29,11 +29,10 @@ from plimsoll_broker.storage.checkpoint_formats import Partition
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerEpoch, BrokerId
-from plimsoll_core.replica import follower, truncation
-from plimsoll_core.replica.follower import ErrorAction, FetchPosition
+from plimsoll_core.replica import follower
+from plimsoll_core.replica.follower import ErrorAction, FetchPosition, Reset
 from plimsoll_core.replica.replica_values import EndOffset
 from plimsoll_core.replica.throttle import Bucket
-from plimsoll_core.replica.truncation import Reset
 from plimsoll_process.waits import set_within
 from plimsoll_wire.batches import BatchError, BatchHeader, check_crc, iter_headers
 from plimsoll_wire.replication import (
@@ -338,7 +337,7 @@ class Fetcher:
         if reply.diverging is not None:
             # The reply's high watermark says nothing about a log that is about to be cut.
             end, least = EndOffset(*reply.diverging), hosted.replica.compacted_copy.least_cut
-            offset = truncation.truncation_offset(hosted.log, end, least)
+            offset = follower.truncation_offset(hosted.log, end, least)
             if offset is None:
                 self._back_off(followed)
                 return _Lost(question, nothing_shared=True)
@@ -409,9 +408,9 @@ class Fetcher:
         if end is None or start is None or not hosted.replica.expects(self._leader, asked):
             return
         least = hosted.replica.compacted_copy.least_cut
-        reset: Reset | None = truncation.begin_again(start)
+        reset: Reset | None = follower.begin_again(start)
         if not lost.nothing_shared:
-            reset = truncation.reset(hosted.log, start, end, least)
+            reset = follower.reset(hosted.log, start, end, least)
         if reset is None:
             return
         if not await self._lowered({hosted.place: reset.offset}, all_goes=reset.discard):

@@ -22,9 +22,9 @@ from plimsoll_broker.storage.cleaner.swapping import SegmentSwap
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.retention import note_written
 from plimsoll_broker.storage.segment import Segment
-from plimsoll_core.replica.ready import Ready
+from plimsoll_core.replica.follower import Reset
+from plimsoll_core.replica.replica import Ready
 from plimsoll_core.replica.replica_values import Append
-from plimsoll_core.replica.truncation import Reset
 from plimsoll_wire.batches import BatchHeader, placed, stamp, stamp_append_time
 
 logger = logging.getLogger("plimsoll.driver")

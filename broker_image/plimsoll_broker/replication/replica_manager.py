@@ -43,8 +43,7 @@ from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages.requests import IsrProposal, PartitionAnswer
 from plimsoll_core.replica.leader_lease import LeaderLease
-from plimsoll_core.replica.ready import NOTHING
-from plimsoll_core.replica.replica import Replica
+from plimsoll_core.replica.replica import NOTHING, Replica
 from plimsoll_core.replica.replica_context import ReplicaContext
 from plimsoll_core.replica.role import FAILED
 

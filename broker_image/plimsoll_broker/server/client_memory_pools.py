@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from plimsoll_core.groups.memory import BYTES_ASSUMED
 from plimsoll_core.quotas.fair_pool import FairPool
-from plimsoll_core.replica.producer_memory import PRODUCER_BYTES, PRODUCERS_ASSUMED
+from plimsoll_core.replica.producer_states import PRODUCER_BYTES, PRODUCERS_ASSUMED
 
 MIB = 1024 * 1024
 MEMORY_ASSUMED = 1024 * MIB
@@ -44,7 +44,7 @@ class NoRoom(Exception):
 class Budgets:
     """Bytes.  `replies`: not sent yet; `requests`: being received or looked at; `frame`: one;
     `recent`: requests whose batches the logs keep for who reads at their ends.  `producers` is a
-    number of them: those that the logs remember (`producer_memory`).  `groups`: consumer groups and
+    number of them: those that the logs remember (`ProducerMemory`).  `groups`: consumer groups and
     their offsets (`groups.memory`)."""
 
     replies: int

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from crc32c import crc32c
 
-from plimsoll_core.replica.producer_sequences import ProducerEntry
+from plimsoll_core.replica.producer_states import ProducerEntry
 
 Partition = tuple[str, int]
 

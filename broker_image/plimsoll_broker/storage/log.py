@@ -23,7 +23,7 @@ from plimsoll_broker.storage.producer_snapshots import ProducerSnapshots
 from plimsoll_broker.storage.recent_batches import RecentBatches
 from plimsoll_broker.storage.rolling import is_full
 from plimsoll_broker.storage.segment import Segment
-from plimsoll_core.replica.countable_end import countable_end
+from plimsoll_core.replica.commit import countable_end
 from plimsoll_wire.batches import BatchError, BatchHeader
 
 

@@ -27,7 +27,7 @@ from plimsoll_broker.storage.new_logs import NewLogs
 from plimsoll_broker.storage.recent_batches import RecentMemory
 from plimsoll_broker.storage.recovery import load_log
 from plimsoll_broker.storage.volume_owner import VolumeRefused
-from plimsoll_core.replica.producer_memory import ProducerMemory
+from plimsoll_core.replica.producer_states import ProducerMemory
 
 logger = logging.getLogger("plimsoll.storage")
 

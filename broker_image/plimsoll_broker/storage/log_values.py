@@ -12,7 +12,7 @@ from plimsoll_broker.storage.producer_snapshots import PendingSnapshot
 from plimsoll_broker.storage.recent_batches import RecentMemory
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.replica.leader_epochs import EpochCache
-from plimsoll_core.replica.producer_sequences import ProducerStates
+from plimsoll_core.replica.producer_states import ProducerStates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

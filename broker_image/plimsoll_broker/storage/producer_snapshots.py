@@ -15,7 +15,7 @@ from pathlib import Path
 from plimsoll_broker.storage import checkpoint_formats
 from plimsoll_broker.storage.disk import Disk, StorageError
 from plimsoll_broker.storage.segment import Segment, file_name
-from plimsoll_core.replica.producer_sequences import ProducerEntry, ProducerStates
+from plimsoll_core.replica.producer_states import ProducerEntry, ProducerStates
 
 _SUFFIX = ".snapshot"
 

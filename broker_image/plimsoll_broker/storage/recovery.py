@@ -30,7 +30,7 @@ from plimsoll_broker.storage.producer_snapshots import ProducerSnapshots
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_broker.storage.trusted_extent import Extent, reindex, resume, verify
 from plimsoll_core.replica.leader_epochs import EpochCache
-from plimsoll_core.replica.producer_sequences import ProducerStates
+from plimsoll_core.replica.producer_states import ProducerStates
 from plimsoll_wire.batches import BadBatch, BatchError
 
 logger = logging.getLogger("plimsoll.storage")

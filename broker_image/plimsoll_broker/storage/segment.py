@@ -12,7 +12,7 @@ from pathlib import Path
 
 from plimsoll_broker.storage.disk import Buffer, Disk, DiskFile, StorageError, StorageFault
 from plimsoll_broker.storage.index import OffsetIndex, TimeIndex
-from plimsoll_core.replica.producer_sequences import ProducerStates
+from plimsoll_core.replica.producer_states import ProducerStates
 from plimsoll_wire.batches import (
     HEADER_SIZE,
     BadBatch,

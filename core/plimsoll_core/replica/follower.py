@@ -1,6 +1,9 @@
-"""A follower's handling of its leader's replies: which batches it appends, and when it waits.
+"""A follower's rules: which batches it appends, where it truncates, when it starts over.
 
-Called by `replica.Replica` and by the broker's fetcher.  `truncation` says where it cuts its log.
+Called by `replica.Replica` and by the broker's fetcher.  A log is truncated only where leader
+epochs prove that it diverged, never to the high watermark (KIP-101, 279, 320, 595).
+`fetch_checks` is the leader's half: it finds that a fetch comes from a diverged log.  A compacted
+log may not be truncated below `CompactedCopy.least_cut` (docs/protocol.md §10.4).
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import NamedTuple
 
 from plimsoll_core.errors import Code
 from plimsoll_core.replica.replica_context import LogView
-from plimsoll_core.replica.replica_values import BatchInfo
+from plimsoll_core.replica.replica_values import BatchInfo, EndOffset
 
 
 class FetchPosition(NamedTuple):
@@ -82,3 +85,91 @@ def on_error(code: int) -> ErrorAction:
     if code == Code.OFFSET_OUT_OF_RANGE:
         return ErrorAction.ASK_OFFSETS
     return ErrorAction.BACK_OFF
+
+
+class Reset(NamedTuple):
+    """How an out-of-range follower starts again: cut there, or discard all and start there."""
+
+    offset: int
+    discard: bool
+
+
+def truncation_offset(log: LogView, leader_end: EndOffset, least: int | None = None) -> int | None:
+    """Where to cut after a diverging reply.  Several rounds may be needed, each with less log.
+
+    None: below `least` (`CompactedCopy.least_cut`; else the log's start) what is left would not be
+    what the leader has.  Cut to below its own start the log would be empty, hold nothing of what
+    the leader has before that, and look complete; a compacted one would lack what was superseded by
+    what is cut.  It begins again where the leader's does (`begin_again`), as after
+    OFFSET_OUT_OF_RANGE.
+    """
+    offset = _agreed_end(log, leader_end)
+    return None if offset < (log.log_start_offset if least is None else least) else offset
+
+
+def _agreed_end(log: LogView, leader_end: EndOffset) -> int:
+    end = log.log_end_offset
+    mine = log.epochs.end_offset_for(leader_end.epoch, end)
+    if mine is None:
+        return min(leader_end.end_offset, end)
+    if mine[0] == leader_end.epoch:
+        return min(mine[1], leader_end.end_offset, end)
+    # The leader's term is unknown here: what is here after the older term cannot be the leader's.
+    return min(mine[1], end)
+
+
+def reset(
+    log: LogView, leader_start: int, leader_end: int, least: int | None = None
+) -> Reset | None:
+    """After OFFSET_OUT_OF_RANGE: None means that the offset is fine after all; try it again."""
+    if leader_end < (log.log_start_offset if least is None else least):
+        # Cut to the leader's end it would not hold what the leader has, and look complete.
+        return begin_again(leader_start)
+    if leader_end < log.log_end_offset:
+        return Reset(leader_end, discard=False)
+    if leader_start > log.log_end_offset:
+        return begin_again(leader_start)
+    if leader_start < log.log_end_offset and log.epochs.epoch_of_last(log.log_end_offset) is None:
+        # It holds nothing, and nobody knows of which history that is.
+        return begin_again(leader_start)
+    return None
+
+
+def begin_again(leader_start: int) -> Reset:
+    """With nothing, where the leader's log begins."""
+    return Reset(leader_start, discard=True)
+
+
+class CompactedCopy:
+    """One replica's.  Kept for every log; it counts for those of topics that were compacted."""
+
+    __slots__ = ("_log", "must_begin_again", "superseded_below")
+
+    def __init__(self, log: LogView, high_watermark: int) -> None:
+        self._log = log
+        # What supersedes a record that is missing here lies below this: a cleaner here goes no
+        # further than the high watermark, nor does the leader's.
+        self.superseded_below = high_watermark
+        # A term began while part of that was still to be copied: another leader may not have it.
+        self.must_begin_again = False
+
+    @property
+    def least_cut(self) -> int:
+        """The lowest offset that the log may be cut to; below it, it begins again."""
+        start = self._log.log_start_offset
+        return max(start, self.superseded_below) if self._log.holes else start
+
+    def committed(self, high_watermark: int) -> None:
+        """This replica, as leader or follower, knows so much for committed."""
+        if high_watermark > self.superseded_below:
+            self.superseded_below = high_watermark
+
+    def new_term(self) -> None:
+        """Of another leader."""
+        behind = self.superseded_below > self._log.log_end_offset
+        self.must_begin_again = self._log.holes and behind
+
+    def cut(self) -> None:
+        """The log was cut, or begins again."""
+        self.superseded_below = min(self.superseded_below, self._log.log_end_offset)
+        self.must_begin_again = False

@@ -1,18 +1,21 @@
-"""Which replicas may join the ISR, and which must leave it: what a leader proposes.
+"""Which replicas a leader proposes to add to its ISR or to remove, and what the answers mean.
 
-Called by `replica.Replica`: after a fetch for who joins, every half of the lag limit for who
-leaves.  One proposal is in flight at a time (`maximal_isr`); the controller commits or rejects it.
-Sources: the protocol's rules for expanding and shrinking an ISR; KIP-497 (AlterPartition), KIP-841
-(fenced brokers), KIP-903 (stale epochs).
+Called by `replica.Replica`: `expansion` after a follower's fetch, `shrinkage` every half of the lag
+limit, `outcome` for each answer of the controller.  One proposal is in flight at a time
+(`leader.IsrState`); the controller commits or rejects it.  Sources: the rules of docs/protocol.md
+for expanding and shrinking an ISR and for AlterPartition; KIP-497 (AlterPartition), KIP-841 (fenced
+brokers), KIP-903 (stale broker epochs).
 """
 
 from __future__ import annotations
 
+from enum import Enum
+
 from plimsoll_core.cluster.model import Recovery
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerEpoch, BrokerId, PartitionEpoch
-from plimsoll_core.messages.requests import IsrMember, IsrProposal
-from plimsoll_core.replica.leader import Leader
-from plimsoll_core.replica.maximal_isr import CommittedIsr, PendingExpand, PendingShrink
+from plimsoll_core.messages.requests import IsrMember, IsrProposal, PartitionAnswer
+from plimsoll_core.replica.leader import CommittedIsr, Leader, PendingExpand, PendingShrink
 from plimsoll_core.replica.replica_context import ReplicaContext
 
 EXPAND_CAUSE = "IsrExpand"
@@ -122,3 +125,37 @@ def _member(leader: Leader, member: BrokerId, around: ReplicaContext) -> IsrMemb
         me = around.brokers.get(member)
         epoch = None if me is None else me.broker_epoch
     return IsrMember(broker_id=member, broker_epoch=None if epoch is None else BrokerEpoch(epoch))
+
+
+INELIGIBLE_BACKOFF_MS = 1_000
+UNDECIDED = frozenset(
+    {
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.UNKNOWN_TOPIC_ID,
+        Code.FENCED_LEADER_EPOCH,
+        Code.INVALID_UPDATE_VERSION,
+        Code.INVALID_REQUEST,
+        Code.NEW_LEADER_ELECTED,
+    }
+)
+"""After these a proposal may have been committed, or was overtaken: only metadata can tell."""
+
+
+class ProposalOutcome(Enum):
+    """What has become of a proposal."""
+
+    COMMITTED = "committed"
+    NOT_APPLIED = "certainly not applied: roll it back"
+    UNDECIDED = "stays in flight until newer metadata"
+    UNANSWERED = "sent again as it is"
+
+
+def outcome(answer: PartitionAnswer | None) -> ProposalOutcome:
+    """None: no answer came."""
+    if answer is None:
+        return ProposalOutcome.UNANSWERED
+    if answer.code == Code.NONE:
+        return ProposalOutcome.COMMITTED
+    if answer.code == Code.INELIGIBLE_REPLICA:
+        return ProposalOutcome.NOT_APPLIED
+    return ProposalOutcome.UNDECIDED if answer.code in UNDECIDED else ProposalOutcome.UNANSWERED

@@ -1,15 +1,158 @@
-"""A leader's state in one epoch: its partition, its followers' progress and the ISR.
+"""A leader's state in one leader epoch: its ISR, and the progress of its followers.
 
-Called by `replica.Replica` only.  How far the high watermark may go is `high_watermark`'s to
-decide, and which replicas join or leave the ISR, `isr_membership`'s.  Source: KIP-497.
+`Leader` is held by `replica.Replica`; a new leader epoch is a new object.  `IsrState` is the ISR as
+the leader holds it: committed, or committed with one proposal in flight.  While a proposal is in
+flight the controller may or may not have committed it.  The leader therefore counts the *maximal*
+ISR when it advances the high watermark, and the *committed* ISR when it compares with min ISR.
+`FollowerProgress` is what the fetches of one follower prove.
+
+Which replicas join or leave the ISR is decided in `isr_membership`, how far the high watermark may
+advance in `commit`.  Sources: KIP-497, KIP-966; KIP-227 (fetch sessions).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import assert_never
+
 from plimsoll_core.cluster.model import Partition
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.replica.follower_progress import FollowerProgress
-from plimsoll_core.replica.maximal_isr import CommittedIsr, IsrState
+from plimsoll_core.messages.requests import IsrProposal
+from plimsoll_core.replica.replica_values import FollowerFetch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedIsr:
+    """Nothing in flight."""
+
+    committed: tuple[BrokerId, ...]
+
+    @property
+    def maximal(self) -> tuple[BrokerId, ...]:
+        return self.committed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingExpand:
+    """A proposal to add `joining`: it counts for the high watermark from before it was sent."""
+
+    committed: tuple[BrokerId, ...]
+    joining: BrokerId
+    proposal: IsrProposal
+
+    @property
+    def maximal(self) -> tuple[BrokerId, ...]:
+        return (*self.committed, self.joining)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingShrink:
+    """A proposal to drop `leaving`: they still count until the drop is committed."""
+
+    committed: tuple[BrokerId, ...]
+    leaving: tuple[BrokerId, ...]
+    proposal: IsrProposal
+
+    @property
+    def maximal(self) -> tuple[BrokerId, ...]:
+        return self.committed
+
+
+IsrState = CommittedIsr | PendingExpand | PendingShrink
+
+
+def proposal_in_flight(state: IsrState) -> IsrProposal | None:
+    match state:
+        case CommittedIsr():
+            return None
+        case PendingExpand() | PendingShrink():
+            return state.proposal
+        case _:
+            assert_never(state)
+
+
+class Presence:
+    """When a follower's fetch session was heard last, and which reply it acknowledged then.
+
+    An incremental fetch names only what has changed, and counts for every partition of its session.
+    A follower that is settled has nothing left to fetch: its progress reads the times here, so that
+    a fetch costs nothing for it.
+    """
+
+    __slots__ = ("acknowledged_ms", "fetch_ms")
+
+    def __init__(self) -> None:
+        self.fetch_ms = 0
+        self.acknowledged_ms: int | None = None
+
+
+class FollowerProgress:
+    """How far one follower is, as its fetches in this term tell; None = not heard of."""
+
+    __slots__ = (
+        "_acknowledged_ms",
+        "_caught_up_ms",
+        "_fetch_leader_end",
+        "_fetch_ms",
+        "_presence",
+        "broker_epoch",
+        "log_end",
+        "log_start",
+    )
+
+    def __init__(self, caught_up_ms: int | None) -> None:
+        self.log_end: int | None = None
+        self.log_start = 0
+        self.broker_epoch: int | None = None
+        self._fetch_ms = 0
+        self._fetch_leader_end: int | None = None
+        self._caught_up_ms = caught_up_ms
+        self._acknowledged_ms: int | None = None
+        self._presence: Presence | None = None
+
+    @property
+    def caught_up_ms(self) -> int | None:
+        """When it certainly had everything."""
+        return self._caught_up_ms if self._presence is None else self._presence.fetch_ms
+
+    @property
+    def acknowledged_ms(self) -> int | None:
+        """When it certainly followed in this term."""
+        return self._acknowledged_ms if self._presence is None else self._presence.acknowledged_ms
+
+    def settle(self, presence: Presence) -> None:
+        """It has everything: until the leader's end moves, each fetch of its session says so."""
+        self._presence = presence
+
+    def unsettle(self, session: Presence) -> None:
+        """The leader's end has moved, or the session ends: what its last fetch said stays.
+
+        Another connection of the follower may have taken the session's place meanwhile."""
+        if self._presence is session:
+            self._leave_session(session)
+
+    def _leave_session(self, presence: Presence | None) -> None:
+        if presence is not None:
+            self._presence = None
+            self._caught_up_ms = self._fetch_ms = presence.fetch_ms
+            self._fetch_leader_end = self.log_end
+            self._acknowledged_ms = presence.acknowledged_ms
+
+    def fetched(self, fetch: FollowerFetch, leader_end: int, now_ms: int) -> None:
+        """A fetch at an offset proves that everything below it is on the follower's disk."""
+        self._leave_session(self._presence)
+        offset = fetch.offset
+        if offset >= leader_end:
+            self._caught_up_ms = now_ms
+        elif self._fetch_leader_end is not None and offset >= self._fetch_leader_end:
+            self._caught_up_ms = self._fetch_ms
+        self._fetch_ms = now_ms
+        self._fetch_leader_end = leader_end
+        self.log_end = offset
+        self.log_start = fetch.log_start
+        self.broker_epoch = fetch.broker_epoch
+        if fetch.leader_epoch is not None:
+            self._acknowledged_ms = fetch.acknowledged_ms
 
 
 class Leader:
@@ -46,7 +189,7 @@ class Leader:
     def set_isr(self, state: IsrState) -> None:
         """Every change of the set goes through here, so that the quorum follows it."""
         self.isr = state
-        # The progress of all that count for the high watermark (`high_watermark`).
+        # The progress of all that count for the high watermark (`commit`).
         self.quorum = [
             self.followers[replica] for replica in state.maximal if replica in self.followers
         ]

@@ -1,13 +1,21 @@
-"""One partition's copy: the rules for leading it, following with it, and answering about it.
+"""One partition's replica on one broker: it leads, follows, and answers requests.
 
-A mutable object with a single owner, the broker's `ReplicaManager`, which feeds it metadata,
-produces, fetches, replies and time.  Questions are answered at once; everything that follows from
-an event (acknowledgements, woken fetches, a proposed in-sync set) is collected and handed over by
-`take_ready`, once per turn of the event loop, however many events there were.  It never touches a
-byte: the driver writes what it is told to and then says `wrote`.
+`Replica` is a mutable object with a single owner, the broker's `ReplicaManager`, which feeds it
+metadata, produces, fetches, replies and time.  Requests are answered at once.  Everything else that
+follows from an event (acknowledgements, fetches to wake, a proposed ISR) is collected and handed
+over by `take_ready`, once per turn of the event loop, however many events there were:
+
+    replica.apply(partition, now_ms)             # newer metadata
+    place = replica.produce(batch, acks)         # may the batch be written, and where
+    log.append(...); replica.wrote()             # the caller writes, then says so
+    ready = replica.take_ready()                 # answers, then fetches to wake, then the proposal
+
+The replica never touches a byte.  The broker's `LogWriter` writes the log as the replica says.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,23 +24,34 @@ from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
 from plimsoll_core.messages.requests import IsrProposal, PartitionAnswer
 from plimsoll_core.replica import follower
-from plimsoll_core.replica.acknowledgement import (
+from plimsoll_core.replica.commit import (
+    AckWaiter,
+    Answered,
+    ParkedFetches,
+    Waiters,
     check_at_commit,
     check_before_append,
     check_waiting,
+    committable,
+    deletable_offset,
+    latest_for_consumer,
+    low_watermark,
 )
-from plimsoll_core.replica.compacted_copy import CompactedCopy
-from plimsoll_core.replica.deletable_offset import deletable_offset
-from plimsoll_core.replica.divergence import UNKNOWN_END, check_follower, check_position
-from plimsoll_core.replica.high_watermark import committable
-from plimsoll_core.replica.isr_membership import expansion, shrinkage
-from plimsoll_core.replica.latest_offset import latest_for_consumer
-from plimsoll_core.replica.leader import Leader
-from plimsoll_core.replica.leader_epoch_check import check_leader_epoch
-from plimsoll_core.replica.low_watermark import low_watermark
-from plimsoll_core.replica.maximal_isr import CommittedIsr, IsrState, proposal_in_flight
-from plimsoll_core.replica.proposal_answers import INELIGIBLE_BACKOFF_MS, ProposalOutcome, outcome
-from plimsoll_core.replica.ready import NOTHING, Ready
+from plimsoll_core.replica.fetch_checks import (
+    UNKNOWN_END,
+    check_follower,
+    check_leader_epoch,
+    check_position,
+)
+from plimsoll_core.replica.follower import CompactedCopy
+from plimsoll_core.replica.isr_membership import (
+    INELIGIBLE_BACKOFF_MS,
+    ProposalOutcome,
+    expansion,
+    outcome,
+    shrinkage,
+)
+from plimsoll_core.replica.leader import CommittedIsr, IsrState, Leader, proposal_in_flight
 from plimsoll_core.replica.replica_context import LogView, ReplicaContext
 from plimsoll_core.replica.replica_values import (
     Append,
@@ -42,7 +61,24 @@ from plimsoll_core.replica.replica_values import (
     FollowerFetch,
 )
 from plimsoll_core.replica.role import FAILED, FOLLOWING, HALTED, Leading, Role, succeed
-from plimsoll_core.replica.waiters import AckWaiter, Answered, ParkedFetches, Waiters
+
+
+class Ready(NamedTuple):
+    """The effects of one step on one partition, first to last."""
+
+    answers: list[Answered]
+    """First.  What produces hear.  Everything they were promised is in the log already: a batch is
+    written by the driver before the replica is told of it, and counted only then."""
+
+    woken: list[object]
+    """Second.  Parked fetches that have something new to read; they read the log as it is now."""
+
+    proposal: IsrProposal | None
+    """Last, and never before the replica took up the maximal in-sync set that the proposal means:
+    it did so when it made the proposal.  Proposals of one partition are sent in order."""
+
+
+NOTHING = Ready([], [], None)
 
 
 class Replica:
@@ -419,3 +455,17 @@ class Replica:
         ready = Ready(self._answers, woken, self._proposal)
         self._answers, self._proposal = [], None
         return ready
+
+
+def may_append(replica: Replica, leader: Leader) -> Code:
+    """NONE while the shard's own term lasts and enough replicas are in sync."""
+    if replica.leader is not leader:
+        return Code.NOT_LEADER_OR_FOLLOWER
+    return check_before_append(leader, -1)
+
+
+def next_place(replica: Replica, leader: Leader) -> Append | None:
+    """Where the next batch goes; None: the shard's term is over."""
+    if replica.leader is not leader:
+        return None
+    return Append(replica.log.log_end_offset, leader.epoch)

@@ -9,9 +9,22 @@ from immutables import Map
 from plimsoll_core.cluster.model import Broker
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.replica.follower_lifetime import check_lifetime
 from plimsoll_core.replica.leader_epochs import EpochCache
-from plimsoll_core.replica.producer_sequences import ProducerStates
+from plimsoll_core.replica.producer_states import ProducerStates
+
+
+def check_lifetime(registered: Broker | None, broker_epoch: int) -> Code:
+    """NOT_LEADER_OR_FOLLOWER: that lifetime is over.  UNKNOWN_LEADER_EPOCH: nothing is known of it
+    here; it may begin in metadata that has not arrived yet, so the asker tries again.  An epoch
+    that is not committed proves nothing, however high it is.
+
+    `registered`: the broker as in the image.
+    """
+    if registered is None or broker_epoch > registered.broker_epoch:
+        return Code.UNKNOWN_LEADER_EPOCH
+    if broker_epoch < registered.broker_epoch:
+        return Code.NOT_LEADER_OR_FOLLOWER
+    return Code.NONE
 
 
 class LogView(Protocol):

@@ -13,8 +13,7 @@ from typing import Any
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.replica.leader import Leader
-from plimsoll_core.replica.maximal_isr import CommittedIsr, IsrState, PendingExpand
+from plimsoll_core.replica.leader import CommittedIsr, IsrState, Leader, PendingExpand
 from plimsoll_core.replica.replica import Replica
 from plimsoll_sim.checkers import compaction, copies, epochs_and_producers, log_starts
 from plimsoll_sim.checkers.follower_lifetimes import LifetimeChecker

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.replica.maximal_isr import PendingExpand
+from plimsoll_core.replica.leader import PendingExpand
 from plimsoll_sim.cluster.world import TOPIC, World
 from plimsoll_sim.hosts.brokers import BrokerHost
 

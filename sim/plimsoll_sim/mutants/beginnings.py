@@ -6,8 +6,8 @@ from plimsoll_sim.mutants.mutant import Edit, Mutant
 
 BROKER = "broker_image/plimsoll_broker/"
 FOLLOWER = "core/plimsoll_core/replica/follower.py"
-DIVERGENCE = "core/plimsoll_core/replica/divergence.py"
-TRUNCATION = "core/plimsoll_core/replica/truncation.py"
+DIVERGENCE = "core/plimsoll_core/replica/fetch_checks.py"
+TRUNCATION = "core/plimsoll_core/replica/follower.py"
 EPOCHS = "core/plimsoll_core/replica/leader_epochs.py"
 CHECKPOINTS = BROKER + "storage/checkpoint_files.py"
 RETENTION = BROKER + "storage/retention.py"

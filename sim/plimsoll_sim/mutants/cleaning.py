@@ -70,7 +70,7 @@ CLEANING: tuple[Mutant, ...] = (
         by_chance=False,  # the cut has to hit a key that nobody writes any more
         edits=(
             Edit(
-                CORE + "replica/compacted_copy.py",
+                CORE + "replica/follower.py",
                 "max(start, self.superseded_below) if self._log.holes else start",
                 "start",
             ),

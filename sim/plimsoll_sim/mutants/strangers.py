@@ -32,7 +32,7 @@ STRANGERS: tuple[Mutant, ...] = (
         "deletion-waits-for-the-isr-alone",
         "a deletion is answered when nobody has it who may be elected cleanly (5.3)",
         Edit(
-            CORE + "replica/low_watermark.py",
+            CORE + "replica/commit.py",
             "if leader.may_be_next(broker_id)",
             "if broker_id in leader.isr.maximal",
         ),
@@ -68,7 +68,7 @@ STRANGERS: tuple[Mutant, ...] = (
         "deletion-waits-for-all-replicas",
         "a deletion waits for nobody who may only be elected uncleanly (5.3)",
         Edit(
-            CORE + "replica/low_watermark.py",
+            CORE + "replica/commit.py",
             "                if leader.may_be_next(broker_id)\n",
             "",
         ),

@@ -182,7 +182,7 @@ TRUST: tuple[Mutant, ...] = (
         profile="strangers",
         edits=(
             Edit(
-                CORE + "replica/follower_lifetime.py",
+                CORE + "replica/replica_context.py",
                 "if registered is None or broker_epoch > registered.broker_epoch:",
                 "if registered is None:",
             ),

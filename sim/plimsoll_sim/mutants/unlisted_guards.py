@@ -110,7 +110,7 @@ REPLICAS: tuple[Mutant, ...] = (
         profile="overtaken",
         edits=(
             Edit(
-                CORE + "replica/proposal_answers.py",
+                CORE + "replica/isr_membership.py",
                 "if answer.code == Code.INELIGIBLE_REPLICA:",
                 "if True:",
             ),
@@ -135,7 +135,7 @@ REPLICAS: tuple[Mutant, ...] = (
         profile="heirs",
         edits=(
             Edit(
-                CORE + "replica/latest_offset.py",
+                CORE + "replica/commit.py",
                 "    if high_watermark < leader.start_offset:\n"
                 "        return Code.OFFSET_NOT_AVAILABLE\n",
                 "",
@@ -173,7 +173,7 @@ REPLICAS: tuple[Mutant, ...] = (
         scenarios=("S30",),
         edits=(
             Edit(
-                CORE + "replica/maximal_isr.py",
+                CORE + "replica/leader.py",
                 "    leaving: tuple[BrokerId, ...]\n"
                 "    proposal: IsrProposal\n\n"
                 "    @property\n"
@@ -206,7 +206,7 @@ REPLICAS: tuple[Mutant, ...] = (
         scenarios=("S19",),
         edits=(
             Edit(
-                CORE + "replica/producer_sequences.py",
+                CORE + "replica/producer_states.py",
                 "return Duplicate(known.last_offset - known.offset_delta, known.last_offset)",
                 "return None",
             ),

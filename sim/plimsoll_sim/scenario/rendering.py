@@ -18,7 +18,7 @@ from plimsoll_broker.storage.log import Log
 from plimsoll_core.cluster.model import Partition
 from plimsoll_core.cluster.records import ControllerChanged, PartitionsChanged
 from plimsoll_core.ids import BrokerId, TopicPartition
-from plimsoll_core.replica.maximal_isr import proposal_in_flight
+from plimsoll_core.replica.leader import proposal_in_flight
 from plimsoll_sim.environment.power_cuts import Folder
 from plimsoll_sim.hosts.brokers import DATA, BrokerHost
 from plimsoll_sim.hosts.coordinator_payload import is_coordinators, records_in

@@ -20,7 +20,7 @@ from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.log_values import Flush
 from plimsoll_core.replica.leader_epochs import EpochCache
-from plimsoll_core.replica.producer_sequences import BATCHES_REMEMBERED
+from plimsoll_core.replica.producer_states import BATCHES_REMEMBERED
 from plimsoll_sim.engine.process import ProcessDied
 from plimsoll_wire.batches import BatchHeader, iter_headers
 

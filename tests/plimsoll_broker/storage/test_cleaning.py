@@ -22,7 +22,7 @@ from tests.plimsoll_broker.storage.simulated import Machine
 
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
-from plimsoll_core.replica.producer_sequences import ProducerStates
+from plimsoll_core.replica.producer_states import ProducerStates
 from plimsoll_wire.batches import BatchError, BatchHeader, iter_headers, seal
 
 

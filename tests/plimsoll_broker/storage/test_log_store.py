@@ -10,7 +10,7 @@ from plimsoll_broker.storage.deleted_directories import DELETE_DELAY_MS, STRAY_D
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.log_store import LogStore
-from plimsoll_core.replica.producer_sequences import ProducerEntry
+from plimsoll_core.replica.producer_states import ProducerEntry
 
 CLUSTER_ID = UUID("11111111-2222-3333-4444-555555555555")
 TOPIC_ID = UUID("12345678-1234-5678-1234-567812345678")

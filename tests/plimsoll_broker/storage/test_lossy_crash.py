@@ -16,7 +16,7 @@ from tests.plimsoll_broker.storage.conftest import Volume, a_batch, found_at, re
 from plimsoll_broker.storage.disk import Disk, DiskFile
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_core.replica.leader_epochs import EpochCache
-from plimsoll_core.replica.producer_sequences import ProducerStates
+from plimsoll_core.replica.producer_states import ProducerStates
 from plimsoll_wire.batches import iter_headers
 
 

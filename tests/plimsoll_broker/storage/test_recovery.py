@@ -11,7 +11,7 @@ from plimsoll_broker.storage import checkpoint_formats
 from plimsoll_broker.storage.disk import Disk
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.producer_snapshots import ProducerSnapshots
-from plimsoll_core.replica.producer_sequences import ProducerEntry, ProducerStates
+from plimsoll_core.replica.producer_states import ProducerEntry, ProducerStates
 from plimsoll_wire.batches import check_crc, iter_headers
 
 

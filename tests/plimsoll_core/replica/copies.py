@@ -11,14 +11,13 @@ from plimsoll_core.cluster.model import Broker, Partition
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
 from plimsoll_core.messages.requests import IsrProposal, PartitionAnswer
-from plimsoll_core.replica import follower, truncation
-from plimsoll_core.replica.countable_end import countable_end
+from plimsoll_core.replica import follower
+from plimsoll_core.replica.commit import AckWaiter, countable_end
 from plimsoll_core.replica.leader_epochs import EpochCache
-from plimsoll_core.replica.producer_sequences import ProducerStates
+from plimsoll_core.replica.producer_states import ProducerStates
 from plimsoll_core.replica.replica import Replica
 from plimsoll_core.replica.replica_context import ReplicaContext
 from plimsoll_core.replica.replica_values import Append, EndOffset, FollowerFetch
-from plimsoll_core.replica.waiters import AckWaiter
 
 TOPIC = UUID(int=7)
 LAG_MS = 30_000
@@ -255,7 +254,7 @@ class Copy:
         if isinstance(answer, EndOffset):
             self.cut(answer, leader.log.log_start_offset)
         elif answer is Code.OFFSET_OUT_OF_RANGE:
-            reset = truncation.reset(self.log, leader.log.log_start_offset, leader.end)
+            reset = follower.reset(self.log, leader.log.log_start_offset, leader.end)
             if reset is not None:
                 (self.log.discard_to if reset.discard else self.log.truncate_to)(reset.offset)
                 self.replica.cut()
@@ -266,9 +265,9 @@ class Copy:
         return answer
 
     def cut(self, diverging: EndOffset, leader_start: int = 0) -> None:
-        offset = truncation.truncation_offset(self.log, diverging)
+        offset = follower.truncation_offset(self.log, diverging)
         if offset is None:
-            self.log.discard_to(truncation.begin_again(leader_start).offset)
+            self.log.discard_to(follower.begin_again(leader_start).offset)
         else:
             self.log.truncate_to(offset)
         self.replica.cut()

@@ -6,8 +6,7 @@ import pytest
 from tests.plimsoll_core.replica.copies import Copy, a_partition
 
 from plimsoll_core.errors import Code
-from plimsoll_core.replica.countable_end import countable_end
-from plimsoll_core.replica.waiters import AckWaiter
+from plimsoll_core.replica.commit import AckWaiter, countable_end
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from tests.plimsoll_core.replica.copies import Batch, Copy, a_batch, a_partition
 from tests.plimsoll_core.replica.test_follower import lead, term
 
 from plimsoll_core.errors import Code
-from plimsoll_core.replica import truncation
+from plimsoll_core.replica import follower
 from plimsoll_core.replica.replica_values import EndOffset
 
 
@@ -87,7 +87,7 @@ def test_follower_whose_log_is_empty_at_its_leaders_start_goes_on_there() -> Non
     b.log.discard_to(2)
     a.log.epochs.truncate_from_start(2, a.end)
     assert b.fetch_from(a) is Code.NONE
-    assert truncation.reset(b.log, 2, a.end) is None
+    assert follower.reset(b.log, 2, a.end) is None
 
 
 def test_follower_of_a_log_that_begins_at_0_is_cut_there() -> None:

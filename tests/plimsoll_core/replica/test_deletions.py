@@ -3,8 +3,8 @@
 from tests.plimsoll_core.replica.copies import LAG_MS, Copy, a_partition
 
 from plimsoll_core.errors import Code
+from plimsoll_core.replica.commit import AckWaiter
 from plimsoll_core.replica.replica_values import FollowerFetch
-from plimsoll_core.replica.waiters import AckWaiter
 
 
 def fetched(leader: Copy, broker_id: int, log_start: int) -> None:

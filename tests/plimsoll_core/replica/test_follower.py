@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests.plimsoll_core.replica.copies import Batch, Copy, a_batch, a_partition
 
 from plimsoll_core.errors import Code
-from plimsoll_core.replica import follower, truncation
+from plimsoll_core.replica import follower
 from plimsoll_core.replica.replica_values import Append, Duplicate, EndOffset
 
 
@@ -61,18 +61,16 @@ def test_told_of_a_term_it_never_heard_of_it_cuts_to_that_terms_end() -> None:
     copy = Copy(2, term(1, 3))
     copy.take([Batch(0, 2, 4), Batch(5, 3, 4)], high_watermark=0)
     assert copy.end == 10
-    assert truncation.truncation_offset(copy.log, EndOffset(4, 7)) == 7
-    assert truncation.truncation_offset(copy.log, EndOffset(4, 30)) == 10, (
-        "never beyond its own end"
-    )
+    assert follower.truncation_offset(copy.log, EndOffset(4, 7)) == 7
+    assert follower.truncation_offset(copy.log, EndOffset(4, 30)) == 10, "never beyond its own end"
 
 
 def test_told_of_a_term_between_its_own_it_cuts_to_where_the_older_one_ended() -> None:
     """4.8, diverging (E, o): "e' ≠ E → cut to min(o', leo)" - o belongs to a term unknown here."""
     copy = Copy(2, term(1, 5))
     copy.take([Batch(0, 2, 4), Batch(5, 5, 4)], high_watermark=0)
-    assert truncation.truncation_offset(copy.log, EndOffset(3, 8)) == 5
-    assert truncation.truncation_offset(copy.log, EndOffset(3, 4)) == 5
+    assert follower.truncation_offset(copy.log, EndOffset(3, 8)) == 5
+    assert follower.truncation_offset(copy.log, EndOffset(3, 4)) == 5
 
 
 def test_news_of_the_same_term_does_not_start_a_follower_anew() -> None:
@@ -213,9 +211,9 @@ def test_s37_a_follower_below_the_leaders_log_starts_again_there() -> None:
 def test_follower_beyond_its_leader_is_cut_to_the_leaders_end() -> None:
     copy = Copy(2, term(1, 0))
     copy.take([Batch(0, 0, 0), Batch(1, 0, 0)], high_watermark=0)
-    assert truncation.reset(copy.log, 0, 1) == truncation.Reset(1, discard=False)
-    assert truncation.reset(copy.log, 0, 2) is None
-    assert truncation.reset(copy.log, 3, 4) == truncation.Reset(3, discard=True)
+    assert follower.reset(copy.log, 0, 1) == follower.Reset(1, discard=False)
+    assert follower.reset(copy.log, 0, 2) is None
+    assert follower.reset(copy.log, 3, 4) == follower.Reset(3, discard=True)
 
 
 def test_errors_say_whether_to_stop_to_wait_or_to_ask() -> None:
@@ -333,8 +331,8 @@ def test_cut_at_the_very_start_of_a_followers_log_shares_what_was_before_it() ->
     copy = Copy(2, term(1, 1))
     copy.log.discard_to(6)
     copy.take([Batch(6, 0, 3)], high_watermark=6)
-    assert truncation.truncation_offset(copy.log, EndOffset(0, 6)) == 6
-    assert truncation.truncation_offset(copy.log, EndOffset(0, 5)) is None
+    assert follower.truncation_offset(copy.log, EndOffset(0, 6)) == 6
+    assert follower.truncation_offset(copy.log, EndOffset(0, 5)) is None
 
 
 def test_empty_log_takes_the_batch_that_holds_its_start() -> None:

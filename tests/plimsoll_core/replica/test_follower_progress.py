@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.plimsoll_core.replica.copies import Copy, a_partition
 
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.replica.follower_progress import FollowerProgress, Presence
+from plimsoll_core.replica.leader import FollowerProgress, Presence
 from plimsoll_core.replica.replica_values import FollowerFetch
 
 

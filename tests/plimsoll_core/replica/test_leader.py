@@ -4,8 +4,8 @@ from immutables import Map
 from tests.plimsoll_core.replica.copies import LAG_MS, Copy, a_broker, a_partition
 
 from plimsoll_core.errors import Code
-from plimsoll_core.replica.divergence import UNKNOWN_END
-from plimsoll_core.replica.maximal_isr import CommittedIsr, PendingExpand, PendingShrink
+from plimsoll_core.replica.fetch_checks import UNKNOWN_END
+from plimsoll_core.replica.leader import CommittedIsr, PendingExpand, PendingShrink
 from plimsoll_core.replica.replica_values import EndOffset
 
 

@@ -5,8 +5,13 @@ import time
 import pytest
 from tests.plimsoll_core.replica.copies import Batch
 
-from plimsoll_core.replica.producer_memory import AT_ONCE, ProducerMemory, _level
-from plimsoll_core.replica.producer_sequences import PRODUCERS_MAX, ProducerStates
+from plimsoll_core.replica.producer_states import (
+    AT_ONCE,
+    PRODUCERS_MAX,
+    ProducerMemory,
+    ProducerStates,
+    _level,
+)
 from plimsoll_core.replica.replica_values import Duplicate
 
 

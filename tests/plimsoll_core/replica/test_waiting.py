@@ -3,7 +3,7 @@
 from tests.plimsoll_core.replica.copies import Copy, a_partition
 
 from plimsoll_core.errors import Code
-from plimsoll_core.replica.waiters import AckWaiter, AckWaiters, Answered, ParkedFetches
+from plimsoll_core.replica.commit import AckWaiter, AckWaiters, Answered, ParkedFetches
 
 LATE = 1_000
 

@@ -25,12 +25,12 @@ from plimsoll_core.messages.requests import (
     IsrProposal,
     PartitionAnswer,
 )
-from plimsoll_core.replica import follower, truncation
+from plimsoll_core.replica import follower
+from plimsoll_core.replica.commit import AckWaiter
 from plimsoll_core.replica.follower import FetchPosition
 from plimsoll_core.replica.replica import Replica
 from plimsoll_core.replica.replica_context import ReplicaContext
 from plimsoll_core.replica.replica_values import Append, EndOffset, FollowerFetch
-from plimsoll_core.replica.waiters import AckWaiter
 
 BROKERS = (0, 1, 2)
 FOREVER_MS = 10**12
@@ -139,7 +139,7 @@ class Node:
         if reply is None or replica is None or not replica.expects(reply.leader, reply.asked):
             return
         if isinstance(reply.answer, EndOffset):
-            offset = truncation.truncation_offset(log, reply.answer)
+            offset = follower.truncation_offset(log, reply.answer)
             assert offset is not None, "every log starts at 0 here"
             log.truncate_to(offset)
             replica.cut()

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tests.plimsoll_core.replica.copies import Batch
 
 from plimsoll_core.errors import Code
-from plimsoll_core.replica import producer_sequences
-from plimsoll_core.replica.producer_sequences import EXPIRATION_MS, ProducerStates
+from plimsoll_core.replica import producer_states
+from plimsoll_core.replica.producer_states import EXPIRATION_MS, ProducerStates
 from plimsoll_core.replica.replica_values import Duplicate
 
 LAST = 2**31 - 1
@@ -80,8 +80,8 @@ def test_of_too_many_producers_those_that_wrote_last_are_known(
 ) -> None:
     """A client may make up an id for each batch: they took the broker's memory, and the log's rolls
     its event loop."""
-    monkeypatch.setattr(producer_sequences, "PRODUCERS_MAX", 8)
-    monkeypatch.setattr(producer_sequences, "_LEFT", 6)
+    monkeypatch.setattr(producer_states, "PRODUCERS_MAX", 8)
+    monkeypatch.setattr(producer_states, "_LEFT", 6)
     states = ProducerStates()
     states.update(batch(0, pid=1_000))
     for at in range(1, 100):

@@ -1,7 +1,8 @@
-"""Checks at a leader whether a fetch asks from a diverged log, and where the logs diverge.
+"""A leader's checks of a fetch: its leader epoch, its offset, and whether the logs diverged.
 
-Called by `replica.Replica` for each fetch of a follower or a consumer.  Reads the log's offsets and
-leader epochs, and decides nothing else.  Source: KIP-320, docs/protocol.md §4.7.
+Called by `replica.Replica` for each fetch of a follower or a consumer; the leader epoch is checked
+first, also for ListOffsets and OffsetForLeaderEpoch.  It reads the log's offsets and leader epochs.
+`follower.truncation_offset` is the follower's half.  Source: KIP-320, docs/protocol.md §4.7.
 """
 
 from __future__ import annotations
@@ -9,6 +10,17 @@ from __future__ import annotations
 from plimsoll_core.errors import Code
 from plimsoll_core.replica.replica_context import LogView
 from plimsoll_core.replica.replica_values import EndOffset, FollowerFetch
+
+
+def check_leader_epoch(leader_epoch: int | None, known: int) -> Code:
+    """A stale asker must hear that it is stale before anything else; None: it names none."""
+    if leader_epoch is not None:
+        if leader_epoch < known:
+            return Code.FENCED_LEADER_EPOCH
+        if leader_epoch > known:
+            return Code.UNKNOWN_LEADER_EPOCH
+    return Code.NONE
+
 
 UNKNOWN_END = -1
 """Kafka's UNDEFINED_EPOCH_OFFSET: a follower's log ends nowhere below it, so it begins again."""

@@ -1,7 +1,13 @@
-"""Requests that wait for a partition to move, as data: nothing here knows a socket or a clock.
+"""When records are committed, and which requests are answered then.
 
-`AckWaiters` holds acks=all produces until the high watermark passes them; `ParkedFetches` holds
-long polls until there is something new to read.  Tokens are whatever the shell wants back.
+`replica.Replica` calls it once per turn of the event loop, after appends, fetches and changes of
+the ISR.  `committable` is the commit rule.  The checks of acks=all compare with min ISR: the
+*committed* ISR before an append, the *maximal* ISR after it.  `Waiters` holds the requests that
+wait for an offset, `ParkedFetches` the long polls.  Tokens are whatever the caller wants back;
+nothing here knows a socket or a clock.
+
+Sources: the rules of docs/protocol.md for Produce, committing, ListOffsets and DeleteRecords;
+KIP-497 (the maximal ISR counts), KIP-966 (frozen below min ISR), KIP-107 (DeleteRecords).
 """
 
 from __future__ import annotations
@@ -11,6 +17,90 @@ from collections import deque
 from typing import NamedTuple
 
 from plimsoll_core.errors import Code
+from plimsoll_core.replica.leader import Leader
+
+
+def countable_end(log_end: int, flushed_end: int, flush_messages: int | None) -> int:
+    """Where the part of the log ends that may be acknowledged; all of it, unless a flush is due.
+
+    `flush_messages`: so many records may never be acknowledged and not flushed; None: any number.
+    `flushed_end`: everything below it is on the disk.
+    """
+    if flush_messages is None or log_end - flushed_end < flush_messages:
+        return log_end
+    return flushed_end
+
+
+def committable(leader: Leader, log_end: int) -> int | None:
+    """How far the log is on every replica that may be in sync; None = nothing may commit.
+
+    Frozen while the committed in-sync set is below its minimum: a replica outside it may be
+    elected then and must hold everything that was ever committed.
+    """
+    if len(leader.isr.committed) < leader.min_isr:
+        return None
+    candidate = log_end
+    for follower in leader.quorum:
+        end = follower.log_end
+        if end is None:
+            return None
+        if end < candidate:
+            candidate = end
+    return candidate
+
+
+def check_before_append(leader: Leader, acks: int) -> Code:
+    """NOT_ENOUGH_REPLICAS: nothing is written."""
+    if acks == -1 and not leader.enough_in_sync:
+        return Code.NOT_ENOUGH_REPLICAS
+    return Code.NONE
+
+
+def check_at_commit(leader: Leader) -> Code:
+    """What a batch below the high watermark is answered with: it is written in any case."""
+    short = len(leader.isr.maximal) < leader.min_isr
+    return Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND if short else Code.NONE
+
+
+def check_waiting(leader: Leader) -> Code:
+    """What the batches that wait are answered with when the ISR has changed; NONE: they wait on.
+
+    Below min ISR the high watermark is frozen: waiting longer could only end in a timeout.
+    """
+    short = not leader.enough_in_sync
+    return Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND if short else Code.NONE
+
+
+def latest_for_consumer(leader: Leader, high_watermark: int) -> int | Code:
+    """The high watermark, or OFFSET_NOT_AVAILABLE.
+
+    A new leader does not know yet how far the last term committed: a consumer that is told too
+    little would see the log shrink.
+    """
+    if high_watermark < leader.start_offset:
+        return Code.OFFSET_NOT_AVAILABLE
+    return high_watermark
+
+
+def deletable_offset(offset: int, high_watermark: int) -> int | Code:
+    """Where the log may begin: at `offset`, with -1 at the high watermark."""
+    wanted = high_watermark if offset == -1 else offset
+    return wanted if 0 <= wanted <= high_watermark else Code.OFFSET_OUT_OF_RANGE
+
+
+def low_watermark(leader: Leader, log_start: int) -> int:
+    """The least log start of all that may be in sync or elected cleanly, as their fetches told it;
+    a follower that has not fetched in this term is not known to have dropped anything."""
+    return min(
+        [
+            log_start,
+            *(
+                follower.log_start
+                for broker_id, follower in leader.followers.items()
+                if leader.may_be_next(broker_id)
+            ),
+        ]
+    )
 
 
 class AckWaiter(NamedTuple):
