@@ -33,6 +33,7 @@ from plimsoll_process.hang_watch import HangWatch
 from plimsoll_process.log_lines import LineOutput
 from plimsoll_process.loop_watch import LoopWatch
 from plimsoll_process.parent import die_with_parent
+from plimsoll_process.thread_turns import switch_soon
 
 logger = logging.getLogger("plimsoll.broker")
 
@@ -120,6 +121,7 @@ def main() -> int:
     config = _within_its_container(config)
     tune_malloc()
     tune(*COLLECTOR)
+    switch_soon()
     try:
         uvloop.run(_run(config, output))
     except CannotStart as error:

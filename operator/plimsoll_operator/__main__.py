@@ -46,6 +46,7 @@ from plimsoll_process.collector import tune
 from plimsoll_process.hang_watch import HangWatch
 from plimsoll_process.log_lines import LineOutput
 from plimsoll_process.loop_watch import LoopWatch
+from plimsoll_process.thread_turns import switch_soon
 
 logger = logging.getLogger("plimsoll")
 
@@ -103,6 +104,7 @@ def main() -> None:
         history=partial(_history, options, Kube(pools.status)),
     )
     tune()
+    switch_soon()
     try:
         uvloop.run(run(parts, pools, access, output))
     except Exception:

@@ -42,6 +42,7 @@ from plimsoll_operator.preflight.facts import NotRead, Verdict, Wishes
 from plimsoll_operator.preflight.gather import Gatherer
 from plimsoll_operator.shipped_files import ExampleName, example_text, installed_version
 from plimsoll_process.collector import tune
+from plimsoll_process.thread_turns import switch_soon
 
 app = typer.Typer(
     name="plimsoll",
@@ -110,6 +111,7 @@ def local(
         address=address.strip("[]"),
     )
     tune()
+    switch_soon()
     layout = DirectoryLayout(wishes.root)
     try:
         layout.prepare()

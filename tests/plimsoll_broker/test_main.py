@@ -50,3 +50,17 @@ def test_bug_in_a_callback_ends_the_process_with_its_traceback(
     assert entry.main() == 1
     assert "the broker ends by a bug of its own" in caplog.text
     assert "AssertionError: a bug in a callback" in caplog.text
+
+
+def test_event_loop_has_its_turn_soon_beside_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(CONFIG % tmp_path)
+    asked: list[float] = []
+    monkeypatch.setattr(sys, "setswitchinterval", asked.append)
+    monkeypatch.setattr(entry, "BrokerNode", Node)
+    monkeypatch.setattr(sys, "argv", ["plimsoll_broker", "--config", str(config)])
+    entry.main()
+    assert asked, "by default it waits for 5 ms and more after each system call"
+    assert max(asked) <= 0.001

@@ -68,12 +68,13 @@ async def server(monkeypatch):
     await made.stop()
 
 
-async def connected(port, count):
+async def connected(port, count, address="127.0.0.1"):
     loop = asyncio.get_running_loop()
     found = []
     for _ in range(count):
         sock = socket.socket()
         sock.setblocking(False)
+        sock.bind((address, 0))
         await loop.sock_connect(sock, ("127.0.0.1", port))
         found.append(sock)
     return found
@@ -120,6 +121,30 @@ async def test_pipelined_requests_of_one_connection_share_turns_with_another(ser
     assert [n for n in handlers.seen if n < 1_000] == list(range(60))
     for client in (first, second):
         client.writer.close()
+
+
+async def test_principal_waits_for_one_request_of_each_other(server):
+    listener, handlers = server
+    hostile = await connected(listener.port, CONNECTIONS, address="127.0.0.2")
+    (other,) = await connected(listener.port, 1)
+    async with asyncio.timeout(WAIT_S):
+        while listener.connections <= CONNECTIONS:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+    note = handlers.note
+
+    def answer(context):
+        note(context)
+        if len(handlers.seen) == A_TURN:  # the others wait by now
+            other.send(request_frame(ApiKey.METADATA, 0, 1_000, "test", b""))
+
+    handlers.note = answer
+    for number, sock in enumerate(hostile):
+        sock.send(request_frame(ApiKey.METADATA, 0, number, "test", b""))
+    await handlers.until_seen(CONNECTIONS + 1)
+    # It is read in one of the next turns, and served in the one after that.
+    assert handlers.seen.index(1_000) <= 5 * A_TURN
+    for sock in (*hostile, other):
+        sock.close()
 
 
 async def test_client_that_half_closes_behind_its_request_is_answered(server):

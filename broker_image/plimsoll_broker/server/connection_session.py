@@ -218,7 +218,7 @@ class Session(asyncio.BufferedProtocol):
         turns = self._owner.turns
         if not self._postponed and turns.is_spent(self._loop):
             self._postponed = True
-            turns.wait(self._loop, self._go_on)
+            turns.wait(self._loop, self._connection.holder, self._go_on)
         return not self._postponed
 
     def _may_serve(self) -> bool:
