@@ -12,9 +12,9 @@ from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.groups import operations as o
-from plimsoll_core.groups.apply import apply as apply_group
 from plimsoll_core.groups.settings import GroupSettings
 from plimsoll_core.groups.state import GroupsState
+from plimsoll_core.groups.state import apply as apply_group
 from plimsoll_wire.batches import HEADER_SIZE, iter_headers
 from plimsoll_wire.coordinator_records import UnknownGroupRecord, decode_group_record
 from plimsoll_wire.record_sets import iter_records

@@ -17,9 +17,9 @@ from tests.plimsoll_broker.group_harness import (
 )
 
 from plimsoll_broker.handlers.groups import asking
-from plimsoll_core.groups.apply import apply
 from plimsoll_core.groups.records import OffsetCommitted
 from plimsoll_core.groups.settings import MEMBER_BYTES_MAX, NAME_BYTES_MAX, GroupSettings
+from plimsoll_core.groups.state import apply
 from plimsoll_wire.api_versions import ApiKey, is_flexible
 from plimsoll_wire.messages import encode_request
 from plimsoll_wire.primitives import MalformedMessage

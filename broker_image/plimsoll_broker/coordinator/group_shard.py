@@ -22,7 +22,6 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
-from plimsoll_core.groups.apply import apply, skip
 from plimsoll_core.groups.memory import GroupMemory
 from plimsoll_core.groups.operations import (
     DeleteGroup,
@@ -32,10 +31,9 @@ from plimsoll_core.groups.operations import (
 )
 from plimsoll_core.groups.records import GroupRecord
 from plimsoll_core.groups.settings import GroupSettings
-from plimsoll_core.groups.soft import SoftState
-from plimsoll_core.groups.state import GroupsState
+from plimsoll_core.groups.state import GroupsState, apply, skip
 from plimsoll_core.groups.step import GroupOutcome, due, loaded, loaded_again, step
-from plimsoll_core.groups.turn import GroupTurn
+from plimsoll_core.groups.turn import GroupTurn, SoftState
 from plimsoll_core.replica.commit import AckWaiter
 from plimsoll_core.replica.leader import Leader
 from plimsoll_core.replica.replica import may_append

@@ -33,9 +33,8 @@ from plimsoll_core.groups.records import (
     GroupStored,
     OffsetForgotten,
 )
-from plimsoll_core.groups.soft import SoftState
 from plimsoll_core.groups.state import Group
-from plimsoll_core.groups.turn import GroupTurn
+from plimsoll_core.groups.turn import GroupTurn, SoftState
 
 CLASSIC = "classic"
 """The type of every group that there is, as tools spell it."""

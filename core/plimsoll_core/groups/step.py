@@ -21,18 +21,14 @@ from plimsoll_core.groups.admin import (
 )
 from plimsoll_core.groups.checks import check_loaded, check_named, owner_of
 from plimsoll_core.groups.classic import deadlines as d
-from plimsoll_core.groups.classic.heartbeat import heartbeat
 from plimsoll_core.groups.classic.join import join_group
-from plimsoll_core.groups.classic.leave import leave_group
+from plimsoll_core.groups.classic.leave import heartbeat, leave_group
 from plimsoll_core.groups.classic.sync import generation_stored, sync_group
 from plimsoll_core.groups.memory import SeatsCharged, made_bytes, seated_bytes
-from plimsoll_core.groups.offsets.commit import commit_offsets
-from plimsoll_core.groups.offsets.delete import delete_offsets, forget_topics
-from plimsoll_core.groups.offsets.expire import expire_offsets
-from plimsoll_core.groups.offsets.fetch import fetch_all_offsets, fetch_offsets
+from plimsoll_core.groups.offsets.commit import commit_offsets, fetch_all_offsets, fetch_offsets
+from plimsoll_core.groups.offsets.delete import delete_offsets, expire_offsets, forget_topics
 from plimsoll_core.groups.records import GroupRecord
-from plimsoll_core.groups.soft import DeadlineKey, ExpiryDue
-from plimsoll_core.groups.turn import GroupTurn
+from plimsoll_core.groups.turn import DeadlineKey, ExpiryDue, GroupTurn
 
 GroupOutcome = CoordinatorOutcome[GroupRecord, o.Operation]
 

@@ -1,17 +1,60 @@
-"""What every decision about groups is given: one shard's state, the time, and the cluster.
+"""What each decision about groups is given: one shard's state, the time and the cluster.
 
-`groups.step` hands it to the rules.  `state` is read, `soft` may be written; time and the cluster
-come in as values.
+`groups.step` makes a `GroupTurn` for each operation and hands it to the rules.  Rules read `state`
+and may write `soft`.  `SoftState` is lost at a failover: a successor begins with an empty one and
+sets every deadline again.  Decisions write it in ways that hold whether or not their records reach
+the log (`CoordinatorOutcome`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
+from plimsoll_core.coordination.deadlines import Deadlines
+from plimsoll_core.groups.members import ClassicGroup
+from plimsoll_core.groups.membership import (
+    EndJoining,
+    EndPending,
+    EndSession,
+    EndSyncing,
+    StoreEmptiness,
+    WakeGroup,
+)
+from plimsoll_core.groups.memory import SeatsCharged
 from plimsoll_core.groups.settings import GroupSettings
-from plimsoll_core.groups.soft import SoftState
 from plimsoll_core.groups.state import GroupsState
+
+
+class ExpiryDue(NamedTuple):
+    """A deadline: look which of a group's offsets are too old."""
+
+    group_id: str
+
+
+DeadlineKey = (
+    ExpiryDue | EndSession | EndPending | EndJoining | EndSyncing | WakeGroup | StoreEmptiness
+)
+"""What a deadline stands for; `groups.step` makes an operation of each that is due."""
+
+
+class SoftState:
+    """Of one shard."""
+
+    __slots__ = ("charged", "classic", "deadlines", "rebalances", "seats")
+
+    def __init__(self) -> None:
+        # When something is to be looked at again, by `DeadlineKey`, on the monotonic clock.
+        self.deadlines = Deadlines()
+        # Groups that have members or expect some, by id.
+        self.classic: dict[str, ClassicGroup] = {}
+        # Members and pending ids of all of them.
+        self.seats = 0
+        # What is counted of each of these groups' members (`groups.step`).
+        self.charged: dict[str, SeatsCharged] = {}
+        # How many rebalances began, for the metrics.
+        self.rebalances = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

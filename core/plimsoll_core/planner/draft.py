@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.phrasing import counted, first_few
-from plimsoll_core.planner.kept_racks import racks_of
 from plimsoll_core.planner.outcome import BrokerLoad, Level, Move, Plan, Relaxation, Skipped
+from plimsoll_core.planner.placement import racks_of
 from plimsoll_core.planner.risk import lowest_isr_margin
 from plimsoll_core.planner.survey import (
     Rows,

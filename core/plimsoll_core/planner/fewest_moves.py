@@ -1,19 +1,65 @@
-"""The fewest moves to the number of replicas that each broker is to have, racks kept.
+"""The number of replicas that each broker is to have, and the fewest moves to it, racks kept.
 
-Called for every goal that moves data.  The order is the protocol's ("add brokers", "remove
-brokers"): direct moves, then augmenting chains, then balance is relaxed, and racks only when a
-vacancy could not be filled otherwise.  Last, where it is asked for, copies that were not needed are
-taken back.
+Called for every goal that moves data.  `targets_of` computes the numbers, `spread` makes the moves
+in the order of docs/protocol.md §2.5 ("add brokers", "remove brokers"): direct moves, then
+augmenting chains, then balance is relaxed, and racks only when a vacancy cannot be filled
+otherwise.  Last, if asked for, copies that were not needed are taken back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.planner.augment import cancel, level, settle
 from plimsoll_core.planner.move_costs import Layout
-from plimsoll_core.planner.replica_targets import Targets, lower_bound, targets_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """`sure`: what each receiver gets for sure; `extra` of those `sharing` get one more each.
+
+    Those sharing get ⌊R/n⌋; others keep more than that, because it cannot be moved.
+    """
+
+    sure: Mapping[BrokerId, int]
+    sharing: frozenset[BrokerId]
+    extra: int
+
+    def slots(self, layout: Layout) -> list[BrokerId]:
+        """The brokers of the ⌈⌉ slots: the currently fullest."""
+        fullest = sorted(self.sharing, key=lambda broker: (-layout.count[broker], broker))
+        return fullest[: self.extra]
+
+
+def targets_of(layout: Layout) -> Targets:
+    """t(b) ∈ {⌊R/n⌋, ⌈R/n⌉}.
+
+    A broker on which more than that cannot be moved keeps it, and the others share the rest.
+    """
+    pinned = {broker: layout.count[broker] - layout.movable(broker) for broker in layout.receivers}
+    sure: dict[BrokerId, int] = {}
+    rest, sharing = sum(layout.count.values()), list(layout.receivers)
+    while sharing:
+        low, extra = divmod(rest, len(sharing))
+        full = [broker for broker in sharing if pinned[broker] > low]
+        if not full:
+            sure.update(dict.fromkeys(sharing, low))
+            return Targets(sure=sure, sharing=frozenset(sharing), extra=extra)
+        sure.update({broker: pinned[broker] for broker in full})
+        rest -= sum(pinned[broker] for broker in full)
+        sharing = [broker for broker in sharing if broker not in sure]
+    return Targets(sure=sure, sharing=frozenset(), extra=0)
+
+
+def lower_bound(layout: Layout, targets: Targets) -> int:
+    """Minimum moves = Σ max(0, c(b) − t(b)); no racks asked."""
+    slots = targets.slots(layout)
+    return sum(
+        max(0, count - targets.sure.get(broker, 0) - (broker in slots))
+        for broker, count in layout.count.items()
+    )
 
 
 def spread(layout: Layout, *, fewest_copies: bool = False) -> int:

@@ -1,9 +1,10 @@
 """Places the replicas of new partitions.  Called when a topic is created or grows; never moves.
 
-The formula (the protocol's placement rule): partition p belongs to one broker i as its k-th; its
-first replica is i, and the others follow along the cycle of the *other* brokers, shifted by k, so
-that a dead broker's leaderships spread evenly over all survivors.  With racks, the owners take
-turns between racks, and followers are chosen so that a partition uses as many racks as it can.
+The formula (the placement rule of docs/protocol.md): partition p belongs to one broker i as its
+k-th; its first replica is i, and the others follow along the cycle of the *other* brokers, shifted
+by k, so that a dead broker's leaderships spread evenly over all survivors.  With racks, the owners
+take turns between racks, and followers are chosen so that a partition uses as many racks as it can.
+`rack_need` says how many racks a partition keeps when its replicas move (§2.4).
 
 Pure and deterministic: equal inputs give equal placements on every machine.
 """
@@ -226,3 +227,23 @@ class _RackChooser:
             return self._chosen.get((owner, slot, broker), 0), self._load[broker], distance
 
         return self._ring[min(fresh or free, key=cost)]
+
+
+def rack_need(
+    home: Sequence[BrokerId],
+    row: Sequence[BrokerId],
+    racks: Mapping[BrokerId, str],
+    candidates: Sequence[BrokerId],
+) -> int:
+    """Distinct racks to be kept: as many as today; with a copy to be placed, all that can be."""
+    vacancies = sum(broker < 0 for broker in row)
+    kept = {racks[broker] for broker in row if broker in racks}
+    if not vacancies:
+        return min(racks_of(home, racks), len(kept))
+    attainable = kept | {racks[broker] for broker in candidates if broker in racks}
+    return min(len(row), len(kept) + vacancies, len(attainable))
+
+
+def racks_of(row: Sequence[BrokerId], racks: Mapping[BrokerId, str]) -> int:
+    """Distinct racks of a row."""
+    return len({racks[broker] for broker in row if broker in racks})

@@ -13,9 +13,8 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.storage.log import Log
 from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
 from plimsoll_core.cluster.model import PartitionKey
-from plimsoll_core.groups.apply import apply
 from plimsoll_core.groups.records import GroupRecord
-from plimsoll_core.groups.state import GroupsState
+from plimsoll_core.groups.state import GroupsState, apply
 from plimsoll_sim.oracle.partition_ghost import Copy, PartitionGhost, Violation
 from plimsoll_wire.batches import HEADER_SIZE, iter_headers
 from plimsoll_wire.coordinator_records import UnknownGroupRecord, decode_group_record

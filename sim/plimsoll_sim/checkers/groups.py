@@ -19,10 +19,9 @@ from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.coordination.hashing import partition_of
-from plimsoll_core.groups.apply import apply
 from plimsoll_core.groups.invariants import GroupLog
 from plimsoll_core.groups.records import GroupRecord, OffsetCommitted, OffsetForgotten
-from plimsoll_core.groups.state import GroupsState
+from plimsoll_core.groups.state import GroupsState, apply
 from plimsoll_core.ids import TopicPartition
 from plimsoll_sim.checkers.cleaned_groups import (
     LogPlaceOfRecord,

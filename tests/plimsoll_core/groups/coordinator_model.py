@@ -17,7 +17,6 @@ from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, T
 from plimsoll_core.coordination.outcome import RefusedAsWhole, Reply
 from plimsoll_core.errors import Code
 from plimsoll_core.groups import operations as o
-from plimsoll_core.groups.apply import apply
 from plimsoll_core.groups.invariants import GroupLog, unsound
 from plimsoll_core.groups.operations import Operation
 from plimsoll_core.groups.records import (
@@ -27,10 +26,9 @@ from plimsoll_core.groups.records import (
     StoredMember,
 )
 from plimsoll_core.groups.settings import GroupSettings
-from plimsoll_core.groups.soft import SoftState
-from plimsoll_core.groups.state import GroupsState
+from plimsoll_core.groups.state import GroupsState, apply
 from plimsoll_core.groups.step import GroupOutcome, due, loaded, step
-from plimsoll_core.groups.turn import GroupTurn
+from plimsoll_core.groups.turn import GroupTurn, SoftState
 from plimsoll_core.ids import LeaderEpoch, PartitionEpoch
 from plimsoll_wire.coordinator_records import decode_group_record, encode_group_record
 

@@ -16,10 +16,9 @@ from tests.plimsoll_core.groups.coordinator_model import (
 from plimsoll_core.errors import Code
 from plimsoll_core.groups import membership as m
 from plimsoll_core.groups import operations as o
-from plimsoll_core.groups.apply import apply
 from plimsoll_core.groups.memory import GroupMemory
 from plimsoll_core.groups.records import OffsetCommitted
-from plimsoll_core.groups.state import GroupsState
+from plimsoll_core.groups.state import GroupsState, apply
 from plimsoll_core.groups.step import loaded_again
 
 MALLORY, VICTIM = "User:mallory", "User:victim"

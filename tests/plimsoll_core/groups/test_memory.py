@@ -11,9 +11,8 @@ from tests.plimsoll_core.groups.classic_members import a_join
 from tests.plimsoll_core.groups.coordinator_model import CoordinatorModel, an_image
 
 from plimsoll_core.groups import membership as m
-from plimsoll_core.groups.apply import apply
 from plimsoll_core.groups.records import OffsetCommitted
-from plimsoll_core.groups.state import GroupsState
+from plimsoll_core.groups.state import GroupsState, apply
 from plimsoll_wire import coordinator_records
 from plimsoll_wire.coordinator_records import decode_group_record, encode_group_record
 

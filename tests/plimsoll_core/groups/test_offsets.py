@@ -16,15 +16,14 @@ from tests.plimsoll_core.groups.coordinator_model import (
 
 from plimsoll_core.errors import Code
 from plimsoll_core.groups import operations as o
-from plimsoll_core.groups.apply import apply, skip
-from plimsoll_core.groups.offsets.expire import RECORDS_AT_ONCE
+from plimsoll_core.groups.offsets.delete import RECORDS_AT_ONCE
 from plimsoll_core.groups.records import (
     GroupForgotten,
     OffsetCommitted,
     OffsetForgotten,
 )
 from plimsoll_core.groups.settings import GroupSettings
-from plimsoll_core.groups.state import GroupsState
+from plimsoll_core.groups.state import GroupsState, apply, skip
 from plimsoll_core.groups.step import step
 
 DAY_MS = 24 * 3_600_000

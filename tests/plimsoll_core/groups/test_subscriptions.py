@@ -22,8 +22,8 @@ from tests.plimsoll_core.groups.coordinator_model import (
 
 from plimsoll_core.errors import Code
 from plimsoll_core.groups import operations as o
-from plimsoll_core.groups import subscriptions
-from plimsoll_core.groups.subscriptions import NAMES_MAX, subscribed_topics
+from plimsoll_core.groups.offsets import delete
+from plimsoll_core.groups.offsets.delete import NAMES_MAX, subscribed_topics
 
 WEEK_MS = 7 * 24 * 3_600_000
 DELETE = o.DeleteOffsets(group_id="g", partitions=(("orders", 0), ("bills", 0), ("orders", 0)))
@@ -188,14 +188,14 @@ def live_on(model: CoordinatorModel, first: str, second: str, ms: int) -> None:
 def test_of_very_many_members_subscriptions_no_more_names_are_gone_through_than_the_bound(
     model: CoordinatorModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, plain = [0], subscriptions._names
+    read, plain = [0], delete._names
 
     def counted(subscription: bytes, at_most: int) -> tuple[list[bytes], int] | None:
         found = plain(subscription, at_most)
         read[0] += 0 if found is None else len(found[0])
         return found
 
-    monkeypatch.setattr(subscriptions, "_names", counted)
+    monkeypatch.setattr(delete, "_names", counted)
     commit(model)
     consumers(model, subscription("orders"))
     group = model.turn.soft.classic["g"]

@@ -11,7 +11,6 @@ from functools import partial
 
 from plimsoll_core.coordination.outcome import CoordinatorOutcome
 from plimsoll_core.errors import Code
-from plimsoll_core.groups.classic.effects import Effects
 from plimsoll_core.groups.classic.phases import (
     complete_if_all_joined,
     complete_joining,
@@ -19,7 +18,7 @@ from plimsoll_core.groups.classic.phases import (
     prepare,
     rebalance,
 )
-from plimsoll_core.groups.classic.seats import find, let_go, stand_up, take_id
+from plimsoll_core.groups.classic.seats import Effects, find, let_go, stand_up, take_id
 from plimsoll_core.groups.members import Completing, Empty, FirstDelay, Preparing, Stable
 from plimsoll_core.groups.membership import (
     BeginningStored,

@@ -12,16 +12,18 @@ from functools import partial
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, RefusedAsWhole, Reply
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import check_begins, no_room, owner_of
-from plimsoll_core.groups.classic.effects import Effects
 from plimsoll_core.groups.classic.phases import (
     complete_if_all_joined,
     generation_of,
     joined,
+    may_share,
     members_of,
     park_join,
     rebalance,
+    vote,
 )
 from plimsoll_core.groups.classic.seats import (
+    Effects,
     answer_parked,
     check_member,
     find,
@@ -32,7 +34,6 @@ from plimsoll_core.groups.classic.seats import (
     sit,
     take_id,
 )
-from plimsoll_core.groups.classic.vote import may_share, vote
 from plimsoll_core.groups.members import (
     ClassicGroup,
     Completing,
@@ -62,8 +63,7 @@ from plimsoll_core.groups.settings import (
     MEMBER_BYTES_MAX,
     NAME_BYTES_MAX,
 )
-from plimsoll_core.groups.soft import ExpiryDue
-from plimsoll_core.groups.turn import GroupTurn
+from plimsoll_core.groups.turn import ExpiryDue, GroupTurn
 
 
 def join_group(

@@ -1,20 +1,52 @@
-"""LeaveGroup: members that go, and members that an administrator sends away.
+"""Heartbeats and LeaveGroup: how members of a classic group stay, and how they leave.
 
-Called by `groups.step`.  Source: KIP-345; docs/protocol.md §5.8.1.
+Called by `groups.step`.  Sources: Kafka's `GroupMetadataManager`; KIP-345 (static members may be
+removed by an administrator).
 """
 
 from __future__ import annotations
 
-from plimsoll_core.coordination.outcome import CoordinatorOutcome
+from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply, refused
 from plimsoll_core.errors import Code
-from plimsoll_core.groups.classic.effects import Effects
 from plimsoll_core.groups.classic.phases import complete_if_all_joined, rebalance
-from plimsoll_core.groups.classic.seats import check_member, find, let_go, stand_up, take_id
-from plimsoll_core.groups.members import ClassicGroup
-from plimsoll_core.groups.membership import LeaveGroup, Leaver, MembersLeft
+from plimsoll_core.groups.classic.seats import (
+    Effects,
+    check_member,
+    find,
+    let_go,
+    prolong,
+    stand_up,
+    take_id,
+)
+from plimsoll_core.groups.members import ClassicGroup, Preparing
+from plimsoll_core.groups.membership import (
+    HeartbeatTaken,
+    LeaveGroup,
+    Leaver,
+    MemberHeartbeat,
+    MembersLeft,
+)
 from plimsoll_core.groups.operations import Operation
 from plimsoll_core.groups.records import GroupRecord
 from plimsoll_core.groups.turn import GroupTurn
+
+
+def heartbeat(
+    turn: GroupTurn, op: MemberHeartbeat, token: object
+) -> CoordinatorOutcome[GroupRecord, Operation]:
+    """In a rebalance the member hears that it has to join."""
+    group = find(turn, op.group_id)
+    code = check_member(group, op.member_id, op.group_instance_id)
+    reply = Reply(token, HeartbeatTaken())
+    if group is None or code is not Code.NONE:
+        reply = refused(token, code)
+    elif op.generation != group.generation:
+        reply = refused(token, Code.ILLEGAL_GENERATION)
+    else:
+        prolong(turn, group, group.members[op.member_id])
+        if isinstance(group.phase, Preparing):
+            reply = refused(token, Code.REBALANCE_IN_PROGRESS)
+    return CoordinatorOutcome(key=op.group_id, replies=(reply,))
 
 
 def leave_group(

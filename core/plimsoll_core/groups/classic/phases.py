@@ -1,20 +1,20 @@
-"""How a classic group gets from one phase to the next, and what its members hear then.
+"""The phases of a classic group: who may join, how a phase ends, and what members are told then.
 
 Called by the rules of this package.  Stable or Empty -> Preparing (members join) -> Completing (the
-leader assigns) -> Stable; or Empty, when nobody came.  A generation is written when the leader's
-assignments come, and when the group becomes empty: `docs/protocol.md`, "Classic groups", has the
-table.  Source: Kafka's `GroupMetadataManager`, KIP-134.
+leader assigns) -> Stable; or Empty, if no member joined.  A generation is written when the leader's
+assignments arrive, and when the group becomes empty.  `vote` chooses a generation's protocol: the
+one that most members prefer among those that all support.  Sources: docs/protocol.md, "Classic
+groups"; Kafka's `GroupMetadataManager` and `ClassicGroup.selectProtocol`, KIP-134.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import owner_of
-from plimsoll_core.groups.classic.effects import Effects
-from plimsoll_core.groups.classic.seats import prolong, stand_up
-from plimsoll_core.groups.classic.vote import vote
+from plimsoll_core.groups.classic.seats import Effects, prolong, stand_up
 from plimsoll_core.groups.members import (
     ClassicGroup,
     Completing,
@@ -22,6 +22,7 @@ from plimsoll_core.groups.members import (
     FirstDelay,
     Member,
     Preparing,
+    Protocols,
 )
 from plimsoll_core.groups.membership import (
     EmptinessStored,
@@ -33,6 +34,33 @@ from plimsoll_core.groups.membership import (
 )
 from plimsoll_core.groups.records import GroupStored, StoredMember
 from plimsoll_core.groups.turn import GroupTurn
+
+
+def vote(group: ClassicGroup) -> str:
+    """The members share one at least: `may_share` was asked of each that came.  With equal votes
+    the first member's preference decides."""
+    common = group.common()
+    votes = Counter(
+        next(name for name, _ in member.protocols if name in common)
+        for member in group.members.values()
+    )
+    return max(votes, key=lambda name: votes[name])
+
+
+def may_share(
+    group: ClassicGroup, protocol_type: str, protocols: Protocols, member_id: str | None
+) -> bool:
+    """Whether somebody with these can be in one group with all others.  `member_id`: who it is
+    there already."""
+    if not protocol_type or not protocols:
+        return False
+    if len(group.members) == (member_id in group.members):
+        return True
+    if protocol_type != group.protocol_type:
+        return False
+    common = group.common(but=member_id if member_id in group.members else None)
+    return any(name in common for name, _ in protocols)
+
 
 NEW_MEMBER_JOIN_MS = 300_000
 """How long one that was never told a generation waits for one: Kafka's."""

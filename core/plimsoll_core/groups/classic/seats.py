@@ -1,17 +1,55 @@
-"""Finds a group as it is in memory, and who holds a seat in it: members and pending ids.
+"""The members and pending ids of a classic group in memory.
 
-A group that was loaded is made when it is first asked for, and its members' sessions begin then;
-one in which nobody is any more and whose end is stored is let go of.  Every seat is counted here.
+Called by the rules of groups.  A loaded group is built when it is first asked for, and the sessions
+of its members begin then.  A group without members whose emptiness is stored is dropped from
+memory.  Every seat, a member or a pending id, is counted here.  `Effects` collects what a decision
+replies and writes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply, refused
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import owner_of
-from plimsoll_core.groups.classic.effects import Effects
 from plimsoll_core.groups.members import ClassicGroup, Completing, Empty, Member, Stable
 from plimsoll_core.groups.membership import EndPending, EndSession
+from plimsoll_core.groups.operations import Operation
+from plimsoll_core.groups.records import GroupRecord
 from plimsoll_core.groups.turn import GroupTurn
+
+
+class Effects:
+    """`reply` and `refuse` may name whoever is parked."""
+
+    __slots__ = ("_replies", "records", "then")
+
+    def __init__(self) -> None:
+        self._replies: list[Reply] = []
+        # At most one record stands here: a decision begins a group, or ends a generation.
+        self.records: list[GroupRecord] = []
+        # As in the outcome.
+        self.then: Callable[[Code], Operation] | None = None
+
+    def reply(self, token: object, answer: object) -> None:
+        self._replies.append(Reply(token, answer))
+
+    def refuse(self, token: object, code: Code, message: str = "") -> None:
+        self._replies.append(refused(token, code, message))
+
+    def outcome(
+        self, group_id: str, parked: object = None
+    ) -> CoordinatorOutcome[GroupRecord, Operation]:
+        """`parked`: the token of the request at hand, if it may still be waiting."""
+        answered = any(reply.token is parked for reply in self._replies)
+        return CoordinatorOutcome(
+            key=group_id,
+            records=tuple(self.records),
+            replies=tuple(self._replies),
+            then=self.then,
+            parked=parked is not None and not answered,
+        )
 
 
 def find(turn: GroupTurn, group_id: str) -> ClassicGroup | None:

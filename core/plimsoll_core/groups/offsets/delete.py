@@ -1,29 +1,109 @@
-"""OffsetDelete, and offsets of topics that are gone.
+"""Deletes committed offsets: by request, with their topics, and by age.
 
-Called by `groups.step`.  Source: KIP-496; docs/protocol.md §5.8.
+Called by `groups.step`.  Offsets of a topic to which a member is subscribed are neither deleted nor
+expired.  An expiry runs when a group's deadline is due; a group without members and offsets is
+removed then.  Nothing is removed by age while the wall clock is not trusted.  Only subscriptions of the consumer protocol can be read; all of them begin with their
+topics.  If one cannot be read, or there are too many to go through, every topic counts as
+subscribed.  Sources: KIP-496, KIP-186, KIP-211; Kafka's `ClassicGroup.computeSubscribedTopics`;
+docs/protocol.md §5.8.
 """
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply, refuse
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import no_such_group
-from plimsoll_core.groups.classic.seats import find, is_empty
+from plimsoll_core.groups.classic.seats import find, is_empty, let_go_of
+from plimsoll_core.groups.members import ClassicGroup, Empty, Preparing, Stable
 from plimsoll_core.groups.operations import (
     DeleteOffsets,
+    ExpireOffsets,
     ForgetTopics,
     OffsetsCommitted,
     Operation,
     PartitionCode,
 )
-from plimsoll_core.groups.records import GroupRecord, OffsetForgotten
-from plimsoll_core.groups.subscriptions import CONSUMER, subscribed_topics
-from plimsoll_core.groups.turn import GroupTurn
+from plimsoll_core.groups.records import (
+    GroupForgotten,
+    GroupRecord,
+    GroupStored,
+    OffsetForgotten,
+)
+from plimsoll_core.groups.state import Group
+from plimsoll_core.groups.turn import ExpiryDue, GroupTurn
+
+CONSUMER = "consumer"
+"""The protocol type whose subscriptions are known."""
+NAMES_MAX = 20_000
+"""Topics in all subscriptions of a group together: gone through in a few milliseconds."""
+
+_HEAD = struct.Struct(">hi")
+_LENGTH = struct.Struct(">h")
+
+
+def subscribed_topics(
+    group: ClassicGroup | None, stored: GroupStored | None
+) -> frozenset[str] | None:
+    """None: all.  While members join again, also what they had before: they may still consume
+    it."""
+    if group is None or isinstance(group.phase, Empty):
+        return frozenset()
+    if group.protocol_type != CONSUMER or group.protocol is None:
+        return None
+    subscriptions = [one.subscription(group.protocol) for one in group.members.values()]
+    if isinstance(group.phase, Preparing) and stored is not None:
+        subscriptions += [one.subscription for one in stored.members]
+    return _topics(subscriptions)
+
+
+def _topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    names: set[bytes] = set()
+    gone_through = 0
+    last = b""
+    for subscription in subscriptions:
+        if last and subscription.startswith(last):
+            continue  # members of one application say the same
+        found = _names(subscription, NAMES_MAX - gone_through)
+        if found is None:
+            return None
+        some, end = found
+        names.update(some)
+        gone_through += len(some)
+        last = subscription[:end]
+    try:
+        return frozenset(str(name, "utf-8") for name in names)
+    except UnicodeDecodeError:
+        return None
+
+
+def _names(subscription: bytes, at_most: int) -> tuple[list[bytes], int] | None:
+    """The topics' names, and where they end; None: this is no subscription, or a longer one."""
+    if len(subscription) < _HEAD.size:
+        return None
+    _, count = _HEAD.unpack_from(subscription)
+    if not 0 <= count <= min(at_most, len(subscription) // _LENGTH.size):
+        return None
+    names: list[bytes] = []
+    position = _HEAD.size
+    for _ in range(count):
+        start = position + _LENGTH.size
+        if start > len(subscription):
+            return None
+        (length,) = _LENGTH.unpack_from(subscription, position)
+        position = start + length
+        if length < 0 or position > len(subscription):
+            return None
+        names.append(subscription[start:position])
+    return names, position
+
 
 RECORDS_AT_ONCE = 500
-"""Tombstones of one `ForgetTopics`: who asks for more asks again."""
+"""Tombstones of one operation.  The rest follows with the next one: `ForgetTopics` is sent again,
+and an expiry is due again a moment later."""
 
 
 def delete_offsets(
@@ -68,3 +148,67 @@ def forget_topics(
         if committed.topic_id in op.topic_ids
     )
     return CoordinatorOutcome(key=op.group_id, records=tuple(islice(gone, RECORDS_AT_ONCE)))
+
+
+SOON_MS = 100
+
+
+_NEVER = -1
+
+
+def expire_offsets(
+    turn: GroupTurn, op: ExpireOffsets, token: object
+) -> CoordinatorOutcome[GroupRecord, Operation]:
+    """Nobody waits for it; the group is looked at again as long as it is there."""
+    group = turn.state.groups.get(op.group_id)
+    if group is None:
+        let_go_of(turn, op.group_id)
+        return CoordinatorOutcome(key=op.group_id)
+    records: list[GroupRecord] = [
+        OffsetForgotten(group_id=op.group_id, topic=topic, partition=index)
+        for topic, index in islice(_expired(turn, group), RECORDS_AT_ONCE)
+    ]
+    full = len(records) == RECORDS_AT_ONCE
+    none_left = len(records) == sum(map(len, group.offsets.values()))
+    known = turn.believed_ms is not None and group.stored is not None
+    if none_left and known and is_empty(turn, op.group_id):
+        records.append(GroupForgotten(group_id=op.group_id))
+    wait_ms = SOON_MS if full else turn.settings.retention_check_ms
+    turn.soft.deadlines.set(ExpiryDue(op.group_id), turn.now_ms + wait_ms)
+    return CoordinatorOutcome(key=op.group_id, records=tuple(records))
+
+
+def _expired(turn: GroupTurn, group: Group) -> Iterator[tuple[str, int]]:
+    """Topic and partition of each.  Very many are gone through at once: what holds of all of them
+    is worked out before."""
+    now_ms = turn.believed_ms
+    if now_ms is None:
+        return
+    members = find(turn, group.group_id)
+    subscribed = _in_use(members, group.stored)
+    if subscribed is None:
+        return
+    last_ms = _last_commit_ms(turn, group, now_ms, alone=is_empty(turn, group.group_id))
+    for topic, partitions in group.offsets.items():
+        if topic in subscribed:
+            continue
+        for index, committed in partitions.items():
+            expire_ms = committed.expire_ms
+            if committed.commit_ms <= last_ms if expire_ms is None else expire_ms <= now_ms:
+                yield topic, index
+
+
+def _in_use(members: ClassicGroup | None, stored: GroupStored | None) -> frozenset[str] | None:
+    """Topics whose offsets do not expire; None: all.  While members share out anew nobody knows
+    what they consume."""
+    if members is None or isinstance(members.phase, Empty | Stable):
+        return subscribed_topics(members, stored)
+    return None
+
+
+def _last_commit_ms(turn: GroupTurn, group: Group, now_ms: int, *, alone: bool) -> int:
+    """What was committed until then is too old, unless its commit said how long it is kept.  In a
+    group that had members nothing is before they have been gone for as long."""
+    last_ms = now_ms - turn.settings.retention_ms
+    emptied_ms = group.stored.state_ms if alone and group.stored is not None else _NEVER
+    return last_ms if emptied_ms <= last_ms else _NEVER
