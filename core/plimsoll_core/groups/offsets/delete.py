@@ -1,10 +1,11 @@
 """Deletes committed offsets: by request, with their topics, and by age.
 
 Called by `groups.step`.  Offsets of a topic to which a member is subscribed are neither deleted nor
-expired.  An expiry runs when a group's deadline is due; a group without members and offsets is
-removed then.  Nothing is removed by age while the wall clock is not trusted.  Only subscriptions of the consumer protocol can be read; all of them begin with their
+expired.  Only subscriptions of the consumer protocol can be read; all of them begin with their
 topics.  If one cannot be read, or there are too many to go through, every topic counts as
-subscribed.  Sources: KIP-496, KIP-186, KIP-211; Kafka's `ClassicGroup.computeSubscribedTopics`;
+subscribed.  An expiry runs when a group's deadline is due; a group without members and offsets is
+removed then.  Nothing is removed by age while the wall clock is not trusted.
+Sources: KIP-496, KIP-186, KIP-211; Kafka's `ClassicGroup.computeSubscribedTopics`;
 docs/protocol.md §5.8.
 """
 
