@@ -55,22 +55,25 @@ def tables() -> str:
 
 
 def _table(title: str, rows: Iterable[MetricRow]) -> str:
-    head = ("| metric | kind | meaning | labels | series |", "|---|---|---|---|---|")
-    lines = [f"### {title}", "", *head]
+    lines = [f"### {title}", "", "| metric | meaning | labels; series |", "|---|---|---|"]
     for row in rows:
-        labels = ", ".join(f"`{label}`" for label in row.labels)
         text = row.text.replace("|", "\\|")
-        lines.append(f"| `{row.shown_name}` | {row.kind} | {text} | {labels} | {row.series} |")
+        name = f"`{row.shown_name}`" + (" (histogram)" if row.kind == "histogram" else "")
+        lines.append(f"| {name} | {text} | {_series(row)} |")
     return "\n".join([*lines, ""])
+
+
+def _series(row: MetricRow) -> str:
+    """Return labels and number of series, without what the page says of all rows."""
+    labels = row.labels[2:] if row.labels[:2] == operator.CLUSTER else row.labels
+    shown = ", ".join(f"`{label}`" for label in labels)
+    number = "" if row.series == "1" or row.series == operator.EACH_LED else row.series
+    return "; ".join(part for part in (shown, number) if part)
 
 
 def _recorded() -> str:
-    lines = ["### Recording rules", "", "| rule | labels |", "|---|---|"]
-    for rule in _rules():
-        labels = rule["expr"].split("by (", 1)[1].split(")", 1)[0].replace(", le", "")
-        shown = ", ".join(f"`{label.strip()}`" for label in labels.split(","))
-        lines.append(f"| `{rule['record']}` | {shown} |")
-    return "\n".join([*lines, ""])
+    lines = ["### Recording rules", ""]
+    return "\n".join([*lines, *(f"- `{rule['record']}`" for rule in _rules()), ""])
 
 
 def _rules() -> list[dict[str, Any]]:

@@ -115,15 +115,12 @@ def loop_rows(prefix: str) -> tuple[MetricRow, ...]:
     """Of `loop_watch`.  `prefix`: of the names, with its underscore."""
     return (
         MetricRow(f"{prefix}loop_held_seconds", "histogram",
-                  "By how much timers ran late, because something held the event loop",
-                  series="13 buckets"),
+                  "Delay of timers because something held the event loop", series="13 buckets"),
         MetricRow(f"{prefix}loop_held_seconds_max", "gauge",
-                  "The longest time that the event loop was held, of the last one to two minutes"),
+                  "Longest hold of the event loop in the last one to two minutes"),
         MetricRow(f"{prefix}loop_held_cpu_seconds_max", "gauge",
-                  "The longest time that the event loop was held by computing, since the start"),
-        MetricRow(f"{prefix}loop_holds", "counter",
-                  "How often the event loop was held by computing for more than 50 ms"),
+                  "Longest hold by computing since the start"),
+        MetricRow(f"{prefix}loop_holds", "counter", "Holds by computing of over 50 ms"),
         MetricRow(f"{prefix}loop_waited_seconds", "counter",
-                  "Seconds in which the event loop could have run and the machine gave it no "
-                  "processor"),
+                  "Time in which the event loop could have run and got no processor"),
     )  # fmt: skip

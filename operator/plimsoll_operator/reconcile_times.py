@@ -20,14 +20,14 @@ class ReconcileCounters:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.seconds = Histogram(
             "plimsoll_reconcile_seconds",
-            "How long a pass over an object took",
+            "Duration of a reconcile pass",
             ("task",),
             buckets=BUCKETS_S,
             registry=registry,
         )
         self.retries = Counter(
             "plimsoll_reconcile_retries",
-            "Passes that came to nothing yet, and are repeated",
+            "Passes that are retried",
             ("task",),
             registry=registry,
         )

@@ -14,19 +14,19 @@ from plimsoll_core.groups.lag import TopicLag
 _FAMILIES = (
     (
         "plimsoll_group_lag_records",
-        "Offsets between what a group has committed for a topic and where its logs end",
+        "Offsets between the committed ones of a group and the log ends",
     ),
     (
         "plimsoll_group_lag_seconds",
-        "For how long, at least, the oldest record of a topic that a group has not read is there",
+        "Minimum age of the oldest unread record",
     ),
     (
         "plimsoll_group_committed_position",
-        "The offsets that a group has committed for a topic, added up: grows while it reads",
+        "Sum of the committed offsets",
     ),
     (
         "plimsoll_group_stuck_seconds",
-        "For how long, at least, a partition with unread records has stood, the longest of a topic",
+        "Minimum time without progress of a partition with unread records, the longest per topic",
     ),
 )
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})

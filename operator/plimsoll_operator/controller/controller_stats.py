@@ -47,23 +47,23 @@ class ControllerStats:
         )
         self.failures = Counter(
             "plimsoll_controller_commit_failures",
-            "Appends to the metadata log that failed, and ended a term or were refused",
+            "Failed appends to the metadata log",
             registry=self.registry,
         )
         self.take_overs = Counter(
             "plimsoll_controller_take_overs",
-            "Terms that began, also of this same process",
+            "Controller terms that began, also in this process",
             registry=self.registry,
         )
         self.latency = Histogram(
             "plimsoll_controller_commit_seconds",
-            "How long one append to the metadata log took",
+            "Duration of an append to the metadata log",
             buckets=_LATENCY_BUCKETS,
             registry=self.registry,
         )
         self.lag = Histogram(
             "plimsoll_controller_loop_lag_seconds",
-            "By how much a tick ran late",
+            "Delay of a tick",
             buckets=_LATENCY_BUCKETS,
             registry=self.registry,
         )

@@ -25,13 +25,13 @@ class ApiCalls:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
             "plimsoll_operator_api_requests",
-            "Requests to the API server, by the class of its answer (none: none came)",
+            "Requests to the API server, by class of the answer (none: no answer)",
             ("method", "answer"),
             registry=registry,
         )
         self._seconds = Histogram(
             "plimsoll_operator_api_request_seconds",
-            "How long the API server took to answer; without watches",
+            "Duration of a request to the API server, without watches",
             ("method",),
             buckets=BUCKETS_S,
             registry=registry,

@@ -9,195 +9,182 @@ PREFIX = "plimsoll_operator_"
 CLUSTER = ("namespace", "cluster")
 BROKER = (*CLUSTER, "broker")
 _EACH = "1 per cluster"
-_EACH_LED = "1 per cluster that is led here"
+EACH_LED = "1 per led cluster"
 _EACH_BROKER = "1 per broker"
 
 
 def _led(name: str, text: str) -> MetricRow:
-    return MetricRow(f"plimsoll_{name}", "gauge", text, CLUSTER, _EACH_LED)
+    return MetricRow(f"plimsoll_{name}", "gauge", text, CLUSTER, EACH_LED)
 
 
 IMAGE_ROWS = (
-    _led("controller_epoch", "The controller's term"),
+    _led("controller_epoch", "Epoch of the controller"),
     _led("metadata_offset", "Committed metadata records"),
     _led("topics", "Topics"),
     _led("topics_pending_deletion", "Topics whose object is gone"),
     _led("partitions", "Partitions"),
     _led("partitions_offline", "Partitions without a leader"),
-    _led("partitions_under_replicated", "Partitions with less than a full ISR"),
-    _led("partitions_under_min_isr", "Partitions below min ISR, and led"),
+    _led("partitions_under_replicated", "Partitions whose ISR lacks a replica"),
+    _led("partitions_under_min_isr", "Partitions with a leader and an ISR below min ISR"),
     _led("partitions_at_min_isr", "Partitions exactly at min ISR"),
     _led("partitions_reduced_to_min_isr",
-         "Partitions exactly at min ISR that have a replica which is not in sync"),
-    _led("partitions_moving", "Partitions that are being moved"),
-    _led("partitions_not_led_by_preferred", "Partitions led by another than their first replica"),
-    _led("move_left_bytes", "Bytes that moves have still to copy, as far as brokers told"),
-    _led("restart_grants", "Brokers that may be restarted now, by a committed grant"),
-    _led("reassignments_running", "Reassignments that are carried out"),
-    _led("rebalances_running", "Rebalances that are carried out"),
-    _led("moves_paused", "Reassignments and Rebalances that are paused"),
+         "Partitions exactly at min ISR with a replica out of sync"),
+    _led("partitions_moving", "Partitions being moved"),
+    _led("partitions_not_led_by_preferred", "Partitions not led by their preferred replica"),
+    _led("move_left_bytes", "Bytes that moves still have to copy, as reported by brokers"),
+    _led("restart_grants", "Brokers with a committed grant to restart"),
+    _led("reassignments_running", "Running Reassignments"),
+    _led("rebalances_running", "Running Rebalances"),
+    _led("moves_paused", "Paused Reassignments and Rebalances"),
     _led("brokers_desired", "Members"),
-    _led("brokers_ready", "Members that take part"),
-    _led("brokers_fenced", "Members that are fenced"),
+    _led("brokers_ready", "Active members"),
+    _led("brokers_fenced", "Fenced members"),
     MetricRow("plimsoll_partitions_by_margin", "gauge",
-              "Partitions by how many members of the ISR may leave before min ISR is not met;"
-              " -1: it is not met now; 2: or more", (*CLUSTER, "margin"),
-              "4 per cluster that is led here"),
-    MetricRow("plimsoll_member_leaderships", "gauge", "Partitions that a broker leads", BROKER,
-              _EACH_BROKER),
-    MetricRow("plimsoll_member_replicas", "gauge", "Replicas that a broker has", BROKER,
-              _EACH_BROKER),
+              "Partitions by availability margin, |ISR| - min ISR; -1: below min ISR, 2: two or"
+              " more", (*CLUSTER, "margin"), "4 per led cluster"),
+    MetricRow("plimsoll_member_leaderships", "gauge",
+              "Partitions led by a broker", BROKER, _EACH_BROKER),
+    MetricRow("plimsoll_member_replicas", "gauge", "Replicas on a broker", BROKER, _EACH_BROKER),
     MetricRow("plimsoll_member_fenced", "gauge",
-              "1 for a member that is fenced, or stops; not while it joins, or a granted restart"
-              " or a drain covers it", BROKER, _EACH_BROKER),
+              "1 for a member that is fenced or stops, unless it joins, or a grant or drain"
+              " covers it", BROKER, _EACH_BROKER),
     MetricRow("plimsoll_metadata_backlog_records", "gauge",
-              "Committed metadata records that a broker has not carried out, by its last heartbeat",
+              "Committed metadata records that a broker has not applied, by its last heartbeat",
               BROKER, _EACH_BROKER),
     MetricRow("plimsoll_metadata_backlog_seconds", "gauge",
-              "For how long a broker has had such a backlog", BROKER, _EACH_BROKER),
-    MetricRow("plimsoll_heartbeat_age_seconds", "gauge", "Since when a broker is silent", BROKER,
-              _EACH_BROKER),
+              "Age of that backlog", BROKER, _EACH_BROKER),
+    MetricRow("plimsoll_heartbeat_age_seconds", "gauge",
+              "Time since a broker's last heartbeat", BROKER, _EACH_BROKER),
 )  # fmt: skip
 
-ISR_SIZE = MetricRow(
-    "plimsoll_partition_isr_size", "gauge",
-    "Members of the ISR; only of clusters of at most 2,000 partitions",
-    (*CLUSTER, "topic", "partition"), "1 per partition, at most 2,000 per cluster",
-)  # fmt: skip
+ISR_SIZE = MetricRow("plimsoll_partition_isr_size", "gauge",
+                     "Size of the ISR; clusters with at most 2,000 partitions only",
+                     (*CLUSTER, "topic", "partition"),
+                     "1 per partition, at most 2,000 per cluster")  # fmt: skip
 """Of all that are shown by far the most series: `isr_sizes` writes them."""
 
 CONTROLLER_ROWS = (
     MetricRow("plimsoll_controller_commits", "counter",
-              "Batches committed to the metadata log", CLUSTER, _EACH_LED),
+              "Batches committed to the metadata log", CLUSTER, EACH_LED),
     MetricRow("plimsoll_controller_records", "counter",
-              "Records committed to the metadata log", CLUSTER, _EACH_LED),
+              "Records committed to the metadata log", CLUSTER, EACH_LED),
     MetricRow("plimsoll_controller_commit_failures", "counter",
-              "Appends to the metadata log that failed, and ended a term or were refused", CLUSTER,
-              _EACH_LED),
+              "Failed appends to the metadata log", CLUSTER, EACH_LED),
     MetricRow("plimsoll_controller_commit_seconds", "histogram",
-              "How long one append to the metadata log took", CLUSTER,
-              "14 buckets per cluster that is led here"),
-    MetricRow("plimsoll_controller_loop_lag_seconds", "histogram", "By how much a tick ran late",
-              CLUSTER, "14 buckets per cluster that is led here"),
+              "Duration of an append to the metadata log", CLUSTER, "14 buckets per led cluster"),
+    MetricRow("plimsoll_controller_loop_lag_seconds", "histogram",
+              "Delay of a tick", CLUSTER, "14 buckets per led cluster"),
     MetricRow("plimsoll_controller_take_overs", "counter",
-              "Terms that began, also of this same process", CLUSTER, _EACH_LED),
+              "Controller terms that began, also in this process", CLUSTER, EACH_LED),
     MetricRow("plimsoll_controller_commit_pending_seconds", "gauge",
-              "For how long the append that is under way has been; 0: none is", CLUSTER,
-              _EACH_LED),
+              "Age of the running append; 0: none", CLUSTER, EACH_LED),
     MetricRow("plimsoll_controller_queued_decisions", "gauge",
-              "Decisions that are not committed yet", CLUSTER, _EACH_LED),
+              "Decisions not committed yet", CLUSTER, EACH_LED),
     MetricRow("plimsoll_controller_take_over_seconds", "gauge",
-              "How long the last take-over took: reading the log, and its first commit", CLUSTER,
-              _EACH_LED),
+              "Duration of the last take-over, from reading the log to its first commit", CLUSTER,
+              EACH_LED),
     MetricRow("plimsoll_metadata_log_slots_used", "gauge",
-              "Objects of the metadata log whose batches no snapshot covers yet", CLUSTER,
-              _EACH_LED),
-    MetricRow("plimsoll_metadata_log_slots", "gauge", "Objects that there are for batches", CLUSTER,
-              _EACH_LED),
+              "Objects of the metadata log with batches that no snapshot covers", CLUSTER,
+              EACH_LED),
+    MetricRow("plimsoll_metadata_log_slots", "gauge",
+              "Objects available for batches", CLUSTER, EACH_LED),
     MetricRow("plimsoll_metadata_log_batch_bytes", "gauge",
-              "Bytes of the batches that no snapshot covers yet", CLUSTER, _EACH_LED),
+              "Bytes of batches that no snapshot covers", CLUSTER, EACH_LED),
     MetricRow("plimsoll_metadata_log_snapshot_bytes", "gauge",
-              "Bytes of the last snapshot, as stored", CLUSTER, _EACH_LED),
+              "Stored bytes of the last snapshot", CLUSTER, EACH_LED),
 )  # fmt: skip
 
 COUNTER_ROWS = (
     MetricRow("plimsoll_isr_shrinks", "counter",
-              "ISRs that a broker left, by why; planned: a grant, a drain or a move covers it, or"
-              " somebody asked for it through the Eviction API",
-              (*BROKER, "cause", "planned"), "9 per broker"),
+              "Replicas that left an ISR, by broker and cause; planned: a grant, drain, move or"
+              " Eviction covers it", (*BROKER, "cause", "planned"), "9 per broker"),
     MetricRow("plimsoll_isr_expands", "counter", "Replicas that joined an ISR", CLUSTER, _EACH),
-    MetricRow("plimsoll_leader_elections", "counter", "Partitions that got another leader, by why",
-              (*CLUSTER, "cause"), "10 per cluster"),
+    MetricRow("plimsoll_leader_elections", "counter",
+              "Elections of another leader, by cause", (*CLUSTER, "cause"), "10 per cluster"),
     MetricRow("plimsoll_unclean_elections", "counter",
-              "Partitions whose new leader may lack acknowledged records", CLUSTER, _EACH),
+              "Elections of a leader that may lack acknowledged records", CLUSTER, _EACH),
     MetricRow("plimsoll_state_changes_requested", "counter",
               "State changes that commits requested of a broker's replicas: "
               + ", ".join(STATE_CHANGES), (*BROKER, "change"), "4 per broker"),
-    MetricRow("plimsoll_fencings", "counter", "How often a broker was fenced, by why",
-              (*BROKER, "reason"), "5 per broker"),
+    MetricRow("plimsoll_fencings", "counter",
+              "Fencings of a broker, by reason", (*BROKER, "reason"), "5 per broker"),
 )  # fmt: skip
 
 UNCLEAN_ROWS = (
     MetricRow("plimsoll_unclean_recovery_partitions", "gauge",
-              "Unclean elections of partitions in the last day, whoever led then; loss certain:"
-              " another replica told of records that the leader lacks; possible: it may lack some",
-              (*CLUSTER, "loss"), "2 per cluster that is led here"),
+              "Unclean elections of the last day; loss certain: another replica knew of records"
+              " that the leader lacks; possible: it may lack some", (*CLUSTER, "loss"),
+              "2 per led cluster"),
     MetricRow("plimsoll_unclean_recovery_time_seconds", "gauge",
-              "When the last of them was, as a Unix time; 0: there was none", CLUSTER, _EACH_LED),
+              "Unix time of the last one; 0: none", CLUSTER, EACH_LED),
 )  # fmt: skip
 
 ARCHIVE_ROWS = (
     MetricRow("plimsoll_history_behind_seconds", "gauge",
-              "For how long something that was committed has waited for the history's archive; 0:"
-              " nothing does", CLUSTER, _EACH_LED),
+              "Age of the oldest change that is not in the history's archive; 0: none", CLUSTER,
+              EACH_LED),
     MetricRow("plimsoll_history_rows_dropped", "counter",
-              "Changes of which the history's archive says only that they are not known, because"
-              " it could not be written for too long", CLUSTER, _EACH_LED),
+              "Changes that the history's archive marks as unknown, because it could not be"
+              " written for too long", CLUSTER, EACH_LED),
 )  # fmt: skip
 
 CERTIFICATE_ROWS = (
     MetricRow("plimsoll_certificate_expiry_time_seconds", "gauge",
-              "When the certificate that a listener shows ends, as a Unix time, of the broker whose"
-              " ends first; own: signed by the cluster's authority; given: a user's; without"
-              " listener: an authority itself, of listeners (authority), of clients"
-              " (clients-authority), of the inside (internal-authority)",
-              (*CLUSTER, "listener", "kind"),
-              "1 per listener with TLS, and up to 3, per cluster that is led here"),
+              "Unix time at which a listener's first certificate expires; kind own (cluster's CA)"
+              " or given; without listener a CA: authority (listeners), clients-authority,"
+              " internal-authority", (*CLUSTER, "listener", "kind"),
+              "1 per listener with TLS, and up to 3, per led cluster"),
 )  # fmt: skip
 
 OBJECT_ROWS = (
-    MetricRow("plimsoll_cluster_known", "gauge", "1 for every LogCluster that was seen", CLUSTER,
-              _EACH),
-    MetricRow("plimsoll_controller_active", "gauge", "1 where this process leads the cluster",
-              CLUSTER, _EACH_LED),
+    MetricRow("plimsoll_cluster_known", "gauge", "1 for every LogCluster seen", CLUSTER, _EACH),
+    MetricRow("plimsoll_controller_active", "gauge",
+              "1 if this process leads the cluster", CLUSTER, EACH_LED),
     MetricRow("plimsoll_stalled", "gauge",
-              "1 for an object whose condition Stalled is True, or whose spec cannot be read: a"
-              " person has to act",
+              "1 for an object that is Stalled or whose spec cannot be read",
               ("namespace", "kind", "name", "reason"), "at most 100"),
     MetricRow("plimsoll_not_ready_objects", "gauge", "Objects whose condition Ready is False",
               ("kind",), "7"),
     MetricRow("plimsoll_verifications", "gauge",
-              "Verifications that are there, by verdict (empty: none yet)",
-              ("namespace", "verdict"), "4 per namespace"),
+              "Verifications by verdict (empty: none yet)", ("namespace", "verdict"),
+              "4 per namespace"),
     MetricRow("plimsoll_verification_violated", "gauge",
-              "1 for a Verification that is there and was Violated", ("namespace", "name"),
+              "1 for a Verification with the verdict Violated", ("namespace", "name"),
               "at most 100"),
-    MetricRow("plimsoll_blocked_actions", "gauge", "Reasons why a voluntary action waits",
-              (*BROKER, "action", "reason"), "1 per waiting action and reason"),
+    MetricRow("plimsoll_blocked_actions", "gauge",
+              "Waiting voluntary actions, by reason", (*BROKER, "action", "reason"),
+              "1 per waiting action and reason"),
     MetricRow("plimsoll_blocked_action_start_time_seconds", "gauge",
-              "Since when a voluntary action waits, as a Unix time", (*BROKER, "action", "reason"),
+              "Unix time since when the action waits", (*BROKER, "action", "reason"),
               "1 per waiting action and reason"),
 )  # fmt: skip
 
 RECONCILE_ROWS = (
-    MetricRow("plimsoll_reconcile_seconds", "histogram", "How long a pass over an object took",
-              ("task",), "14 buckets × 8"),
-    MetricRow("plimsoll_reconcile_retries", "counter",
-              "Passes that came to nothing yet, and are repeated", ("task",), "8"),
+    MetricRow("plimsoll_reconcile_seconds", "histogram",
+              "Duration of a reconcile pass", ("task",), "14 buckets × 8"),
+    MetricRow("plimsoll_reconcile_retries", "counter", "Passes that are retried", ("task",), "8"),
     MetricRow("plimsoll_reconcile_running_seconds", "gauge",
-              "For how long the pass that has been under way longest has been", CLUSTER,
-              _EACH_LED),
+              "Age of the longest running pass", CLUSTER, EACH_LED),
     MetricRow("plimsoll_reconcile_failing_seconds", "gauge",
-              "For how long passes over one object have come to nothing, of the worst", CLUSTER,
-              _EACH_LED),
-    MetricRow("plimsoll_reconcile_waiting", "gauge", "Objects that wait for a pass", CLUSTER,
-              _EACH_LED),
+              "Time for which passes over one object have failed, of the worst", CLUSTER,
+              EACH_LED),
+    MetricRow("plimsoll_reconcile_waiting", "gauge",
+              "Objects that wait for a pass", CLUSTER, EACH_LED),
 )  # fmt: skip
 
 PROCESS = (
     MetricRow("plimsoll_operator_up", "gauge", "1 while this operator runs"),
     MetricRow("plimsoll_operator_handler_failures", "counter",
-              "Bugs of the operator that were met, by the request or the kind of pass (Reconcile…);"
-              " Look, Status, Metrics: what looks at objects, and tells of them; Leading: it cost a"
-              " cluster its leader", ("request",), "20"),
+              "Bugs met, by request or kind of pass (Reconcile…); Look, Status, Metrics: reading"
+              " and reporting; Leading: it cost a cluster its leader", ("request",), "20"),
     MetricRow("plimsoll_controller_peers_refused", "counter",
-              "Connections to the controllers' port that were refused or ended in their handshake",
+              "Connections to the controllers' port that were refused or failed their handshake",
               ("reason",), "9"),
     MetricRow("plimsoll_operator_api_requests", "counter",
-              "Requests to the API server, by the class of its answer (none: none came)",
+              "Requests to the API server, by class of the answer (none: no answer)",
               ("method", "answer"), "25"),
     MetricRow("plimsoll_operator_api_request_seconds", "histogram",
-              "How long the API server took to answer; without watches", ("method",),
+              "Duration of a request to the API server, without watches", ("method",),
               "14 buckets × 5"),
 )  # fmt: skip
 
