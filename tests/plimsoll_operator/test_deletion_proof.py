@@ -11,6 +11,7 @@ from tests.plimsoll_operator.terms import Deciding
 from plimsoll_core.cluster.model import PendingDeletion, TopicObject
 from plimsoll_core.cluster.records import TopicCreated, TopicOrphaned
 from plimsoll_core.messages.requests import Answer, Done, Refused, Request, TopicObjectGone
+from plimsoll_operator.api import labels
 from plimsoll_operator.api.acknowledgement import acknowledged_until_ms, users_way_out
 from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.api.labels import ACKNOWLEDGE, ACKNOWLEDGE_USERS, TOPICS_CRD
@@ -230,6 +231,14 @@ async def test_crd_is_noted_for_the_next_operator():
     await scene.look()
     noted = scene.kube.find(LEASES, "kafka", "main-1")["metadata"]["annotations"]
     assert noted == {TOPICS_CRD: "crd-1"}
+
+
+async def test_lease_with_a_note_outlives_its_cluster():
+    scene = Scene()
+    owner = labels.owner("LogCluster", "main", "uid")
+    scene.kube.set_metadata(LEASES, "kafka", "main-1", ownerReferences=owner)
+    await scene.look()
+    assert not scene.kube.find(LEASES, "kafka", "main-1")["metadata"].get("ownerReferences")
 
 
 async def test_api_server_that_does_not_answer_proves_nothing():

@@ -4,11 +4,13 @@ On virtual time: a process that is stopped for as long as a Lease lasts loses it
 """
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from tests.plimsoll_operator.scripted_kube import ScriptedKube
 from tests.virtual_time import VirtualTimePolicy
 
+from plimsoll_operator.api import labels
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import LEASES
 from plimsoll_operator.leadership.lease import Lease, LeaseLoss
@@ -24,20 +26,33 @@ def event_loop_policy() -> VirtualTimePolicy:
     return VirtualTimePolicy()
 
 
-def a_candidate(api: ScriptedKube, identity: str) -> Lease:
+def a_candidate(
+    api: ScriptedKube, identity: str, owners: Sequence[dict[str, object]] = ()
+) -> Lease:
     loop = asyncio.get_running_loop()
 
     def wall_ms() -> int:
         """Goes on with the loop's: a renewal that changes nothing would be none."""
         return BEGAN_MS + round(loop.time() * 1000)
 
-    lease = Lease(api, namespace="kafka", name="main-0123", identity=identity, wall_ms=wall_ms)
+    lease = Lease(
+        api,
+        namespace="kafka",
+        name="main-0123",
+        identity=identity,
+        wall_ms=wall_ms,
+        owners=owners,
+    )
     lease.timing = FAST
     return lease
 
 
 def holder(api: ScriptedKube) -> str:
     return str(api.find(LEASES, "kafka", "main-0123")["spec"]["holderIdentity"])
+
+
+def owners(api: ScriptedKube) -> object:
+    return api.find(LEASES, "kafka", "main-0123")["metadata"].get("ownerReferences")
 
 
 @pytest.fixture
@@ -48,6 +63,30 @@ def api() -> ScriptedKube:
 async def test_first_candidate_makes_the_lease(api: ScriptedKube):
     acquired = await asyncio.wait_for(a_candidate(api, "x").acquire(), 30)
     assert (acquired.previous, holder(api)) == (None, "x")
+
+
+async def test_new_lease_is_owned_by_its_cluster(api: ScriptedKube):
+    owner = labels.owner("LogCluster", "main", "uid-1")
+    await a_candidate(api, "x", owner).acquire()
+    assert owners(api) == owner
+
+
+async def test_lease_of_a_deleted_cluster_gets_the_next_owner(api: ScriptedKube):
+    """Both state one cluster id; what the first owned would be collected."""
+    first = a_candidate(api, "x", labels.owner("LogCluster", "main", "uid-1"))
+    await first.acquire()
+    await first.release()
+    owner = labels.owner("LogCluster", "main", "uid-2")
+    await a_candidate(api, "y", owner).acquire()
+    assert owners(api) == owner
+
+
+async def test_lease_without_an_owner_gets_none(api: ScriptedKube):
+    first = a_candidate(api, "x")
+    await first.acquire()
+    await first.release()
+    await a_candidate(api, "y", labels.owner("LogCluster", "main", "uid-2")).acquire()
+    assert owners(api) is None
 
 
 async def test_second_candidate_waits_while_the_first_renews(api: ScriptedKube):

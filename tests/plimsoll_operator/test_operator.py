@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 from tests.plimsoll_operator.builders import a_cluster_body
 
+from plimsoll_operator.api import labels
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.kube_client import Kube
+from plimsoll_operator.kube.memory import garbage_collection
 from plimsoll_operator.kube.memory.definitions import shipped
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.memory.stateful_sets import listed
@@ -105,6 +107,31 @@ async def test_operator_whose_cluster_is_deleted_releases_its_lease():
     await kube.delete(resources.LOG_CLUSTERS, "kafka", "main", uid=found["metadata"]["uid"])
     await scene.until(lambda: scene.holder == "")
     await scene.end(running)
+
+
+async def test_lease_of_a_cluster_that_never_started_goes_with_it():
+    """Its volume is another cluster's."""
+    scene = Scene()
+    kube = scene.parts.kube
+    of_another = {labels.CLUSTER: "main", labels.CLUSTER_ID: "000000000000"}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data-0", "namespace": "kafka", "labels": of_another},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    await kube.create(resources.VOLUME_CLAIMS, volume)
+    running = await scene.run()
+    await scene.until(lambda: scene.names(resources.LEASES) != [])
+    found = await kube.get(resources.LOG_CLUSTERS, "kafka", "main")
+    await kube.delete(resources.LOG_CLUSTERS, "kafka", "main", uid=found["metadata"]["uid"])
+    await scene.until(lambda: scene.holder == "")
+    await scene.end(running)
+    garbage_collection.collect(scene.server)
+    assert scene.names(resources.LEASES) == []
 
 
 async def test_operators_options_reach_the_pods_of_brokers():

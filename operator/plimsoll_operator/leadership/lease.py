@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -67,13 +67,17 @@ class Lease:
         name: str,
         identity: str,
         wall_ms: Callable[[], int],
+        owners: Sequence[Object] = (),
     ) -> None:
+        """`owners`: ownerReferences to the LogCluster, for a Lease that nobody has noted anything
+        at (`crd_age`): it goes with its object."""
         self._base = Timing()
         self._pace = LeasePace(self._base)
         self._api = api
         self._namespace = namespace
         self._name = name
         self._identity = identity
+        self._owners = [*owners]
         # For the times that people and other replicas read; no decision here reads it.
         self._wall_ms = wall_ms
         self._seen: Object | None = None
@@ -155,6 +159,9 @@ class Lease:
         vacant_ms = _age_ms(spec.get("renewTime"), self._wall_ms())
         transitions = int(spec.get("leaseTransitions") or 0) + (previous != self._identity)
         spec |= self._claim(transitions, timing)
+        if self._owners and found["metadata"].get("ownerReferences"):
+            # Perhaps those of a LogCluster that is gone, with which the Lease would go.
+            found["metadata"]["ownerReferences"] = self._owners
         try:
             self._held = await self._replace(found, timeout_s)
         except Conflict:
@@ -230,7 +237,11 @@ class Lease:
         return {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": {
+                "name": self._name,
+                "namespace": self._namespace,
+                **({"ownerReferences": self._owners} if self._owners else {}),
+            },
             "spec": self._claim(0, timing),
         }
 

@@ -106,10 +106,10 @@ RIGHTS = (
         verbs=(*READ, "create", "delete"),
     ),
     Right(
-        why="One Lease for each LogCluster.",
+        why="One Lease for each LogCluster; some API servers want deletion of who changes owners.",
         group="coordination.k8s.io",
         resources=("leases",),
-        verbs=("get", "create", "update", "patch"),
+        verbs=("get", "create", "update", "patch", "delete"),
     ),
     Right(
         why="What runs the brokers.",

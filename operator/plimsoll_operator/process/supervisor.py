@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from plimsoll_operator.api.cluster_ids import cluster_id
-from plimsoll_operator.api.labels import short_id
+from plimsoll_operator.api.labels import owner, short_id
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError, Unavailable
 from plimsoll_operator.kube.seen_objects import Key
@@ -116,6 +116,7 @@ class _Run:
             name=lease_name,
             identity=parts.options.identity,
             wall_ms=parts.now_ms,
+            owners=owner("LogCluster", name, found.metadata.uid),
         )
         self._log = parts.metadata_log(found.key, self._id)
         leader = LedCluster(parts, found, self._id, self._log, lease_name)

@@ -2,8 +2,9 @@
 
 Deleting a CRD deletes all its objects, and applying it again brings none back; no user asked to
 delete their topics, or to cut users off.  Which CRD it was is noted at the cluster's Lease, for the
-next operator; objects that were made before another one count for nothing.  Called before an
-absence is believed, and once in each term, so that the CRD is noted before anything is absent.
+next operator; objects that were made before another one count for nothing.  Until something is
+noted there, the Lease is removed with its LogCluster.  Called before an absence is believed, and
+once in each term, so that the CRD is noted before anything is absent.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ async def counts_since(term: Term, crd_name: str, annotation: str) -> str | None
     lease = await term.kube.get(LEASES, term.key[0], term.lease_name)
     noted = (lease["metadata"].get("annotations") or {}).get(annotation)
     if noted is None:
-        patch = {"metadata": {"annotations": {annotation: uid}}}
+        # What is noted outlives the LogCluster, as its log does: it owns the Lease no more.
+        patch = {"metadata": {"annotations": {annotation: uid}, "ownerReferences": None}}
         await term.kube.merge(LEASES, term.key[0], term.lease_name, patch)
     term.crds_noted.add(annotation)
     if noted is None:

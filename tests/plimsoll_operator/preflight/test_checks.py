@@ -187,7 +187,7 @@ def test_webhook_of_other_namespaces_is_not_named():
 
 def test_writes_that_webhooks_are_looked_at_for_hold_leases_and_the_metadata_log():
     found = writes()
-    assert found["coordination.k8s.io", "leases"] == {"CREATE", "UPDATE"}
+    assert found["coordination.k8s.io", "leases"] == {"CREATE", "UPDATE", "DELETE"}
     assert found["internal.plimsoll.dev", "metadatabatches"] == {"CREATE", "UPDATE"}
     assert found["", "pods"] == {"CREATE", "DELETE"}
     assert ("", "namespaces") not in found
