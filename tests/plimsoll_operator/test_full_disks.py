@@ -106,21 +106,33 @@ async def test_reassignment_waits_for_room_on_its_target() -> None:
     assert (await scene.look()).phase == "Running"
 
 
-def test_broker_with_a_nearly_full_disk_says_so() -> None:
-    image = an_image()
-    for free, told in ((1, True), (60, False)):
-        view = ShownBroker(
-            disk_free=free * MIB,
-            disk_bytes=64 * MIB,
-            leaders=0,
-            replicas=0,
-            in_sync=0,
-            lowest_margin=None,
-            backlog=None,
-            release="",
-        )
-        status = broker_status(image, BrokerId(0), BrokerSeen(view=view))
-        assert any(c.type == "DiskPressure" for c in status.conditions) is told
-        ready = condition(status, "Ready")
-        assert ready.status == "True"
-        assert ("nearly full" in ready.message) is told
+@pytest.mark.parametrize(
+    ("free", "short", "reason", "text"),
+    [
+        (60, False, None, ""),
+        (1, False, "NearlyFull", "nearly full"),
+        (1, True, "RefusesRecords", "refuses clients' records"),
+        (20, True, "RefusesRecords", "20 MiB of 64 MiB are free"),
+    ],
+)
+def test_broker_says_what_its_disk_lacks(
+    free: int, short: bool, reason: str | None, text: str
+) -> None:
+    view = ShownBroker(
+        disk_free=free * MIB,
+        disk_bytes=64 * MIB,
+        disk_short=short,
+        leaders=0,
+        replicas=0,
+        in_sync=0,
+        lowest_margin=None,
+        backlog=None,
+        release="",
+    )
+    status = broker_status(an_image(), BrokerId(0), BrokerSeen(view=view))
+    shown = next((one for one in status.conditions if one.type == "DiskPressure"), None)
+    assert (shown.reason if shown else None) == reason
+    ready = condition(status, "Ready")
+    assert ready.status == "True"
+    assert text in ready.message
+    assert ("disk" in ready.message) is (shown is not None)

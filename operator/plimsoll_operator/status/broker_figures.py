@@ -17,7 +17,7 @@ from plimsoll_operator.controller.controller_term import Controller
 class ShownBroker:
     """`lowest_margin`: the smallest |ISR| - min ISR of the partitions in whose ISR it is, None when
     it is in none.  `backlog` and what follows: None while it was not heard of in this term, or is
-    of a release that does not say."""
+    of a release that does not say.  `disk_short`: it said that it refuses clients' records."""
 
     leaders: int
     replicas: int
@@ -27,6 +27,7 @@ class ShownBroker:
     release: str
     disk_free: int | None
     disk_bytes: int | None
+    disk_short: bool
 
 
 def view_of(controller: Controller, broker_id: BrokerId) -> ShownBroker:
@@ -53,6 +54,7 @@ def view_of(controller: Controller, broker_id: BrokerId) -> ShownBroker:
         release="" if contact is None else contact.release,
         disk_free=None if figures is None else figures.disk_free_bytes,
         disk_bytes=None if figures is None else figures.disk_bytes,
+        disk_short=figures is not None and figures.disk_short,
     )
 
 

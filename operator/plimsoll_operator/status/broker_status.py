@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from plimsoll_core.cluster.model import Broker, ClusterImage
 from plimsoll_core.controller.brokers.unfencing_wait import HoldBack
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.phrasing import bytes_text
 from plimsoll_core.planner.disk_room import DiskRoom
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logbroker import (
@@ -57,7 +58,7 @@ def broker_status(image: ClusterImage, broker_id: BrokerId, seen: BrokerSeen) ->
         backlog=None
         if backlog is None
         else BacklogStatus(records=backlog.records, seconds=backlog.age_ms // 1000),
-        conditions=(_ready(image, broker_id, state, seen), *_nearly_full(broker_id, view)),
+        conditions=(_ready(image, broker_id, state, seen), *_disk_pressure(broker_id, view)),
     )
 
 
@@ -76,11 +77,20 @@ def _disk(view: ShownBroker) -> DiskStatus | None:
     return DiskStatus(used=binary(view.disk_bytes - view.disk_free), free=binary(view.disk_free))
 
 
-def _nearly_full(broker_id: BrokerId, view: ShownBroker) -> tuple[Condition, ...]:
-    """The condition DiskPressure of a broker whose reserve is used."""
+def _disk_pressure(broker_id: BrokerId, view: ShownBroker) -> tuple[Condition, ...]:
+    """The condition DiskPressure: of a broker that refuses clients' records, or whose share of the
+    disk that plans leave free is used."""
     if view.disk_free is None or not view.disk_bytes:
         return ()
     room = DiskRoom(free_bytes=view.disk_free, all_bytes=view.disk_bytes)
+    if view.disk_short:
+        text = (
+            f"The disk of broker {broker_id} is short of space: {bytes_text(view.disk_free)} of"
+            f" {bytes_text(view.disk_bytes)} are free. It refuses clients' records, first of the"
+            " users whose topics take most of it, and hands over what it leads; delete records or"
+            " topics, or enlarge storage.size."
+        )
+        return (condition("DiskPressure", True, "RefusesRecords", text),)
     if room.room_bytes >= 0:
         return ()
     text = (
@@ -94,7 +104,7 @@ def _ready(
     image: ClusterImage, broker_id: BrokerId, state: BrokerState, seen: BrokerSeen
 ) -> Condition:
     if state == "Active":
-        full = "".join(f" {one.message}" for one in _nearly_full(broker_id, seen.view))
+        full = "".join(f" {one.message}" for one in _disk_pressure(broker_id, seen.view))
         return condition("Ready", True, "Serving", f"Broker {broker_id} takes part.{full}")
     more = f" {seen.trouble.rstrip('.')}." if seen.trouble else ""
     if state == "NotRegistered":
