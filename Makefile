@@ -74,8 +74,9 @@ storage: setup ## Random lives of one log on a simulated disk, new ones for ten 
 
 CLIENTS ?= librdkafka
 .PHONY: chaos
-chaos: setup ## Real clients of a local cluster hurt at random (FOR=seconds CLIENTS=java|… OPERATIONS=1)
-	@$(PY) -m tests.integration.chaos --seconds $(FOR) --clients $(CLIENTS) $(if $(OPERATIONS),--operations)
+chaos: setup ## Real clients of a local cluster hurt at random (FOR=seconds CLIENTS=java|… SECURE=1 OPERATIONS=1)
+	@$(PY) -m tests.integration.chaos --seconds $(FOR) --clients $(CLIENTS) \
+	  $(if $(SECURE),--secure) $(if $(OPERATIONS),--operations)
 
 SEED ?= 1
 .PHONY: tenants

@@ -43,6 +43,17 @@ COMMIT_EACH = 50
 """Offsets that a reader commits at."""
 
 
+STALL_S_MIN = 1.0
+"""Shorter ones are not kept."""
+
+
+class Stall(NamedTuple):
+    """From when to when a client got nothing done, in seconds of the monotonic clock."""
+
+    began_s: float
+    ended_s: float
+
+
 class Record(NamedTuple):
     """As it was acknowledged, or read."""
 
@@ -66,6 +77,9 @@ class Place:
     seed: int
     # Of the group: eager, or cooperative where the client can.
     cooperative: bool
+    # Folders with the logins of a closed cluster's users; None: the cluster is open.
+    writer: Path | None = None
+    reader: Path | None = None
 
 
 class Client(ABC):
@@ -76,10 +90,10 @@ class Client(ABC):
         self.stop = threading.Event()
         # What its user would see, and no Apache Kafka would answer.
         self.failed: list[str] = []
-        # When it last got something done, and how long it got nothing done at most.
+        # When it last got something done, and the stalls until then that are worth a look.
         self.begun = threading.Event()
         self.last_s = time.monotonic()
-        self.silence_s = 0.0
+        self.stalls: list[Stall] = []
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
     def start(self) -> None:
@@ -93,10 +107,17 @@ class Client(ABC):
 
     def done(self) -> None:
         now_s = time.monotonic()
-        if self.begun.is_set():
-            self.silence_s = max(self.silence_s, now_s - self.last_s)
+        if self.begun.is_set() and now_s - self.last_s >= STALL_S_MIN:
+            self.stalls.append(Stall(self.last_s, now_s))
         self.begun.set()
         self.last_s = now_s
+
+    def stalls_until(self, now_s: float) -> list[Stall]:
+        """Those that began by then, one that lasts still among them."""
+        ended = [Stall(one.began_s, min(one.ended_s, now_s)) for one in [*self.stalls]]
+        last_s = self.last_s
+        stalls = [one for one in ended if one.began_s < now_s]
+        return [*stalls, Stall(last_s, now_s)] if now_s - last_s >= STALL_S_MIN else stalls
 
     @abstractmethod
     def _work(self) -> None: ...

@@ -21,6 +21,7 @@ from tests.integration.chaos_clients.frame import (
     Writer,
     static_instance,
 )
+from tests.integration.chaos_clients.logins import java_login
 
 SOURCE = Path(__file__).with_name("Stayer.java")
 HEAP_MB = 96
@@ -74,13 +75,14 @@ class Java(Kind):
 
     def writer(self, place: Place, topic: str, keys: int) -> Writer:
         words = ("producer", topic, PARTITIONS, keys, place.seed)
-        config = {
+        config: dict[str, object] = {
             "acks": "all",
             "enable.idempotence": "true",
             "linger.ms": 2,
             "delivery.timeout.ms": DELIVERY_MS,
             "max.block.ms": DELIVERY_MS,
         }
+        config |= java_login(place.writer)
         command = self._command(place, f"producer-{topic}", words, config)
         return PrintingWriter(place, topic, keys, command)
 
@@ -96,6 +98,7 @@ class Java(Kind):
         }
         if instance:
             config["group.instance.id"] = instance
+        config |= java_login(place.reader)
         command = self._command(place, f"consumer-{number}", ("consumer", PLAIN), config)
         return PrintingReader(place, number, command)
 

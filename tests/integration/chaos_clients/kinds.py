@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from tests.integration.chaos_clients.frame import (
     GROUP,
@@ -18,6 +19,7 @@ from tests.integration.chaos_clients.frame import (
 )
 from tests.integration.chaos_clients.java import Java
 from tests.integration.chaos_clients.librdkafka import Librdkafka
+from tests.integration.chaos_clients.logins import login_word
 
 
 class PythonProgram(Kind):
@@ -28,13 +30,24 @@ class PythonProgram(Kind):
         self._command = (sys.executable, "-m", module, library)
 
     def writer(self, place: Place, topic: str, keys: int) -> Writer:
-        words = ("producer", topic, str(keys), str(place.seed), place.bootstrap)
+        words = (
+            "producer",
+            topic,
+            str(keys),
+            str(place.seed),
+            place.bootstrap,
+            login_word(place.writer),
+        )
         return PrintingWriter(place, topic, keys, (*self._command, *words))
 
     def reader(self, place: Place, number: int) -> Reader:
         instance = static_instance(number) or ""
-        words = ("consumer", PLAIN, GROUP, instance, place.bootstrap)
+        words = ("consumer", PLAIN, GROUP, instance, *_where(place, place.reader))
         return PrintingReader(place, number, (*self._command, *words))
+
+
+def _where(place: Place, login: Path | None) -> tuple[str, str]:
+    return place.bootstrap, login_word(login)
 
 
 KINDS: dict[str, Callable[[], Kind]] = {

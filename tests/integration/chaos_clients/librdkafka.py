@@ -21,6 +21,7 @@ from tests.integration.chaos_clients.frame import (
     Writer,
     value_of,
 )
+from tests.integration.chaos_clients.logins import librdkafka_login
 from tests.integration.local_cluster import a_producer
 
 QUIET = {"log_level": 0}
@@ -29,7 +30,8 @@ QUIET = {"log_level": 0}
 
 class LibrdkafkaWriter(Writer):
     def _work(self) -> None:
-        config = {**QUIET, "message.timeout.ms": DELIVERY_MS}
+        login = librdkafka_login(self.place.writer)
+        config = {**QUIET, "message.timeout.ms": DELIVERY_MS, **login}
         producer = a_producer(self.place.bootstrap, **config)
         rng = random.Random(self.place.seed)
         number = 0
@@ -70,6 +72,7 @@ class LibrdkafkaReader(Reader):
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "session.timeout.ms": SESSION_MS,
+                **librdkafka_login(self.place.reader),
             }
         )
         consumer.subscribe([PLAIN])

@@ -1,7 +1,8 @@
 """kafka-python's and aiokafka's clients of chaos, as the programs that frame.py describes.
 
 `python -m tests.integration.chaos_clients.python_program LIBRARY producer TOPIC KEYS SEED
-BOOTSTRAP`, or `… consumer TOPIC GROUP INSTANCE BOOTSTRAP` (INSTANCE may be empty).
+SERVERS LOGIN`, or `… consumer TOPIC GROUP INSTANCE SERVERS LOGIN` (INSTANCE may be empty;
+LOGIN: a user's folder, empty where the cluster is open).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tests.integration.chaos_clients.frame import (
     SESSION_MS,
     value_of,
 )
+from tests.integration.chaos_clients.logins import aiokafka_login, python_login
 
 STOPPED = threading.Event()
 SAYING = threading.Lock()
@@ -97,15 +99,16 @@ def membership(group: str, instance: str) -> dict[str, Any]:
 # --- kafka-python ---------------------------------------------------------------------------------
 
 
-def kafka_python_producer(topic: str, keys: str, seed: str, bootstrap: str) -> None:
+def kafka_python_producer(topic: str, keys: str, seed: str, servers: str, login: str) -> None:
     producer = kafka.KafkaProducer(
-        bootstrap_servers=bootstrap.split(","),
+        bootstrap_servers=servers.split(","),
         reconnect_backoff_max_ms=RECONNECT_MS_MAX,
         acks="all",
         enable_idempotence=True,
         linger_ms=2,
         delivery_timeout_ms=DELIVERY_MS,
         max_block_ms=DELIVERY_MS,
+        **python_login(login),
     )
     sent = Sent(int(keys), int(seed))
     for number, partition, key, value in sent.records():
@@ -124,12 +127,13 @@ def kafka_python_producer(topic: str, keys: str, seed: str, bootstrap: str) -> N
     say(left=sent.left)
 
 
-def kafka_python_consumer(topic: str, group: str, instance: str, bootstrap: str) -> None:
+def kafka_python_consumer(topic: str, group: str, instance: str, servers: str, login: str) -> None:
     consumer = kafka.KafkaConsumer(
         topic,
-        bootstrap_servers=bootstrap.split(","),
+        bootstrap_servers=servers.split(","),
         reconnect_backoff_max_ms=RECONNECT_MS_MAX,
         **membership(group, instance),
+        **python_login(login),
     )
     while not STOPPED.is_set():
         try:
@@ -158,13 +162,14 @@ def _commit(consumer: kafka.KafkaConsumer, place: Any, offset: int) -> None:
 # --- aiokafka -------------------------------------------------------------------------------------
 
 
-async def aiokafka_producer(topic: str, keys: str, seed: str, bootstrap: str) -> None:
+async def aiokafka_producer(topic: str, keys: str, seed: str, servers: str, login: str) -> None:
     producer = aiokafka.AIOKafkaProducer(
-        bootstrap_servers=bootstrap,
+        bootstrap_servers=servers,
         enable_idempotence=True,
         linger_ms=2,
         # How long it tries, too: it has no delivery timeout.
         request_timeout_ms=DELIVERY_MS,
+        **aiokafka_login(login),
     )
     await producer.start()
     sent = Sent(int(keys), int(seed))
@@ -189,12 +194,15 @@ async def aiokafka_producer(topic: str, keys: str, seed: str, bootstrap: str) ->
     say(left=sent.left)
 
 
-async def aiokafka_consumer(topic: str, group: str, instance: str, bootstrap: str) -> None:
+async def aiokafka_consumer(
+    topic: str, group: str, instance: str, servers: str, login: str
+) -> None:
     consumer = aiokafka.AIOKafkaConsumer(
         topic,
-        bootstrap_servers=bootstrap,
+        bootstrap_servers=servers,
         **membership(group, instance),
         partition_assignment_strategy=(AiokafkaRange,),
+        **aiokafka_login(login),
     )
     await consumer.start()
     while not STOPPED.is_set():
