@@ -85,7 +85,7 @@ tenants: setup ## A hostile user or stranger beside a tenant that measures (FOR=
 
 JOBS ?= $(shell nproc)
 .PHONY: mutants
-mutants: setup ## Guards taken out one by one: what notices, into docs/simulation.md (ALL=1: all anew)
+mutants: setup ## Remove guards one by one; what notices goes into kills.json (ALL=1: all anew)
 	@$(PY) -W ignore -m plimsoll_sim.mutants $(if $(ALL),,--check) --write --jobs $(JOBS)
 
 SEEDS ?= 1..20

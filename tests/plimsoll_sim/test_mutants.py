@@ -22,8 +22,8 @@ from plimsoll_sim.mutants.hunt import (
     Kill,
     Try,
 )
-from plimsoll_sim.mutants.kills_table import BEGIN, END, PAGE, known, renew
-from plimsoll_sim.mutants.mutant import Edit, Mutant, Stale, texts
+from plimsoll_sim.mutants.kills_table import known, renew
+from plimsoll_sim.mutants.mutant import ROOT, Edit, Mutant, Stale, texts
 from plimsoll_sim.mutants.mutant_table import MUTANTS
 from plimsoll_sim.runs.profiles.profile_table import PROFILES
 
@@ -49,11 +49,9 @@ def test_seeds_that_notice_a_mutant_hold_without_it() -> None:
     assert "fails without a mutation" not in said, said
 
 
-def test_names_are_unique_and_in_the_table() -> None:
+def test_names_are_unique_and_in_the_record() -> None:
     assert len(set(NAMES)) == len(NAMES)
     assert list(known()) == NAMES
-    page = PAGE.read_text()
-    assert [name for name in NAMES if f"| `{name}` |" not in page] == []
 
 
 def test_profiles_and_scenarios_of_mutants_exist() -> None:
@@ -112,7 +110,7 @@ def test_short_runs_are_looked_for_where_a_long_one_is_known_that_ends_by_itself
 
 
 def test_mutant_of_removed_code_fails() -> None:
-    here = str(Path(__file__).relative_to(PAGE.parent.parent))
+    here = str(Path(__file__).relative_to(ROOT))
     gone = Mutant(name="gone", rule="", edits=(Edit(here, "there is no" + " such line", ""),))
     with pytest.raises(Stale, match="gone: 0 times"):
         texts(gone)
@@ -138,11 +136,9 @@ def test_check_that_writes_replaces_seeds_that_no_longer_notice_and_nothing_else
         one.name: {"tried": 1, "kills": [{**was, "steps": steps}], "scenarios": files}
         for one, steps in ((stays, 100), (shifts, 100), (is_shorter, 2_500))
     }
-    table, page = tmp_path / "kills.json", tmp_path / "simulation.md"
+    table = tmp_path / "kills.json"
     table.write_text(json.dumps(before))
-    page.write_text(f"above\n{BEGIN}{END}below\n")
     monkeypatch.setattr(kills_table, "KNOWN", table)
-    monkeypatch.setattr(kills_table, "PAGE", page)
     for mutant, seed, steps in ((stays, 2, 100), (shifts, 7, 90), (is_shorter, 2, 600)):
         kill = Kill(seed=seed, steps=steps, predicate="CommitQuorum")
         found = Chase(mutant=mutant, tries=[], kills_max=1, check=True)
@@ -153,4 +149,3 @@ def test_check_that_writes_replaces_seeds_that_no_longer_notice_and_nothing_else
     assert after[shifts.name]["kills"] == [{**was, "seed": 7, "steps": 90}]
     assert after[shifts.name]["scenarios"] == files
     assert after[is_shorter.name]["kills"] == [{**was, "steps": 600}]
-    assert "| S05, S05b | any | 7 |" in page.read_text()

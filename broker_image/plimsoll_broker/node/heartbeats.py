@@ -1,8 +1,7 @@
 """A broker's lifetime as the controller sees it: wishes out, states back, once a second.
 
 The lifecycle sets the wishes and waits for the states.  A heartbeat follows at once when a wish
-changes.  It decides nothing about partitions.  Source: docs/protocol.md §3.2;
-docs/simulation.md, "Counterexamples", R26 for how long a stop may wait.
+changes.  It decides nothing about partitions.  Source: docs/protocol.md §3.2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`python -m plimsoll_sim.mutants`: takes each guard out, and looks for what notices.
 
-    python -m plimsoll_sim.mutants --write               all, and the table in docs/simulation.md
+    python -m plimsoll_sim.mutants --write               all, into kills.json
     python -m plimsoll_sim.mutants NAME... --seeds 100   some, from seed 1 on
     python -m plimsoll_sim.mutants --check               all, from the seeds that are known
     python -m plimsoll_sim.mutants --check --write       and those that no longer notice anew

@@ -24,7 +24,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
         rule="no checkpointed log start outlives the records below it (4.8)",
         scenarios=("S37c",),
         profile="beginnings",
-        by_chance=False,  # none of 300 runs; random lives of one log do (docs/simulation.md)
+        by_chance=False,  # none of 300 runs; random lives of one log do (make storage)
         edits=(
             Edit(CHECKPOINTS, f"{ALL}{LOWERED}", f"{OTHERS}{LOWERED}"),
             Edit(CHECKPOINTS, f"{ALL}{LOWERED_TOGETHER}", f"{OTHERS}{LOWERED_TOGETHER}"),
@@ -152,7 +152,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
         rule="what was cut stays cut (4.8; both places that see to it)",
         scenarios=("S39f",),
         profile="flushed",
-        by_chance=False,  # none of 60 runs; random lives of one log do (docs/simulation.md)
+        by_chance=False,  # none of 60 runs; random lives of one log do (make storage)
         edits=(
             Edit(
                 BROKER + "storage/durability.py",
@@ -167,7 +167,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
         rule="segments go when the start behind them is on the disk (4.9)",
         scenarios=("S39g",),
         profile="flushed",
-        by_chance=False,  # none of 150 runs; random lives of one log do (docs/simulation.md)
+        by_chance=False,  # none of 150 runs; random lives of one log do (make storage)
         edits=(
             Edit(SEGMENT_REMOVAL, "            await in_thread(saves)\n", "            pass\n"),
             Edit(

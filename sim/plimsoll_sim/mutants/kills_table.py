@@ -1,7 +1,7 @@
-"""What is known of the mutants: `kills.json`, where the test starts from, and a table in the docs.
+"""`kills.json`: the seeds and scenarios that notice each mutant, where the test starts from.
 
-Both are written by `python -m plimsoll_sim.mutants --write`, with `--check` only what is no longer
-so (`make mutants`).
+Written by `python -m plimsoll_sim.mutants --write`; with `--check`, only entries that no longer
+hold (`make mutants`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from plimsoll_sim.mutants.hunt import Chase, Kill
-from plimsoll_sim.mutants.mutant import ROOT, Mutant
+from plimsoll_sim.mutants.mutant import Mutant
 
 KNOWN = Path(__file__).with_name("kills.json")
-PAGE = ROOT / "docs" / "simulation.md"
-BEGIN, END = "<!-- mutants: begin -->\n", "<!-- mutants: end -->\n"
-HEAD = """| taken out | rule | scenarios that notice | runs | noticed by seed | violated |
-|---|---|---|---|---|---|
-"""
 
 
 def known() -> dict[str, Any]:
@@ -42,15 +37,10 @@ def told(chases: Iterable[Chase]) -> dict[str, Any]:
 
 
 def write(mutants: Sequence[Mutant], chase: Chase) -> None:
-    """Into both files; what is known of others stays, what is of no mutant goes."""
+    """Replace the chase's entry, keep those of other mutants, drop those of no mutant."""
     now = known() | told([chase])
     kept = {mutant.name: now[mutant.name] for mutant in mutants if mutant.name in now}
     KNOWN.write_text(json.dumps(kept, indent=1) + "\n")
-    page = PAGE.read_text()
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    rows = "".join(_row(one, kept[one.name]) for one in mutants if one.name in kept)
-    PAGE.write_text(f"{before}{BEGIN}{HEAD}{rows}{END}{after}")
 
 
 def renew(mutants: Sequence[Mutant], chase: Chase) -> None:
@@ -63,20 +53,3 @@ def renew(mutants: Sequence[Mutant], chase: Chase) -> None:
     if unknown or files != old["scenarios"]:
         kills = chase.kills if unknown else [Kill(**kill) for kill in old["kills"]]
         write(mutants, replace(chase, kills=kills, scenarios=files))
-
-
-def _row(mutant: Mutant, found: dict[str, Any]) -> str:
-    files = [
-        f"**not {name}**" if not saw else ", ".join(saw) for name, saw in found["scenarios"].items()
-    ]
-    seeds = [str(kill["seed"]) for kill in found["kills"]]
-    predicates = dict.fromkeys(kill["predicate"] for kill in found["kills"])
-    cells = (
-        f"`{mutant.name}`",
-        mutant.rule,
-        ", ".join(files) or "**none**",
-        mutant.profile or "any",
-        ", ".join(seeds) or f"**none of {found['tried']}**",
-        ", ".join(predicates) or "–",
-    )
-    return f"| {' | '.join(cells)} |\n"
