@@ -3,8 +3,8 @@
 Called by the rules of this package.  Stable or Empty -> Preparing (members join) -> Completing (the
 leader assigns) -> Stable; or Empty, if no member joined.  A generation is written when the leader's
 assignments arrive, and when the group becomes empty.  `vote` chooses a generation's protocol: the
-one that most members prefer among those that all support.  Sources: docs/protocol.md, "Classic
-groups"; Kafka's `GroupMetadataManager` and `ClassicGroup.selectProtocol`, KIP-134.
+one that most members prefer among those that all support.  Sources: docs/protocol.md §5.8.1;
+Kafka's `GroupMetadataManager` and `ClassicGroup.selectProtocol`, KIP-134.
 """
 
 from __future__ import annotations
