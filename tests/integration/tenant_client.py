@@ -77,15 +77,18 @@ class Peer:
         try:
             async with asyncio.timeout(ANSWER_S):
                 await loop.sock_connect(sock, address)
-                reader, writer = await asyncio.open_connection(
-                    sock=sock,
-                    ssl=tls,
-                    server_hostname=address[0] if tls else None,
-                    limit=DEAF_BYTES if deaf else 2**22,
-                )
         except BaseException:
             sock.close()
             raise
+        async with asyncio.timeout(ANSWER_S):
+            # It is the transport's from here on, which closes it when this fails: closed earlier,
+            # its number would be another socket's before the loop has forgotten the transport.
+            reader, writer = await asyncio.open_connection(
+                sock=sock,
+                ssl=tls,
+                server_hostname=address[0] if tls else None,
+                limit=DEAF_BYTES if deaf else 2**22,
+            )
         return cls(reader, writer)
 
     async def log_in(self, login: Login) -> None:

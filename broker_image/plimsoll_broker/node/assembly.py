@@ -19,6 +19,7 @@ from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_broker.handlers.auto_creation import is_enabled
 from plimsoll_broker.handlers.cluster_view import ImageWatch
 from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.handlers.reply_bounds import ToBeTold, bounded
 from plimsoll_broker.handlers.routes import replication_routes, routes
 from plimsoll_broker.handlers.security.gate import guarded
 from plimsoll_broker.handlers.security.logins import login_handlers
@@ -113,7 +114,9 @@ def assemble(
     aside = Aside()
     handlers = routes(broker, client, watch, coordinators, port, aside)
     handlers |= login_handlers(authority, aside)
-    clients = Dispatch(guarded(handlers, authority, aside))
+    clients = Dispatch(
+        bounded(guarded(handlers, authority, aside), lambda: ToBeTold(watch.image, len(manager)))
+    )
     replication = Server(Dispatch(replication_routes(manager)), REPLICATION_LIMITS)
     replication.inside = client.inside
     return Serving(

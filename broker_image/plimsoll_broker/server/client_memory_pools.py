@@ -11,6 +11,7 @@ a grant by one batch, since a batch cannot be cut.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -30,6 +31,9 @@ _PRODUCERS_PART = 8
 _GRANT_PART = 8
 _FETCH_PART = 4
 """A quarter of the replies' pool is no fetch's: refusals, metadata, answers to producers."""
+_ESTIMATE_PART = 8
+"""A bound of a reply that is not made yet may be many times what it comes to: no more of it is
+taken, so that several connections of a principal go on."""
 
 
 ROOM_WAIT_S = 10.0
@@ -469,15 +473,31 @@ class Account:
         if self._pool is not None:
             self._pool.forget(waiter)
 
-    async def admit(self, size: int) -> int:
+    @property
+    def estimate_max(self) -> int:
+        """What is taken at most for a reply whose length nobody knows yet."""
+        return sys.maxsize if self._pool is None else self._pool.limit // _ESTIMATE_PART
+
+    def admit_now(self, size: int) -> int | None:
+        """`admit` where there is room at once; None: there is none."""
+        pool = self._pool
+        if pool is None or size <= 0:
+            return 0
+        if not pool.shares.admits(self.principal, size):
+            return None
+        self.hold(size)
+        return size
+
+    async def admit(self, size: int, *, is_estimate: bool = False) -> int:
         """Take room for so much of a reply before it is made, once there is as much; return what
         was taken.  Raises CloseConnection's reason as `NoRoom` where it is more than one principal
-        may ever have, or where there was no room for `ROOM_WAIT_S`."""
+        may ever have (what is estimated is not refused for that), or where there was no room for
+        `ROOM_WAIT_S`."""
         pool = self._pool
         if pool is None or size <= 0:
             return 0
         if not pool.shares.admit(self.principal, size):
-            if self.held + size > pool.limit // 2:
+            if not is_estimate and self.held + size > pool.limit // 2:
                 raise NoRoom("reply-too-large")
             await self._room(size)
         if self._pool is not None:

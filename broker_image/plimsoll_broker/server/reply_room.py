@@ -1,13 +1,15 @@
 """Room for a reply before it is made, in the share that its connection's principal has of the pool.
 
-A handler whose answer may be long makes one for its request, takes what it is about to hold at
-most, and returns `reply`.  A principal that holds its share waits here, and nobody else notices.
+`reply_bounds` and the handlers of groups make one for a request whose answer may be long, take what
+it is about to hold at most, and return `reply`.  A principal that holds its share waits here, and
+nobody else notices.
 A connection makes one long reply at a time: the session begins nothing behind a request of
 `LONG_REPLIES` until that is answered.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from plimsoll_broker.server.client_memory_pools import Account, NoRoom
@@ -35,11 +37,24 @@ LONG_REPLIES = frozenset(
             ApiKey.DESCRIBE_PRODUCERS,
             ApiKey.LIST_CONFIG_RESOURCES,
             ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+            # What changes something waits for room in its place among the connection's requests.
+            ApiKey.CREATE_TOPICS,
+            ApiKey.DELETE_TOPICS,
+            ApiKey.CREATE_PARTITIONS,
+            ApiKey.DELETE_RECORDS,
+            ApiKey.ALTER_CONFIGS,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            ApiKey.CREATE_ACLS,
+            ApiKey.DELETE_ACLS,
+            ApiKey.ELECT_LEADERS,
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            ApiKey.ALTER_CLIENT_QUOTAS,
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         )
     }
 )
-"""APIs whose replies are as long as what there is.  Others are bounded by what their requests name,
-Fetches by what their accounts grant."""
+"""APIs whose replies are as long as what there is, and those that change something.  Others are
+bounded by what their requests name, Fetches by what their accounts grant."""
 
 
 class ReplyRoom:
@@ -58,15 +73,35 @@ class ReplyRoom:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.give_back()
+
+    def give_back(self) -> None:
+        """What no reply took with it, once."""
         taken, self._taken = self._taken, 0
         self._account.give_back(taken)
+
+    def take_now(self, estimate: int) -> bool:
+        """Return True if there was room for as much as is taken of an estimate."""
+        taken = self._account.admit_now(min(estimate, self._account.estimate_max))
+        if taken is None:
+            return False
+        self._taken = taken
+        return True
+
+    async def take_estimate(self, estimate: int) -> None:
+        """`take_now` once there is room; raises as `take` does."""
+        size = min(estimate, self._account.estimate_max)
+        await self._take(self._account.admit(size, is_estimate=True))
 
     async def take(self, size: int) -> None:
         """So many bytes are about to be there, of the reply or of what it is made from.  Asked once
         for all of them: requests that have a part each and wait for more would wait for each other.
         Raises CloseConnection where there was no room in time."""
+        await self._take(self._account.admit(size))
+
+    async def _take(self, admission: Awaitable[int]) -> None:
         try:
-            self._taken = await self._account.admit(size)
+            self._taken = await admission
         except NoRoom as reason:
             raise CloseConnection(str(reason)) from None
 

@@ -1,0 +1,219 @@
+"""How long a reply may become, asked before it is made: so much of its principal's share is taken
+first (`ReplyRoom`), and given back where the reply came to less.
+
+Made with a table of handlers, for each port that clients reach.  Each API has a row: a bound, from
+the length of its request and from what there is, or why it needs none.  A bound costs no more than
+a few multiplications, so it is a generous one; what a reply should exceed it by is counted once it
+is made.  Where there is no room at once, the request waits, as `Account.admit` says, and nobody
+else does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from plimsoll_broker.handlers.describe_configs import CONFIGS_MAX
+from plimsoll_broker.handlers.describe_producers import PRODUCERS_MAX
+from plimsoll_broker.handlers.describe_topic_partitions import PARTITIONS_MAX
+from plimsoll_broker.server.dispatch import Handler, Reply, RequestContext, Result
+from plimsoll_broker.server.reply_room import ReplyRoom
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.topic_configs import KEYS
+from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.messages import NAMED_MAX
+
+FREE_BYTES = 64 * 1024
+"""A reply that cannot become longer takes no room beforehand: of each connection there is one."""
+
+HEAD = 256
+"""Bytes of what every reply has: codes, a cluster's id, a sentence."""
+TOPIC = 300
+"""A topic without its partitions: a name of 249, an id, codes."""
+PARTITION = 200
+"""With six replicas, all of them in each list."""
+BROKER = 600
+"""Its host's name and its rack."""
+MESSAGE = 400
+"""A refusal: its name and a sentence."""
+CONFIG = 700
+"""With its documentation and its synonyms."""
+RULE = 2_400
+"""An ACL, with the longest names that it may have."""
+QUOTA = 1_200
+USER = 1_200
+PRODUCER = 48
+CONFIGS = len(KEYS) + 40
+"""Of one topic or one broker."""
+
+
+class ToBeTold(NamedTuple):
+    """What is there to be told of."""
+
+    image: ClusterImage
+    hosted: int
+
+
+class RequestLength(NamedTuple):
+    """A request by its length."""
+
+    size: int
+
+    def rows(self, least: int) -> int:
+        """How many things it names at most, each of which takes so many bytes of it."""
+        return min(self.size // least, NAMED_MAX)
+
+
+Bound = Callable[[RequestLength, ToBeTold], int]
+
+
+def by_request(least: int, row: int) -> Bound:
+    """What is named takes `least` bytes of a request, and `row` of its reply beside its name."""
+    return lambda asked, _: asked.size + asked.rows(least) * row
+
+
+def _metadata(asked: RequestLength, there: ToBeTold) -> int:
+    image = there.image
+    every = len(image.topics) * TOPIC + len(image.partitions) * PARTITION
+    return len(image.brokers) * BROKER + every + asked.size + asked.rows(3) * 40
+
+
+def _topic_partitions(asked: RequestLength, there: ToBeTold) -> int:
+    page = min(len(there.image.partitions), PARTITIONS_MAX)
+    return page * (PARTITION + TOPIC) + asked.size + asked.rows(3) * 40
+
+
+def _configs(asked: RequestLength, _: ToBeTold) -> int:
+    return min(asked.rows(7) * CONFIGS, CONFIGS_MAX + CONFIGS) * CONFIG + asked.rows(7) * MESSAGE
+
+
+def _created(asked: RequestLength, _: ToBeTold) -> int:
+    """From version 5 on the configs of each are told, without documentation."""
+    return asked.rows(10) * (MESSAGE + len(KEYS) * 100)
+
+
+def _moving(_: RequestLength, there: ToBeTold) -> int:
+    return len(there.image.partitions) * PARTITION + len(there.image.topics) * TOPIC
+
+
+def _elected(asked: RequestLength, there: ToBeTold) -> int:
+    return (len(there.image.partitions) + asked.rows(4)) * MESSAGE
+
+
+HERE = "what it tells of is fixed, and short"
+ITS_OWN = "its handler takes the room, by what the coordinators answer"
+
+BOUNDS: Mapping[ApiKey, Bound | str] = {
+    ApiKey.PRODUCE: "its request names 10,000 partitions at most, in 33 bytes of the reply each",
+    ApiKey.FETCH: "it brings no more than its account grants",
+    ApiKey.LIST_OFFSETS: by_request(12, 32),
+    ApiKey.METADATA: _metadata,
+    ApiKey.OFFSET_COMMIT: ITS_OWN,
+    ApiKey.OFFSET_FETCH: ITS_OWN,
+    ApiKey.FIND_COORDINATOR: by_request(2, BROKER),
+    ApiKey.JOIN_GROUP: ITS_OWN,
+    ApiKey.HEARTBEAT: ITS_OWN,
+    ApiKey.LEAVE_GROUP: ITS_OWN,
+    ApiKey.SYNC_GROUP: ITS_OWN,
+    ApiKey.DESCRIBE_GROUPS: ITS_OWN,
+    ApiKey.LIST_GROUPS: ITS_OWN,
+    ApiKey.SASL_HANDSHAKE: HERE,
+    ApiKey.API_VERSIONS: HERE,
+    ApiKey.CREATE_TOPICS: _created,
+    ApiKey.DELETE_TOPICS: by_request(3, MESSAGE),
+    ApiKey.DELETE_RECORDS: by_request(12, 20),
+    ApiKey.INIT_PRODUCER_ID: HERE,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: by_request(8, 32),
+    ApiKey.DESCRIBE_ACLS: lambda _, there: len(there.image.security.acls) * RULE,
+    ApiKey.CREATE_ACLS: by_request(8, MESSAGE),
+    ApiKey.DELETE_ACLS: lambda asked, there: (
+        len(there.image.security.acls) * RULE + asked.rows(6) * MESSAGE
+    ),
+    ApiKey.DESCRIBE_CONFIGS: _configs,
+    ApiKey.ALTER_CONFIGS: by_request(4, MESSAGE),
+    ApiKey.DESCRIBE_LOG_DIRS: lambda _, there: there.hosted * TOPIC,
+    ApiKey.SASL_AUTHENTICATE: HERE,
+    ApiKey.CREATE_PARTITIONS: by_request(8, MESSAGE),
+    ApiKey.DELETE_GROUPS: ITS_OWN,
+    ApiKey.ELECT_LEADERS: _elected,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: by_request(4, MESSAGE),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: by_request(5, MESSAGE),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _moving,
+    ApiKey.OFFSET_DELETE: ITS_OWN,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda _, there: len(there.image.quotas.rows) * QUOTA,
+    ApiKey.ALTER_CLIENT_QUOTAS: by_request(8, MESSAGE),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda asked, there: (
+        len(there.image.security.credentials) * USER + asked.size + asked.rows(2) * MESSAGE
+    ),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: by_request(3, MESSAGE),
+    ApiKey.DESCRIBE_CLUSTER: lambda _, there: len(there.image.brokers) * BROKER,
+    ApiKey.DESCRIBE_PRODUCERS: lambda asked, _: (
+        PRODUCERS_MAX * PRODUCER + asked.size + asked.rows(4) * 32
+    ),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: HERE,
+    ApiKey.LIST_CONFIG_RESOURCES: lambda _, there: (
+        len(there.image.topics) * TOPIC + len(there.image.brokers) * 16
+    ),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: _topic_partitions,
+    ApiKey.SHARE_GROUP_HEARTBEAT: HERE,
+}
+"""An API without a row has no handler: `bounded` raises KeyError."""
+
+
+def bounded(
+    handlers: Mapping[ApiKey, Handler], there: Callable[[], ToBeTold]
+) -> dict[ApiKey, Handler]:
+    """The same APIs, each of which takes room for its reply first."""
+    table: dict[ApiKey, Handler] = {}
+    for key, handler in handlers.items():
+        bound = BOUNDS[key]
+        table[key] = handler if isinstance(bound, str) else partial(_handle, bound, handler, there)
+    return table
+
+
+def _handle(
+    bound: Bound, handler: Handler, there: Callable[[], ToBeTold], context: RequestContext
+) -> Result:
+    size = HEAD + bound(RequestLength(len(context.body)), there())
+    if size <= FREE_BYTES:
+        return handler(context)
+    room = ReplyRoom(context.connection.account)
+    if not room.take_now(size):
+        return _when_there_is_room(room, size, handler, context)
+    try:
+        result = handler(context)
+    except BaseException:
+        room.give_back()
+        raise
+    if isinstance(result, asyncio.Future):
+        task = asyncio.ensure_future(_finished(room, result))
+        task.add_done_callback(partial(_given_up, result))
+        return task
+    if isinstance(result, Awaitable):
+        return _finished(room, result)
+    return None if result is None else room.reply(result)
+
+
+async def _when_there_is_room(
+    room: ReplyRoom, size: int, handler: Handler, context: RequestContext
+) -> Reply | None:
+    await room.take_estimate(size)
+    with room:
+        result = handler(context)
+        reply = await result if isinstance(result, Awaitable) else result
+        return None if reply is None else room.reply(reply)
+
+
+async def _finished(room: ReplyRoom, result: Awaitable[Reply | None]) -> Reply | None:
+    """A task of it that is cancelled before its first turn belongs to a connection that is lost,
+    which gives back all that it has."""
+    with room:
+        reply = await result
+        return None if reply is None else room.reply(reply)
+
+
+def _given_up(result: asyncio.Future[Reply | None], task: asyncio.Future[Reply | None]) -> None:
+    if task.cancelled():
+        result.cancel()
