@@ -22,7 +22,6 @@ from plimsoll_core.messages.broker_figures import LogOutput, TopicDefaults
 from plimsoll_core.messages.elections import (
     ElectLeaders,
 )
-from plimsoll_core.messages.internal_topics import EnsureInternalTopic
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.reassignments import AlterReassignments, ReportCopies
 from plimsoll_core.messages.requests import (
@@ -38,7 +37,7 @@ from plimsoll_core.messages.requests import (
     ReportReplicaLogs,
 )
 from plimsoll_core.messages.security import SecurityChange
-from plimsoll_core.messages.topic_changes import TopicChange
+from plimsoll_core.messages.topic_changes import EnsureInternalTopic, TopicChange
 
 VERSION = 0
 REQUEST_BYTES_MAX = 16 * 1024 * 1024

@@ -10,7 +10,7 @@ from plimsoll_broker.server.rejected_sequences import (
     REMEMBERED_MS,
     RejectedSequences,
 )
-from plimsoll_core.cluster.legal_topic_names import NAME_LENGTH_MAX
+from plimsoll_core.cluster.topic_names import NAME_LENGTH_MAX
 from plimsoll_core.errors import Code
 
 LAST = 2**31 - 1

@@ -9,7 +9,7 @@ from tests.plimsoll_operator.terms import Deciding, Scene
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.record_versions import NEWEST
-from plimsoll_core.messages.inside import SetInsideMode
+from plimsoll_core.messages.brokers import SetInsideMode
 from plimsoll_core.messages.requests import SetMembers
 from plimsoll_core.security.inside import Inside, InsideMode
 from plimsoll_operator.api.cluster_status import LogClusterStatus

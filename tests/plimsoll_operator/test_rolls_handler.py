@@ -8,7 +8,7 @@ from tests.plimsoll_operator.builders import replay
 from tests.plimsoll_operator.rolling import NEW, OLD, Cluster, a_cluster, declare
 
 from plimsoll_core.cluster.records import RestartGranted
-from plimsoll_core.messages.restarts import WithdrawRestart
+from plimsoll_core.messages.brokers import WithdrawRestart
 from plimsoll_operator.api.labels import BROKER_ID
 from plimsoll_operator.kube.errors import Conflict, Rejected, Unavailable
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, PODS, STATEFUL_SETS

@@ -13,7 +13,6 @@ from tests.plimsoll_operator.builders import (
     with_topic,
 )
 
-from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
 from plimsoll_core.cluster.listeners import Advertised, Listener
 from plimsoll_core.cluster.model import ClusterImage, Endpoint, PartitionKey, PendingDeletion
 from plimsoll_core.cluster.records import (
@@ -25,6 +24,7 @@ from plimsoll_core.cluster.records import (
     PartitionsChanged,
     TopicOrphaned,
 )
+from plimsoll_core.cluster.topic_names import GROUP_OFFSETS
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import Report, VolatileState

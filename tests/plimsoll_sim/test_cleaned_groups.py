@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from plimsoll_broker.replication.hosted_partition import Hosted
-from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
 from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_core.cluster.topic_names import GROUP_OFFSETS
 from plimsoll_core.groups.records import GroupRecord, OffsetCommitted, OffsetForgotten
 from plimsoll_core.ids import TopicPartition
 from plimsoll_sim.checkers.cleaned_groups import LogPlaceOfRecord, UncleanedRecords

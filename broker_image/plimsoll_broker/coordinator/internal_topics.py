@@ -11,8 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from plimsoll_broker.control.controller_client import NoController
-from plimsoll_core.messages.internal_topics import EnsureInternalTopic
 from plimsoll_core.messages.requests import Answer, Refused
+from plimsoll_core.messages.topic_changes import EnsureInternalTopic
 
 logger = logging.getLogger("plimsoll.coordinator")
 

@@ -16,8 +16,8 @@ from itertools import count
 from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost, open_to
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
 from plimsoll_core.cluster.model import Partition, PartitionKey
+from plimsoll_core.cluster.topic_names import GROUP_OFFSETS
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.lag import EndHistory
 from plimsoll_core.ids import BrokerId

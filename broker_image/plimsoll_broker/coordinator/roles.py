@@ -24,8 +24,8 @@ from plimsoll_broker.coordinator.loader import delete_asked, load, load_again
 from plimsoll_broker.coordinator.unloaded_groups import make_room
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
+from plimsoll_core.cluster.topic_names import GROUP_OFFSETS
 from plimsoll_core.coordination.hashing import partition_of
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code

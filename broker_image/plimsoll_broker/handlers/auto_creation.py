@@ -20,9 +20,8 @@ from plimsoll_broker.handlers.mutation_quota import reserved
 from plimsoll_broker.reporting.client_lines import ClientLines
 from plimsoll_broker.server.client_quotas import Charges, in_steps
 from plimsoll_broker.server.dispatch import SERVING
-from plimsoll_core.cluster.internal_topics import is_internal
-from plimsoll_core.cluster.legal_topic_names import CLUSTER_METADATA, check_form
 from plimsoll_core.cluster.topic_configs import AUTO_CREATE
+from plimsoll_core.cluster.topic_names import CLUSTER_METADATA, check_form, is_internal
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import CreateTopics, NewTopic
 from plimsoll_core.messages.security import OnBehalf

@@ -22,7 +22,7 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_core.cluster.internal_topics import is_internal
+from plimsoll_core.cluster.topic_names import is_internal
 from plimsoll_core.errors import Code
 from plimsoll_core.replica.commit import AckWaiter
 from plimsoll_wire.messages import decode_request, encode_response

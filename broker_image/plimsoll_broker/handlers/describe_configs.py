@@ -16,7 +16,6 @@ from plimsoll_broker.handlers.large_messages import is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.cluster_configs import OWN_KEYS
 from plimsoll_core.cluster.config_keys import ConfigKey
-from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.topic_configs import (
     KEYS,
@@ -24,6 +23,7 @@ from plimsoll_core.cluster.topic_configs import (
     UNCLEAN_ENABLE,
     UNCLEAN_RECOVERY,
 )
+from plimsoll_core.cluster.topic_names import check_form
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.broker_figures import TopicDefaults
 from plimsoll_wire.api_versions import ApiKey

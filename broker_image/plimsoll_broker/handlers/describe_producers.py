@@ -14,7 +14,7 @@ from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.handlers.large_messages import Aside, things
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Handler, Reply, RequestContext
-from plimsoll_core.cluster.legal_topic_names import check_form
+from plimsoll_core.cluster.topic_names import check_form
 from plimsoll_core.errors import Code
 from plimsoll_core.replica.producer_states import ActiveProducer
 from plimsoll_wire.api_versions import ApiKey

@@ -10,9 +10,8 @@ from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.cluster_view import AskedOn, ClusterView
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
-from plimsoll_core.cluster.internal_topics import is_internal
-from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.cluster.topic_names import check_form, is_internal
 from plimsoll_core.errors import Code
 from plimsoll_core.security.acl import ResourceType
 from plimsoll_wire.api_versions import ApiKey

@@ -21,10 +21,9 @@ from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
 from plimsoll_broker.handlers.shared_answer import SharedAnswer
 from plimsoll_broker.server.dispatch import CloseConnection, Handler, RequestContext
 from plimsoll_broker.storage.checkpoint_formats import uuid_text
-from plimsoll_core.cluster.internal_topics import is_internal
-from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey, Topic
+from plimsoll_core.cluster.topic_names import check_form, is_internal
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.security.acl import ResourceType

@@ -34,9 +34,9 @@ from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Re
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_broker.server.reply_later import ReplyLater
 from plimsoll_core.cluster import listener_peers
-from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_core.cluster.topic_names import is_internal
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.commit import AckWaiter

@@ -21,7 +21,7 @@ from uuid import UUID
 from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.traffic import Traffic
-from plimsoll_core.cluster.internal_topics import is_internal
+from plimsoll_core.cluster.topic_names import is_internal
 
 logger = logging.getLogger("plimsoll.room")
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from plimsoll_core.cluster.legal_topic_names import NAME_LENGTH_MAX
+from plimsoll_core.cluster.topic_names import NAME_LENGTH_MAX
 from plimsoll_core.errors import Code
 from plimsoll_wire.batches import BatchError, Buffer, parse_header
 

@@ -2,9 +2,8 @@
 
 The same values are `decide`'s input and, between processes, the body of a private request
 (`plimsoll_wire.control`).  No other module defines messages between broker and controller, but
-`declared_topics`, `elections`, `inside`, `internal_topics`, `listeners`, `membership`,
-`reassignments`, `rebalances`, `restarts`, `security` and `topic_changes`, which are parts of this,
-and `metadata_stream`.
+its parts (`brokers`, `declared_topics`, `elections`, `reassignments`, `rebalances`, `security`,
+`topic_changes`) and `metadata_stream`.
 Every answer carries the controller's epoch; a broker that has seen a higher one ignores it.
 """
 
@@ -26,14 +25,18 @@ from plimsoll_core.ids import (
 )
 from plimsoll_core.messages.base import Message
 from plimsoll_core.messages.broker_figures import BrokerFigures
+from plimsoll_core.messages.brokers import (
+    DeclareListeners,
+    InsideRequest,
+    MembershipRequest,
+    RequestRestart,
+    RestartAnswer,
+    WithdrawRestart,
+)
 from plimsoll_core.messages.declared_topics import DeclareTopic as DeclareTopic
 from plimsoll_core.messages.declared_topics import DetachTopic as DetachTopic
 from plimsoll_core.messages.declared_topics import TopicObjectGone as TopicObjectGone
 from plimsoll_core.messages.elections import ElectionsAnswer, ElectLeaders, NameLeaders
-from plimsoll_core.messages.inside import InsideRequest
-from plimsoll_core.messages.internal_topics import EnsureInternalTopic
-from plimsoll_core.messages.listeners import DeclareListeners
-from plimsoll_core.messages.membership import MembershipRequest
 from plimsoll_core.messages.reassignments import (
     AlterReassignments,
     LimitMovement,
@@ -44,14 +47,13 @@ from plimsoll_core.messages.reassignments import (
     RunReassignment,
 )
 from plimsoll_core.messages.rebalances import RebalanceRequest, RebalanceState
-from plimsoll_core.messages.restarts import RequestRestart, RestartAnswer, WithdrawRestart
 from plimsoll_core.messages.security import (
     OnBehalf,
     SecurityAnswer,
     SecurityChange,
     SecurityDeclaration,
 )
-from plimsoll_core.messages.topic_changes import TopicChange, TopicsChanged
+from plimsoll_core.messages.topic_changes import EnsureInternalTopic, TopicChange, TopicsChanged
 
 
 class LogPosition(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
-"""Requests of clients that change topics which no object declares, and their answer.
+"""Requests that change topics which no object declares, and their answer.
 
-Part of `messages`, which lists them among the requests and answers.  Each topic is answered for
-itself: one that is refused changes nothing, and the others go on.
+Each topic is answered alone: a refused one changes nothing, and the others go on.  A broker sends
+EnsureInternalTopic only from metadata version 2 on, to no controller that may be older.
 """
 
 from __future__ import annotations
@@ -83,3 +83,10 @@ class TopicsChanged(Message, frozen=True, kw_only=True):
 
     topics: tuple[TopicChanged, ...]
     end_offset: MetadataOffset = MetadataOffset(0)
+
+
+class EnsureInternalTopic(Message, frozen=True, kw_only=True):
+    """Answered with `TopicsAnswer`, whether the topic is made now or was there; idempotent."""
+
+    name: str
+    """One of `cluster.internal_topics`."""

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from plimsoll_core.cluster.internal_topics import INTERNAL_TOPICS
 from plimsoll_core.cluster.listener_peers import endpoint, open_to_all
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
+from plimsoll_core.cluster.topic_names import INTERNAL_TOPICS
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.api.cluster_ids import kafka_id

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.storage.log import Log
-from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
 from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_core.cluster.topic_names import GROUP_OFFSETS
 from plimsoll_core.groups.records import GroupRecord
 from plimsoll_core.groups.state import GroupsState, apply
 from plimsoll_sim.oracle.partition_ghost import Copy, PartitionGhost, Violation

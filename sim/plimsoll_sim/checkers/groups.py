@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from plimsoll_broker.coordinator.group_shard import GroupShard, ShardPhase
 from plimsoll_broker.coordinator.roles import Coordinators
-from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
 from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_core.cluster.topic_names import GROUP_OFFSETS
 from plimsoll_core.coordination.hashing import partition_of
 from plimsoll_core.groups.invariants import GroupLog
 from plimsoll_core.groups.records import GroupRecord, OffsetCommitted, OffsetForgotten

@@ -19,7 +19,7 @@ MEMBERS = "core/plimsoll_core/groups/members.py"
 ROLES = "broker_image/plimsoll_broker/coordinator/roles.py"
 RECORDS = "core/plimsoll_wire/coordinator_records.py"
 RECORD_SETS = "core/plimsoll_wire/record_sets.py"
-INTERNAL = "core/plimsoll_core/controller/topics/internal_replication.py"
+INTERNAL = "core/plimsoll_core/controller/topics/internal_topics.py"
 PROFILE, EXPIRY = "groups", "expiry"
 
 GROUPS: tuple[Mutant, ...] = (

@@ -11,7 +11,7 @@ from plimsoll_core.cluster.record_versions import NEWEST
 from plimsoll_core.cluster.records import ListenersConfigured, MetadataVersionFinalized
 from plimsoll_core.controller.brokers.declared_listeners import LISTENERS_MAX, SINCE
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.listeners import DeclareListeners
+from plimsoll_core.messages.brokers import DeclareListeners
 from plimsoll_core.messages.requests import Done, Refused
 
 PLAIN = Listener(name="internal", port=9092)

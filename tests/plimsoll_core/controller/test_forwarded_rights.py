@@ -12,22 +12,22 @@ from tests.plimsoll_core.controller.test_security import OBJECT, Controller, a_r
 from tests.plimsoll_core.security.scram_client import a_credential
 
 from plimsoll_core.cluster.image import apply
-from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.records import (
     AclsAdded,
     ListenersConfigured,
 )
+from plimsoll_core.cluster.topic_names import GROUP_OFFSETS
 from plimsoll_core.controller.decide import Settings, decide
 from plimsoll_core.errors import Code
 from plimsoll_core.messages import security as m
 from plimsoll_core.messages.elections import ElectLeaders
-from plimsoll_core.messages.internal_topics import EnsureInternalTopic
 from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget
 from plimsoll_core.messages.requests import CreateTopics, DeleteTopics, NewTopic, Refused
 from plimsoll_core.messages.topic_changes import (
     AddPartitions,
     AlterTopicConfigs,
+    EnsureInternalTopic,
     TopicConfigChanges,
     TopicGrowth,
 )

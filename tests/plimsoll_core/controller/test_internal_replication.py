@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from plimsoll_core.cluster.image import apply
-from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
 from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.cluster.record_versions import UNDERSTOOD
 from plimsoll_core.cluster.records import MetadataVersionFinalized
+from plimsoll_core.cluster.topic_names import GROUP_OFFSETS
 from plimsoll_core.controller.kernel.settings import OffsetsTopic
-from plimsoll_core.controller.topics.internal_replication import LOOK_EVERY_MS
-from plimsoll_core.messages.internal_topics import EnsureInternalTopic
-from plimsoll_core.messages.membership import SetLeaving
+from plimsoll_core.controller.topics.internal_topics import LOOK_EVERY_MS
+from plimsoll_core.messages.brokers import SetLeaving
 from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget
 from plimsoll_core.messages.requests import Done, Tick
+from plimsoll_core.messages.topic_changes import EnsureInternalTopic
 
 PARTITIONS = 4
 

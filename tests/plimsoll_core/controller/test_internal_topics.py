@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from plimsoll_core.cluster.image import apply
-from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS, INTERNAL_TOPICS
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.cluster.records import MetadataVersionFinalized
+from plimsoll_core.cluster.topic_names import GROUP_OFFSETS, INTERNAL_TOPICS
 from plimsoll_core.controller.kernel.settings import OffsetsTopic
-from plimsoll_core.messages.internal_topics import EnsureInternalTopic
 from plimsoll_core.messages.requests import (
     CreateTopics,
     DeclareTopic,
@@ -19,6 +18,7 @@ from plimsoll_core.messages.requests import (
     Refused,
     TopicsAnswer,
 )
+from plimsoll_core.messages.topic_changes import EnsureInternalTopic
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from tests.plimsoll_core.rebalances import ONE, begin, finish, look, row, topic
 from plimsoll_core.cluster.model import ReassignmentObject
 from plimsoll_core.cluster.records import RestartGranted
 from plimsoll_core.controller.brokers.membership import next_members
-from plimsoll_core.messages.elections import ElectLeaders
-from plimsoll_core.messages.membership import (
+from plimsoll_core.messages.brokers import (
     SetLeaving,
     SettleNewcomers,
     UnregisterBroker,
     VolumeGone,
 )
+from plimsoll_core.messages.elections import ElectLeaders
 from plimsoll_core.messages.reassignments import (
     AlterReassignments,
     PartitionTarget,

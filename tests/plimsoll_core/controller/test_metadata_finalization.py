@@ -7,6 +7,7 @@ from plimsoll_core.cluster.record_versions import NEWEST
 from plimsoll_core.controller.brokers.metadata_finalization import Finalization, finalization
 from plimsoll_core.controller.decide import Settings
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.messages.brokers import RequestRestart
 from plimsoll_core.messages.requests import (
     HeartbeatAnswer,
     Refused,
@@ -14,7 +15,6 @@ from plimsoll_core.messages.requests import (
     SetMembers,
     Tick,
 )
-from plimsoll_core.messages.restarts import RequestRestart
 
 World = Any
 BOTH = {"metadata_versions": (1, NEWEST), "release": "0.2"}

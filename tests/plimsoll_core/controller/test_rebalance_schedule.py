@@ -25,7 +25,7 @@ from plimsoll_core.cluster.model import (
     RebalanceMove,
 )
 from plimsoll_core.cluster.records import RebalanceAdvanced, RebalanceMovesAdded
-from plimsoll_core.messages.membership import SetLeaving
+from plimsoll_core.messages.brokers import SetLeaving
 from plimsoll_core.messages.reassignments import (
     AlterReassignments,
     PartitionTarget,

@@ -12,7 +12,7 @@ from tests.plimsoll_core.security.token_issuer import AnIssuer
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.controller.security.token_issuers import ISSUERS_MAX, KEYS_MAX
 from plimsoll_core.errors import Reason
-from plimsoll_core.messages.listeners import DeclareListeners
+from plimsoll_core.messages.brokers import DeclareListeners
 from plimsoll_core.messages.requests import Done, Refused
 from plimsoll_core.messages.security import CreateAcls, DeclareTokenIssuers, DeclareUser, OnBehalf
 from plimsoll_core.security.state import UserObject

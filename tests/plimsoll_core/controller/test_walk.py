@@ -13,18 +13,18 @@ from plimsoll_core.cluster.image_encoding import decode_image, encode_image
 from plimsoll_core.cluster.model import ReassignmentObject, TopicObject
 from plimsoll_core.cluster.topic_configs import UNCLEAN_RECOVERY
 from plimsoll_core.errors import Reason
+from plimsoll_core.messages.brokers import (
+    SetLeaving,
+    SettleNewcomers,
+    UnregisterBroker,
+    VolumeGone,
+)
 from plimsoll_core.messages.elections import (
     ElectionKind,
     ElectLeaders,
     NamedLeader,
     NameLeaders,
     PartitionName,
-)
-from plimsoll_core.messages.membership import (
-    SetLeaving,
-    SettleNewcomers,
-    UnregisterBroker,
-    VolumeGone,
 )
 from plimsoll_core.messages.reassignments import (
     AlterReassignments,

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_broker.handlers.cluster_view import ClusterView, endpoint_of
 from plimsoll_broker.server.dispatch import Reply, RequestContext
-from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS, METADATA_VERSION
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
+from plimsoll_core.cluster.topic_names import GROUP_OFFSETS, METADATA_VERSION
 from plimsoll_core.coordination.hashing import partition_of
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import check_group_id

@@ -12,10 +12,9 @@ from collections.abc import Callable
 
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.cluster.records import ListenersConfigured
-from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.kernel.metadata_version import too_old
+from plimsoll_core.controller.kernel.decision import DecisionContext, too_old
 from plimsoll_core.errors import Reason, Refusal
-from plimsoll_core.messages.listeners import DeclareListeners
+from plimsoll_core.messages.brokers import DeclareListeners
 from plimsoll_core.messages.requests import Answer, Done
 from plimsoll_core.security.client_certificates import TLS_LOGIN
 from plimsoll_core.security.tokens import TOKEN_LOGINS

@@ -1,28 +1,83 @@
-"""Answers a broker's heartbeat: fenced or not, caught up or not, whether it may shut down.
+"""Answers a broker's heartbeat: fenced or active, caught up, and when a shutdown may end.
 
-Called for Heartbeat.  The three states and their moves are the table of docs/protocol.md §3.2; the
-contact counts even when nothing else changes.  Source: KIP-631, KIP-841 (controlled shutdown).
+Called for Heartbeat.  The three states and their transitions are the table of docs/protocol.md
+§3.2.  A heartbeat counts as contact even if nothing else changes.
+
+Controlled shutdown (§3.5): the broker hands its leaderships over and stops once the others have
+applied that.  The flag is a record, so that it survives a failover; only a new registration clears
+it.  Unknown metadata (§3.14): a broker that cannot decode committed metadata is fenced once another
+active broker has applied more.  Sources: KIP-631, KIP-841 (controlled shutdown).
 """
 
 from __future__ import annotations
 
 from plimsoll_core.cluster.model import Broker
-from plimsoll_core.controller.brokers.controlled_shutdown import (
-    begin_shutdown,
-    go_on_shutting_down,
-    leads,
-)
-from plimsoll_core.controller.brokers.fencing import fence, unfence
+from plimsoll_core.cluster.records import BrokerShutdownStarted
+from plimsoll_core.controller.brokers.fencing import fence, leave, unfence
 from plimsoll_core.controller.brokers.metadata_finalization import finalize
 from plimsoll_core.controller.brokers.unfencing_wait import held_back, is_waited_for
-from plimsoll_core.controller.brokers.unknown_metadata import others_know_more
-from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.kernel.stale_broker_epoch import stale_epoch
+from plimsoll_core.controller.kernel.decision import DecisionContext, stale_epoch
 from plimsoll_core.controller.kernel.volatile_state import Contact
-from plimsoll_core.controller.partitions.short_disks import hand_leaders_over
+from plimsoll_core.controller.partitions.failed_disks import hand_leaders_over
 from plimsoll_core.controller.partitions.unclean_recovery import wake
 from plimsoll_core.errors import Refusal
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, Heartbeat, HeartbeatAnswer
+
+
+def others_know_more(turn: DecisionContext, broker: Broker, request: Heartbeat) -> bool:
+    """It cannot read what was decided, and somebody else has: then that one leads in its place.
+
+    While no broker understands it, all serve on what they knew, and fencing would only take that
+    away.
+    """
+    if not request.unknown_metadata:
+        return False
+    for other in sorted(turn.active() - {broker.id}):
+        contact = turn.soft.contacts.get(other)
+        applied = contact.applied_offset if contact else None
+        if applied is not None and applied > request.position.applied_offset:
+            return True
+    return False
+
+
+def leads(turn: DecisionContext, broker_id: BrokerId) -> bool:
+    """Whether it leads any partition: one that leads none may stop at once."""
+    return any(p.leader == broker_id for p in turn.hosted(broker_id))
+
+
+def begin_shutdown(turn: DecisionContext, broker: Broker, request: Heartbeat) -> None:
+    turn.add(
+        BrokerShutdownStarted(
+            cause="shutdown", broker_id=broker.id, broker_epoch=broker.broker_epoch
+        )
+    )
+    _hand_leaderships_over(turn, broker, request)
+
+
+def go_on_shutting_down(turn: DecisionContext, broker: Broker, request: Heartbeat) -> bool:
+    """Whether the broker may stop now: every active one has applied that it leads nothing."""
+    if any(broker.id in p.isr for p in turn.hosted(broker.id)):
+        _hand_leaderships_over(turn, broker, request)
+        return False
+    # A successor does not know when the shutdown began: everything so far is a safe bound.
+    known = turn.soft.shutdown_offsets.setdefault(broker.id, turn.image.next_offset)
+    for other in turn.active():
+        contact = turn.soft.contacts.get(other)
+        if contact is not None and contact.unknown_metadata:
+            continue  # it never will
+        applied = contact.applied_offset if contact else None
+        if applied is None or applied < known:
+            return False
+    return True
+
+
+def _hand_leaderships_over(turn: DecisionContext, broker: Broker, request: Heartbeat) -> None:
+    if not leave(turn, broker.id, "shutdown"):
+        turn.again = request
+    else:
+        turn.soft.leaving.discard(broker.id)
+    turn.soft.shutdown_offsets[broker.id] = turn.image.next_offset
 
 
 def heartbeat(turn: DecisionContext, request: Heartbeat) -> Answer | Refusal:

@@ -1,7 +1,7 @@
 """The member ids of a cluster.  Called for SetMembers, and by the operator to plan it.
 
-A broker goes in steps, each committed before the next: it is leaving (`decommissioning`), it holds
-nothing, it is no member, it has stopped, it is unregistered (`unregistration`).  None of them is
+A broker goes in steps, each committed before the next: it is leaving (`broker_removal`), it holds
+nothing, it is no member, it has stopped, it is unregistered (`broker_removal`).  None of them is
 taken where it would leave a replica without its broker.
 
 Membership is sticky: an id leaves only when it is excluded or, when fewer are asked for, from the
@@ -21,7 +21,7 @@ from plimsoll_core.cluster.records import (
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.membership import SettleNewcomers
+from plimsoll_core.messages.brokers import SettleNewcomers
 from plimsoll_core.messages.requests import Answer, Done, SetMembers
 from plimsoll_core.phrasing import brokers_text, sentence_start
 

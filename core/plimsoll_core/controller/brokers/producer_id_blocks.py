@@ -6,8 +6,7 @@ A block is committed before a broker gets it, so no id is ever given twice.  Sou
 from __future__ import annotations
 
 from plimsoll_core.cluster.records import ProducerIdsAllocated
-from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.kernel.stale_broker_epoch import stale_epoch
+from plimsoll_core.controller.kernel.decision import DecisionContext, stale_epoch
 from plimsoll_core.errors import Refusal
 from plimsoll_core.messages.requests import AllocateProducerIds, Answer, ProducerIdBlock
 

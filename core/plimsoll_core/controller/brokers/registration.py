@@ -1,9 +1,11 @@
-"""Registers a broker's lifetime or rejects it, and ends the lifetime before.
+"""Registers a broker, or rejects it, and ends its previous registration.
 
-Called for RegisterBroker.  A process that did not stop cleanly (its marker does not name exactly
-the epoch that is registered) is no longer trusted to hold what it acknowledged.  An empty volume
-is never accepted where it could stand for the last complete copy.
-Source: the protocol's registration rule; KIP-631, KIP-966.
+Called for RegisterBroker.  A broker that did not stop cleanly (its marker does not name exactly the
+registered epoch) is no longer trusted to hold what it acknowledged.  A broker with an empty volume
+is rejected while it may have held the last complete copy of a partition: a failed mount looks
+exactly like an empty disk.  It waits for another complete replica, or until a user gives up what it
+held (`requested_elections.name_leaders`).
+Sources: the registration rule of docs/protocol.md; KIP-631, KIP-966.
 """
 
 from __future__ import annotations
@@ -11,19 +13,52 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from plimsoll_core.cluster.model import AnnouncedEndpoint, Broker, Endpoint
+from plimsoll_core.cluster.model import AnnouncedEndpoint, Broker, Endpoint, Partition
 from plimsoll_core.cluster.record_versions import release_of
 from plimsoll_core.cluster.records import BrokerRegistered, BrokerUpdated
-from plimsoll_core.controller.brokers.empty_volume import empty_volume_is_no_last_copy
 from plimsoll_core.controller.brokers.fencing import leave
 from plimsoll_core.controller.brokers.unfencing_wait import note_flap
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.rack_rules import broker_has_a_rack
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.errors import Reason, Refusal
-from plimsoll_core.ids import BrokerEpoch
+from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages.requests import Answer, RegisterBroker, Registered
 from plimsoll_core.phrasing import brokers_text
+
+
+def empty_volume_is_no_last_copy(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
+    """A failed mount looks exactly like an empty disk.
+
+    A process whose volume was empty when it began says so whenever it registers, also for another
+    listener: what it may hold alone it holds since then.
+    """
+    known = turn.image.brokers.get(request.broker_id)
+    begun = known is not None and known.incarnation_id == request.incarnation_id
+    if begun or not request.volume_is_empty:
+        return None
+    alone = [p for p in turn.hosted(request.broker_id) if _may_be_last(turn, p, request.broker_id)]
+    if not alone:
+        return None
+    turn.soft.emptied.add(request.broker_id)
+    first = min(alone, key=lambda p: (turn.image.topics[p.topic_id].name, p.index))
+    return Refusal(
+        reason=Reason.VolumeNotEmptied,
+        message=(
+            f"Broker {request.broker_id}'s volume is empty, but the broker may hold the only"
+            f" complete copy of {len(alone)} partitions, such as"
+            f" {turn.image.topics[first.topic_id].name}-{first.index}. Attach its old volume, or"
+            " bring another complete replica back first, or give up what it held by naming leaders"
+            " in their Topics' spec.uncleanRecovery.elect."
+        ),
+    )
+
+
+def _may_be_last(turn: DecisionContext, partition: Partition, broker_id: BrokerId) -> bool:
+    """No other replica is known to be complete, and no person gave this one's records up."""
+    given_up = turn.soft.given_up.get(partition.key) == (broker_id, partition.leader_epoch)
+    return not given_up and not {*partition.isr, *partition.elr} - {broker_id}
+
 
 Check = Callable[[DecisionContext, RegisterBroker], Refusal | None]
 

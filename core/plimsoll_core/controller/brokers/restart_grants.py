@@ -15,8 +15,8 @@ from plimsoll_core.controller.kernel.availability_margin import away, holds
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.brokers import RequestRestart, RestartAnswer, Waits, WithdrawRestart
 from plimsoll_core.messages.requests import Answer, Done
-from plimsoll_core.messages.restarts import RequestRestart, RestartAnswer, Waits, WithdrawRestart
 
 SUSPENDED = "MaintenanceSuspended"
 FIRST = "FirstOfItsRevision"

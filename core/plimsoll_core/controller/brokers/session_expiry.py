@@ -1,18 +1,47 @@
-"""Fences brokers whose session has expired: silent for the session timeout, without proof.
+"""Fences brokers whose session has expired: no heartbeat for the session timeout, without proof.
 
-Called by ticks.  Never because this controller itself was late; `mass_silence` decides when most
-are silent at once.  Source: the protocol's rule for fencing; KIP-631.
+Called by ticks.  A tick that is itself late fences no broker.  If most brokers fall silent at once,
+it is more likely that this controller is cut off than that they died together: it hands over first,
+and its successor fences.  Sources: the rule of docs/protocol.md for fencing; KIP-631.
 """
 
 from __future__ import annotations
 
 from plimsoll_core.controller.brokers.fencing import fence
-from plimsoll_core.controller.brokers.mass_silence import may_judge_mass_loss, silent_together
 from plimsoll_core.controller.brokers.unfencing_wait import note_flap
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Tick
+
+
+def silent_together(turn: DecisionContext, silent: dict[BrokerId, int]) -> set[BrokerId]:
+    """The brokers that fell silent within one session timeout, if two and at least half; or
+    none."""
+    timeout_ms = turn.settings.session_timeout_ms
+    just_fenced = {
+        broker_id
+        for broker_id, at in turn.soft.expired.items()
+        if turn.now_ms - at < timeout_ms and broker_id not in silent
+    }
+    lost = {broker_id for broker_id, ms in silent.items() if 2 * ms > timeout_ms} | just_fenced
+    watched = len(silent) + len(just_fenced)
+    return lost if len(lost) >= 2 and 2 * len(lost) >= watched else set()
+
+
+def may_judge_mass_loss(turn: DecisionContext) -> bool:
+    """It is more likely that this controller is cut off than that most brokers died at once.
+
+    Another controller that sees the same may fence them; so may this one when none took over
+    within one more session timeout.
+    """
+    soft = turn.soft
+    until = soft.second_opinion_until_ms
+    if until is not None and turn.now_ms < until:
+        return True
+    if soft.mass_loss_since_ms is None:
+        soft.mass_loss_since_ms = turn.now_ms
+    return turn.now_ms - soft.mass_loss_since_ms >= turn.settings.session_timeout_ms
 
 
 def end_sessions(turn: DecisionContext, late_ms: int) -> None:

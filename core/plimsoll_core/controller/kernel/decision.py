@@ -1,24 +1,27 @@
-"""The mutable working state of one call of `decide`, and what comes of it.
+"""The mutable working state of one call of `decide`, and the decision that it returns.
 
-Every deciding function takes a `DecisionContext` and a request and returns an answer or a refusal.
+Every rule takes a `DecisionContext` and a request and returns an answer or a refusal.
 `DecisionContext.image` always includes the records added so far: later steps of a decision see
-earlier ones.
+earlier ones.  `stale_epoch` and `too_old` are checks that many rules begin with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import Any
 
 from plimsoll_core.cluster.image import append
 from plimsoll_core.cluster.model import Broker, ClusterImage, Partition
+from plimsoll_core.cluster.record_versions import release_of
 from plimsoll_core.cluster.records import Record, TopicRemoved
 from plimsoll_core.controller.kernel.availability_margin import away
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate, as_records, change
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
-from plimsoll_core.ids import BrokerId
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages.requests import Answer, Request
 
 
@@ -110,3 +113,37 @@ class DecisionContext:
         """The partitions with a replica on a broker."""
         keys = self.image.hosted.get(broker_id)
         return [] if keys is None else [self.image.partitions[key] for key in keys]
+
+
+Rule = Callable[[DecisionContext, Any], Answer | Refusal]
+"""Decides one kind of request.  A refusal must leave no record behind."""
+
+
+def stale_epoch(
+    turn: DecisionContext, broker_id: BrokerId, broker_epoch: BrokerEpoch
+) -> Refusal | None:
+    """Every request of a broker names its lifetime."""
+    broker = turn.image.brokers.get(broker_id)
+    if broker is not None and broker.broker_epoch == broker_epoch:
+        return None
+    now = "is not registered" if broker is None else f"has epoch {broker.broker_epoch}"
+    return Refusal(
+        reason=Reason.StaleBrokerEpoch,
+        message=f"Broker {broker_id} {now}, not epoch {broker_epoch}; register again.",
+    )
+
+
+def too_old(turn: DecisionContext, since: int, needing: str) -> Refusal | None:
+    """Why nothing of it is written yet.  `needing`: who needs the version `since`, with the verb:
+    "spec.listeners needs"."""
+    finalised = turn.image.metadata_version
+    if finalised >= since:
+        return None
+    return Refusal(
+        reason=Reason.MetadataTooOld,
+        message=(
+            f"{needing} metadata version {release_of(since)} (#{since}), and"
+            f" {release_of(finalised)} (#{finalised}) is finalised; it follows by itself when every"
+            " broker runs that release, unless spec.metadataVersion holds it back."
+        ),
+    )

@@ -1,16 +1,23 @@
-"""Which targets of moves have been away for so long that another is chosen (`onTargetLost`).
+"""Chooses another target for a move whose target is away, and ends moves that are complete.
 
-Called by ticks, which note since when brokers do not take part, and by what carries moves out.
-Another target is chosen only where the controller had chosen (`onTargetLost: Replan`); where a
-person did, the move waits.
+`note_away` and `end_moves` are called by ticks, the others by what carries moves out.  Another
+target is chosen only if the controller chose the first one (`onTargetLost: Replan`); a target that
+a user named is waited for.  `end_moves` ends the moves whose end was reached without a change of
+their partition: a restart that was granted and never began delays the end of a move, and so does a
+controller of an earlier release with a stricter rule; no ISR changes when either is over.
+Source: docs/protocol.md §3.0, step 1.
 """
 
 from __future__ import annotations
 
+from itertools import islice
+
 from plimsoll_core.cluster.model import (
     Partition,
 )
+from plimsoll_core.controller.kernel.availability_margin import away
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.partition_change import PartitionUpdate, ends_now
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.reassignments import (
     RunReassignment,
@@ -65,3 +72,12 @@ def replans(turn: DecisionContext, request: RunReassignment, p: Partition) -> bo
         move.replan and move.topic == name and (not move.partitions or p.index in move.partitions)
         for move in request.moves
     )
+
+
+def end_moves(turn: DecisionContext) -> None:
+    """At most a slice of them; the others end with the next ticks."""
+    absent = away(turn.image)
+    found = (turn.image.partitions.get(key) for key in turn.soft.moving)
+    over = (p for p in found if p is not None and p.moving and ends_now(p, absent))
+    now = list(islice(over, turn.settings.slice_partitions_max))
+    turn.change([(p, PartitionUpdate()) for p in now], "reassignment completed")

@@ -1,11 +1,13 @@
-"""Begins a partition's move, or replaces one by another.  Called for AlterReassignments.
+"""Starts the move of a partition, or replaces it by another; its rate limit and its progress.
 
-A move grows the partition by what its target adds and ends with the change that brings the whole
-target into the ISR (`partition_change`, step 1).  Until then every former replica stays one,
-so nothing is at risk.  The way back is `move_rollback`'s.
+Called for AlterReassignments, LimitMovement and ReportCopies.  A move adds the new replicas of its
+target to the partition, and ends with the change that brings the whole target into the ISR
+(`partition_change`, step 1).  Until then every former replica stays a replica, so nothing is at
+risk.  `move_rollback` cancels.  The limit is a record, because brokers keep to it; the sizes that
+brokers report are not logged and serve status only.
 
-Which topics an object declares, and which partitions an object moves, is theirs to change.
-Source: the protocol's rule for reassignments; KAFKA-13972, KAFKA-15665.
+A topic that an object declares, and a partition that an object moves, are that object's to change.
+Sources: the rule of docs/protocol.md for reassignments; KAFKA-13972, KAFKA-15665.
 """
 
 from __future__ import annotations
@@ -18,10 +20,10 @@ from msgspec.structs import replace
 
 from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
 from plimsoll_core.cluster.move_owners import Mover, mover_of, running
-from plimsoll_core.cluster.records import TopicConfigured
-from plimsoll_core.controller.brokers.decommissioning import all_stay
+from plimsoll_core.cluster.records import MovementLimited, TopicConfigured
+from plimsoll_core.controller.brokers.broker_removal import all_stay
 from plimsoll_core.controller.kernel.availability_margin import away
-from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.decision import DecisionContext, stale_epoch
 from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate
 from plimsoll_core.controller.kernel.rack_rules import check_spread
 from plimsoll_core.controller.moves.move_rollback import (
@@ -34,11 +36,13 @@ from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
 from plimsoll_core.messages.reassignments import (
     AlterReassignments,
+    LimitMovement,
     PartitionTarget,
     ReassignmentsAnswer,
+    ReportCopies,
     TargetAnswer,
 )
-from plimsoll_core.messages.requests import Answer
+from plimsoll_core.messages.requests import Answer, Done
 from plimsoll_core.phrasing import ids_text, replicas_text
 from plimsoll_core.planner.placement import EXPLICIT
 
@@ -224,3 +228,32 @@ def _answer(
         reason=wish.reason.name,
         message=wish.message,
     )
+
+
+def report_copies(turn: DecisionContext, request: ReportCopies) -> Answer | Refusal:
+    refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
+    if refusal:
+        return refusal
+    for copy in request.copies[: turn.settings.slice_partitions_max]:
+        p = turn.image.partitions.get(PartitionKey(copy.topic_id, copy.index))
+        if p is None or not p.moving:
+            continue
+        if request.broker_id == p.leader or request.broker_id in p.adding:
+            turn.soft.copies.setdefault(p.key, {})[request.broker_id] = copy.size
+    for one in request.sizes[: turn.settings.slice_partitions_max]:
+        p = turn.image.partitions.get(PartitionKey(one.topic_id, one.index))
+        if p is not None and request.broker_id == p.leader:
+            turn.soft.sizes[p.key] = one.size
+            turn.soft.behind[p.key] = {lag.broker_id: lag.records for lag in one.behind}
+    return Done()
+
+
+def limit(turn: DecisionContext, request: LimitMovement) -> Answer | Refusal:
+    if request.bytes_per_second < 1:
+        text = "Moves may be slow, but not stand still: give at least one byte a second."
+        return Refusal(reason=Reason.InvalidRequest, message=text)
+    if request.bytes_per_second != turn.image.movement_bytes_per_second:
+        turn.add(
+            MovementLimited(cause="declared", bytes_per_second=request.bytes_per_second),
+        )
+    return Done()

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import Partition, PartitionKey, Recovery
-from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.decision import DecisionContext, stale_epoch
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
-from plimsoll_core.controller.kernel.stale_broker_epoch import stale_epoch
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import (

@@ -13,8 +13,8 @@ from itertools import islice
 from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
+from plimsoll_core.controller.partitions.failed_disks import is_short
 from plimsoll_core.controller.partitions.requested_elections import PREFERRED
-from plimsoll_core.controller.partitions.short_disks import is_short
 from plimsoll_core.ids import BrokerId
 
 BY_ITSELF = f"{PREFERRED}, by itself"

@@ -1,10 +1,12 @@
-"""Elections that a client requests: preferred leaders, and unclean ones that may lack records.
+"""Elections on request: preferred leaders, unclean leaders, and leaders that a Topic object names.
 
-Called for ElectLeaders.  A preferred leader comes from the ISR, so it costs nothing but a new
-term.  An unclean one comes from the replicas that told of their logs: the most complete of them.
-Leaders that an object names are `named_leaders`', and leaderships that return by themselves
-`leadership_return`'s.
-Source: the protocol's rules for elections on request and for leaderless partitions; KIP-460.
+`elect_leaders` is called for ElectLeaders.  A preferred leader comes from the ISR, so its election
+costs only a new leader epoch.  An unclean leader is the most complete of the replicas that reported
+their logs.  `name_leaders` is called for NameLeaders: it elects, once, the named leader of a
+partition that has none, in the stated leader epoch only.  It also admits a broker whose volume came
+back empty (`brokers.registration`).  `leadership_return` returns leaderships without a request.
+Sources: the rules of docs/protocol.md for elections on request and for leaderless partitions;
+KIP-460.
 """
 
 from __future__ import annotations
@@ -13,20 +15,24 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.partitions.unclean_recovery import (
     ASKED,
+    NAMED,
     cause_of,
     most_complete,
     told,
 )
 from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.elections import (
     ElectionAnswer,
     ElectionsAnswer,
     ElectLeaders,
+    NamedLeader,
+    NameLeaders,
     PartitionName,
 )
 from plimsoll_core.messages.requests import (
@@ -172,3 +178,54 @@ def _elected(name: PartitionName, after: Partition) -> ElectionAnswer:
     return ElectionAnswer(
         topic=name.topic, index=name.index, leader=after.leader, leader_epoch=after.leader_epoch
     )
+
+
+def name_leaders(turn: DecisionContext, request: NameLeaders) -> Answer:
+    topic = turn.image.topic_of(request.object)
+    if topic is None:
+        return ElectionsAnswer(partitions=request.answered)
+    now = request.leaders[: turn.settings.slice_partitions_max]
+    answers = list(request.answered)
+    for named in now:
+        answer = _name_one(turn, topic, named)
+        if answer is not None:
+            answers.append(answer)
+    if len(now) < len(request.leaders):
+        rest = request.leaders[len(now) :]
+        turn.again = replace(request, leaders=rest, answered=tuple(answers))
+    return ElectionsAnswer(partitions=tuple(answers))
+
+
+def _name_one(turn: DecisionContext, topic: Topic, named: NamedLeader) -> ElectionAnswer | None:
+    """None: it was done, or overtaken, or is not needed."""
+    name = PartitionName(topic=topic.name, index=named.partition)
+    found = _find(turn.image, name)
+    if isinstance(found, Refusal):
+        return _refused(name, found)
+    if found.leader is not None or found.leader_epoch != named.at_leader_epoch:
+        return None
+    refusal = _not_eligible(turn, found, named.leader)
+    if refusal:
+        return _refused(name, refusal)
+    cause = cause_of(turn, found, named.leader, NAMED)
+    turn.change([(found, PartitionUpdate(unclean=named.leader))], cause)
+    return _elected(name, turn.image.partitions[found.key])
+
+
+def _not_eligible(turn: DecisionContext, partition: Partition, leader: BrokerId) -> Refusal | None:
+    where = f"Partition {partition.index} cannot be led by broker {leader}: "
+    if leader not in partition.replicas:
+        why = f"it is no replica; they are {replicas_text(partition.replicas)}."
+    elif leader in turn.soft.emptied and not turn.acceptable(leader):
+        turn.soft.given_up[partition.key] = (leader, partition.leader_epoch)
+        why = (
+            "its volume came back empty. Since you name it, what it held of this partition is given"
+            " up: it leads, without any record, when it has started on the empty volume."
+        )
+    elif not turn.may_lead(leader, partition):
+        why = "it does not take part now (not registered, fenced, stopping, or its disk failed)."
+    elif partition.isr or not told(turn.image, turn.soft, partition, (leader,)):
+        why = "it has not reported yet how complete its log is; the operator retries."
+    else:
+        return None
+    return Refusal(reason=Reason.LeaderNotEligible, message=where + why)

@@ -19,12 +19,11 @@ from msgspec.structs import replace
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, UncleanRecovery
 from plimsoll_core.cluster.topic_configs import unclean_recovery
-from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.decision import DecisionContext, stale_epoch
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.controller.kernel.stale_broker_epoch import stale_epoch
 from plimsoll_core.controller.kernel.volatile_state import Report, VolatileState
-from plimsoll_core.controller.partitions.failed_logs import back_in_service
+from plimsoll_core.controller.partitions.failed_disks import back_in_service
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, Done, ReplicaLog, ReportReplicaLogs

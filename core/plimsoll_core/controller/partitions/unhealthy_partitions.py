@@ -1,7 +1,7 @@
-"""The wait of a partition in less than full health, and the cost of giving it up.
+"""Explains an unhealthy partition: its cause, what it waits for, what giving up would cost.
 
-Called for a cluster's status; nothing is decided from it.  `unclean_recovery` decides,
-or a human who reads this and names a leader (`named_leaders`).
+Called for a cluster's status; no decision depends on it.  `unclean_recovery` decides, or a user who
+reads this and names a leader (`requested_elections.name_leaders`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import Partition
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.partitions.estimated_loss import KnownLoss, estimated_loss
 from plimsoll_core.controller.partitions.unclean_recovery import (
     most_complete,
     strategy_of,
@@ -19,6 +18,33 @@ from plimsoll_core.controller.partitions.unclean_recovery import (
     told,
 )
 from plimsoll_core.ids import BrokerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownLoss:
+    """If `leader` led now, it would lack so many records of the longest log that was told of."""
+
+    leader: BrokerId
+    records: int
+
+
+def estimated_loss(turn: DecisionContext, partition: Partition) -> KnownLoss | None:
+    """Of naming the best replica that can be named now.
+
+    Everything that was told in this leader epoch counts, also by lifetimes that are over.
+    """
+    logs = told(turn.image, turn.soft, partition, partition.replicas)
+    able = {b: log for b, log in logs.items() if turn.may_lead(b, partition)}
+    leader = most_complete(able or logs)
+    if leader is None:
+        return None
+    ends = [
+        log.log_end_offset
+        for log in turn.soft.reports.get(partition.key, {}).values()
+        if log.leader_epoch == partition.leader_epoch
+    ]
+    return KnownLoss(leader=leader, records=max(ends) - logs[leader].log_end_offset)
+
 
 _WORDS = {
     "BrokerUnregistered": "not registered",

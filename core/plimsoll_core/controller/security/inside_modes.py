@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from plimsoll_core.cluster.model import Broker
 from plimsoll_core.cluster.records import CertificatesAllowed, InsideModeSet
-from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.kernel.metadata_version import too_old
+from plimsoll_core.controller.kernel.decision import DecisionContext, too_old
 from plimsoll_core.errors import Reason, Refusal
-from plimsoll_core.messages.inside import AllowCertificates, SetInsideMode
+from plimsoll_core.messages.brokers import AllowCertificates, SetInsideMode
 from plimsoll_core.messages.requests import Answer, Done
 from plimsoll_core.security.inside import CERTIFICATES_MAX, ORDER, InsideMode
 

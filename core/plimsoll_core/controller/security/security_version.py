@@ -5,7 +5,7 @@ Called by every decision that writes them.
 
 from __future__ import annotations
 
-from plimsoll_core.controller.kernel import metadata_version
+from plimsoll_core.controller.kernel import decision
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.errors import Refusal
 
@@ -14,4 +14,4 @@ SINCE = 3
 
 def too_old(turn: DecisionContext) -> Refusal | None:
     """Why nothing of it is written yet."""
-    return metadata_version.too_old(turn, SINCE, "Users, rights and quotas need")
+    return decision.too_old(turn, SINCE, "Users, rights and quotas need")

@@ -18,8 +18,7 @@ from plimsoll_core.cluster.topic_configs import (
     compacts,
     keeps_everything,
 )
-from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.kernel.metadata_version import too_old
+from plimsoll_core.controller.kernel.decision import DecisionContext, too_old
 from plimsoll_core.errors import Refusal
 
 COMPACTED_SINCE = 2

@@ -21,7 +21,6 @@ from plimsoll_core.controller.moves.declared_moves import CAUSE, declared_moves
 from plimsoll_core.controller.topics.config_versions import check_version
 from plimsoll_core.controller.topics.internal_topics import reserved
 from plimsoll_core.controller.topics.min_isr_change import spread_min_isr
-from plimsoll_core.controller.topics.partition_room import beyond_brokers
 from plimsoll_core.controller.topics.topic_creation import (
     TopicPlan,
     add_partitions,
@@ -31,8 +30,12 @@ from plimsoll_core.controller.topics.topic_creation import (
     place_more,
     place_new,
 )
-from plimsoll_core.controller.topics.topic_limits import check_partitions, too_many_in_namespace
-from plimsoll_core.controller.topics.topic_names import check_name
+from plimsoll_core.controller.topics.topic_limits import (
+    beyond_brokers,
+    check_name,
+    check_partitions,
+    too_many_in_namespace,
+)
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, DeclareTopic, DetachTopic, Done, TopicsAnswer
 from plimsoll_core.planner.placement import EXPLICIT, Assignment

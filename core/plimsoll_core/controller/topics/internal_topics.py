@@ -1,19 +1,105 @@
-"""Makes the topics that brokers keep for themselves.  Called for EnsureInternalTopic.
+"""Creates the brokers' internal topics, and adjusts how many replicas they have.
 
-Also where clients may create no topics: these are the cluster's own.  How many partitions one has
-is never changed later, since groups are found by it.  Source: docs/protocol.md §5.8.
+Called for EnsureInternalTopic, also if clients may create no topics, and by ticks every few
+seconds.  An internal topic is created when the first group is looked up, on as many brokers as are
+active then.  The number of its partitions never changes, since groups are found by it.  No object
+states its replicas: they are raised up to `offsets.topic.replication.factor` once there are more
+brokers, and lowered only if brokers leave and too few would remain, never because a broker is away.
+While an object moves its replicas, they are left to it.  Source: docs/protocol.md §5.8.
 """
 
 from __future__ import annotations
 
-from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS, METADATA_VERSION, is_internal
-from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.kernel.metadata_version import too_old
-from plimsoll_core.controller.topics.internal_replication import MIN_ISR_MAX, wanted_replicas
+from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
+from plimsoll_core.cluster.move_owners import mover_of, running
+from plimsoll_core.cluster.records import TopicConfigured
+from plimsoll_core.cluster.topic_names import (
+    GROUP_OFFSETS,
+    INTERNAL_TOPICS,
+    METADATA_VERSION,
+    is_internal,
+)
+from plimsoll_core.controller.kernel.availability_margin import away
+from plimsoll_core.controller.kernel.decision import DecisionContext, too_old
+from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
+from plimsoll_core.controller.moves.declared_moves import wants_of
+from plimsoll_core.controller.moves.partition_move import begun, check_target
+from plimsoll_core.controller.moves.target_choice import choose
 from plimsoll_core.controller.topics.topic_creation import TopicPlan, create, created, place_new
 from plimsoll_core.errors import Reason, Refusal
-from plimsoll_core.messages.internal_topics import EnsureInternalTopic
 from plimsoll_core.messages.requests import Answer, TopicsAnswer
+from plimsoll_core.messages.topic_changes import EnsureInternalTopic
+
+CAUSE = "more brokers may hold it"
+LOWERED = "fewer brokers remain"
+LOOK_EVERY_MS = 5_000
+MIN_ISR_MAX = 2
+
+
+def wanted_replicas(stated: int, brokers: int) -> int:
+    """Of a topic of which `stated` are asked for, while so many brokers may have one."""
+    return max(min(stated, brokers), 1)
+
+
+def adjust_replicas(turn: DecisionContext) -> None:
+    """Begin what is missing: a bounded number of moves a look."""
+    due_ms = turn.soft.internal_due_ms
+    if due_ms is not None and turn.now_ms < due_ms:
+        return
+    turn.soft.internal_due_ms = turn.now_ms + LOOK_EVERY_MS
+    for name in sorted(INTERNAL_TOPICS):
+        topic_id = turn.image.topic_ids.get(name)
+        if topic_id is not None:
+            _adjust(turn, turn.image.topics[topic_id])
+
+
+def _adjust(turn: DecisionContext, topic: Topic) -> None:
+    stated = turn.settings.offsets_topic.replication_factor
+    keys = (PartitionKey(topic.id, index) for index in range(topic.partitions))
+    partitions = [turn.image.partitions[key] for key in keys]
+    # Each broker that stays counts, whether or not it is there now.
+    stay = len([b for b in turn.image.brokers if turn.image.takes_replicas(b)])
+    lower = bool(turn.image.leaving) and any(len(p.target) > stay for p in partitions)
+    if lower:
+        factor = max(stay, 1)
+    else:
+        factor = max(wanted_replicas(stated, len(turn.receivers())), topic.replication_factor)
+    movers = running(turn.image)
+    free = [
+        p
+        for p in partitions
+        if (lower or len(p.target) <= factor) and mover_of(movers, p.key) is None
+    ]
+    wants = wants_of(turn, factor, free)[: turn.settings.slice_partitions_max]
+    targets = choose(turn, wants)
+    if isinstance(targets, Refusal):
+        return  # racks that are not known, say: looked at again
+    wishes: list[tuple[Partition, PartitionUpdate]] = []
+    for p, target in targets:
+        wish = check_target(turn, p, target) or begun(p, target, away(turn.image))
+        if isinstance(wish, PartitionUpdate):
+            wishes.append((p, wish))
+    if wishes:
+        _configure(turn, topic, factor, lower=lower)
+        turn.change(wishes, LOWERED if lower else CAUSE)
+
+
+def _configure(turn: DecisionContext, topic: Topic, factor: int, *, lower: bool) -> None:
+    """A partition's effective min ISR is no more than its settled replicas, so it may be stated
+    before the new ones are in sync."""
+    min_isr = min(MIN_ISR_MAX, factor)
+    min_isr = min(topic.min_isr, factor) if lower else max(topic.min_isr, min_isr)
+    if (topic.replication_factor, topic.min_isr) == (factor, min_isr):
+        return
+    turn.add(
+        TopicConfigured(
+            cause=LOWERED if lower else CAUSE,
+            topic_id=topic.id,
+            configs=dict(sorted(topic.configs.items())),
+            min_isr=min_isr,
+            replication_factor=factor,
+        )
+    )
 
 
 def ensure_internal_topic(turn: DecisionContext, request: EnsureInternalTopic) -> Answer | Refusal:

@@ -1,12 +1,12 @@
 """What every change of a client's topics begins and ends with: the topic, and its answer.
 
-Called by `config_changes`, `client_partitions` and `client_topics`.
+Called by `config_changes` and `client_topics`.
 """
 
 from __future__ import annotations
 
-from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.cluster.model import Topic
+from plimsoll_core.cluster.topic_names import check_form
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.topics.internal_topics import reserved
 from plimsoll_core.controller.topics.topic_creation import declared_elsewhere

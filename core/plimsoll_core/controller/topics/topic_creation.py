@@ -14,7 +14,7 @@ from uuid import UUID
 
 from plimsoll_core.cluster.model import PartitionKey, Topic, TopicObject
 from plimsoll_core.cluster.records import PartitionsCreated, TopicCreated
-from plimsoll_core.controller.brokers.decommissioning import all_stay
+from plimsoll_core.controller.brokers.broker_removal import all_stay
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.rack_rules import brokers_have_racks, check_spread, located
 from plimsoll_core.controller.topics.topic_limits import check_partitions

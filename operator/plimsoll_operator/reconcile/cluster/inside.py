@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.inside import AllowCertificates, SetInsideMode
+from plimsoll_core.messages.brokers import AllowCertificates, SetInsideMode
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.security.inside import (
     ORDER,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from plimsoll_core.controller.brokers.declared_listeners import SINCE
 from plimsoll_core.errors import Reason
-from plimsoll_core.messages.listeners import DeclareListeners
+from plimsoll_core.messages.brokers import DeclareListeners
 from plimsoll_core.messages.requests import Answer, Done, Refused
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.external_access import IssuerRef

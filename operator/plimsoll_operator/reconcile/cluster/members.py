@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.controller.brokers.membership import next_members
-from plimsoll_core.messages.membership import SetLeaving
+from plimsoll_core.messages.brokers import SetLeaving
 from plimsoll_core.messages.requests import Refused, SetMembers
 from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.api.cluster_status import BlockedAction

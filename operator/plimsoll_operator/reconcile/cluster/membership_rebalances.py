@@ -13,7 +13,7 @@ from typing import Literal
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.membership import SettleNewcomers
+from plimsoll_core.messages.brokers import SettleNewcomers
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.conditions import milliseconds, timestamp

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.membership import UnregisterBroker, VolumeGone
+from plimsoll_core.messages.brokers import UnregisterBroker, VolumeGone
 from plimsoll_core.messages.requests import Refused
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_status import BlockedAction

@@ -17,8 +17,8 @@ from typing import Final
 from plimsoll_core.cluster.model import Grant
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.brokers import RequestRestart, RestartAnswer, WithdrawRestart
 from plimsoll_core.messages.requests import Refused
-from plimsoll_core.messages.restarts import RequestRestart, RestartAnswer, WithdrawRestart
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.broker_configs import broker_configs_of
 from plimsoll_operator.api.cluster_status import BLOCKED_MAX, BlockedAction

@@ -1,6 +1,6 @@
 """The leaders that a Topic object names for partitions without one: pure.
 
-Called by the Topic reconciler; whether they are elected, the controller's `named_leaders` decides.
+Called by the Topic reconciler; whether they are elected, the controller's `name_leaders` decides.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import ClusterImage
-from plimsoll_core.controller.topics.mass_deletions import most_vanished
+from plimsoll_core.controller.topics.topic_deletion import most_vanished
 from plimsoll_operator.api.acknowledgement import way_out
 from plimsoll_operator.api.logcluster import LogCluster
 

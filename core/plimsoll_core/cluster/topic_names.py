@@ -1,7 +1,8 @@
-"""Which names a topic can have at all.
+"""Legal topic names, and the names of the brokers' internal topics.
 
-Called by the controller, for new and changed topics, and by brokers, which tell a client at once
-that a name is none instead of that the topic is not there.  Source: Kafka's Topic.validate.
+Called by the controller for new and changed topics, and by brokers: they tell a client at once that
+a name is invalid, and mark the internal topics.  No client and no object may have an internal
+topic.  Sources: Kafka's `Topic.validate` and `org.apache.kafka.common.internals`.
 """
 
 from __future__ import annotations
@@ -32,3 +33,14 @@ def check_form(name: str) -> Refusal | None:
     else:
         return None
     return Refusal(reason=Reason.InvalidTopicName, message=f"Topic name is invalid: {why}")
+
+
+GROUP_OFFSETS = "__consumer_offsets"
+METADATA_VERSION = 2
+"""Below it none is made: an older broker does not know `cleanup.policy=compact`, nor an older
+controller the request to make one."""
+INTERNAL_TOPICS = frozenset({GROUP_OFFSETS, "__transaction_state", "__share_group_state"})
+
+
+def is_internal(name: str) -> bool:
+    return name in INTERNAL_TOPICS

@@ -1,22 +1,31 @@
-"""Which brokers are being emptied, and whether the others can take over what they hold.
+"""Removes brokers: marks them as leaving, unregisters them, and releases their volumes.
 
-Called for SetLeaving.  A leaving broker serves as before but takes no new replicas: not of new
-topics, not by growth, not by any move.  What cannot end is not begun: a broker whose replicas would
-find no other place is refused here, with what would unblock it.
-Source: the protocol's rule for removing brokers.
+Called for SetLeaving, UnregisterBroker and VolumeGone.  A leaving broker serves as before but takes
+no new replicas: not of new topics, not by growth, not by a move.  A removal that cannot finish is
+refused here, with what would unblock it; the operator then moves the replicas away by a Rebalance
+(`reconcile/cluster`).  A broker is unregistered only if it holds no replica.  The operator deletes
+the claim of a released volume because the release is committed, by the claim's uid; so an old
+decision never reaches the volume of a broker that came back.
+Source: the rules of docs/protocol.md for removing and unregistering brokers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from plimsoll_core.cluster.internal_topics import INTERNAL_TOPICS
-from plimsoll_core.cluster.model import ClusterImage, Partition
-from plimsoll_core.cluster.records import BrokersLeaving
+from plimsoll_core.cluster.model import Broker, ClusterImage, Partition
+from plimsoll_core.cluster.records import (
+    BrokersLeaving,
+    BrokerUnregistered,
+    RestartEnded,
+    VolumeForgotten,
+    VolumeReleased,
+)
+from plimsoll_core.cluster.topic_names import INTERNAL_TOPICS
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.membership import SetLeaving
+from plimsoll_core.messages.brokers import SetLeaving, UnregisterBroker, VolumeGone
 from plimsoll_core.messages.requests import Answer, Done
 from plimsoll_core.phrasing import brokers_text, sentence_start
 from plimsoll_core.planner.placement import EXPLICIT
@@ -83,7 +92,7 @@ def _too_many_replicas(
     for p in held:
         name = image.topics[p.topic_id].name
         # No object states how many replicas the brokers' own topics have: the controller takes away
-        # those that would find no place (`internal_replication`).
+        # those that would find no place (`internal_topics`).
         if len(p.target) > survivors and name not in INTERNAL_TOPICS:
             factors[name] = max(len(p.target), factors.get(name, 0))
     if not factors:
@@ -138,3 +147,54 @@ def _rack_lost(
             " for racks to Preferred."
         ),
     )
+
+
+def unregister(turn: DecisionContext, request: UnregisterBroker) -> Answer | Refusal:
+    """Only when nothing is left to lose: then its id is free, and its volume may go too."""
+    broker = turn.image.brokers.get(request.broker_id)
+    if broker is None:
+        return Done()
+    if broker.broker_epoch != request.broker_epoch:
+        return Refusal(
+            reason=Reason.StaleBrokerEpoch,
+            message=f"Broker {broker.id} has begun another lifetime since.",
+        )
+    refusal = _check_unregister(turn, broker)
+    if refusal:
+        return refusal
+    if broker.id in turn.image.grants:
+        turn.add(RestartEnded(cause="removed", broker_id=broker.id))
+    turn.add(
+        BrokerUnregistered(cause="removed", broker_id=broker.id, broker_epoch=broker.broker_epoch)
+    )
+    if request.pvc_uid is not None:
+        turn.add(VolumeReleased(cause="removed", broker_id=broker.id, pvc_uid=request.pvc_uid))
+    turn.soft.forget_broker(broker.id)
+    return Done()
+
+
+def volume_gone(turn: DecisionContext, request: VolumeGone) -> Answer:
+    if request.pvc_uid in turn.image.released:
+        turn.add(VolumeForgotten(cause="its claim is gone", pvc_uid=request.pvc_uid))
+    return Done()
+
+
+def _check_unregister(turn: DecisionContext, broker: Broker) -> Refusal | None:
+    """It has no replica, so it is in no ISR and no ELR either."""
+    image = turn.image
+    if broker.id in image.members:
+        return Refusal(
+            reason=Reason.InvalidRequest,
+            message=f"Broker {broker.id} is a member; lower the count or exclude it first.",
+        )
+    if broker.id in image.hosted:
+        return Refusal(
+            reason=Reason.BrokerHoldsReplicas,
+            message=f"Broker {broker.id} holds {len(image.hosted[broker.id])} replicas.",
+        )
+    if not broker.fenced or (turn.has_session(broker) and not broker.shutting_down):
+        return Refusal(
+            reason=Reason.BrokerLives,
+            message=f"Broker {broker.id} still takes part; stop it first.",
+        )
+    return None

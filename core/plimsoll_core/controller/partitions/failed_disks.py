@@ -1,23 +1,52 @@
-"""A broker's disk took a log out of service: the partition goes on without that replica.
+"""Replicas on disks that failed or are nearly full: another replica leads instead.
 
-Called for ReportFailedReplicas.  The replica leaves the ISR and is not elected while its log is out
-of service; its broker keeps its other partitions.  It comes back when its broker starts again, or
-when a disk that was full has room again and the broker has reopened the log: it reports the log
-(`back_in_service`, for a partition without a leader) or follows (and the leader proposes it).
-Source: the protocol's heartbeat rule for offline log directories.
+`report_failed` is called for ReportFailedReplicas: the replica leaves the ISR and is not elected
+while its log is offline; its broker keeps its other partitions.  The log is back online when its
+broker restarts, or when a full disk has room again and the broker has reopened the log.  The broker
+then reports the log (`back_in_service`, for a partition without a leader) or follows, and the
+leader proposes it.
+
+`hand_leaders_over` is called for heartbeats: a broker that refuses clients' records
+(`BrokerFigures.disk_short`) stays in its ISRs and follows; its leaderships go to members of the ISR
+on brokers that accept records, if there are any.  It gets none back before it accepts records again
+(`leadership_return`).
+Source: the heartbeat rule of docs/protocol.md for offline log directories.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
-from plimsoll_core.cluster.model import Partition, PartitionKey
-from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.cluster.model import Broker, Partition, PartitionKey
+from plimsoll_core.controller.kernel.decision import DecisionContext, stale_epoch
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
-from plimsoll_core.controller.kernel.stale_broker_epoch import stale_epoch
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, Done, ReportFailedReplicas
+
+
+def is_short(turn: DecisionContext, broker_id: BrokerId) -> bool:
+    """As its last heartbeat says; False: none has come in this term."""
+    contact = turn.soft.contacts.get(broker_id)
+    figures = None if contact is None else contact.figures
+    return figures is not None and figures.disk_short
+
+
+def hand_leaders_over(turn: DecisionContext, broker: Broker) -> None:
+    """One bounded batch a heartbeat."""
+    if not is_short(turn, broker.id):
+        return
+    short = frozenset(one for one in turn.image.brokers if is_short(turn, one))
+
+    def has_heir(p: Partition) -> bool:
+        heirs = (one for one in p.isr if one not in short)
+        return p.leader == broker.id and any(turn.may_lead(one, p) for one in heirs)
+
+    led = (p for p in turn.hosted(broker.id) if has_heir(p))
+    batch = list(islice(led, turn.settings.slice_partitions_max))
+    cause = f"the disk of broker {broker.id} is nearly full"
+    turn.change([(p, PartitionUpdate()) for p in batch], cause, without=short)
 
 
 def back_in_service(

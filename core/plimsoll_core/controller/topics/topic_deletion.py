@@ -1,0 +1,122 @@
+"""Deletes a topic's data after its object is gone, unless too many vanished at once.
+
+Called for TopicObjectGone.  The request comes only after the object's absence was proven.  The data
+still stays for a grace period, measured in the API server's time, in which the same object revives
+it.  If more objects disappeared within an hour than allowed, no data is removed until a user
+acknowledges the deletions, up to a time; the operator shows that as soon as objects vanish.  Grace
+and acknowledgement are records, so that they survive a restart.  A topic that another object
+declares is never removed: an object of its namespace takes it over, an object of another namespace
+once it names the topic's id.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.cluster.image import HOUR_MS
+from plimsoll_core.cluster.model import ClusterImage, PendingDeletion, Topic
+from plimsoll_core.cluster.records import TopicBound, TopicOrphaned, TopicRemoved
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.messages.requests import Answer, Done, TopicObjectGone
+
+
+def refuse_mass_deletion(
+    image: ClusterImage, topic: Topic, request: TopicObjectGone
+) -> Refusal | None:
+    """Whether the data of `topic`, whose object is gone, may not be removed now."""
+    if request.acknowledged:
+        return None
+    since = topic.pending_deletion.since_ms if topic.pending_deletion else request.server_now_ms
+    together = _together(_pending_since_ms(image), since)
+    if topic.pending_deletion is None:
+        together += 1  # this one, without a grace
+    count = together + _removed_lately(image, request.server_now_ms)
+    if count <= request.removals_per_hour_max:
+        return None
+    return Refusal(
+        reason=Reason.MassDeletion,
+        message=(
+            f"{count} Topic objects disappeared within an hour; more than"
+            f" {request.removals_per_hour_max} look like an accident, so no data is removed."
+            " Re-apply the objects, or acknowledge the deletion."
+        ),
+    )
+
+
+def most_vanished(image: ClusterImage, after_ms: int, now_ms: int) -> int:
+    """How many count together with one that vanished after that time; 0: none did."""
+    pending = _pending_since_ms(image)
+    waiting = {since for since in pending if since > after_ms}
+    if not waiting:
+        return 0
+    return max(_together(pending, since) for since in waiting) + _removed_lately(image, now_ms)
+
+
+def _pending_since_ms(image: ClusterImage) -> list[int]:
+    """When the objects of the topics vanished whose data is still there."""
+    return [t.pending_deletion.since_ms for t in image.topics.values() if t.pending_deletion]
+
+
+def _together(pending: list[int], since_ms: int) -> int:
+    return sum(abs(other - since_ms) < HOUR_MS for other in pending)
+
+
+def _removed_lately(image: ClusterImage, now_ms: int) -> int:
+    """How many topics' data were removed within the last hour."""
+    return sum(at > now_ms - HOUR_MS for at in image.removals_ms)
+
+
+def object_gone(turn: DecisionContext, request: TopicObjectGone) -> Answer | Refusal:
+    """Asked again and again until the topic is gone; an object with another uid is another one."""
+    topic = turn.image.topic_of(request.object)
+    if topic is None:
+        return Done()
+    if request.heir is not None:
+        turn.add(
+            TopicBound(
+                cause="handed over: its object is gone and another one declares it",
+                topic_id=topic.id,
+                object=request.heir,
+                deletion_policy=topic.deletion_policy,
+            )
+        )
+        return Done()
+    if topic.deletion_policy == "Retain":
+        turn.add(
+            TopicBound(
+                cause="detached: its object is gone and its data is to be retained",
+                topic_id=topic.id,
+                object=None,
+                deletion_policy="Retain",
+            )
+        )
+        return Done()
+    if topic.pending_deletion is None and (request.grace_ms > 0 or request.claimed):
+        return _begin_grace(turn, topic, request)
+    pending = topic.pending_deletion
+    if pending is not None and request.server_now_ms < pending.until_ms:
+        return Done()
+    if request.claimed:
+        return Done()
+    refusal = refuse_mass_deletion(turn.image, topic, request)
+    if refusal:
+        return refusal
+    turn.add(
+        TopicRemoved(
+            cause="its object is gone and the grace has passed",
+            topic_id=topic.id,
+            now_ms=request.server_now_ms,
+        )
+    )
+    return Done()
+
+
+def _begin_grace(turn: DecisionContext, topic: Topic, request: TopicObjectGone) -> Answer:
+    now = request.server_now_ms
+    turn.add(
+        TopicOrphaned(
+            cause="its object is gone",
+            topic_id=topic.id,
+            pending=PendingDeletion(since_ms=now, until_ms=now + request.grace_ms),
+        )
+    )
+    return Done()
