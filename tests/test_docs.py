@@ -36,9 +36,7 @@ def test_paths_that_a_document_names_exist(document: Path) -> None:
 
 
 TRACKED = tracked()
-HISTORY = "20261122-rooms.md"
-"""Tells of files by the names that they had."""
-NOTES = [path for path in sorted((ROOT / "docs/design").glob("*.md")) if path.name != HISTORY]
+NOTES = sorted((ROOT / "docs/design").glob("*.md"))
 FILE = re.compile(r"`([\w./-]+\.(?:py|md|sh|yaml))`")
 SECTION = re.compile(r'([\w./-]+\.md)(?:, "([^"]+)"| §([\d.]*\d))')
 """As modules cite: a document, a comma and a heading in quotes, or a document and §4.7."""

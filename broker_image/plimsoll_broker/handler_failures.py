@@ -2,7 +2,7 @@
 
 A handler's bug costs the connection whose request met it.  A bug where records are written, cut or
 committed ends the process: what is in memory and what is on the disk may not agree any more.
-Source: docs/design/20261122-exceptions.md.
+Source: docs/design/009-exceptions.md.
 """
 
 from __future__ import annotations

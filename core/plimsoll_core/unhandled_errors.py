@@ -2,7 +2,7 @@
 
 Called by the loops' exception handlers of the broker and the operator.  asyncio only logs such a
 thing and goes on, with whatever the callback had begun left half done: a partition that is
-never stepped again, a task whose end goes unnoticed.  Source: docs/design/20261122-exceptions.md.
+never stepped again, a task whose end goes unnoticed.  Source: docs/design/009-exceptions.md.
 """
 
 from __future__ import annotations

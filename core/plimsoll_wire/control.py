@@ -5,7 +5,7 @@ tools see both; the body is MessagePack of `plimsoll_core.messages`.  The contro
 the broker's controller client call it; it never does I/O and never decides.  Whatever does not
 decode is the peer's fault: `MalformedControlMessage`, and the connection is closed.
 
-Why not Kafka's own requests: docs/design/20261120-private-control-messages.md.
+Why not Kafka's own requests: docs/design/003-broker-to-controller.md.
 """
 
 from __future__ import annotations

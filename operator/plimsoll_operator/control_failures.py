@@ -4,7 +4,7 @@ A request's bug costs the broker's connection.  A bug in what leads a cluster (i
 tasks) ends that cluster's leadership: all that it knows comes from the cluster's log, and is built
 anew; but one in a pass over an object, or in the making of its status, costs that object alone
 (`is_of_one_object`).  Anything else that passed through our code ends the process.
-Source: docs/design/20261122-exceptions.md, docs/design/20261126-one-objects-bug.md.
+Source: docs/design/009-exceptions.md.
 """
 
 from __future__ import annotations

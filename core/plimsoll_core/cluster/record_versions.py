@@ -7,7 +7,7 @@ is about to be written; readers come through `unknown_records`, which refuses wh
 and drops nothing.  A new kind, field or value of an enumeration gets a row here, and the decision
 that produces it asks `image.metadata_version` first.  Nothing here decides when a version is
 finalised (`brokers.metadata_finalization`).  Source: KIP-584, KIP-778 (metadata.version);
-docs/design/20261122-metadata-version.md.
+docs/design/004-metadata-version.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Called by whoever reads the log, a snapshot or the metadata stream.  An operator that meets
 `MetadataTooNew` does not lead; a broker applies nothing more.  What belongs to which metadata
-version is in `record_versions`.  Source: docs/design/20261122-metadata-version.md.
+version is in `record_versions`.  Source: docs/design/004-metadata-version.md.
 """
 
 from __future__ import annotations

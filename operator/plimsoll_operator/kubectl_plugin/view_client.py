@@ -4,7 +4,7 @@ The API server's pod proxy brings a request to the operator's pod.  It takes `Au
 so a token goes along in a header of the view's own: one that the API server makes for the chart's
 ServiceAccount `…-view`, good for ten minutes and for nothing but this view.  The person's own
 credentials never leave the connection to the API server.
-Source: docs/design/20261124-the-operators-view.md.
+Source: docs/design/014-operators-view.md.
 """
 
 from __future__ import annotations

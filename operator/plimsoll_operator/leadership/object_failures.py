@@ -4,7 +4,7 @@ The one place that decides so, for the passes of the reconcile queue, for the ma
 for the looks of a term's tasks (`LedCluster`).  The bug is counted, logged with its traceback, and
 shown by the object that it concerns, or by the LogCluster where there is none; whoever met it tries
 again, and the others go on.  Never decides for the commit path: its bugs pass through.
-Source: docs/design/20261126-one-objects-bug.md.
+Source: docs/design/009-exceptions.md.
 """
 
 from __future__ import annotations

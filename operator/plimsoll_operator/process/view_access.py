@@ -8,7 +8,7 @@ request comes from: the API server's pod proxy is no proof, since every pod reac
 False tokens crowd out nobody: of one address few are reviewed at a time, what is remembered of
 tokens that were refused displaces nothing that is remembered of others, and tokens that were let in
 lately have reviews of their own.
-Source: docs/design/20261124-the-operators-view.md.
+Source: docs/design/014-operators-view.md.
 """
 
 from __future__ import annotations

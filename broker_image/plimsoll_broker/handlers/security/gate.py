@@ -6,7 +6,7 @@ requests go straight to their handlers.
 
 A request that names many things, or asks for all there are where that is many, is read and decided
 in a thread, and what its answer must be changed for in another: no request is compared with the
-rules for long in the event loop.  `docs/design/20261122-the-event-loop.md`
+rules for long in the event loop.  `docs/design/006-event-loop.md`
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Called for SetInsideMode and AllowCertificates.  The mode goes one step at a tim
 only when that cuts nobody off: every broker that takes part has told that it shows a certificate
 which stands in the log, and has no connection in plaintext left.  From Required the way back is
 open at any time; from Permissive to Off once no broker insists on TLS any more.
-docs/design/20261124-inside.md.
+docs/design/012-inside-certificates.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ broker's certificate is committed before it is in the Secret, and the one before
 after the broker has told that it shows the new one; so no step needs a restart, and none cuts a
 broker off.  The authority's key is in the operator's namespace; the controller's own certificate is
 made in memory by each term, at its beginning and whatever the spec says (`show_at_once`).
-docs/design/20261124-inside.md.
+docs/design/012-inside-certificates.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ What is stated counts.  Where nothing is stated a new cluster is closed, and one
 before stays as it is (`security.inside.unstated_mode`).  What was decided stands in the status, and
 it stands there before anything is made for a new cluster: whoever leads next, and finds brokers in
 the log, could not tell it from an old one.  A status that was lost later is no matter, as soon as
-the log says more than Off.  docs/design/20261125-inside-by-default.md.
+the log says more than Off.  docs/design/012-inside-certificates.md.
 """
 
 from __future__ import annotations

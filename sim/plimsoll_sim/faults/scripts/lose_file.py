@@ -2,7 +2,7 @@
 
 What is left contradicts nothing.  After a clean stop, what the stop noted says that there was more;
 after any other end the log is cut where anything is missing, unless those are its first files: only
-where it was noted to begin tells of them (docs/design/20261122-damage-on-a-volume.md).
+where it was noted to begin tells of them (docs/design/005-complete-logs.md).
 """
 
 from __future__ import annotations
