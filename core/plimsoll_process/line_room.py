@@ -40,7 +40,7 @@ class LineRoom(Generic[T]):
 
     def __init__(self, room: int = ROOM, floor: int = FLOOR) -> None:
         self.dropped = 0
-        self._pool = FairPool(room, floor=floor)
+        self.pool = FairPool(room, floor=floor)
         # How often each happened since its last line.  Each of these, and of those written lately,
         # holds a place of the pool.
         self._counts: dict[tuple[str, T], int] = {}
@@ -55,7 +55,7 @@ class LineRoom(Generic[T]):
 
     def __len__(self) -> int:
         """How many things are kept."""
-        return self._pool.used
+        return self.pool.used
 
     def note(self, principal: str, what: T, now_s: float) -> None:
         """It happened once."""
@@ -65,9 +65,9 @@ class LineRoom(Generic[T]):
             return
         self._forget(now_s)
         if key not in self._written_s:
-            if not self._pool.admit(principal, 1):
+            if not self.pool.admit(principal, 1):
                 self.dropped += 1
-                if self._pool.held(principal):
+                if self.pool.held(principal):
                     self._left_out[principal] += 1
                 return
             self._ready.setdefault(principal, OrderedDict())[what] = None
@@ -84,8 +84,8 @@ class LineRoom(Generic[T]):
             if key in self._counts:
                 self._ready.setdefault(principal, OrderedDict())[what] = None
                 continue
-            self._pool.give_back(principal, 1)
-            if not self._pool.held(principal):
+            self.pool.give_back(principal, 1)
+            if not self.pool.held(principal):
                 del self._left_out[principal]
 
     def due(self, now_s: float, most: int) -> Iterator[DueLine[T]]:

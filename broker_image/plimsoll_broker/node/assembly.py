@@ -45,7 +45,9 @@ from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.client_quotas import Quotas
 from plimsoll_broker.server.connection_limits import MIB, ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
+from plimsoll_broker.server.fair_work import FairWork
 from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.principal_holdings import PrincipalHoldings
 from plimsoll_broker.storage.log_store import LogStore
 from plimsoll_core.cluster.listener_peers import Port
 from plimsoll_core.groups.memory import GroupMemory
@@ -112,6 +114,8 @@ def assemble(
         stream.image, AuditLog(broker.broker_id), makes_topics=is_enabled(config.kafka_configs)
     )
     aside = Aside()
+    memory = ClientMemory(budgets)
+    _tell_of_pools(memory.holdings, coordinators, aside.queue, authority.audit)
     handlers = routes(broker, client, watch, coordinators, port, aside)
     handlers |= login_handlers(authority, aside)
     clients = Dispatch(
@@ -131,12 +135,24 @@ def assemble(
         reports=RecoveryReports(manager, client, broker),
         copies=CopyReports(manager, client, broker),
         clients=ClientListeners(
-            *(config, clients, limits, ClientMemory(budgets), quotas),
+            *(config, clients, limits, memory, quotas),
             certificates=CertificateLogins(authority),
         ),
         replication=replication,
         register=register,
     )
+
+
+def _tell_of_pools(
+    holdings: PrincipalHoldings, groups: Coordinators, work: FairWork, audit: AuditLog
+) -> None:
+    """Beside those of `ClientMemory` and of the listeners."""
+    holdings.add("group memory", groups.memory.pool)
+    holdings.add_several("groups", lambda: (one.state.memory.groups for one in groups.shards()))
+    holdings.add_several("members", lambda: (one.state.memory.seats for one in groups.shards()))
+    holdings.add("threads", work.threads)
+    holdings.add("long work", work.waiting)
+    holdings.add_several("audit", lambda: audit.pools)
 
 
 def replica_settings(

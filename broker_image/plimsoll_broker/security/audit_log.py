@@ -13,6 +13,7 @@ import json
 import logging
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from plimsoll_core.addresses import network_of
@@ -78,6 +79,11 @@ class AuditLog:
     def dropped(self) -> dict[str, int]:
         """Events of which nothing is written, by decision; they only grow."""
         return {one: room.dropped + self._lost[one] for one, room in self._rooms.items()}
+
+    @property
+    def pools(self) -> Iterator[FairPool]:
+        """The room of each decision, in events."""
+        return (room.pool for room in self._rooms.values())
 
     def note(self, event: AuditEvent) -> None:
         """From any thread: a long request is read, and refused, in one of its own."""

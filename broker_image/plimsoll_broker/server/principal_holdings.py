@@ -8,7 +8,8 @@ each pool and none for a principal: clients choose names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from plimsoll_core.quotas.fair_pool import FairPool
@@ -31,6 +32,8 @@ class PrincipalHoldings:
 
     def __init__(self) -> None:
         self._pools: dict[str, FairPool] = {}
+        # Pools of one kind that come and go, told of as one.
+        self._several: dict[str, Callable[[], Iterable[FairPool]]] = {}
 
     def add(self, name: str, pool: FairPool) -> FairPool:
         """The pool, which is told of by this name from now on."""
@@ -42,21 +45,36 @@ class PrincipalHoldings:
         if self._pools.get(name) is pool:
             del self._pools[name]
 
+    def add_several(self, name: str, pools: Callable[[], Iterable[FairPool]]) -> None:
+        """Pools that are bounded each for itself: the one in which a newcomer has least is told of,
+        and the refusals of all."""
+        self._several[name] = pools
+
     def of(self, principal: str) -> Mapping[str, int]:
         """What a principal holds, by pool."""
-        return {name: pool.held(principal) for name, pool in self._pools.items()}
+        held = Counter({name: pool.held(principal) for name, pool in self._pools.items()})
+        for name, pools in self._several.items():
+            held[name] = sum(pool.held(principal) for pool in pools())
+        return held
 
     def states(self) -> Iterator[tuple[str, PoolState]]:
         for name, pool in self._pools.items():
-            largest = pool.largest()
-            yield (
-                name,
-                PoolState(
-                    capacity=pool.capacity,
-                    used=pool.used,
-                    most=0 if largest is None else pool.held(largest),
-                    share=max(min(pool.floor, pool.free), pool.free // 2),
-                    principals=pool.principals,
-                    refused=pool.refused,
-                ),
-            )
+            yield name, _state(pool)
+        for name, pools in self._several.items():
+            found = list(pools())
+            if found:
+                fullest = min(found, key=lambda pool: pool.free / max(pool.capacity, 1))
+                refused = sum(pool.refused for pool in found)
+                yield name, _state(fullest)._replace(refused=refused)
+
+
+def _state(pool: FairPool) -> PoolState:
+    largest = pool.largest()
+    return PoolState(
+        capacity=pool.capacity,
+        used=pool.used,
+        most=0 if largest is None else pool.held(largest),
+        share=max(min(pool.floor, pool.free), pool.free // 2),
+        principals=pool.principals,
+        refused=pool.refused,
+    )
