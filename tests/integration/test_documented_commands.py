@@ -67,7 +67,7 @@ class Terminal:
 def test_commands_about_a_local_cluster_do_what_the_page_shows(tmp_path: Path) -> None:
     page = commands(ROOT / "docs/local.md")
     # `--secure` and its client: tests/integration/test_local_secure.py.
-    setup, start, metadata, write, read, share, _, _, *kubectl = page
+    setup, start, metadata, write, read, share, *kubectl, _, _ = page
     terminal = Terminal(kubeconfig=os.devnull)
     terminal.type(setup)
     file = ROOT / "examples/topic-orders.yaml"
