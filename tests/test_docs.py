@@ -93,6 +93,24 @@ def test_guarantee_names_its_test_and_the_fault_that_would_break_it(
     assert not {name for name in named if name not in FAULTS and name not in PROFILES}
 
 
+CLASS = re.compile(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)+)[`.]")
+KINDS_OF_OBJECTS = {"MetadataBatch", "MetadataRegressed", "StopServing"}
+"""Named in ARCHITECTURE.md like classes: a resource, a reason and a value of a field."""
+CALL = re.compile(r"^(?:\w+ = )?(?:await )?(?:replica|writer|log)\.(\w+)\(", re.MULTILINE)
+
+
+def test_architecture_names_classes_and_calls_that_exist() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    text = "\n".join(path.read_text() for path in TRACKED if path.suffix == ".py")
+    named = set(CLASS.findall(page)) - KINDS_OF_OBJECTS
+    called = set(CALL.findall(page))
+    assert {"LogWriter", "CommitQueue"} <= named
+    assert {"take_ready", "carry_out"} <= called
+    missing = {one for one in named if not re.search(rf"^class {one}\b", text, re.MULTILINE)}
+    missing |= {one for one in called if f"def {one}(" not in text}
+    assert not missing
+
+
 def test_architecture_draws_the_floors_as_the_imports_are() -> None:
     """After a move of a module: `python dev/floors.py --write`."""
     assert floors.shown() == floors.drawing(floors.graph_of_everything())
