@@ -43,7 +43,8 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address, with or without brackets, leads to this machine alone."""
+    """Return True if a name or an address, with or without brackets, leads to this machine
+    alone."""
     if host.lower() == LOOPBACK_NAME:
         return True
     address = _literal(host)
@@ -51,7 +52,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_literal(host: str) -> bool:
-    """Whether it is an address, with or without brackets, and no name."""
+    """Return True if it is an address, with or without brackets, and no name."""
     return _literal(host) is not None
 
 

@@ -22,7 +22,7 @@ class LateTimer:
     __slots__ = ("_waits",)
 
     def __init__(self) -> None:
-        # Whether it was late the last time, and has waited since.
+        # True if it was late the last time, and has waited since.
         self._waits = False
 
     def not_before_ms(self, expected_ms: int, now_ms: int) -> int | None:

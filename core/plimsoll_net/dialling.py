@@ -144,7 +144,7 @@ class Dialler:
         return session, link
 
     def is_outdated(self, link: Link) -> bool:
-        """Whether another connection is due in place of this one."""
+        """Return True if another connection is due in place of this one."""
         identity = self._identity()
         if link.identity is None:
             due = identity is not None and not self._plain_by_now(link.address)

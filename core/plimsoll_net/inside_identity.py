@@ -83,13 +83,13 @@ class InsideFiles:
         # The files' contents that were tried last, usable or not.
         self._tried: tuple[bytes, ...] | None = None
         self.identity: InsideIdentity | None = None
-        # Whether the files say that nobody is talked to in plaintext.
+        # True if the files say that nobody is talked to in plaintext.
         self.required = False
         # Why the files that are there cannot be used; empty: they are, or there are none.
         self.error = ""
 
     def look(self) -> bool:
-        """Whether the identity is another one now."""
+        """Return True if the identity is another one now."""
         try:
             read = self._read()
         except OSError as error:  # it has no descriptor left, say: that is not "no files"

@@ -59,7 +59,7 @@ class ShownCertificate:
             self.look()
 
     def look(self) -> bool:
-        """Whether another certificate is shown from now on."""
+        """Return True if another certificate is shown from now on."""
         place = place_of(self._directory)
         chain, key = place / f"{self._name}.crt", place / f"{self._name}.key"
         try:

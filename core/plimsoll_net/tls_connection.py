@@ -38,7 +38,7 @@ class Admission(Protocol):
     """Who decides about a connection before it has a session."""
 
     def arrived(self, connection: TlsConnection) -> bool:
-        """Whether it may begin."""
+        """Return True if it may begin."""
 
     def has_input(self, connection: TlsConnection) -> None:
         """`shake_hands` is due, when its turn comes."""
@@ -71,14 +71,14 @@ class TlsConnection(asyncio.BufferedProtocol):
         # None before the handshake is over, and once the connection is lost.
         self.session: ServedProtocol | None = None
         self._transport: TlsTransport | None = None
-        # Whether the session wants what comes.
+        # True if the session wants what comes.
         self._reading = True
-        # Whether what came waits for its step of the handshake.
+        # True if what came waits for its step of the handshake.
         self._held = False
-        # Whether the kernel does not take what was encrypted: whoever makes us answer, by messages
+        # True if the kernel does not take what was encrypted: whoever makes us answer, by messages
         # of TLS itself too, is not read from before it takes the answers.
         self._choked = False
-        # Whether decrypting goes on in a later turn.
+        # True if decrypting goes on in a later turn.
         self._scheduled = False
 
     # --- the plain transport's calls --------------------------------------------------------------

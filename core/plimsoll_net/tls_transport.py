@@ -65,13 +65,13 @@ class TlsTransport(asyncio.Transport):
         # Not encrypted yet, in order, and how many bytes that is.
         self._queue: deque[Buffer] = deque()
         self._queued = 0
-        # Whether the kernel does not take what was encrypted.
+        # True if the kernel does not take what was encrypted.
         self._stuck = False
-        # Whether the next piece is on its way.
+        # True if the next piece is on its way.
         self._scheduled = False
-        # Whether the session was told to pause.
+        # True if the session was told to pause.
         self._full = False
-        # Whether it closes once the queue has left.
+        # True if it closes once the queue has left.
         self._closing = False
         self._high = BYTES_A_TURN
 

@@ -50,7 +50,7 @@ class LineRoom(Generic[T]):
         self._left_out: Counter[str] = Counter()
 
     def __bool__(self) -> bool:
-        """Whether anything is to be written, now or later."""
+        """Return True if anything is to be written, now or later."""
         return bool(self._counts)
 
     def __len__(self) -> int:

@@ -29,7 +29,7 @@ class StateChangeLines:
 
     @property
     def room(self) -> bool:
-        """Whether a line would be written now; if not, it is counted as left out."""
+        """True if a line would be written now; if not, it is counted as left out."""
         if not logger.isEnabledFor(logging.INFO):
             return False
         now_ms = self._now_ms()

@@ -8,7 +8,8 @@ from typing import Any
 
 
 async def set_within(event: asyncio.Event, seconds: float | None) -> bool:
-    """Whether the event was set before `seconds` had passed; None waits for as long as it takes."""
+    """Return True if the event was set before `seconds` had passed; None waits for as long as it
+    takes."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -185,7 +185,7 @@ def iter_headers(data: Buffer) -> Iterator[BatchHeader]:
 
 
 def check_crc(data: Buffer, position: int, length: int) -> bool:
-    """Whether the batch of `length` bytes at `position` is what its producer sealed."""
+    """Return True if the batch of `length` bytes at `position` is what its producer sealed."""
     view = data if isinstance(data, memoryview) else memoryview(data)
     (stored,) = _CRC.unpack_from(view, position + _CRC_AT)
     return bool(crc32c(view[position + _CRC_FROM : position + length]) == stored)

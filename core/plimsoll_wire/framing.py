@@ -151,7 +151,8 @@ class Framer:
         return frame is not None or not (self._alike_bytes_max and self._begins_alike())
 
     def _begins_alike(self) -> bool:
-        """Whether what is here is the beginning of a large frame like the last: it has begun."""
+        """Return True if what is here is the beginning of a large frame like the last: it has
+        begun."""
         begin = self._begin
         came = self._end - begin - _LENGTH.size
         if came < BEGINNING_BYTES:
@@ -166,7 +167,7 @@ class Framer:
 
     @property
     def unfinished(self) -> bool:
-        """Whether the peer owes the rest of a frame."""
+        """True if the peer owes the rest of a frame."""
         return self._frame is not None or self._begin < self._end
 
     def next_frame(self) -> bytearray | None:

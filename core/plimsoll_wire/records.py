@@ -238,8 +238,9 @@ def _follow(records: bytes | memoryview, count: int) -> int:
 
 
 def _is_last(records: bytes | memoryview, position: int, index: int) -> bool:
-    """Whether `_check_last` would find nothing, of a record as nearly all are: its length and its
-    offset have one byte or two, its time has one.  Half of that function's time for each batch."""
+    """Return True if `_check_last` would find nothing, of a record as nearly all are: its length
+    and its offset have one byte or two, its time has one.  Half of that function's time for each
+    batch."""
     size = len(records)
     if position + 6 > size:
         return False

@@ -34,5 +34,5 @@ def limit_of(mover: Mover | None, cluster_limit: int) -> Limit:
 
 
 def is_limited(partition: Partition, broker_id: BrokerId) -> bool:
-    """Whether this broker's copy is being added and not in sync yet."""
+    """Return True if this broker's copy is being added and not in sync yet."""
     return broker_id in partition.adding and broker_id not in partition.isr

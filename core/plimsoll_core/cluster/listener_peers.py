@@ -62,7 +62,7 @@ def for_followers(broker: Broker) -> Endpoint | None:
 
 
 def may_ask(port: Port, replica_id: int | None, brokers: Mapping[BrokerId, Broker]) -> bool:
-    """Whether a request that names `replica_id` (None: a client's) is answered on the port.
+    """Return True if a request that names `replica_id` (None: a client's) is answered on the port.
 
     Followers fetch on the replication port, and no other peer does.  On the clients' port only a
     broker counts as a follower that is registered without a replication endpoint, as those of

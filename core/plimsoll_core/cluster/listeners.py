@@ -55,12 +55,12 @@ class Listener(
 
     @property
     def tls(self) -> bool:
-        """Whether what is sent here is encrypted."""
+        """True if what is sent here is encrypted."""
         return self.tls_version_min is not None
 
     @property
     def external(self) -> bool:
-        """Whether its clients are outside the pods' network."""
+        """True if its clients are outside the pods' network."""
         return self.advertised is not None
 
     def advertised_of(self, broker_id: int) -> Advertised | None:

@@ -383,7 +383,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
         return next((topic for topic in self.topics.values() if topic.object == holder), None)
 
     def restart_granted(self, broker_id: BrokerId) -> bool:
-        """Whether this very pod of a broker will be deleted: it joins no ISR any more."""
+        """Return True if this very pod of a broker will be deleted: it joins no ISR any more."""
         grant, broker = self.grants.get(broker_id), self.brokers.get(broker_id)
         if grant is None or broker is None:
             return False
@@ -392,6 +392,6 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def takes_replicas(self, broker_id: BrokerId) -> bool:
-        """Whether a registered broker may be given replicas that it does not have."""
+        """Return True if a registered broker may be given replicas that it does not have."""
         stays = not self.members or broker_id in self.members
         return stays and broker_id in self.brokers and broker_id not in self.leaving

@@ -186,17 +186,17 @@ def similar_to(name: str, known: Iterable[str]) -> str:
 
 
 def compacts(configs: Mapping[str, str]) -> bool:
-    """Whether only the last record of each key stays."""
+    """Return True if only the last record of each key stays."""
     return "compact" in configs.get(CLEANUP_POLICY, "")
 
 
 def deletes(configs: Mapping[str, str]) -> bool:
-    """Whether old segments go, by age and size."""
+    """Return True if old segments go, by age and size."""
     return "delete" in configs.get(CLEANUP_POLICY, "delete")
 
 
 def keeps_everything(configs: Mapping[str, str]) -> bool:
-    """Whether nothing happens to old segments: the list of policies is empty (KIP-1161)."""
+    """Return True if nothing happens to old segments: the list of policies is empty (KIP-1161)."""
     return not compacts(configs) and not deletes(configs)
 
 

@@ -46,7 +46,8 @@ def keeps_record(*, superseded: bool, expired_tombstone: bool) -> bool:
 
 
 def is_expired(horizon: Horizon, now_ms: int | None) -> bool:
-    """Whether the tombstones of a batch may go.  One whose horizon is new stays this time."""
+    """Return True if the tombstones of a batch may go.  One whose horizon is new stays this
+    time."""
     if horizon.at_ms is None or horizon.is_new or now_ms is None:
         return False
     return now_ms >= horizon.at_ms

@@ -33,7 +33,7 @@ class FirstDelay:
     left_ms: int
     """For how much longer it may be prolonged after that."""
     newcomers: bool = False
-    """Whether somebody came since it began: then it is prolonged."""
+    """True if somebody came since it began: then it is prolonged."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Completing:
     unsynced: set[str]
     """Who was told the generation and has not asked for its assignment."""
     storing: bool = False
-    """Whether the leader's assignments are on their way into the log."""
+    """True if the leader's assignments are on their way into the log."""
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class Member:
         self.protocols: Protocols = ()
         # Of the last generation that was stored with it.
         self.assignment = b""
-        # Whether it has never been told a generation.
+        # True if it has never been told a generation.
         self.is_new = True
 
     @property

@@ -51,13 +51,13 @@ class GroupMemory:
     def __init__(self, budget: int = BYTES_ASSUMED) -> None:
         self.budget = budget
         self.pool = FairPool(budget - budget // _RESERVE_PART)
-        # Whether one was refused that holds less than an equal share: after a failover others may
+        # True if one was refused that holds less than an equal share: after a failover others may
         # hold nearly all, and groups of theirs are unloaded for it.
         self.wants_room = False
 
     @property
     def is_over(self) -> bool:
-        """Whether groups have to be unloaded: more was loaded than there is room for."""
+        """True if groups have to be unloaded: more was loaded than there is room for."""
         return self.pool.used > self.pool.capacity
 
     @property

@@ -68,7 +68,7 @@ class GroupTurn:
     image: ClusterImage
     """The newest metadata that the broker has applied."""
     image_is_fresh: bool
-    """Whether `image` holds all that was committed when this shard became active: only then does
+    """True if `image` holds all that was committed when this shard became active: only then does
     a topic that it does not know not exist."""
     now_ms: int
     """Monotonic: for deadlines."""

@@ -125,7 +125,7 @@ class WindowedRate:
         return max(round(amount * 1000 / bound - window_ms), 1)
 
     def is_idle(self, now_ms: int) -> bool:
-        """Whether it is as if nothing had ever been used."""
+        """Return True if it is as if nothing had ever been used."""
         self._expire(now_ms)
         return not self._samples
 
@@ -158,7 +158,7 @@ class TokenBucket:
         return 0 if tokens >= 0 else max(round(-tokens / bound * 1000), 1)
 
     def is_idle(self, bound: float, now_ms: int) -> bool:
-        """Whether it is full."""
+        """Return True if it is full."""
         return self._refilled(bound, now_ms) >= bound * SAMPLES
 
     def _refilled(self, bound: float, now_ms: int) -> float:

@@ -120,7 +120,7 @@ class ClientQuotas(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def limits_clients(self) -> bool:
-        """Whether any row is about users or client ids."""
+        """True if any row is about users or client ids."""
         return len(self.rows) > self.addresses
 
     @property

@@ -120,7 +120,7 @@ class HeldBucket:
         self.bucket = bucket
 
     def may_mutate(self, now_ms: int) -> bool:
-        """Whether a strict request may go on: tokens are there, or none is missing."""
+        """Return True if a strict request may go on: tokens are there, or none is missing."""
         return not self.bucket.throttle_ms(self.bound, now_ms)
 
     def reserve(self, partitions: int, now_ms: int) -> float:
@@ -211,7 +211,7 @@ class HeldLimits:
     def covers(
         self, committed: ClientQuotas, client_id: str | None, size: int, now_ns: int
     ) -> bool:
-        """Whether a Produce of so many bytes was allowed before; then they are charged."""
+        """Return True if a Produce of so many bytes was allowed before; then they are charged."""
         allowed = self._bytes
         left = allowed.left - size
         if (

@@ -21,10 +21,10 @@ from plimsoll_core.replica.leader import Leader
 
 
 def countable_end(log_end: int, flushed_end: int, flush_messages: int | None) -> int:
-    """Where the part of the log ends that may be acknowledged; all of it, unless a flush is due.
+    """Return the end of the acknowledged part of the log: all of it, unless a flush is due.
 
-    `flush_messages`: so many records may never be acknowledged and not flushed; None: any number.
-    `flushed_end`: everything below it is on the disk.
+    `flush_messages`: at most this many acknowledged records are unflushed; None: no limit.
+    `flushed_end`: everything below it is on disk.
     """
     if flush_messages is None or log_end - flushed_end < flush_messages:
         return log_end
@@ -32,10 +32,10 @@ def countable_end(log_end: int, flushed_end: int, flush_messages: int | None) ->
 
 
 def committable(leader: Leader, log_end: int) -> int | None:
-    """How far the log is on every replica that may be in sync; None = nothing may commit.
+    """Return the offset below which every replica that may be in sync has the log, or None.
 
-    Frozen while the committed in-sync set is below its minimum: a replica outside it may be
-    elected then and must hold everything that was ever committed.
+    None: the high watermark is frozen, because the committed ISR is below min ISR.  A replica
+    outside the ISR may be elected then, and must hold everything that was ever committed.
     """
     if len(leader.isr.committed) < leader.min_isr:
         return None
@@ -57,13 +57,13 @@ def check_before_append(leader: Leader, acks: int) -> Code:
 
 
 def check_at_commit(leader: Leader) -> Code:
-    """What a batch below the high watermark is answered with: it is written in any case."""
+    """Return the error for a batch below the high watermark; the batch is written in any case."""
     short = len(leader.isr.maximal) < leader.min_isr
     return Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND if short else Code.NONE
 
 
 def check_waiting(leader: Leader) -> Code:
-    """What the batches that wait are answered with when the ISR has changed; NONE: they wait on.
+    """Return the error for waiting batches after a change of the ISR; NONE: they keep waiting.
 
     Below min ISR the high watermark is frozen: waiting longer could only end in a timeout.
     """
@@ -83,7 +83,7 @@ def latest_for_consumer(leader: Leader, high_watermark: int) -> int | Code:
 
 
 def deletable_offset(offset: int, high_watermark: int) -> int | Code:
-    """Where the log may begin: at `offset`, with -1 at the high watermark."""
+    """Return the new log start: `offset`, or for -1 the high watermark."""
     wanted = high_watermark if offset == -1 else offset
     return wanted if 0 <= wanted <= high_watermark else Code.OFFSET_OUT_OF_RANGE
 
@@ -112,7 +112,7 @@ class AckWaiter(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What to tell a waiter."""
+    """The answer for one waiter."""
 
     token: object
     code: Code

@@ -27,16 +27,17 @@ UNKNOWN_END = -1
 
 
 def check_follower(log: LogView, fetch: FollowerFetch, *, complete: bool) -> Code | EndOffset:
-    """As `check_position`; and whose last epoch ended before all that is here begins again.
+    """Check a follower's position, beyond `check_position`.
 
-    Of such an epoch this log knows that it ended at or before its start, and not with which record:
-    a log that ends there may hold what never was committed.  Nothing at or behind the start can be
-    the same, and what is below it is deleted: with all of it the follower loses nothing.
+    A follower whose last epoch ended before everything here begins again.  This log knows that the
+    epoch ended at or before its start, but not with which record: a log that ends there may hold
+    what was never committed.  Nothing at or after the start can be the same, and what is below it
+    is deleted, so the follower loses nothing.
 
-    Who says nothing of a last record holds none (a power cut may have taken them all), and agrees
-    with any log: it begins where this one does, or what lies before would be missing there.  Unless
-    it is `complete`, in the ISR or the ELR: then it let go of what was committed, and was cut back
-    to where it begins; it may be elected, and must hold on to that.
+    A follower that names no last epoch holds no record (a power cut may have taken them all), and
+    agrees with any log: it begins where this one does, or what lies before would be missing there.
+    The exception is a `complete` follower, in the ISR or the ELR: it deleted committed records, and
+    was truncated to its start; it may be elected, and must keep that start.
     """
     offset, last_fetched_epoch = fetch.offset, fetch.last_fetched_epoch
     if last_fetched_epoch is None and offset > log.log_start_offset and not complete:

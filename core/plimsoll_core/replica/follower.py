@@ -18,7 +18,7 @@ from plimsoll_core.replica.replica_values import BatchInfo, EndOffset
 
 
 class FetchPosition(NamedTuple):
-    """What a follower asks for, and by what it knows a reply for its own."""
+    """The position that a follower fetches from; a reply must match it."""
 
     leader_epoch: int
     fetch_offset: int
@@ -26,7 +26,7 @@ class FetchPosition(NamedTuple):
 
 
 class ErrorAction(Enum):
-    """What a refused fetch makes a follower do."""
+    """The follower's reaction to a refused fetch."""
 
     STOP = "wait for newer metadata"
     BACK_OFF = "try again later"
@@ -42,13 +42,13 @@ def position(leader_epoch: int, log: LogView) -> FetchPosition:
 
 
 def appendable(batches: Iterable[BatchInfo], leader_epoch: int, log: LogView) -> int | None:
-    """How many leading batches may be appended; None when the reply does not fit the log.
+    """Return how many leading batches may be appended, or None if the reply does not fit the log.
 
-    A reply that was parked while its leader lost and regained the partition may carry batches of
-    a term newer than the follower's: those wait until the follower knows that term (KAFKA-18723).
-    A leader's log may start in the middle of a batch, for clients delete records and not batches:
-    an empty log takes the batch that holds its start.  Only of a topic that is or was compacted may
-    there be nothing between two batches.
+    A reply that was parked while its leader lost and regained the partition may carry batches of a
+    leader epoch newer than the follower's: those wait until the follower knows that epoch
+    (KAFKA-18723).  A leader's log may start in the middle of a batch, because clients delete
+    records and not batches: an empty log takes the batch that holds its start.  Only a compacted
+    topic may have gaps between batches.
     """
     expected = log.log_end_offset
     newest = log.epochs.latest or 0
@@ -71,7 +71,7 @@ def appendable(batches: Iterable[BatchInfo], leader_epoch: int, log: LogView) ->
 
 
 def shows_compaction(batches: Iterable[BatchInfo], log_end_offset: int) -> bool:
-    """Whether something is missing from what would be appended to a log that ends there."""
+    """Return True if something is missing from what would be appended to a log that ends there."""
     for batch in batches:
         if batch.base_offset > log_end_offset or batch.count <= batch.last_offset_delta:
             return True
@@ -88,20 +88,20 @@ def on_error(code: int) -> ErrorAction:
 
 
 class Reset(NamedTuple):
-    """How an out-of-range follower starts again: cut there, or discard all and start there."""
+    """Where an out-of-range follower starts again: truncate there, or discard everything first."""
 
     offset: int
     discard: bool
 
 
 def truncation_offset(log: LogView, leader_end: EndOffset, least: int | None = None) -> int | None:
-    """Where to cut after a diverging reply.  Several rounds may be needed, each with less log.
+    """Return the offset to truncate to after a diverging reply.  It may take several rounds.
 
-    None: below `least` (`CompactedCopy.least_cut`; else the log's start) what is left would not be
-    what the leader has.  Cut to below its own start the log would be empty, hold nothing of what
-    the leader has before that, and look complete; a compacted one would lack what was superseded by
-    what is cut.  It begins again where the leader's does (`begin_again`), as after
-    OFFSET_OUT_OF_RANGE.
+    Return None if the offset is below `least` (`CompactedCopy.least_cut`; else the log's start):
+    the rest would not be a copy of the leader's log.  Truncated below its own start the log would
+    be empty, lack what the leader has before that, and look complete; a compacted one would lack
+    what the removed records superseded.  The follower begins again where the leader's log does
+    (`begin_again`), as after OFFSET_OUT_OF_RANGE.
     """
     offset = _agreed_end(log, leader_end)
     return None if offset < (log.log_start_offset if least is None else least) else offset

@@ -30,10 +30,10 @@ def expansion(
     log_start: int,
     now_ms: int,
 ) -> PendingExpand | None:
-    """Whether `follower`, which has just fetched, may be proposed as in sync.
+    """Return a proposal to add `follower`, which has just fetched, or None.
 
-    It must hold everything that may be committed: up to the high watermark, and up to where
-    this term began, since the old leader may have committed that far.  And nothing below
+    It must hold everything that may be committed: up to the high watermark, and up to the start of
+    this leader epoch, since the old leader may have committed that far.  And nothing below
     `log_start`, where the leader's log begins: a client may have been told that it is deleted.
     """
     isr = leader.isr
@@ -142,7 +142,7 @@ UNDECIDED = frozenset(
 
 
 class ProposalOutcome(Enum):
-    """What has become of a proposal."""
+    """The outcome of a proposal."""
 
     COMMITTED = "committed"
     NOT_APPLIED = "certainly not applied: roll it back"
@@ -151,7 +151,7 @@ class ProposalOutcome(Enum):
 
 
 def outcome(answer: PartitionAnswer | None) -> ProposalOutcome:
-    """None: no answer came."""
+    """`answer` is None if no answer came."""
     if answer is None:
         return ProposalOutcome.UNANSWERED
     if answer.code == Code.NONE:

@@ -72,11 +72,11 @@ def proposal_in_flight(state: IsrState) -> IsrProposal | None:
 
 
 class Presence:
-    """When a follower's fetch session was heard last, and which reply it acknowledged then.
+    """The last fetch of a follower's fetch session, and the reply that it acknowledged.
 
     An incremental fetch names only what has changed, and counts for every partition of its session.
-    A follower that is settled has nothing left to fetch: its progress reads the times here, so that
-    a fetch costs nothing for it.
+    A settled follower has nothing left to fetch: its progress reads the times here, so that a fetch
+    costs nothing for it.
     """
 
     __slots__ = ("acknowledged_ms", "fetch_ms")
@@ -87,7 +87,7 @@ class Presence:
 
 
 class FollowerProgress:
-    """How far one follower is, as its fetches in this term tell; None = not heard of."""
+    """The progress of one follower, as its fetches in this leader epoch prove it; None: unknown."""
 
     __slots__ = (
         "_acknowledged_ms",
@@ -112,12 +112,12 @@ class FollowerProgress:
 
     @property
     def caught_up_ms(self) -> int | None:
-        """When it certainly had everything."""
+        """The last time at which it certainly had everything."""
         return self._caught_up_ms if self._presence is None else self._presence.fetch_ms
 
     @property
     def acknowledged_ms(self) -> int | None:
-        """When it certainly followed in this term."""
+        """The last time at which it certainly followed in this leader epoch."""
         return self._acknowledged_ms if self._presence is None else self._presence.acknowledged_ms
 
     def settle(self, presence: Presence) -> None:
@@ -210,8 +210,8 @@ class Leader:
         self.set_isr(CommittedIsr(committed=partition.isr))
 
     def must_copy_anew(self, broker_id: int, *, empty: bool) -> bool:
-        """Whether what a follower holds counts for nothing: this log was elected without the last
-        records of keys that it may have.  `empty`: it holds nothing, so it begins."""
+        """Return True if what a follower holds counts for nothing: this log was elected without the
+        last records of keys that it may have.  `empty`: it holds nothing, so it begins."""
         if self.copied_anew is None or self.may_be_next(broker_id):
             return False
         if empty:
@@ -220,11 +220,11 @@ class Leader:
 
     @property
     def enough_in_sync(self) -> bool:
-        """Whether the *committed* in-sync set is at its minimum."""
+        """True if the *committed* in-sync set is at its minimum."""
         return len(self.isr.committed) >= self.min_isr
 
     def may_be_next(self, broker_id: int) -> bool:
-        """Whether it may be elected as it is: nothing that it holds is to be doubted."""
+        """Return True if it may be elected as it is: nothing that it holds is to be doubted."""
         return broker_id in self.isr.maximal or broker_id in self.partition.elr
 
     def settled(

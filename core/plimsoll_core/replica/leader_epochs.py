@@ -1,8 +1,8 @@
-"""Which leader epoch begins where in a log: what divergence is proven and cut with (KIP-101, 279).
+"""The start offsets of leader epochs in a log; they prove divergence (KIP-101, KIP-279).
 
-The log appends to it, truncation cuts it, and both sides of a fetch ask it where a term ends.  It
-is always rebuildable from batch headers; only an empty term (the leader's own, at the log's end) is
-not in the log.  Strictly increasing in epoch and in offset.
+The log appends to it, truncation cuts it, and both sides of a fetch ask it where an epoch ends.  It
+can always be rebuilt from batch headers; only an epoch without records (the leader's own, at the
+log's end) is not in the log.  Strictly increasing in epoch and in offset.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 class EpochCache:
-    """Sorted terms and their start offsets; `version` grows with every change."""
+    """Sorted leader epochs and their start offsets; `version` grows with every change."""
 
     __slots__ = ("_epochs", "_starts", "version")
 
@@ -29,12 +29,12 @@ class EpochCache:
 
     @property
     def latest(self) -> int | None:
-        """The newest term, whether or not it has records yet."""
+        """The newest leader epoch, even if it has no records yet."""
         return self._epochs[-1] if self._epochs else None
 
     @property
     def oldest(self) -> int | None:
-        """Of a term before it the log holds nothing, nor what would say where that term ended."""
+        """The oldest leader epoch with a record; nothing is known of the epochs before it."""
         return self._epochs[0] if self._epochs else None
 
     def assign(self, epoch: int, start: int) -> None:
@@ -49,19 +49,19 @@ class EpochCache:
         self.version += 1
 
     def epoch_of_last(self, log_end_offset: int) -> int | None:
-        """The last batch's term: the newest one that starts below the log's end."""
+        """Return the leader epoch of the last batch: the newest that starts below the log's end."""
         position = bisect_left(self._starts, log_end_offset)
         return self._epochs[position - 1] if position else None
 
     def epoch_at(self, offset: int) -> int | None:
-        """The term of the batch that holds `offset`."""
+        """Return the leader epoch of the batch that holds `offset`."""
         position = bisect_right(self._starts, offset)
         return self._epochs[position - 1] if position else None
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int] | None:
-        """Where `epoch` ends, and the greatest known term that is not above it.
+        """Return the greatest known epoch that is not above `epoch`, and where it ends.
 
-        None when no known term is as new as `epoch`: nothing can be said.
+        Return None if every known epoch is older than `epoch`.
         """
         epochs = self._epochs
         if not epochs or epoch > epochs[-1]:
@@ -72,7 +72,7 @@ class EpochCache:
         return (epochs[above - 1] if above else epoch), self._starts[above]
 
     def truncate_from_end(self, offset: int) -> None:
-        """Drop the terms that start at or after `offset` - also when no record is cut."""
+        """Drop the epochs that start at or after `offset`, also if no record is cut."""
         position = bisect_left(self._starts, offset)
         if position < len(self._starts):
             del self._epochs[position:]
@@ -80,10 +80,10 @@ class EpochCache:
             self.version += 1
 
     def truncate_from_start(self, offset: int, log_end_offset: int) -> None:
-        """The log now starts at `offset`: the term that holds it starts there too.
+        """The log now starts at `offset`: the epoch that holds it starts there too.
 
-        A log that ends there as well goes on knowing the term of the record that it held last,
-        which starts at that record then: how complete a log is does not depend on what it let go.
+        A log that also ends there still knows the epoch of the last record that it held, which then
+        starts at that record: deleting records does not change how complete a log is.
         """
         first = offset - 1 if offset == log_end_offset else offset
         position = bisect_right(self._starts, first) - 1

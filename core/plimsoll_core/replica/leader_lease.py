@@ -1,14 +1,14 @@
-"""The leader lease: whether a leader may still answer reads and acks=0/1.
+"""The leader lease: until when a leader may answer reads and acks=0/1.
 
-For clusters that ask for it (`onControllerLoss: StopServing`); asked when a reply is made, never by
-a timer.  acks=all needs no lease: a leader that was replaced gathers no quorum.
+For clusters that ask for it (`onControllerLoss: StopServing`); checked when a reply is made, never
+by a timer. acks=all needs no lease: a leader that was replaced gathers no quorum.
 
-A leader may answer while *either* of two holds.  (a) The newest answer of a controller that could
-show that it is the controller is young: it was asked less than the session timeout ago, less a
-margin, so this broker cannot have been fenced since; and everything that was committed when it
-answered is applied here, so this broker had not been replaced before.  (b) Every replica that the
-controller could elect has followed this leader in its present term within that time, as their next
-fetch proves: it acknowledges a reply that was made then, and who follows does not lead.
+A leader may answer while *either* of two conditions holds. (a) The newest answer of a proven
+controller is young: it was requested less than the session timeout ago, less a margin, so this
+broker cannot have been fenced since; and everything committed by then is applied here, so this
+broker had not been replaced before. (b) Every replica that the controller could elect has followed
+this leader in its present leader epoch within that time, as its next fetch proves: it acknowledges
+a reply that was made then, and a follower does not lead.
 
 Unclean elections are outside this bound.  Source: docs/protocol.md §7.2.
 """
@@ -39,7 +39,7 @@ class _HeartbeatAnswer(NamedTuple):
 
 
 class LeaderLease:
-    """What a broker knows from its heartbeats; one for all its partitions."""
+    """The answers to a broker's heartbeats; one for all its partitions."""
 
     __slots__ = ("_answers", "_asked_ms", "_until_ms", "window_ms")
 
@@ -59,13 +59,14 @@ class LeaderLease:
         self._answers.append(_HeartbeatAnswer(sent_ms, until_ms, metadata_end))
 
     def from_controller(self, now_ms: int, applied: MetadataOffset) -> bool:
-        """(a): with so many records applied here, whether a controller's answer is still good."""
+        """(a): True while the controller's last answer is valid, given the metadata applied so
+        far."""
         self._take(applied)
         return self._until_ms is not None and now_ms < self._until_ms
 
     def applied_since(self, since_ms: int, applied: MetadataOffset) -> bool:
-        """With so many records applied here, whether all that was committed at `since_ms` is: a
-        controller that was asked later has told how much that was."""
+        """True if everything committed at `since_ms` is applied: a controller that was asked later
+        has told how much that was."""
         self._take(applied)
         return self._asked_ms is not None and self._asked_ms >= since_ms
 
@@ -78,10 +79,10 @@ class LeaderLease:
 
 
 def from_followers(leader: Leader, image: Partition, since_ms: int) -> bool:
-    """(b): whether every replica that could be elected follows since `since_ms`.
+    """(b): True if every replica that could be elected has followed since `since_ms`.
 
-    `image`: the partition as the newest metadata has it; a leader that has changed its in-sync set
-    may not know yet who was put beside it (the ELR).
+    `image`: the partition in the newest metadata; a leader that has changed its ISR may not know
+    yet which replicas are in the ELR.
     """
     if image.leader_epoch != leader.epoch:
         return False

@@ -21,9 +21,9 @@ from plimsoll_core.errors import Code
 from plimsoll_core.replica.replica_values import BatchInfo, Duplicate
 
 PRODUCER_BYTES = 1_152
-"""What one takes with its last five batches, measured."""
+"""The memory of one producer with its last five batches, measured."""
 PRODUCERS_ASSUMED = 2**30 // 8 // PRODUCER_BYTES
-"""Of a broker whose memory nobody stated: an eighth of a gibibyte."""
+"""An eighth of a gibibyte, for a broker whose memory is not stated."""
 AT_ONCE = 5_000
 """Producers that are gone through in one call: some milliseconds, and up to one log more."""
 KEPT_MAX = AT_ONCE // 4
@@ -43,7 +43,7 @@ class Remembers(Protocol):
 
 
 class _Share(NamedTuple):
-    """How many a log may know, by its number."""
+    """The number of producers that a log may remember."""
 
     number: int
     most: int
@@ -140,7 +140,7 @@ class ProducerMemory:
         return [*one, *(_Share(number, 0) for number in oldest_first[:nobody])]
 
     def _forget(self, logs: Mapping[int, Remembers], known: int) -> int:
-        """How many are known then."""
+        """Return the number of producers that remain."""
         gone_through = 0
         while self._to_forget and (gone_through < AT_ONCE or known > self.limit):
             number, most = self._to_forget.pop()
@@ -172,7 +172,7 @@ PRODUCERS_MAX = 10_000
 """Of one log: each takes a kilobyte, and all of them are written down when the log rolls.  Of all
 logs of a broker: `ProducerMemory`."""
 _LEFT = PRODUCERS_MAX * 3 // 4
-"""When there are more, the others are forgotten: those that wrote longest ago, by offset."""
+"""Above the bound, all but this many are forgotten: the producers that wrote longest ago."""
 _SEQUENCES = 2**31
 
 
@@ -190,7 +190,7 @@ class ProducerEntry(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """What DescribeProducers tells of one: of the last batch that it wrote."""
+    """One row of DescribeProducers: a producer's last batch."""
 
     producer_id: int
     producer_epoch: int
@@ -252,7 +252,7 @@ class ProducerStates:
         ]
 
     def check(self, batch: BatchInfo) -> Duplicate | Code | None:
-        """None: append it.  Duplicate: already here.  Otherwise why it is refused."""
+        """Return None to append the batch, a Duplicate if it is already here, or the error."""
         producer = self._producers.get(batch.producer_id)
         if producer is None:
             return None

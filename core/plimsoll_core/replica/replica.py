@@ -199,7 +199,7 @@ class Replica:
         self._stop_leading(code)
 
     def fail(self) -> None:
-        """Its storage broke: it serves nothing any more, and acknowledges nothing."""
+        """Its disk failed: it serves and acknowledges nothing any more."""
         self._become(FAILED)
         self._stop_leading(Code.KAFKA_STORAGE_ERROR)
 
@@ -211,13 +211,13 @@ class Replica:
 
     @property
     def failed(self) -> bool:
-        """Whether its log is out of service."""
+        """True if its log is offline."""
         return self.role is FAILED
 
     # --- leading ------------------------------------------------------------------------------
 
     def produce(self, batch: BatchInfo, acks: int) -> Append | Duplicate | Code:
-        """Whether a client's batch may be written, and where."""
+        """Return where to write a client's batch, or the error."""
         leader = self.leader
         if leader is None:
             return self._not_leading()
@@ -232,7 +232,7 @@ class Replica:
         return Append(log.log_end_offset, leader.epoch)
 
     def wrote(self) -> None:
-        """What `produce` allowed is in the log."""
+        """The batch that `produce` allowed is in the log."""
         self._end_moved = True
 
     def wait_for_commit(self, waiter: AckWaiter) -> None:
@@ -242,7 +242,8 @@ class Replica:
         self.waiters.for_flush.add(waiter)
 
     def delete_records(self, offset: int) -> int | Code:
-        """Where a client may have the log begin: at `offset`, with -1 at the high watermark."""
+        """Return the new log start for a client's DeleteRecords: `offset`, or for -1 the high
+        watermark."""
         if self.leader is None:
             return self._not_leading()
         return deletable_offset(offset, self.high_watermark)
@@ -331,14 +332,14 @@ class Replica:
     def consumer_fetch(
         self, offset: int, leader_epoch: int | None, last_fetched_epoch: int | None
     ) -> Code | EndOffset:
-        """Whether a consumer may read from `offset`; what it sees ends at the high watermark."""
+        """Return NONE if a consumer may read from `offset`, up to the high watermark."""
         code = self._check_leading(leader_epoch)
         if code is not Code.NONE:
             return code
         return check_position(self.log, offset, last_fetched_epoch)
 
     def follower_fetch(self, fetch: FollowerFetch, now_ms: int) -> Code | EndOffset:
-        """Whether a follower may read; if so, what its position proves is taken up."""
+        """Return NONE if a follower may read; its position then counts as progress."""
         code = self._check_leading(fetch.leader_epoch)
         if code is not Code.NONE:
             return code
@@ -374,7 +375,7 @@ class Replica:
             self._proposal = joining.proposal
 
     def latest_offset(self, leader_epoch: int | None, *, for_replica: bool) -> int | Code:
-        """Where the log ends for the asker."""
+        """Return the log's end as the caller may see it."""
         code = self._check_leading(leader_epoch)
         if code is not Code.NONE:
             return code
@@ -384,7 +385,7 @@ class Replica:
         return latest_for_consumer(self.leader, self.high_watermark)
 
     def end_offset_for(self, epoch: int, leader_epoch: int | None) -> EndOffset | Code | None:
-        """Where term `epoch` ended; None when nothing is known of it."""
+        """Return where leader epoch `epoch` ended, or None if it is unknown."""
         code = self._check_leading(leader_epoch)
         if code is not Code.NONE:
             return code
@@ -410,13 +411,13 @@ class Replica:
         )
 
     def cut(self) -> None:
-        """The driver truncated or discarded: never more than the log is committed here."""
+        """The log was truncated or discarded: no more than the log is committed here."""
         start, end = self.log.log_start_offset, self.log.log_end_offset
         self.high_watermark = min(max(self.high_watermark, start), end)
         self.compacted_copy.cut()
 
     def replicated(self, high_watermark: int, *, shows_compaction: bool = False) -> None:
-        """The driver appended a reply's batches (maybe none) that came with this high watermark."""
+        """A reply's batches (maybe none) are appended; the reply carried this high watermark."""
         log = self.log
         self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
         self.compacted_copy.committed(high_watermark if shows_compaction else self.high_watermark)
@@ -465,7 +466,7 @@ def may_append(replica: Replica, leader: Leader) -> Code:
 
 
 def next_place(replica: Replica, leader: Leader) -> Append | None:
-    """Where the next batch goes; None: the shard's term is over."""
+    """Return where the next batch goes, or None if the shard's leadership is over."""
     if replica.leader is not leader:
         return None
     return Append(replica.log.log_end_offset, leader.epoch)

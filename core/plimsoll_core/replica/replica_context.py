@@ -28,34 +28,35 @@ def check_lifetime(registered: Broker | None, broker_epoch: int) -> Code:
 
 
 class LogView(Protocol):
-    """What a replica reads of its log.  The shell's driver alone writes records to it and cuts it.
-    Where a leader epoch begins or is forgotten without a record, `Replica.apply` says: that, and
-    nothing else, it writes itself, to `epochs`."""
+    """A replica's view of its log.  The broker's `LogWriter` alone writes records to it and
+    truncates it.  The only thing that the replica writes itself is `epochs`: `Replica.apply`
+    records a leader epoch that begins or is forgotten without a record."""
 
     log_start_offset: int
     log_end_offset: int
     epochs: EpochCache
     producers: ProducerStates
     superseding_lost: bool
-    """Whether what superseded records that a cleaner took of it is gone: nothing is left of those
-    keys, and whoever else ends there has the records."""
+    """True if records that superseded cleaned ones are lost: nothing is left of those keys, and
+    another log that ends there has them."""
 
     @property
     def incomplete(self) -> bool:
-        """Whether it is not a copy of anything: `superseding_lost`, or files are gone that it began
+        """True if it is not a copy of anything: `superseding_lost`, or files are gone that it began
         with."""
 
     @property
     def holes(self) -> bool:
-        """Whether there may be nothing between two batches: the topic is or was compacted."""
+        """True if there may be nothing between two batches: the topic is or was compacted."""
 
     @property
     def countable_end(self) -> int:
-        """How much of it may be acknowledged (`countable_end`); its end, unless a flush is due."""
+        """The end of the acknowledged part (`commit.countable_end`); the log's end, unless a flush
+        is due."""
 
 
 class ReplicaContext:
-    """What every replica of a broker sees in common; the broker's shell replaces its fields."""
+    """The state that all replicas of a broker share; the broker replaces its fields."""
 
     __slots__ = ("broker_id", "brokers", "lag_time_max_ms")
 
@@ -65,5 +66,5 @@ class ReplicaContext:
         self.lag_time_max_ms = lag_time_max_ms
 
     def lifetime(self, broker_id: BrokerId, broker_epoch: int) -> Code:
-        """Whether a fetch is of the lifetime in which that broker is registered (KIP-903)."""
+        """Check that a fetch is of the registered broker epoch (KIP-903)."""
         return check_lifetime(self.brokers.get(broker_id), broker_epoch)

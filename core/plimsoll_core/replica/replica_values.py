@@ -56,11 +56,12 @@ class FollowerFetch(NamedTuple):
     last_fetched_epoch: int | None
     log_start: int
     acknowledged_ms: int | None = None
-    """When the reply was made that this fetch acknowledges: what came before it on its way."""
+    """When the reply was made that this fetch acknowledges."""
 
 
 class EndOffset(NamedTuple):
-    """Where a term ends in a log (exclusive).  `epoch` may be older than the one asked for."""
+    """The end of a leader epoch in a log (exclusive).  `epoch` may be older than the requested
+    one."""
 
     epoch: int
     end_offset: int

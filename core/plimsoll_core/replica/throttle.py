@@ -57,14 +57,14 @@ class Bucket:
         return -(-missing // self.rate) if self.rate > 0 else None
 
     def take(self, now_ms: int) -> int:
-        """How many bytes may be asked for, when a piece is due: that piece, or more for who could
-        not come earlier, so that a busy machine does not make the copy slower than its limit."""
+        """Return how many bytes may be fetched now that a piece is due: the piece, or more after a
+        delay, so that a busy machine does not make the copy slower than its limit."""
         assert self.due_in_ms(now_ms) == 0, "nothing is due"
         taken = min(self._milli // _MS, PIECE_BYTES_MAX)
         self._milli -= taken * _MS
         return taken
 
     def settle(self, taken: int, used: int, now_ms: int) -> None:
-        """What became of a piece."""
+        """Give back the unused part of a piece, or charge the excess."""
         self._fill(now_ms)
         self._milli = min(self._milli + (taken - used) * _MS, self._burst * _MS)

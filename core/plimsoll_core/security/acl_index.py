@@ -113,7 +113,7 @@ class AclIndex(msgspec.Struct, frozen=True):
         return self._changed(acl, -1)
 
     def allows(self, asked: AclQuestion, *, otherwise: bool = False) -> bool:
-        """Whether it may.  `otherwise`: what holds where no rule names the resource."""
+        """Return True if it may.  `otherwise`: what holds where no rule names the resource."""
         kind, name, operation = asked.resource, asked.name, asked.operation
         allowing, denying = _ALLOWS[operation], _DENIES[operation]
         allowed = False
@@ -146,14 +146,15 @@ class AclIndex(msgspec.Struct, frozen=True):
         return AclVerdict(False, Ground.DEFAULT)
 
     def has_rules(self, principal: str, kind: ResourceType) -> bool:
-        """Whether any rule is about the principal, or everybody, and resources of the type."""
+        """Return True if any rule is about the principal, or everybody, and resources of the
+        type."""
         return any((who, kind) in self.rules for who in (principal, EVERYBODY))
 
     def allows_on_any(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType
     ) -> bool:
-        """Whether there is a resource of the type, known or not, on which it may: an Allow of this
-        very operation that no Deny dominates (KIP-679)."""
+        """Return True if there is a resource of the type, known or not, on which it may: an Allow
+        of this very operation that no Deny dominates (KIP-679)."""
         found = [
             rules
             for who in (principal, EVERYBODY)
@@ -195,7 +196,7 @@ class AclIndex(msgspec.Struct, frozen=True):
                     yield cell
 
     def _is_named(self, kind: ResourceType, name: str) -> bool:
-        """Whether any rule of anybody is about the resource."""
+        """Return True if any rule of anybody is about the resource."""
         present = self.present.get(kind)
         if present is None:
             return False
@@ -230,7 +231,7 @@ def _has_any(names: Rules | Present) -> bool:
 
 
 def _dominated(name: str, prefixes: set[str]) -> bool:
-    """Whether one of them begins it."""
+    """Return True if one of them begins it."""
     return any(name.startswith(prefix) for prefix in prefixes)
 
 

@@ -170,7 +170,7 @@ def distinguished_name(parts: Sequence[Sequence[NamePart]]) -> str:
 
 
 def illegal_subject(name: str) -> bool:
-    """Whether no certificate's user can be called so."""
+    """Return True if no certificate's user can be called so."""
     if not 0 < len(name) <= SUBJECT_CHARACTERS_MAX or _BEGINS.match(name) is None:
         return True
     return not _can_be_seen(name)

@@ -76,7 +76,7 @@ class ScramCredential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 def illegal_user_name(name: str) -> bool:
-    """Whether nobody can be called so; names of Kubernetes accounts are reserved."""
+    """Return True if nobody can be called so; names of Kubernetes accounts are reserved."""
     return USER_NAME.fullmatch(name) is None or name.startswith("system:") or name == "ANONYMOUS"
 
 

@@ -114,7 +114,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return self.credentials.get((user, mechanism))
 
     def is_disabled(self, user: str) -> bool:
-        """Whether an object says that the user may not log in."""
+        """Return True if an object says that the user may not log in."""
         declared = self.users.get(user)
         return declared is not None and declared.disabled
 
@@ -123,10 +123,10 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(one for one in self.issuers if one.login in authentication)
 
     def login_is_good(self, user: str, mark: bytes) -> bool:
-        """Whether who logged in by the key with that `scram.login_mark`, or by a token with that
-        `tokens.token_mark`, still could; with none, whether the user is not disabled.  A key of
-        before a rotation is good for as long as it is kept: brokers end such logins at their time,
-        and those of tokens."""
+        """Return True if who logged in by the key with that `scram.login_mark`, or by a token with
+        that `tokens.token_mark`, still could; with none, whether the user is not disabled.  A key
+        of before a rotation is good for as long as it is kept: brokers end such logins at their
+        time, and those of tokens."""
         if self.is_disabled(user):
             return False
         if not mark:
@@ -194,7 +194,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return CertificateProof(user, shown.sha256, shown.anchor, own, shown.not_after_ms)
 
     def believes(self, proof: CertificateProof) -> bool:
-        """Whether who logged in by it still could, were its time not over."""
+        """Return True if who logged in by it still could, were its time not over."""
         authority = authority_of(self.authorities, proof.anchor)
         if authority is None or (authority.name == OWN_AUTHORITY) != proof.own:
             return False
@@ -237,7 +237,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     def allows_on_any(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType
     ) -> bool:
-        """Whether there may be some resource of the type on which it may."""
+        """Return True if there may be some resource of the type on which it may."""
         # As in Kafka, a name that nobody uses stands for what rules of everybody, super users and
         # the default give.
         if self.allows(AclQuestion(principal, host, operation, kind, "hardcode")):

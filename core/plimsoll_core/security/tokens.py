@@ -63,7 +63,7 @@ class TokenIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     keys: tuple[TokenKey, ...] = ()
 
     def still_says(self, issuers: tuple[TokenIssuer, ...], key: TokenKey) -> bool:
-        """Whether a token of this issuer, shown by the key, would be believed by these."""
+        """Return True if a token of this issuer, shown by the key, would be believed by these."""
         mine = msgspec.structs.replace(self, keys=())
         return any(
             msgspec.structs.replace(one, keys=()) == mine and key in one.keys for one in issuers
@@ -212,5 +212,6 @@ def account_user(namespace: str, name: str) -> str:
 
 
 def illegal_account(user: str) -> bool:
-    """Whether no ServiceAccount logs in by that name: it is another kind of name, or too long."""
+    """Return True if no ServiceAccount logs in by that name: it is another kind of name, or too
+    long."""
     return len(user) > USER_CHARACTERS_MAX or _ACCOUNT.fullmatch(user) is None

@@ -25,7 +25,7 @@ def issuers(security: Security, *, key: str = "", sha256: str = "") -> set[str]:
 
 
 def is_login(security: Security, der: bytes, user: str, now_ms: int) -> bool:
-    """Whether who shows it is let in as this user."""
+    """Return True if who shows it is let in as this user."""
     one = of_der(der)
     signers = issuers(security, key=one.issuer)
     if OWN_AUTHORITY in signers:
@@ -36,7 +36,7 @@ def is_login(security: Security, der: bytes, user: str, now_ms: int) -> bool:
 
 
 def is_still_login(security: Security, proof: Any, now_ms: int) -> bool:
-    """Whether who was let in by this `CertificateProof` may be there."""
+    """Return True if who was let in by this `CertificateProof` may be there."""
     signers = issuers(security, sha256=proof.anchor)
     if proof.own:
         named = OWN_AUTHORITY in signers and _has(security, proof.user, proof.sha256)

@@ -167,7 +167,8 @@ class GroupChecker:
         return touched
 
     def _may_delete(self, group: str) -> bool:
-        """Whether its client may have asked for a tombstone, and not committed anew since."""
+        """Return True if its client may have asked for a tombstone, and not committed anew
+        since."""
         told = self._told.get(group)
         return told is not None and told.least == NOTHING
 
@@ -330,7 +331,8 @@ class GroupChecker:
 
 
 def _is_committed(ghost: PartitionGhost, place: int, epoch: int) -> bool:
-    """Whether the record of this leader epoch at this place is below the true high watermark."""
+    """Return True if the record of this leader epoch at this place is below the true high
+    watermark."""
     at = bisect_left(ghost.committed, place, key=lambda batch: batch.last)
     if at == len(ghost.committed):
         return place < ghost.start

@@ -41,7 +41,8 @@ def unfinished(world: Healed) -> list[str]:
 
 
 def is_finished(world: Healed) -> bool:
-    """Whether nothing is unfinished: the first thing that is says so, and no other is looked at."""
+    """Return True if nothing is unfinished: the first thing that is says so, and no other is looked
+    at."""
     if next(_left(world), None) is not None:
         return False
     return next(unshown(world.objects, world.ghost.image), None) is None

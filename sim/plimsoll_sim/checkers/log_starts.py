@@ -113,7 +113,7 @@ def _retained(
     retention: LogRetention,
     clock: BrokerClock,
 ) -> bool:
-    """Whether retention allowed what went: each was too old, or enough came after it."""
+    """Return True if retention allowed what went: each was too old, or enough came after it."""
     bytes_kept, ms_kept = retention
     gone = [batch for batch in held if batch.last < start]
     if not gone or gone[-1].last + 1 < start:

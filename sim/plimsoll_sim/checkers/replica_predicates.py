@@ -348,9 +348,9 @@ def _shape(hosted: Hosted) -> tuple[int, ...] | None:
 
 
 def _lost_it_since(ghost: PartitionGhost, isr: IsrState, member: BrokerId) -> bool:
-    """Whether it is proposed as a lifetime that has lost its data.  No quorum stands on that: the
-    proposal is refused once the next lifetime has registered, and if it was committed before, then
-    a member lost data."""
+    """Return True if it is proposed as a lifetime that has lost its data.  No quorum stands on
+    that: the proposal is refused once the next lifetime has registered, and if it was committed
+    before, then a member lost data."""
     if not isinstance(isr, PendingExpand) or isr.joining != member:
         return False
     lost = ghost.lossy_lives.get(int(member), -1)

@@ -84,7 +84,7 @@ class RunOptions:
     # For how long offsets are kept after the last commit; then committers rest for longer now and
     # then, and delete nothing.  Drawn behind all others, by dice of its own.
     offsets_kept_ms: int | None = field(default=None, repr=False)
-    # Whether committers delete their groups, too.  Drawn behind all others, by dice of its own.
+    # True if committers delete their groups, too.  Drawn behind all others, by dice of its own.
     deletes_groups: bool = field(default=False, repr=False)
     # Drawn behind all others, by dice of its own.
     slices_end: float = field(default=0.0, repr=False)

@@ -174,7 +174,7 @@ class Secured:
 
     @property
     def closed(self) -> bool:
-        """Whether everybody is asked who he is, as is declared."""
+        """True if everybody is asked who he is, as is declared."""
         image, options = self._parts.ghost.image, self._parts.options
         if options.tenants and image.security.authorization.mode is not Mode.ENFORCE:
             return False

@@ -129,7 +129,7 @@ class World:
         self._hosts: dict[Process, BrokerHost] = {}
         self._restarting: set[str] = set()
         self._checked_image = self.ghost.image
-        # Whether whatever ends by itself is started again.
+        # True if whatever ends by itself is started again.
         self.healed = False
         self._violation: Violation | None = None
 

@@ -203,8 +203,8 @@ class AppliedObjects:
         return {name: one for name, one in found.items() if one is not None}
 
     def is_declared(self, topic: CommittedTopic) -> bool:
-        """Whether an object declares the topic that did so already when the object that the topic
-        was bound to last was deleted."""
+        """Return True if an object declares the topic that did so already when the object that the
+        topic was bound to last was deleted."""
         beside = self._beside.get(topic.object.uid if topic.object else "", frozenset())
         return any(self.uid(TOPICS, name) in beside for name in self.names(TOPICS))
 

@@ -12,7 +12,7 @@ BAD_SHARE = 0.2
 
 
 def starts(tag: str) -> bool:
-    """Whether a pod with this image comes up."""
+    """Return True if a pod with this image comes up."""
     return not tag.startswith(BAD)
 
 

@@ -202,7 +202,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     @property
     def behind(self) -> bool:
-        """Whether a processor is: processes have callbacks that are ready, and did not run yet."""
+        """True if a processor is: processes have callbacks that are ready, and did not run yet."""
         return bool(self._due or self._behind)
 
     def next_us(self) -> int | None:

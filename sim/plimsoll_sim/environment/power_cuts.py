@@ -35,11 +35,11 @@ class PowerCut:
         return self._rng.randint(durable, size) if self._rng.random() < 0.2 else size
 
     def uncuts(self) -> bool:
-        """Whether a file that was cut below what was durable is as long as before."""
+        """Return True if a file that was cut below what was durable is as long as before."""
         return self._rng.random() < 0.3
 
     def reorders(self) -> bool:
-        """Whether the changes of a directory reached the disk in any order."""
+        """Return True if the changes of a directory reached the disk in any order."""
         return self._rng.random() < REORDERED
 
 

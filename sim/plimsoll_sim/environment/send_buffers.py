@@ -62,11 +62,11 @@ class BoundedEnd(End):
         # What the kernel has not taken.
         self._queue = bytearray()
         self._high, self._low = HIGH_BYTES, HIGH_BYTES // 4
-        # Whether the protocol was told to pause.
+        # True if the protocol was told to pause.
         self._full = False
-        # Whether the kernel is given more in a later turn.
+        # True if the kernel is given more in a later turn.
         self._due = False
-        # Whether it ends once all has left.
+        # True if it ends once all has left.
         self._closing = False
 
     # --- asyncio's transport ----------------------------------------------------------------------

@@ -102,7 +102,7 @@ def is_active(world: World, host: BrokerHost) -> bool | None:
 
 
 def all_in_sync(world: World, key: PartitionKey) -> bool:
-    """Whether the partition has a leader and every replica is in its ISR."""
+    """Return True if the partition has a leader and every replica is in its ISR."""
     p = committed(world, key)
     return p is not None and p.leader is not None and len(p.isr) == len(p.replicas)
 
@@ -114,13 +114,13 @@ def log_end(key: PartitionKey, host: BrokerHost) -> int:
 
 
 def knows_epoch(key: PartitionKey, host: BrokerHost, leader_epoch: int) -> bool:
-    """Whether a broker's replica has reached a leader epoch."""
+    """Return True if a broker's replica has reached a leader epoch."""
     hosted = host.hosted(key)
     return hosted is not None and hosted.replica.partition.leader_epoch >= leader_epoch
 
 
 def proposes(key: PartitionKey, leader: BrokerHost, joiner: BrokerHost) -> bool:
-    """Whether a leader's proposal that a follower joins its ISR is pending."""
+    """Return True if a leader's proposal that a follower joins its ISR is pending."""
     hosted = leader.hosted(key)
     leading = None if hosted is None else hosted.replica.leader
     isr = None if leading is None else leading.isr

@@ -80,7 +80,7 @@ class BrokerHost:
 
     @property
     def crashed(self) -> bool:
-        """Whether its pod's container has ended otherwise than by its own end."""
+        """True if its pod's container has ended otherwise than by its own end."""
         process = self.process
         return process is not None and not process.alive and not process.exited
 

@@ -105,7 +105,7 @@ class Client(Caller):
 
     @property
     def over(self) -> bool:
-        """Whether it is stopped and has nothing left to do."""
+        """True if it is stopped and has nothing left to do."""
         return self.habits.stopped() and self.idle
 
     async def forever(self) -> None:

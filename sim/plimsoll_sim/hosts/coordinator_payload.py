@@ -47,8 +47,8 @@ def records_in(ident: bytes) -> list[CoordinatorRecord]:
 
 
 def is_left_of(left: bytes, whole: bytes) -> bool:
-    """Whether a batch of that name may be what a cleaner left of the other one: nothing is in it
-    that was not there."""
+    """Return True if a batch of that name may be what a cleaner left of the other one: nothing is
+    in it that was not there."""
     if left == whole or not left:
         return True
     if not (is_coordinators(left) and is_coordinators(whole)):

@@ -41,7 +41,7 @@ class Fellows:
 
     @property
     def shared_out(self) -> bool:
-        """Whether every part has one owner, and all are of one generation and know that they still
+        """True if every part has one owner, and all are of one generation and know that they still
         are."""
         owned = sorted(part for member in self.members for part in member.owned)
         if not all(member.sure for member in self.members):
@@ -104,7 +104,7 @@ class GroupMember(Client):
         self._part: bytes | None = None
         # What it works on, which a cooperative one keeps while it joins again.
         self.owned: set[int] = set()
-        # Whether its coordinator has said in this session that it is of its generation.
+        # True if its coordinator has said in this session that it is of its generation.
         self.sure = False
         # How often it was told that another has its instance.
         self.fenced = 0

@@ -70,7 +70,7 @@ def forged(cluster_id: UUID, broker_id: int, trusted: bytes) -> Loot:
 
 
 def is_allowed(image: ClusterImage, loot: Loot, broker_id: int) -> bool:
-    """Whether who shows it may be this broker, going by what is committed alone."""
+    """Return True if who shows it may be this broker, going by what is committed alone."""
     inside = image.inside
     if loot.files is None or inside.mode is InsideMode.OFF:
         return inside.mode is not InsideMode.REQUIRED

@@ -53,7 +53,7 @@ class OperatorContext:
     settings: Settings
     slots: int
     asks_brokers: bool = False
-    """Whether brokers and controllers show each other certificates."""
+    """True if brokers and controllers show each other certificates."""
 
 
 class _Leaders(dict[Key, Led]):
@@ -83,7 +83,7 @@ class OperatorHost:
 
     @property
     def active(self) -> bool:
-        """Whether it leads."""
+        """True if it leads."""
         return self.running and any(led.controller.active for led in self._leaders.values())
 
     @property

@@ -37,7 +37,7 @@ def key_of(ident: bytes) -> bytes:
 
 
 def deletes(ident: bytes) -> bool:
-    """Whether its records are tombstones; with a colon, if nothing is behind it."""
+    """Return True if its records are tombstones; with a colon, if nothing is behind it."""
     if b":" in ident:
         return ident.endswith(b":")
     return crc32(ident) // KEYS % 5 == 0

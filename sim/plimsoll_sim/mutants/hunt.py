@@ -65,7 +65,7 @@ class Chase:
     mutant: Mutant
     tries: Sequence[Try]
     kills_max: int
-    # Whether it is enough to know that everything that should notice it does.
+    # True if it is enough to know that everything that should notice it does.
     check: bool = False
     # Tries that are known to be noticed by their liveness.
     stuck: frozenset[Try] = frozenset()

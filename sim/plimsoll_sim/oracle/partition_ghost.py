@@ -84,7 +84,7 @@ class Copy:
 
     @property
     def is_cleaned(self) -> bool:
-        """Whether a cleaner has taken anything of it."""
+        """True if a cleaner has taken anything of it."""
         return bool(self.emptied or self.left)
 
 

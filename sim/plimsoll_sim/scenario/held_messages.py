@@ -93,7 +93,7 @@ class Taps:
         return list(ends)
 
     def keeps(self, end: End, what: Any) -> bool:
-        """Whether something that an end sends is to wait."""
+        """Return True if something that an end sends is to wait."""
         if not isinstance(what, bytes):
             return False
         source, target = end.process.host, end.peer.process.host

@@ -94,7 +94,7 @@ class Words:
         return found
 
     def flag(self, name: str) -> bool:
-        """Whether this plain word is there."""
+        """Return True if this plain word is there."""
         if name not in self.plain:
             return False
         self.plain.remove(name)

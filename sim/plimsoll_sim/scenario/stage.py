@@ -129,7 +129,7 @@ class Stage:
             self.step()
 
     def waited(self, condition: Callable[[], bool], us_max: int) -> bool:
-        """Whether it came about in time."""
+        """Return True if it came about in time."""
         end = self.world.loop.now_us + us_max
         while not condition() and self.world.loop.now_us <= end:
             self.step()

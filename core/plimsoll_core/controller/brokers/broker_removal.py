@@ -46,7 +46,7 @@ def set_leaving(turn: DecisionContext, request: SetLeaving) -> Answer | Refusal:
 
 
 def all_stay(image: ClusterImage, brokers: Iterable[BrokerId]) -> Refusal | None:
-    """Whether these registered brokers may be named as places of new replicas."""
+    """Return a refusal if one of these registered brokers takes no new replicas."""
     going = [b for b in sorted(set(brokers)) if b in image.brokers and not image.takes_replicas(b)]
     if not going:
         return None
@@ -79,7 +79,7 @@ def _check(turn: DecisionContext, leaving: tuple[BrokerId, ...]) -> Refusal | No
 
 
 def _held(image: ClusterImage, leaving: Iterable[BrokerId]) -> list[Partition]:
-    """What has to move."""
+    """Return the partitions that have to move."""
     keys = {key: None for b in leaving for key in sorted(image.hosted.get(b, ()))}
     found = (image.partitions[key] for key in keys)
     return [p for p in found if not set(leaving).isdisjoint(p.target)]
@@ -131,7 +131,7 @@ def _stated(
 def _rack_lost(
     turn: DecisionContext, held: list[Partition], members: list[BrokerId], survivors: list[BrokerId]
 ) -> Refusal | None:
-    """Where racks are required, two of them must remain if there are two."""
+    """Refuse to leave a single rack where racks are required and there are two."""
     if turn.settings.rack_policy != "Required":
         return None
     brokers = turn.image.brokers

@@ -81,7 +81,7 @@ def names_are_legal(turn: DecisionContext, listeners: tuple[Listener, ...]) -> R
 
 
 def tokens_are_encrypted(turn: DecisionContext, listeners: tuple[Listener, ...]) -> Refusal | None:
-    """Who reads a token has what it gives."""
+    """Tokens need TLS: a reader of the connection could use them."""
     for listener in listeners:
         if set(TOKEN_LOGINS) & set(listener.authentication) and not listener.tls:
             return _invalid(f"Listener {listener.name}: a login by tokens needs tls.")

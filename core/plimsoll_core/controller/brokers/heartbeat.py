@@ -26,10 +26,10 @@ from plimsoll_core.messages.requests import Answer, Heartbeat, HeartbeatAnswer
 
 
 def others_know_more(turn: DecisionContext, broker: Broker, request: Heartbeat) -> bool:
-    """It cannot read what was decided, and somebody else has: then that one leads in its place.
+    """Return True if this broker cannot decode committed metadata but another active broker can.
 
-    While no broker understands it, all serve on what they knew, and fencing would only take that
-    away.
+    The other broker then leads in its place.  While no broker can decode it, all serve with the
+    metadata they have, and fencing would only take that away.
     """
     if not request.unknown_metadata:
         return False
@@ -42,7 +42,7 @@ def others_know_more(turn: DecisionContext, broker: Broker, request: Heartbeat) 
 
 
 def leads(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    """Whether it leads any partition: one that leads none may stop at once."""
+    """Return True if it leads any partition: one that leads none may stop at once."""
     return any(p.leader == broker_id for p in turn.hosted(broker_id))
 
 
@@ -56,7 +56,8 @@ def begin_shutdown(turn: DecisionContext, broker: Broker, request: Heartbeat) ->
 
 
 def go_on_shutting_down(turn: DecisionContext, broker: Broker, request: Heartbeat) -> bool:
-    """Whether the broker may stop now: every active one has applied that it leads nothing."""
+    """Return True if the broker may stop now: every active one has applied that it leads
+    nothing."""
     if any(broker.id in p.isr for p in turn.hosted(broker.id)):
         _hand_leaderships_over(turn, broker, request)
         return False
@@ -103,7 +104,8 @@ def heartbeat(turn: DecisionContext, request: Heartbeat) -> Answer | Refusal:
 
 
 def _caught_up(request: Heartbeat) -> bool:
-    """Whether the broker has applied its own registration (`applied_offset` counts records)."""
+    """Return True if the broker has applied its own registration (`applied_offset` counts
+    records)."""
     return request.position.applied_offset > request.broker_epoch
 
 

@@ -52,7 +52,7 @@ def set_members(turn: DecisionContext, request: SetMembers) -> Answer | Refusal:
 
 
 def _check_dropped(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refusal | None:
-    """Whether those that go hold nothing."""
+    """Refuse to drop a member that still holds replicas."""
     holding = sorted(broker_id for broker_id in turn.image.hosted if broker_id not in wanted)
     if not holding:
         return None
@@ -67,9 +67,9 @@ def _check_dropped(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refus
 
 
 def _check_new(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refusal | None:
-    """An id starts on the volume that has its name, so one that is being deleted goes first.  Nor
-    does one join again whose removal has not ended: its StatefulSet may be deleted at any moment,
-    also by an operator that slept since it looked."""
+    """Refuse an id whose volume is still being deleted: a broker starts on the volume of its name.
+    Refuse an id whose removal has not ended: its StatefulSet may be deleted at any moment, also by
+    an operator that was paused since it looked."""
     image = turn.image
     going = sorted(set(image.brokers).intersection(wanted) - set(image.members))
     if going and image.members:

@@ -1,10 +1,10 @@
-"""Which metadata version the log may hold: when a newer one is finalised, and what it waits for.
+"""Finalises a newer metadata version of the log, and says what it waits for.
 
 Called for every Tick, when a broker is unfenced, and for a cluster's status.  A version is
 finalised once every member and every registered broker has said in this term that it understands
-it, is heard of, and no restart is under way (who is being restarted may come back as an older
-release).  It is never taken back: what is in the log by then cannot be read by less.  Source:
-KIP-584, KIP-778; docs/operations.md, "Upgrade".
+it, has a session, and no restart is under way (a restarted broker may come back as an older
+release).  It is never taken back: an older release could not read what is in the log by then.
+Sources: KIP-584, KIP-778; docs/operations.md, "Upgrade".
 """
 
 from __future__ import annotations

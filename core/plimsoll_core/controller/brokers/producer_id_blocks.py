@@ -1,6 +1,6 @@
-"""Which producer ids a broker may hand out next.  Called for AllocateProducerIds.
+"""Allocates blocks of producer ids to brokers.  Called for AllocateProducerIds.
 
-A block is committed before a broker gets it, so no id is ever given twice.  Source: KIP-730.
+A block is committed before a broker gets it, so no id is given twice.  Source: KIP-730.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ from plimsoll_core.phrasing import brokers_text
 def empty_volume_is_no_last_copy(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
     """A failed mount looks exactly like an empty disk.
 
-    A process whose volume was empty when it began says so whenever it registers, also for another
-    listener: what it may hold alone it holds since then.
+    A process whose volume was empty at its start says so whenever it registers, also for another
+    listener: any last copy that it holds was written since.
     """
     known = turn.image.brokers.get(request.broker_id)
     begun = known is not None and known.incarnation_id == request.incarnation_id
@@ -132,7 +132,7 @@ def _new_incarnation(
 
 
 def _heard(turn: DecisionContext, request: RegisterBroker, broker_epoch: BrokerEpoch) -> None:
-    """What the same lifetime has told besides stays known."""
+    """Update the contact; keep what the same registration reported before."""
     known = turn.soft.contacts.get(request.broker_id)
     if known is None or known.broker_epoch != broker_epoch:
         known = Contact(broker_epoch=broker_epoch, last_ms=turn.now_ms)
@@ -145,7 +145,7 @@ def _heard(turn: DecisionContext, request: RegisterBroker, broker_epoch: BrokerE
 
 
 def _as_committed(endpoints: tuple[AnnouncedEndpoint, ...]) -> tuple[Endpoint, ...]:
-    """What a newer broker says of them besides is left out."""
+    """Drop the fields of endpoints that only newer releases know."""
     return tuple(Endpoint(name=e.name, host=e.host, port=e.port) for e in endpoints)
 
 

@@ -106,7 +106,8 @@ def _silent(turn: DecisionContext) -> set[BrokerId]:
 
 
 def _failed(turn: DecisionContext, broker_id: BrokerId) -> set[PartitionKey]:
-    """Partitions whose log the broker's disk took out of service: only a restart brings it back."""
+    """Return the partitions with a log that is offline on the broker: only a restart brings it
+    back."""
     broker = turn.image.brokers.get(broker_id)
     epoch = None if broker is None else broker.broker_epoch
     return {key for key, by in turn.soft.failed.items() if by.get(broker_id) == epoch}

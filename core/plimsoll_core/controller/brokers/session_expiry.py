@@ -1,4 +1,4 @@
-"""Fences brokers whose session has expired: no heartbeat for the session timeout, without proof.
+"""Fences brokers with an expired session: no heartbeat for the session timeout, without proof.
 
 Called by ticks.  A tick that is itself late fences no broker.  If most brokers fall silent at once,
 it is more likely that this controller is cut off than that they died together: it hands over first,
@@ -45,7 +45,8 @@ def may_judge_mass_loss(turn: DecisionContext) -> bool:
 
 
 def end_sessions(turn: DecisionContext, late_ms: int) -> None:
-    """Fence one broker whose session is over; more of them, or more partitions, come again."""
+    """Fence one broker with an expired session; the remaining brokers and partitions follow in
+    later turns."""
     _shift_deadlines(turn, late_ms)
     timeout_ms = turn.settings.session_timeout_ms
     silent = _silence_ms(turn)

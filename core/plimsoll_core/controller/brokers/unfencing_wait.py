@@ -22,9 +22,9 @@ def note_flap(turn: DecisionContext, broker_id: BrokerId) -> None:
 
 
 def is_waited_for(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    """Whether a partition with a replica on the broker has no leader, or too few in sync.
+    """Return True if a partition with a replica on the broker has no leader, or too few in sync.
 
-    Falling out again costs such a partition nothing: nobody writes to it meanwhile.
+    If the broker fails again, such a partition loses nothing: it cannot be written meanwhile.
     """
     return any(p.leader is None or len(p.isr) < p.effective_min_isr for p in turn.hosted(broker_id))
 
@@ -41,7 +41,7 @@ class HoldBack(NamedTuple):
 def held_back(
     soft: VolatileState, broker_id: BrokerId, now_ms: int, settings: Settings
 ) -> HoldBack | None:
-    """None: it may take part, as far as that goes."""
+    """Return None if the broker need not wait."""
     recent = _recent(soft, broker_id, now_ms, settings)
     wait_ms = min(1_000 << len(recent), settings.flap_wait_ms_max)
     if not recent or now_ms >= recent[-1] + wait_ms:
@@ -50,6 +50,6 @@ def held_back(
 
 
 def _recent(soft: VolatileState, broker_id: BrokerId, now_ms: int, settings: Settings) -> list[int]:
-    """When the broker fell out within the window."""
+    """Return the times within the window at which the broker was fenced without asking for it."""
     since = now_ms - settings.flap_window_ms
     return [at for at in soft.flaps.get(broker_id, []) if at > since]

@@ -1,16 +1,16 @@
 """May broker b leave partition p?  One answer for restarts, drains, moves and cancels alike.
 
-Called inside decisions, with the image that includes everything queued, and by whoever shows why an
-action waits.  A partition holds a broker back when too few would stay in sync without it and
-without the brokers that are away already: one with a restart grant counts as away from the grant
-on, not from the moment its process stops.  A partition that moves is judged twice, as it is now and
-as it is when the move ends, because the move may end while the broker is away.
+Called inside decisions, with the image that includes everything queued, and for statuses that show
+why an action waits.  A partition holds a broker back if too few replicas would stay in sync without
+it and without the brokers that are already away.  A broker with a restart grant counts as away from
+the grant on, not from the moment its process stops.  A partition that moves is judged twice, as it
+is now and as it is when the move ends, because the move may end while the broker is away.
 
-A broker that is not in sync but on its way may not leave a partition below its min ISR either.
-What does not take part, is out of service on the broker's disk, or may join no ISR before a restart
-that is granted (`ClusterImage.restart_granted`), is not on its way and delays no restart.
+A broker that is not in sync but catching up may not leave a partition below its min ISR either.  A
+replica is not catching up, and delays no restart, if its broker is not active, if its log is
+offline, or if it may join no ISR before a granted restart (`ClusterImage.restart_granted`).
 
-Partitions that have no more replicas than their min ISR could never spare a broker: they are
+Partitions that have no more replicas than their min ISR can never spare a broker: they are
 *exposed*, and a policy says whether they are interrupted (while all their replicas are in sync) or
 hold every restart back.  Nothing here knows why a broker is to leave.
 """
@@ -54,7 +54,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holds:
-    """Why a broker may not leave: how many partitions say so, and the worst of them."""
+    """The number of partitions that hold a broker back, and the worst of them."""
 
     total: int = 0
     worst: tuple[Hold, ...] = ()
@@ -69,7 +69,7 @@ def away(image: ClusterImage) -> frozenset[BrokerId]:
 
 
 def exposed(p: Partition) -> bool:
-    """Whether no broker can ever leave it without taking it below its min ISR."""
+    """Return True if no broker can ever leave it without taking it below its min ISR."""
     return len(p.settled) <= p.effective_min_isr
 
 
@@ -80,8 +80,8 @@ def holds(
     policy: ExposedTopics = "Interrupt",
     failed: Container[PartitionKey] = (),
 ) -> Holds:
-    """The partitions that hold a broker back, the worst first.  `absent`: the others that are
-    away; `failed`: whose logs the broker's disk took out of service."""
+    """Return the partitions that hold a broker back, the worst first.  `absent`: the other brokers
+    that are away; `failed`: partitions with an offline log on the broker."""
     broker = image.brokers.get(broker_id)
     active = broker is not None and broker.active and not image.restart_granted(broker_id)
     found = []
@@ -105,16 +105,16 @@ def may_leave(
     *,
     joins: bool = True,
 ) -> bool:
-    """Whether one broker may leave one partition, while all of `absent` are away.  `joins`: it is
-    in sync or could soon be."""
+    """Return True if one broker may leave one partition, while all of `absent` are away.  `joins`:
+    it is in sync or could soon be."""
     return _held(p, broker_id, absent, policy, joins=joins) is None
 
 
 def may_become(
     p: Partition, isr: Sequence[BrokerId], target: Sequence[BrokerId], absent: AbstractSet[BrokerId]
 ) -> bool:
-    """Whether a move may take a partition to this ISR now and to `target` when it ends (empty: the
-    move is taken back), while all of `absent` are away.
+    """Return True if a move may take a partition to this ISR now and to `target` when it ends
+    (empty: the move is taken back), while all of `absent` are away.
 
     A partition without an absent replica is not judged here: the rules of moves suffice.
     """
@@ -132,7 +132,7 @@ def _held(
     *,
     joins: bool,
 ) -> int | None:
-    """How many more brokers it could spare with this one away, below 0; None: it may leave."""
+    """Return the margin with this broker away (below 0), or None if the broker may leave."""
     if not joins and broker_id not in p.isr:
         return None  # it is away already; its move waits for it, and it may need the restart
     gone = {*absent, broker_id}

@@ -27,12 +27,12 @@ from plimsoll_core.messages.requests import Answer, Request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to commit and what to answer once it is committed.
+    """The records to commit, and the answer to send once they are committed.
 
-    `image`: with `records` applied, so that the caller need not apply them again.
-    `again`: the decision was too long for one turn; submit this request again, after whatever else
-    waits, and give *its* answer to the sender (`answer` is void).  `hand_over`: most brokers fell
-    silent at once, so this controller may be the one that is cut off: let another one lead.
+    `image`: with `records` applied, so that the caller need not apply them again.  `again`: the
+    decision was too long for one turn; submit this request again, after everything else that waits,
+    and give *its* answer to the sender (`answer` is void).  `hand_over`: most brokers fell silent
+    at once, so this controller may be the one that is cut off: let another one lead.
     """
 
     records: tuple[Record, ...] = ()
@@ -44,7 +44,7 @@ class Decision:
 
 @dataclass(slots=True, kw_only=True)
 class DecisionContext:
-    """What one decision reads and has decided."""
+    """The inputs of one decision, and the records that it has added so far."""
 
     image: ClusterImage
     soft: VolatileState
@@ -82,7 +82,7 @@ class DecisionContext:
             self.soft.saw(new, self.now_ms)
 
     def acceptable(self, broker_id: BrokerId) -> bool:
-        """Whether a broker may be in an ISR, and lead."""
+        """Return True if a broker may be in an ISR, and lead."""
         broker = self.image.brokers.get(broker_id)
         return broker is not None and broker.active and broker_id not in self.soft.leaving
 
@@ -101,7 +101,7 @@ class DecisionContext:
         return {broker_id for broker_id in self.active() if self.image.takes_replicas(broker_id)}
 
     def has_session(self, broker: Broker) -> bool:
-        """Whether this very lifetime was heard of within the session timeout."""
+        """Return True if this very lifetime was heard of within the session timeout."""
         contact = self.soft.contacts.get(broker.id)
         return (
             contact is not None
@@ -134,8 +134,8 @@ def stale_epoch(
 
 
 def too_old(turn: DecisionContext, since: int, needing: str) -> Refusal | None:
-    """Why nothing of it is written yet.  `needing`: who needs the version `since`, with the verb:
-    "spec.listeners needs"."""
+    """Return a refusal if the finalised metadata version is below `since`.  `needing`: the subject
+    and the verb of the sentence: "spec.listeners needs"."""
     finalised = turn.image.metadata_version
     if finalised >= since:
         return None

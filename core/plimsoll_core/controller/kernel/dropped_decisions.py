@@ -1,10 +1,10 @@
-"""Puts right what this term remembers of decisions that never happened.
+"""Corrects the volatile state of a term after queued decisions were dropped.
 
-Called by the controller's runtime when records that were queued can not be committed (the log is
-full, or a batch was refused) and the term goes on.  What is volatile was put down when they were
-decided: a leadership that was on its way back would stay away for the rest of the term, and a
-partition that was never made would be looked for.  What brokers report they repeat; who decides
-over several turns either asks again or is completed by ticks.
+Called by the controller's process when queued records cannot be committed (the log is full, or a
+batch was refused) and the term goes on.  Volatile state was updated when they were decided: a
+leadership that was about to return would stay away for the rest of the term, and a partition that
+was never created would be looked for.  Brokers repeat their reports; decisions over several turns
+are either requested again or completed by ticks.
 """
 
 from __future__ import annotations

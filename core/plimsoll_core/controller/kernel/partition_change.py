@@ -21,18 +21,18 @@ from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
 
 Ids = tuple[BrokerId, ...]
 Acceptable = Callable[[BrokerId], bool]
-"""Whether a broker may lead now: registered, not fenced, not shutting down, not about to be."""
+"""True if a broker may lead now: registered, not fenced, not shutting down or about to."""
 
 EMPTY: frozenset[BrokerId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionUpdate:
-    """What a partition should become; None leaves a field as it is.
+    """The wished state of a partition; None leaves a field as it is.
 
-    `lost` holds replicas whose log can no longer be trusted.  `preferred` hands leadership to the
-    first replica where that is possible.  `unclean` names the leader of a recovery: only where the
-    ISR is empty, and no member of the ELR may lead.
+    `lost` holds replicas with a log that can no longer be trusted.  `preferred` hands leadership to
+    the first replica if that is possible.  `unclean` names the leader of a recovery: only if the
+    ISR is empty and no member of the ELR may lead.
     """
 
     isr: Iterable[BrokerId] | None = None
@@ -49,8 +49,8 @@ class PartitionUpdate:
 def change(
     p: Partition, wish: PartitionUpdate, ok: Acceptable, absent: AbstractSet[BrokerId] = EMPTY
 ) -> Partition:
-    """The partition after `wish`; `p` itself when nothing differs.  `absent`: who is away for a
-    restart, or may be from now on."""
+    """Return the partition after `wish`, or `p` itself if nothing differs.  `absent`: brokers that
+    are away for a restart, or may be from now on."""
     moved = _complete_reassignment(_wished(p, wish), absent)
     shaped = _reshape_elr(p, moved, wish.lost)
     if wish.unclean is None:
@@ -78,7 +78,7 @@ def _wished(p: Partition, wish: PartitionUpdate) -> Partition:
 
 
 def ends_now(p: Partition, absent: AbstractSet[BrokerId] = EMPTY) -> bool:
-    """Whether a moving partition has reached its end (protocol.md 3.0, step 1).
+    """Return True if a moving partition has reached its end (protocol.md 3.0, step 1).
 
     All that it adds is in sync, and the ISR without what it removes keeps its margin: the min ISR
     that holds then, without the brokers in `absent`, and as many members as the former replicas

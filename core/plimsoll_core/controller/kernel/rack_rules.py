@@ -58,7 +58,7 @@ def brokers_have_racks(turn: DecisionContext, usable: Iterable[Broker]) -> Refus
 
 
 def check_spread(turn: DecisionContext, rows: Assignment) -> Refusal | None:
-    """Whether a partition with several replicas would sit in one rack though there are more."""
+    """Refuse a placement of several replicas in one rack if there are more racks."""
     if turn.settings.rack_policy != "Required":
         return None
     brokers, takes = turn.image.brokers, turn.image.takes_replicas

@@ -12,7 +12,7 @@ from plimsoll_core.planner.placement import RackPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsTopic:
-    """How `__consumer_offsets` is made: Kafka's `offsets.topic.*`."""
+    """The shape of `__consumer_offsets`: Kafka's `offsets.topic.*`."""
 
     partitions: int = 50
     replication_factor: int = 3
@@ -21,7 +21,7 @@ class OffsetsTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the LogCluster's spec and the chart decide about deciding."""
+    """The settings of a LogCluster's spec and of the chart that decisions depend on."""
 
     session_timeout_ms: int = 6_000
     slice_partitions_max: int = 1_000
@@ -45,4 +45,4 @@ class Settings:
     log_output: LogOutput = AS_STARTED
     """No decision: what heartbeats are answered with."""
     metadata_version: int | None = None
-    """Where to wait, as the owner pinned it; None: at the newest that every broker understands."""
+    """The version that the owner pinned; None: the newest that every broker understands."""

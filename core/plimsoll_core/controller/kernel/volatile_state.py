@@ -11,9 +11,11 @@ from plimsoll_core.messages.broker_figures import BrokerFigures
 
 @dataclass(slots=True, kw_only=True)
 class Contact:
-    """When a broker's current lifetime was last heard of, and how much metadata it had applied;
-    which metadata versions it understands, None: it has not said so in this term, its release, why
-    it applies no more, how many groups it coordinates, and what only people look at.
+    """The last contact of a broker's current registration, and what it reported.
+
+    `metadata_versions`: the oldest and the newest that it understands, None if it has not said so
+    in this term.  `unknown_metadata`: why it applies no more.  `groups`: how many it coordinates.
+    `figures`: for people only.
     """
 
     broker_epoch: BrokerEpoch
@@ -28,7 +30,7 @@ class Contact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """How complete a replica's log is, as told by one lifetime of its broker."""
+    """One replica's report of how complete its log is, from one registration of its broker."""
 
     broker_epoch: BrokerEpoch
     leader_epoch: LeaderEpoch
@@ -37,7 +39,7 @@ class Report:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """How complete: what was written in a later term outweighs any length."""
+        """The order of completeness: a later leader epoch outweighs any length."""
         return self.last_written_epoch, self.log_end_offset
 
 

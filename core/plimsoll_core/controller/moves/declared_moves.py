@@ -1,10 +1,10 @@
-"""Which partitions have to move, because a Topic object states other replicas than they have.
+"""Derives the moves that a Topic object asks for from the replicas that it states.
 
-Called for DeclareTopic, and in part for the brokers' own topics.  Only what is stated moves
-anything: another replication factor, or the rows of an Explicit assignment.  Where the placement
-formula would put replicas now is not looked at: what is placed stays.  A move under way is left
-alone, unless a broker that it adds stayed away for long and another broker can take its place.
-Source: the protocol's rule for reassignments; crds/plimsoll.dev_topics.yaml.
+Called for DeclareTopic, and in part for the internal topics.  Only what is stated moves anything:
+another replication factor, or the rows of an Explicit assignment.  The placement formula is not
+applied again: placed replicas stay.  A move under way is left alone, unless a broker that it adds
+has been away for long and another broker can take its place.  Sources: the rule of docs/protocol.md
+for reassignments; crds/plimsoll.dev_topics.yaml.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CAUSE = "reassignment by its Topic object"
 
 
 Moves = tuple[list[tuple[Partition, PartitionUpdate]], bool]
-"""What begins in this turn, and whether there is more."""
+"""The moves that begin in this turn, and True if there are more."""
 
 
 def declared_moves(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> Moves | Refusal:

@@ -1,7 +1,7 @@
-"""What brokers say of their disks, as plans and moves look at it.
+"""The brokers' reports of their disks, as plans and moves use them.
 
-Figures come with heartbeats and are soft: a broker of an earlier release gives none, and old ones
-count as none.  Copies that are under way take room that is free still.
+Figures come with heartbeats and are not logged: a broker of an earlier release sends none, and old
+ones count as none.  Running copies will take room that is still free.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def disk_rooms(image: ClusterImage, soft: VolatileState, now_ms: int) -> dict[Br
 
 
 def check_room(turn: DecisionContext, targets: Iterable[tuple[Partition, Row]]) -> Refusal | None:
-    """Whether the disks take what these moves add."""
+    """Refuse moves that add more than the disks have room for."""
     incoming: Counter[BrokerId] = Counter()
     for p, target in targets:
         for broker in target:
@@ -53,7 +53,7 @@ def check_room(turn: DecisionContext, targets: Iterable[tuple[Partition, Row]]) 
 
 
 def stuck_on_disk(turn: DecisionContext, p: Partition) -> str | None:
-    """Why the copies of a moving partition end on a full disk; None if they do not."""
+    """Return why the copies of a moving partition would fill a disk, or None."""
     waiting = [b for b in p.adding if b not in p.isr and turn.acceptable(b)]
     if not waiting:
         return None

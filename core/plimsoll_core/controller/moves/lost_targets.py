@@ -1,11 +1,11 @@
-"""Chooses another target for a move whose target is away, and ends moves that are complete.
+"""Chooses another target for a move if its target is away, and ends moves that are complete.
 
-`note_away` and `end_moves` are called by ticks, the others by what carries moves out.  Another
+`note_away` and `end_moves` are called by ticks, the others while moves are carried out.  Another
 target is chosen only if the controller chose the first one (`onTargetLost: Replan`); a target that
-a user named is waited for.  `end_moves` ends the moves whose end was reached without a change of
+a user named is waited for.  `end_moves` ends the moves that reached their end without a change of
 their partition: a restart that was granted and never began delays the end of a move, and so does a
-controller of an earlier release with a stricter rule; no ISR changes when either is over.
-Source: docs/protocol.md §3.0, step 1.
+controller of an earlier release with a stricter rule; no ISR changes when either is over.  Source:
+docs/protocol.md §3.0, step 1.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def is_lost(turn: DecisionContext, broker: BrokerId) -> bool:
 
 
 def replans(turn: DecisionContext, request: RunReassignment, p: Partition) -> bool:
-    """Whether the Reassignment leaves it to the controller to choose another target."""
+    """Return True if the Reassignment leaves it to the controller to choose another target."""
     name = turn.image.topics[p.topic_id].name
     return any(
         move.replan and move.topic == name and (not move.partitions or p.index in move.partitions)

@@ -42,7 +42,7 @@ def rolled_back(
 def check_drop(
     p: Partition, unwanted: AbstractSet[BrokerId], *, forced: bool = False
 ) -> Refusal | None:
-    """Whether these replicas may go now."""
+    """Refuse to drop these replicas now if too few stay in sync."""
     left = [r for r in p.isr if r not in unwanted]
     if p.isr and not left:
         return _refuse_drop(p, unwanted, "no other replica is in sync")
@@ -60,7 +60,7 @@ def check_drop(
 def check_absent(
     p: Partition, isr: Sequence[BrokerId], target: Ids, absent: AbstractSet[BrokerId]
 ) -> Refusal | None:
-    """Whether enough replicas are in sync without the brokers that may be restarted now."""
+    """Refuse if too few replicas are in sync without the brokers that may be restarted now."""
     if may_become(p, isr, target, absent):
         return None
     return Refusal(

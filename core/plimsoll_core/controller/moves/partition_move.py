@@ -57,11 +57,11 @@ BY_CLIENT = "reassignment by a client"
 def begun(
     p: Partition, target: Ids, absent: AbstractSet[BrokerId] = frozenset()
 ) -> PartitionUpdate | Refusal:
-    """The partition on its way to `target`, whatever way it was on before.
+    """Return the change that moves the partition to `target`, from any earlier move.
 
-    Replicas that an earlier move was adding, and that this one does not want, go at once, as if
-    that move were cancelled; what it was adding and is still wanted goes on being added.
-    `absent`: who is away for a restart.
+    Replicas that an earlier move was adding and that this one does not want are dropped at once, as
+    if that move were cancelled; wanted ones continue to be added.  `absent`: brokers that are away
+    for a restart.
     """
     settled = p.settled
     unwanted = frozenset(p.adding) - frozenset(target)
@@ -79,7 +79,7 @@ def begun(
 
 
 def check_target(turn: DecisionContext, p: Partition, target: Ids) -> Refusal | None:
-    """Whether these brokers can be a partition's replicas."""
+    """Refuse brokers that cannot be a partition's replicas."""
     unknown = sorted(set(target) - set(turn.image.brokers))
     problem = None
     if not target:
@@ -98,7 +98,7 @@ def check_target(turn: DecisionContext, p: Partition, target: Ids) -> Refusal | 
 
 
 def contradicts(topic: Topic, p: Partition, replicas: Ids) -> Refusal | None:
-    """Whether the topic's object states something else."""
+    """Refuse if the topic's object states other replicas."""
     holder = topic.object
     if holder is None:
         return None
@@ -186,7 +186,7 @@ def _find(turn: DecisionContext, one: PartitionTarget) -> Partition | Refusal:
 
 
 def _check_free(movers: Sequence[Mover], p: Partition) -> Refusal | None:
-    """Whether no object moves it."""
+    """Refuse if an object moves the partition."""
     held = mover_of(movers, p.key)
     if held is None:
         return None

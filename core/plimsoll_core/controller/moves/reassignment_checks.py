@@ -1,9 +1,8 @@
-"""Whether a Reassignment object can be begun: what it names exists, is free, and is named once.
+"""Checks that a Reassignment object can begin: its topics and brokers exist, are free, named once.
 
-Called by `reassignment_object`.  What does not exist is waited for until the object is a minute
-old; what is wrong in itself is final at once, whatever else moves; what another object moves is
-waited for.
-Source: the protocol's rule for reassignments.
+Called by `reassignment_object`.  Missing names are waited for until the object is a minute old; an
+error in the object itself is final at once, whatever else moves; a partition that another object
+moves is waited for.  Source: the rule of docs/protocol.md for reassignments.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ FINAL = frozenset({Reason.InvalidRequest, Reason.PolicyViolation})
 
 
 MISSING_MS = 60_000
-"""What an object names and is not there is waited for until the object is so old: objects are often
+"""Names that do not exist yet are waited for until the object is this old: objects are often
 applied together."""
 
 
@@ -41,7 +40,8 @@ Named = list[tuple[TopicMove, list[Partition]]]
 
 
 def wrong_form(request: RunReassignment) -> Refusal | None:
-    """What no state of the cluster makes right: looked at before anything is waited for."""
+    """Return the error that no state of the cluster can cure; checked before anything is waited
+    for."""
     listed: dict[str, set[int]] = {}
     whole: set[str] = set()
     for move in request.moves:
@@ -136,7 +136,7 @@ def _check_free(movers: Iterable[Mover], move: TopicMove, p: Partition) -> Refus
 
 
 def _check_stated(turn: DecisionContext, move: TopicMove, p: Partition) -> Refusal | None:
-    """Whether the topic's object leaves it open."""
+    """Refuse if the topic's object states its replicas."""
     replicas: Ids = move.replicas or ()
     if move.replicas is None:
         size = move.replication_factor or len(p.target)

@@ -150,7 +150,7 @@ def _begin_moves(
 def _refused(
     turn: DecisionContext, row: Reassignment, refusal: Refusal, wall_ms: int
 ) -> Answer | Refusal:
-    """What waiting cannot mend is final."""
+    """An error that waiting cannot cure is final."""
     if refusal.reason not in FINAL:
         return refusal
     failed = replace(row, reason=refusal.reason.name, message=refusal.message)
@@ -160,7 +160,8 @@ def _refused(
 def _targets(
     turn: DecisionContext, named: Named
 ) -> tuple[list[tuple[Partition, Ids]], bool] | Refusal:
-    """What begins in this turn, and whether there is more; not what is on its way already."""
+    """Return the moves that begin in this turn, without those under way, and True if there are
+    more."""
     targets: list[tuple[Partition, Ids]] = []
     wants: list[Want] = []
     for move, partitions in named:
@@ -285,7 +286,8 @@ def _waiting_for(
 def _roll_back(
     turn: DecisionContext, row: Reassignment, request: RunReassignment | ReassignmentObjectGone
 ) -> ReassignmentState:
-    """What may go back does; what would be put at risk waits until more replicas are in sync."""
+    """Roll back the moves that are safe to roll back; the others wait until more replicas are in
+    sync."""
     wishes: list[tuple[Partition, PartitionUpdate]] = []
     refusal: Refusal | None = None
     for p in _moving(turn, row):

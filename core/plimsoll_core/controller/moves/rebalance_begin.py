@@ -100,7 +100,7 @@ def _check_alone(turn: DecisionContext, request: BeginRebalance) -> Refusal | No
 
 
 def _check_plan(turn: DecisionContext, request: BeginRebalance) -> Refusal | None:
-    """Whether every partition is as the plan found it, and may become what it says."""
+    """Refuse if a partition has changed since the plan, or may not become what the plan says."""
     stale: list[RebalanceMove] = []
     for number, move in enumerate(request.moves):
         assert move.number == number, "moves are numbered in their order"
@@ -118,7 +118,8 @@ def _check_plan(turn: DecisionContext, request: BeginRebalance) -> Refusal | Non
 
 
 def _holds(turn: DecisionContext, move: RebalanceMove) -> bool:
-    """What something else moves is planned as it is going to be, and waited for when it is due."""
+    """A partition that another request moves is planned as it will be, and waited for when it is
+    due."""
     p = turn.image.partitions.get(move.key)
     if p is None or p.target != move.before or len(move.after) != len(move.before):
         return False

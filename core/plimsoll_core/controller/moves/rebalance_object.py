@@ -217,10 +217,10 @@ def _left(row: Rebalance) -> tuple[BrokerId, ...]:
 
 
 def _leftovers(turn: DecisionContext, row: Rebalance, look: Look) -> Refusal | None:
-    """What is on the leaving brokers still when the plan is through: others moved it there, or the
-    plan's row was dropped.  A partition that another object moves is waited for, also when it is
-    on its way off: that may still be taken back, and the brokers are not empty before it has
-    ended."""
+    """Refuse to finish while the leaving brokers still hold replicas after the plan: others moved
+    them there, or the plan's row was dropped.  A partition that another object moves is waited for,
+    also if it is moving away: that move may be cancelled, and the brokers are not empty before it
+    ends."""
     leaving = frozenset(_left(row))
     if _rest(turn, row).moves or not leaving:
         return None
@@ -258,7 +258,8 @@ def _leftovers(turn: DecisionContext, row: Rebalance, look: Look) -> Refusal | N
 
 
 def _waiting_for(turn: DecisionContext, row: Rebalance, look: Look) -> RebalanceState:
-    """What is on the way and stands still; or, when nothing is on the way, what cannot begin."""
+    """Return the moves that are under way and stalled, or, if none is under way, those that cannot
+    begin."""
     if stuck := _said(turn, look.stuck):
         return _state(row, *stuck)
     going = look.moving or look.begin or row.paused
@@ -291,7 +292,8 @@ def _said(turn: DecisionContext, waits: PendingMoves) -> tuple[str, str] | None:
 def _roll_back(
     turn: DecisionContext, row: Rebalance, request: RunRebalance | RebalanceObjectGone
 ) -> RebalanceState:
-    """What may go back does; what would be put at risk waits until more replicas are in sync."""
+    """Roll back the moves that are safe to roll back; the others wait until more replicas are in
+    sync."""
     rest = _rest(turn, row)
     wishes: list[tuple[Partition, PartitionUpdate]] = []
     ended: list[int] = []
@@ -329,7 +331,7 @@ def _note(turn: DecisionContext, row: Rebalance, cause: str) -> None:
 
 
 def _with_leaders_left(turn: DecisionContext, row: Rebalance) -> Rebalance:
-    """What moved is led by its preferred replica, unless that may not lead yet."""
+    """Give leadership of moved partitions to their preferred replicas, as far as these may lead."""
     count = len(turn.soft.displaced)
     if not count:
         return row

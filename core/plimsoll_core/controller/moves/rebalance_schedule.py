@@ -66,7 +66,7 @@ class Look:
 
 
 def settle(turn: DecisionContext, rest: RebalanceRest, look: Look) -> None:
-    """What has become of the moves that were begun."""
+    """Record the outcome of the moves that were begun."""
     for number in sorted(rest.active.values()):
         move = rest.moves[number]
         p = turn.image.partitions.get(move.key)
@@ -180,7 +180,7 @@ def _judge(
 
 
 def _leaves(turn: DecisionContext, move: RebalanceMove) -> bool:
-    """Whether a target is leaving or gone: that does not end by waiting."""
+    """Return True if a target is leaving or gone: that does not end by waiting."""
     return not all(turn.image.takes_replicas(b) for b in move.adding)
 
 
@@ -218,14 +218,14 @@ def burdened(move: RebalanceMove) -> tuple[BrokerId, ...]:
 
 
 class _Space:
-    """How much more the brokers' disks take.  What is under way is counted already."""
+    """The free bytes of the brokers' disks, less the running copies."""
 
     def __init__(self, turn: DecisionContext) -> None:
         self._sizes = turn.soft.sizes
         self._disks = disk_rooms(turn.image, turn.soft, turn.now_ms)
 
     def lacks(self, move: RebalanceMove) -> str:
-        """Whose disk has no room for it, in a sentence; empty: all have."""
+        """Return a sentence that names the broker without room for the move, or ""."""
         size, disks = self._size(move), self._disks
         over = {b: size for b in move.adding if b in disks and size > disks[b].room_bytes}
         return no_room(over, disks).message if over else ""
@@ -240,7 +240,7 @@ class _Space:
 
 
 class _Room:
-    """How much more may move now.  `fits` is asked about thousands of moves in each look."""
+    """The moves that may still begin.  `fits` is asked about thousands of moves in each pass."""
 
     def __init__(self, limits: MoveLimits) -> None:
         self._limits = limits
@@ -269,9 +269,9 @@ class _Room:
 
 
 def moved_by(turn: DecisionContext, p: Partition, held: Mover | None) -> str:
-    """`held` None: a client's request moves it, or nobody knows any more what does.  What an object
-    has moved is its until all that it moves has ended: it limits and rolls back whatever moves of
-    its partitions."""
+    """Return the mover of a partition.  `held` is None: a client's request moves it, or the mover
+    is no longer known.  A partition that an object moved belongs to the object until all its moves
+    have ended: it limits and rolls back every move of its partitions."""
     if held is not None and not p.moving:
         return f"{held} holds {name(turn, p)} until it has ended; the Rebalance waits for that."
     whose = "Another request" if held is None else str(held)

@@ -1,7 +1,7 @@
 """Commits or rejects a leader's proposed ISRs.  Called for AlterPartition.
 
-Each proposal is judged alone; the first check that fails answers.
-Source: the protocol's rule for proposals; KIP-497, KIP-841 and KIP-903 (who may be a member).
+Each proposal is judged alone; the first check that fails answers.  Sources: the rule of
+docs/protocol.md for proposals; KIP-497; KIP-841 and KIP-903 (eligible members).
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ def hand_leaders_over(turn: DecisionContext, broker: Broker) -> None:
 def back_in_service(
     turn: DecisionContext, broker_id: BrokerId, partitions: Iterable[Partition]
 ) -> None:
-    """The broker tells of its logs of leaderless partitions: those are in service.  Whoever may
-    lead cleanly does; also where it was decided before, and the log was too full to take it."""
+    """The broker reports its logs of leaderless partitions: they are online.  Elect a clean leader
+    for each, also if an earlier decision to do so was dropped because the metadata log was full."""
     back: list[tuple[Partition, PartitionUpdate]] = []
     late: list[tuple[Partition, PartitionUpdate]] = []
     for partition in partitions:

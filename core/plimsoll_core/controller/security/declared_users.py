@@ -148,7 +148,8 @@ def _is_account(holder: UserObject, name: str) -> bool:
 
 
 def _succeeds(gone: UserObject, next_one: UserObject) -> bool:
-    """Whether the name is of an object that is gone, and a new one of its namespace has it now."""
+    """Return True if the name is of an object that is gone, and a new one of its namespace has it
+    now."""
     return gone.uid == NO_OBJECT and gone.namespace == next_one.namespace
 
 

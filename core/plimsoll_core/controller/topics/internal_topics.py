@@ -132,7 +132,7 @@ def ensure_internal_topic(turn: DecisionContext, request: EnsureInternalTopic) -
 
 
 def reserved(name: str) -> Refusal | None:
-    """Why neither a client nor an object may have a topic of this name."""
+    """Return a refusal if the name is that of an internal topic."""
     if not is_internal(name):
         return None
     message = (

@@ -34,12 +34,12 @@ def spread_min_isr(turn: DecisionContext, topics: Iterable[TopicId]) -> tuple[To
 
 
 def finish_min_isr(turn: DecisionContext) -> None:
-    """A slice of what nobody goes on with."""
+    """Change a slice of the partitions that no request is left to change."""
     spread_min_isr(turn, sorted(turn.image.min_isr_behind))
 
 
 def _spread(turn: DecisionContext, topic_id: TopicId, most: int) -> int:
-    """How many partitions were changed."""
+    """Return the number of changed partitions."""
     image, topic = turn.image, turn.image.topics[topic_id]
     partitions = (image.partitions[PartitionKey(topic_id, n)] for n in range(topic.partitions))
     now = [p for p in partitions if p.min_isr != topic.min_isr][:most]

@@ -1,4 +1,4 @@
-"""What every change of a client's topics begins and ends with: the topic, and its answer.
+"""The first and the last step of every change of a client's topics: find the topic, and answer.
 
 Called by `config_changes` and `client_topics`.
 """
@@ -29,7 +29,7 @@ def found(turn: DecisionContext, name: str, times: int) -> Topic | Refusal:
 
 
 def not_a_clients(topic: Topic, instead: str) -> Refusal | None:
-    """Why clients may not change a topic; `instead`: what to do where an object declares it."""
+    """Return a refusal if an object declares the topic.  `instead`: what to do then."""
     return reserved(topic.name) or declared_elsewhere(topic, instead)
 
 

@@ -131,8 +131,8 @@ def _good(turn: DecisionContext, rows: Assignment, active: AbstractSet[BrokerId]
 
 
 def create(turn: DecisionContext, plan: TopicPlan, cause: str) -> Topic:
-    """The records of a new topic.  Its id follows from where in the log it begins, and from a key
-    that nobody else has."""
+    """Add the records of a new topic.  Its id follows from its offset in the log and from a secret
+    key."""
     place = f"{turn.soft.topic_id_key.hex()}{turn.image.next_offset}/{plan.name}"
     topic_id = uuid.uuid5(turn.image.cluster_id, place)
     turn.add(
@@ -167,7 +167,7 @@ def add_partitions(turn: DecisionContext, topic_id: UUID, rows: Assignment, caus
 
 
 def declared_elsewhere(topic: Topic, instead: str) -> Refusal | None:
-    """Why clients may not change a topic, and what to do `instead`; None: no object declares it."""
+    """Return a refusal if an object declares the topic.  `instead`: what to do then."""
     holder = topic.object
     if holder is None:
         return None

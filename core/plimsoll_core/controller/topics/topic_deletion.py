@@ -22,7 +22,8 @@ from plimsoll_core.messages.requests import Answer, Done, TopicObjectGone
 def refuse_mass_deletion(
     image: ClusterImage, topic: Topic, request: TopicObjectGone
 ) -> Refusal | None:
-    """Whether the data of `topic`, whose object is gone, may not be removed now."""
+    """Return a refusal if the data of `topic`, which has lost its object, may not be removed
+    now."""
     if request.acknowledged:
         return None
     since = topic.pending_deletion.since_ms if topic.pending_deletion else request.server_now_ms
@@ -43,7 +44,8 @@ def refuse_mass_deletion(
 
 
 def most_vanished(image: ClusterImage, after_ms: int, now_ms: int) -> int:
-    """How many count together with one that vanished after that time; 0: none did."""
+    """Return the number of deletions that count together with one that vanished after that time, or
+    0."""
     pending = _pending_since_ms(image)
     waiting = {since for since in pending if since > after_ms}
     if not waiting:
@@ -52,7 +54,7 @@ def most_vanished(image: ClusterImage, after_ms: int, now_ms: int) -> int:
 
 
 def _pending_since_ms(image: ClusterImage) -> list[int]:
-    """When the objects of the topics vanished whose data is still there."""
+    """Return when the objects of topics with remaining data vanished."""
     return [t.pending_deletion.since_ms for t in image.topics.values() if t.pending_deletion]
 
 
@@ -61,7 +63,7 @@ def _together(pending: list[int], since_ms: int) -> int:
 
 
 def _removed_lately(image: ClusterImage, now_ms: int) -> int:
-    """How many topics' data were removed within the last hour."""
+    """Return the number of topics whose data was removed within the last hour."""
     return sum(at > now_ms - HOUR_MS for at in image.removals_ms)
 
 

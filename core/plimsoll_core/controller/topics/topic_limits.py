@@ -81,7 +81,7 @@ FLOOR = 64
 
 
 def beyond_brokers(turn: DecisionContext, rows: Assignment) -> Refusal | None:
-    """Why a broker of these rows cannot take them."""
+    """Return a refusal if a broker of these rows is at its limit."""
     for broker_id, added in sorted(Counter(one for row in rows for one in row).items()):
         most = _most(turn, broker_id)
         there = len(turn.image.hosted.get(broker_id, ()))
@@ -104,7 +104,8 @@ def _most(turn: DecisionContext, broker_id: BrokerId) -> int | None:
 
 
 class PartitionRoom:
-    """Of one request of a client; `behalf`: for whom a broker asks."""
+    """The partitions that one client request may create.  `behalf`: the principal that a broker
+    asks for."""
 
     def __init__(self, turn: DecisionContext, behalf: OnBehalf | None) -> None:
         self._turn = turn
@@ -112,7 +113,7 @@ class PartitionRoom:
         self._pool: FairPool | None = None
 
     def refusal(self, rows: Assignment) -> Refusal | None:
-        """Why these may not be made."""
+        """Return a refusal if these partitions may not be created."""
         if refusal := beyond_brokers(self._turn, rows):
             return refusal
         pool = self._pool = self._pool or _pool(self._turn)
@@ -135,7 +136,7 @@ class PartitionRoom:
 
 
 def _owner(turn: DecisionContext, behalf: OnBehalf | None) -> str:
-    """Empty: nobody whose share is counted."""
+    """Return the principal to charge, or "" if none is charged."""
     if behalf is None or turn.image.metadata_version < OWNERS_SINCE:
         return ""
     if behalf.principal == ANONYMOUS:

@@ -50,8 +50,8 @@ def vote(group: ClassicGroup) -> str:
 def may_share(
     group: ClassicGroup, protocol_type: str, protocols: Protocols, member_id: str | None
 ) -> bool:
-    """Whether somebody with these can be in one group with all others.  `member_id`: who it is
-    there already."""
+    """Return True if somebody with these can be in one group with all others.  `member_id`: who it
+    is there already."""
     if not protocol_type or not protocols:
         return False
     if len(group.members) == (member_id in group.members):

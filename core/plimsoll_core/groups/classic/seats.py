@@ -81,7 +81,7 @@ def find_or_make(turn: GroupTurn, group_id: str, principal: str) -> ClassicGroup
 
 
 def is_empty(turn: GroupTurn, group_id: str) -> bool:
-    """Whether nobody is in it: its offsets and itself may go."""
+    """Return True if nobody is in it: its offsets and itself may go."""
     group = find(turn, group_id)
     return group is None or isinstance(group.phase, Empty)
 

@@ -197,5 +197,5 @@ def fetch_all_offsets(
 
 
 def _is_of(committed: CommittedOffset, topic_id: UUID | None) -> bool:
-    """Whether the topic that has its name now, if any, is the one that was consumed."""
+    """Return True if the topic that has its name now, if any, is the one that was consumed."""
     return committed.topic_id is None or committed.topic_id == topic_id
