@@ -55,11 +55,11 @@ def tables() -> str:
 
 
 def _table(title: str, rows: Iterable[MetricRow]) -> str:
-    lines = [f"### {title}", "", "| metric | meaning | labels; series |", "|---|---|---|"]
+    lines = [f"### {title}", ""]
     for row in rows:
-        text = row.text.replace("|", "\\|")
         name = f"`{row.shown_name}`" + (" (histogram)" if row.kind == "histogram" else "")
-        lines.append(f"| {name} | {text} | {_series(row)} |")
+        series = _series(row)
+        lines.append(f"- {name}: {row.text}" + (f" ({series})" if series else ""))
     return "\n".join([*lines, ""])
 
 

@@ -29,17 +29,16 @@ class EventReason:
 
 def _phases(kind: str, begun: str) -> tuple[EventReason, ...]:
     return (
-        EventReason(f"{kind}Running", "Normal", kind, f"{begun}, or goes on after a pause."),
-        EventReason(f"{kind}Paused", "Normal", kind, "It stands still: `paused` is set."),
-        EventReason(f"{kind}Completed", "Normal", kind, "All of it is done."),
+        EventReason(f"{kind}Running", "Normal", kind, f"{begun}, or runs again."),
+        EventReason(f"{kind}Paused", "Normal", kind, "`paused` is set."),
+        EventReason(f"{kind}Completed", "Normal", kind, "It is done."),
         EventReason(f"{kind}Cancelled", "Normal", kind, "It was cancelled, or its object deleted."),
         EventReason(f"{kind}Failed", "Warning", kind, "It cannot be done; the note says why."),
     )
 
 
 def _waits(action: str, what: str) -> EventReason:
-    meaning = f"{what} waits; the note says what for. `status.blocked` shows it as long as it does."
-    return EventReason(f"{action}Blocked", "Warning", ONLY_CLUSTER, meaning)
+    return EventReason(f"{action}Blocked", "Warning", ONLY_CLUSTER, f"{what} waits.")
 
 
 REASONS = (
@@ -102,14 +101,14 @@ REASONS = (
         "More Topics disappeared than `topics.deletion.maxPerHour`, or Users of one namespace than"
         " `users.deletion.maxPerHour`: none goes until a person says so.",
     ),
-    *_phases("Reassignment", "Its moves begin"),
+    *_phases("Reassignment", "It runs"),
     EventReason(
         "RebalanceAwaitsApproval",
         "Normal",
         "Rebalance",
         "A plan waits until `spec.approvedPlan` has the hash that `status.plan.hash` shows.",
     ),
-    *_phases("Rebalance", "Its moves begin"),
+    *_phases("Rebalance", "It runs"),
     EventReason("VerificationPassed", "Normal", "Verification", "Every check held."),
     EventReason("VerificationViolated", "Warning", "Verification", "A check did not hold."),
     EventReason(
@@ -130,7 +129,7 @@ REASONS = (
     _waits("Start", "The start of moves"),
     _waits("GrowVolume", "The growth of a volume"),
     _waits("FinalizeMetadata", "A newer metadata version"),
-    _waits("Rebalance", "A Rebalance, of a person or to fill or empty brokers,"),
+    _waits("Rebalance", "A Rebalance"),
     _waits("Reassignment", "A Reassignment"),
     _waits("Verification", "A Verification"),
     _waits("User", "A User"),
@@ -179,16 +178,15 @@ REASONS = (
 
 _HEAD = f"""# Events
 
-The operator tells what happened by Events (`events.k8s.io/v1`, reporting controller
-`{REPORTING_CONTROLLER}`). `kubectl describe` shows them with the object that they are about, and
-those about a Topic, Reassignment, Rebalance or Verification with its LogCluster too; a Topic's are
-in the Topic's namespace. The same Event within a minute is written once, at most 5 are written a
-second, and 100 wait: they are news, and no record. What is so now stands in each object's
-conditions, what was decided in the metadata log.
+Events (`events.k8s.io/v1`, reporting controller `{REPORTING_CONTROLLER}`) say what happened; each
+object's conditions say what is so now. `kubectl describe` shows them with the LogCluster and with
+the object of the third column; a Topic's are in its namespace. A repeated Event is written once a
+minute, at most 5 Events a second. Events `…Blocked` name the condition that the action waits for;
+`status.blocked` shows it meanwhile.
 
-This table is made from the code: `python -m plimsoll_operator.status.event_reasons docs/events.md`.
+Made by `python -m plimsoll_operator.status.event_reasons docs/events.md`.
 
-| reason | type | also at the | what happened |
+| reason | type | also at | meaning |
 |---|---|---|---|
 """
 
