@@ -10,6 +10,7 @@ gate "format" .venv/bin/ruff format --quiet --check .
 gate "lint" .venv/bin/ruff check --quiet .
 gate "types" .venv/bin/mypy --no-error-summary
 gate "imports" .venv/bin/lint-imports --no-logo
+gate "commit subjects" .venv/bin/python -m dev.commit_subjects
 if [ "${1:-}" != --but-tidy ]; then
   gate "tidy" .venv/bin/python -m pytest -q --no-header tests/test_tidy.py
   gate "tests import" tests_import
