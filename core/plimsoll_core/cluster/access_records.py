@@ -15,7 +15,7 @@ from plimsoll_core.security.tokens import TokenIssuer
 
 
 class AuthorizationConfigured(Record, frozen=True, kw_only=True):
-    """Whether rights are asked for, from now on, and who needs none."""
+    """The mode of authorization, and the super users."""
 
     authorization: Authorization
 
@@ -39,7 +39,7 @@ class AclsAdded(Record, frozen=True, kw_only=True):
 
 
 class AclsRemoved(Record, frozen=True, kw_only=True):
-    """`owner` wants these rules no more; one that nobody wants any more is gone."""
+    """`owner` no longer wants these rules; a rule without owners is removed."""
 
     acls: tuple[Acl, ...]
     owner: str = ""
@@ -60,15 +60,14 @@ class UserRemoved(Record, frozen=True, kw_only=True):
 
 
 class TokenIssuersConfigured(Record, frozen=True, kw_only=True):
-    """Whose tokens are believed from now on, with all keys; whoever logged in by another is cut
-    off."""
+    """The trusted issuers, with all keys; clients that logged in by another one are cut off."""
 
     issuers: tuple[TokenIssuer, ...]
 
 
 class ClientAuthoritiesConfigured(Record, frozen=True, kw_only=True):
-    """Whose certificates clients may log in by from now on; whoever logged in by another's is cut
-    off."""
+    """The trusted authorities of clients' certificates; clients that logged in by another one are
+    cut off."""
 
     authorities: tuple[ClientAuthority, ...]
 
@@ -86,19 +85,19 @@ class UserCertificatesRemoved(Record, frozen=True, kw_only=True):
 
 
 class QuotasSet(Record, frozen=True, kw_only=True):
-    """What somebody may use, from now on: the whole row."""
+    """The quotas of one entity: the whole row."""
 
     row: QuotaRow
 
 
 class QuotasRemoved(Record, frozen=True, kw_only=True):
-    """No row says any more what somebody may use."""
+    """The entity has no row any more."""
 
     entity: QuotaEntity
 
 
 class InsideModeSet(Record, frozen=True, kw_only=True):
-    """How brokers and controllers talk to each other from now on."""
+    """The mode of connections between brokers and controllers."""
 
     mode: InsideMode
 

@@ -38,7 +38,7 @@ from plimsoll_core.security.state import NOTHING
 
 
 class _Rest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a Rebalance has still to do; `active` are numbers of `moves`."""
+    """The rest of a Rebalance; `active` are numbers of `moves`."""
 
     uid: str
     moves: tuple[RebalanceMove, ...]
@@ -46,7 +46,7 @@ class _Rest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    """What tells whether the rest can be read."""
+    """The versions that tell if the rest can be read."""
 
     format: int
 

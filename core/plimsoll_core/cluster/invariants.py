@@ -108,7 +108,7 @@ def rebalances(image: ClusterImage) -> Iterator[str]:
 
 
 def indexes(image: ClusterImage) -> Iterator[str]:
-    """What is derived equals what it is derived from; partitions have no gaps."""
+    """Derived values equal what they are derived from; partitions have no gaps."""
     hosted: dict[BrokerId, set[PartitionKey]] = {}
     for key, p in image.partitions.items():
         if key != p.key:
@@ -168,7 +168,7 @@ def epochs_monotone(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
 
 
 Full = frozenset[PartitionKey]
-"""The partitions whose recovery set can be relied on: the ISR was large enough once."""
+"""The partitions with a reliable recovery set: the ISR was large enough once."""
 
 
 def full_after(full: Full, before: ClusterImage, after: ClusterImage) -> Full:

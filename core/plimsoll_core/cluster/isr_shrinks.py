@@ -37,8 +37,8 @@ class ShrinkCause(Enum):
 
 
 PLANNED = frozenset({ShrinkCause.ROLL, ShrinkCause.REASSIGN})
-"""What was asked for by something that is committed.  A pod that the Eviction API took away was
-asked for too (`kubectl drain`), within a disruption budget: only the operator can tell that."""
+"""The causes that a committed request covers.  A pod that the Eviction API removed was also
+requested (`kubectl drain`), within a disruption budget: only the operator can tell that."""
 
 _PREFIXES = (
     ("fenced", ShrinkCause.FENCED),
@@ -68,10 +68,11 @@ def cause_of_record(text: str) -> ShrinkCause:
 def covered_by(
     image: ClusterImage, partition: Partition, broker_id: BrokerId
 ) -> ShrinkCause | None:
-    """What is committed of this broker, or of this partition, that covers its leaving; else None.
+    """Return the committed request of this broker, or of this partition, that covers the shrink, or
+    None.
 
-    How its process ended says nothing: a node under pressure, a preemption, a liveness probe and a
-    hand all send the same SIGTERM.
+    The end of its process proves nothing: a node under pressure, a preemption, a liveness probe and
+    a manual kill all send the same SIGTERM.
     """
     covered = covered_as_broker(image, broker_id)
     if covered is None and broker_id not in partition.target:
@@ -80,7 +81,7 @@ def covered_by(
 
 
 def covered_as_broker(image: ClusterImage, broker_id: BrokerId) -> ShrinkCause | None:
-    """What covers that this broker is away, whichever partition it is about."""
+    """Return the request that covers the broker's absence, whichever partition it is about."""
     if broker_id in image.grants:
         return ShrinkCause.ROLL
     gone = bool(image.members) and broker_id not in image.members
@@ -90,8 +91,8 @@ def covered_as_broker(image: ClusterImage, broker_id: BrokerId) -> ShrinkCause |
 def seen_in_images(
     old: ClusterImage, new: ClusterImage, before: Partition, after: Partition
 ) -> Iterator[Left]:
-    """Who left the ISR of a partition, and why as far as its images tell: a broker does not see the
-    records in between."""
+    """Yield the brokers that left a partition's ISR, and why as far as its images tell: a broker
+    does not see the records in between."""
     for broker_id in before.isr:
         if broker_id in after.isr or broker_id not in after.replicas:
             continue

@@ -1,9 +1,9 @@
-"""Which copies are limited, and by whose limit.
+"""Selects the copies whose rate is limited, and their limit.
 
-Read by the brokers.  Only a replica that is added and not in sync is limited: one that fell behind
-never is, nor one that commits have begun to wait for.  What an object with a limit of its own moves
-has that limit to itself, beside the cluster's; everything else that moves shares the cluster's.  A
-broker keeps to each limit by itself (its `copy_buckets`).
+Read by the brokers.  Only a replica that is added and not in sync is limited: not one that fell
+behind, nor one that commits have begun to wait for.  An object with a limit of its own has that
+limit to itself, beside the cluster's; all other moves share the cluster's.  A broker keeps to each
+limit by itself (its `copy_buckets`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Limit(NamedTuple):
 
 
 def limit_of(mover: Mover | None, cluster_limit: int) -> Limit:
-    """How fast an object's moves may go; None: what topics and clients move."""
+    """Return the rate limit of an object's moves; None: moves of topics and clients."""
     if mover is None:
         return Limit(CLUSTER, cluster_limit)
     if not mover.paused and mover.bytes_per_second is None:

@@ -21,8 +21,8 @@ IMPLICIT = Listener(name=CLIENTS, port=0)
 
 
 class Port(Enum):
-    """The peers that a listener serves.  EVERYBODY: all peers, on the only listener of a
-    broker that has no replication port, as in version 0.1."""
+    """The peers that a listener serves.  EVERYBODY: all peers, on the only listener of a broker
+    without a replication port, as in version 0.1."""
 
     CLIENTS = "Clients"
     REPLICATION = "Replication"

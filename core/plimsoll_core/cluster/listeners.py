@@ -64,5 +64,5 @@ class Listener(
         return self.advertised is not None
 
     def advertised_of(self, broker_id: int) -> Advertised | None:
-        """None: no address of the broker is known, or its clients are inside."""
+        """Return None if no address of the broker is known, or its clients are inside."""
         return next((one for one in self.advertised or () if one.broker_id == broker_id), None)

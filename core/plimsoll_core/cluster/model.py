@@ -36,7 +36,7 @@ MOVEMENT_BYTES_PER_SECOND = 50 * 2**20
 
 
 class Recovery(Enum):
-    """Whether a partition's leader came from an unclean election that is not yet behind it."""
+    """The state of a partition after an unclean election."""
 
     RECOVERED = "Recovered"
     RECOVERING = "Recovering"
@@ -55,7 +55,7 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class AnnouncedEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a listener can be reached, as its broker tells it: a newer one may say more."""
+    """A listener's address, as its broker reports it; a newer broker may report more."""
 
     name: str
     host: str
@@ -63,7 +63,7 @@ class AnnouncedEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Endpoint(AnnouncedEndpoint, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a listener can be reached, as committed."""
+    """A listener's address, as committed."""
 
 
 class PartitionKey(NamedTuple):
@@ -202,7 +202,7 @@ RebalancePhase = Literal["Beginning", "Running", "Completed", "Cancelled", "Fail
 
 class RebalanceMove(_Stored, frozen=True, kw_only=True):
     """One partition of a plan.  `number`: its place in the plan's order; `size`: one replica's
-    bytes when it was planned, if anybody knew; `wave`: in which it was expected to begin."""
+    bytes when it was planned, if known; `wave`: in which it was expected to begin."""
 
     number: int
     topic_id: TopicId
@@ -226,7 +226,7 @@ class RebalanceMove(_Stored, frozen=True, kw_only=True):
 
     @property
     def copied_bytes(self) -> int:
-        """What has to be copied, as far as it is known."""
+        """The bytes to copy, as far as known."""
         return len(self.adding) * (self.size or 0)
 
 
@@ -259,14 +259,14 @@ class Rebalance(_Stored, frozen=True, kw_only=True):
 
 
 class RebalanceRest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a Rebalance has still to do, by number; `active`: which partitions it moves now."""
+    """The rest of a Rebalance, by number; `active`: the partitions that it moves now."""
 
     moves: Map[int, RebalanceMove] = Map()
     active: Map[PartitionKey, int] = Map()
 
 
 class PendingDeletion(_Stored, frozen=True, kw_only=True):
-    """A topic whose object is gone; its data is kept until then.  Times are the API server's."""
+    """A topic without its object; its data is kept until then.  Times are the API server's."""
 
     since_ms: int
     until_ms: int
@@ -277,8 +277,8 @@ class Topic(_Stored, frozen=True, kw_only=True, omit_defaults=True):
 
     `object` is None for a topic that a client made, or that was detached; `detached_from` then says
     which object may take it back.  `compacted`: its configs have once said that only the last
-    record of each key stays: its logs may have holes, for ever.  `owner`: whose share of the
-    partitions it counts for; empty: nobody's.
+    record of each key stays: its logs may have gaps, for ever.  `owner`: the principal that its
+    partitions are charged to; empty: none.
     """
 
     id: TopicId

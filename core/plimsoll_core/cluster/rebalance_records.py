@@ -22,7 +22,7 @@ def noted(image: ClusterImage, record: r.RebalanceNoted) -> ClusterImage:
 
 
 def moves_added(image: ClusterImage, record: r.RebalanceMovesAdded) -> ClusterImage:
-    """What is added on the way counts too; a plan that begins has been counted."""
+    """Moves that are added on the way count too; a plan that begins has been counted."""
     uid, row = record.uid, image.rebalances[record.uid]
     rest = image.rebalance_rests[uid]
     moves = rest.moves.mutate()

@@ -1,4 +1,4 @@
-"""What all kinds of records have in common.  `records` lists them."""
+"""The common base of all records.  `records` lists them."""
 
 from __future__ import annotations
 

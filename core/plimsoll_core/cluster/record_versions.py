@@ -31,7 +31,7 @@ NEWEST = 4
 UNDERSTOOD = (OLDEST, NEWEST)
 
 OWNERS_SINCE = 4
-"""The metadata version from which on it is committed who made a topic."""
+"""The metadata version from which on the creator of a topic is committed."""
 
 RELEASES = {1: "0.1", 2: "0.2", 3: "0.2", 4: "0.2"}
 """Metadata versions are named after the release that introduced them; of two with one name, a
@@ -212,7 +212,8 @@ _NEWEST_ROW = {
 
 
 def newer_than(record: r.Record, metadata_version: int) -> str | None:
-    """What in a record is newer than the finalised version, in a sentence; None: it may be written.
+    """Return what is newer in a record than the finalised version, in a sentence, or None if it may
+    be written.
 
     A record that finalises a version is the first one of that version.
     """

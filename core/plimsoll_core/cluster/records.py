@@ -69,7 +69,7 @@ class MetadataVersionFinalized(_Record, frozen=True, kw_only=True):
 
 
 class MembersChanged(_Record, frozen=True, kw_only=True):
-    """Which broker ids the cluster is meant to have."""
+    """The broker ids that the cluster is meant to have."""
 
     broker_ids: tuple[BrokerId, ...]
 
@@ -81,7 +81,7 @@ class NewcomersSettled(_Record, frozen=True, kw_only=True):
 
 
 class BrokersLeaving(_Record, frozen=True, kw_only=True):
-    """Which brokers are being emptied, from now on: they take no new replicas."""
+    """The brokers that are being emptied: they take no new replicas."""
 
     broker_ids: tuple[BrokerId, ...]
 
@@ -217,11 +217,11 @@ class TopicConfigured(_Record, frozen=True, kw_only=True):
 
 
 TOPIC_FIELDS = ("min_isr", "replication_factor", "strategy")
-"""What `TopicConfigured` may state besides the configs."""
+"""The fields of `TopicConfigured` besides the configs."""
 
 
 class TopicBound(_Record, frozen=True, kw_only=True):
-    """Which object declares the topic, from now on; also ends a pending deletion."""
+    """The object that declares the topic; also ends a pending deletion."""
 
     topic_id: UUID
     object: TopicObject | None

@@ -54,9 +54,9 @@ class ReachedStage(NamedTuple):
 def asked_of(
     broker_id: BrokerId, before: Partition | None, after: Partition | None
 ) -> tuple[StateChangeKind, ...]:
-    """What becomes of one replica, in order.  None: there is no such partition.
+    """Return the changes of one replica, in order.  None: there is no such partition.
 
-    A replica that starts as a follower follows: that is not said once more.
+    A replica that starts as a follower follows: that is not reported again.
     """
     was = before is not None and broker_id in before.replicas
     if after is None or broker_id not in after.replicas:
@@ -75,7 +75,8 @@ def asked_of(
 def requested(
     old: ClusterImage, new: ClusterImage, records: Iterable[Record]
 ) -> Iterator[StateChange]:
-    """What a committed batch asks of replicas, each partition once, as it is after the batch."""
+    """Yield the state changes that a committed batch requests, each partition once, as it is after
+    the batch."""
     seen: set[PartitionKey] = set()
     for key in _touched(old, records):
         if key in seen:
@@ -108,7 +109,7 @@ def _touched(old: ClusterImage, records: Iterable[Record]) -> Iterator[Partition
 
 
 def fields(told: ReachedStage) -> dict[str, object]:
-    """What `sentence` says, name by name."""
+    """Return the fields of `sentence` by name."""
     change = told.change
     return {
         "stateChange": change.kind,

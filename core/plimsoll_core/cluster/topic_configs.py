@@ -163,7 +163,7 @@ NAME_SHOWN_MAX = 249
 
 
 def check_configs(configs: Mapping[str, str]) -> Refusal | None:
-    """Whether every key is known and every value of its type."""
+    """Refuse unknown keys and values that are not of their type."""
     for name, text in sorted(configs.items()):
         key = BY_NAME.get(name)
         if name == MIN_ISR:
@@ -180,7 +180,7 @@ def check_configs(configs: Mapping[str, str]) -> Refusal | None:
 
 
 def similar_to(name: str, known: Iterable[str]) -> str:
-    """Which configs could be meant by a name that is none."""
+    """Return the configs that an unknown name may mean."""
     similar = get_close_matches(name[:NAME_COMPARED_MAX], list(known))
     return f"similar are {', '.join(similar)}" if similar else "none of Kafka's is similar"
 
@@ -210,7 +210,8 @@ class ClientConfigs(NamedTuple):
 def client_configs(
     configs: Mapping[str, str], before: Mapping[str, str] | None = None
 ) -> ClientConfigs | Refusal:
-    """What a topic without an object is to have; `before`: what it has now, which may stay."""
+    """Return the configs of a topic without an object; `before`: its present ones, which may
+    stay."""
     split = split_min_isr(configs)
     if isinstance(split, Refusal):
         return split

@@ -1,8 +1,8 @@
-"""Refuses records of a newer release: what a reader does not know is not guessed at.
+"""Refuses records of a newer release: a reader does not guess at what it does not know.
 
-Called by whoever reads the log, a snapshot or the metadata stream.  An operator that meets
-`MetadataTooNew` does not lead; a broker applies nothing more.  What belongs to which metadata
-version is in `record_versions`.  Source: docs/design/004-metadata-version.md.
+Called by every reader of the log, a snapshot or the metadata stream.  An operator that meets
+`MetadataTooNew` does not lead; a broker applies nothing more.  `record_versions` lists what belongs
+to which metadata version.  Source: docs/design/004-metadata-version.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Decisions that follow from time alone: expired sessions, recoveries that waited long enough,
-moves that waited for a restart alone, leaderships to return, a metadata version that every broker
-understands by now, replicas that the brokers' own topics lack, min ISRs that have not reached all
-partitions.
+"""Decisions that follow from time alone: expired sessions, overdue recoveries, moves that a restart
+delayed, leaderships to return, a metadata version that every broker understands by now, missing
+replicas of internal topics, min ISRs that have not reached all partitions.
 
-Called for Tick.  Brokers come first: who is gone decides who may lead.
+Called for Tick.  Brokers come first: a fence decides which replicas may lead.
 """
 
 from __future__ import annotations

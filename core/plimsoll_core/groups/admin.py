@@ -39,7 +39,7 @@ from plimsoll_core.groups.turn import GroupTurn, SoftState
 CLASSIC = "classic"
 """The type of every group that there is, as tools spell it."""
 OFFSETS_AT_ONCE = 500
-"""Tombstones of one operation: who deletes a larger group asks again."""
+"""Tombstones of one operation: a larger group is deleted by several requests."""
 
 
 _STATES = {
@@ -67,7 +67,7 @@ def state_of(turn: GroupTurn, group_id: str) -> str:
 
 
 def seen_state(group: Group, soft: SoftState) -> str:
-    """The same for who only counts: a group that was loaded stays as it is."""
+    """Return the group's state for a count: a loaded group is not built for it."""
     found = soft.classic.get(group.group_id)
     if found is None:
         return _STATES[Stable if group.has_members else Empty]
@@ -77,7 +77,7 @@ def seen_state(group: Group, soft: SoftState) -> str:
 def describe_group(
     turn: GroupTurn, op: DescribeGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """What its members chose and have: told while it is stable."""
+    """The protocol and the members' metadata are shown while the group is stable."""
     group = turn.state.groups.get(op.group_id)
     if group is None:
         return no_such_group(op.group_id, token)
@@ -138,7 +138,7 @@ def _protocol_type(stored: GroupStored | None) -> str:
 def delete_group(
     turn: GroupTurn, op: DeleteGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """One that nobody is in, with all its offsets."""
+    """Delete a group without members, with all its offsets."""
     group = turn.state.groups.get(op.group_id)
     if group is None:
         return no_such_group(op.group_id, token)

@@ -11,8 +11,7 @@ from plimsoll_core.groups.turn import GroupTurn
 
 
 def check_group_id(group_id: str) -> RefusedAsWhole | None:
-    """Whether a group may have that name; follows from the request alone.  Commits may be made
-    without a name, as in Kafka."""
+    """Return a refusal if the id is too long.  Commits need no group id, as in Kafka."""
     if len(group_id.encode()) <= GROUP_ID_BYTES_MAX:
         return None
     message = f"A group id has {GROUP_ID_BYTES_MAX} bytes at most; set a shorter group.id."
@@ -20,20 +19,20 @@ def check_group_id(group_id: str) -> RefusedAsWhole | None:
 
 
 def check_named(group_id: str) -> RefusedAsWhole | None:
-    """Whether it may have members: those who only commit need no name."""
+    """Reject an empty group id; only simple consumers may commit without one."""
     if group_id:
         return check_group_id(group_id)
     return RefusedAsWhole(Code.INVALID_GROUP_ID, "A group with members needs a name: its group.id.")
 
 
 def no_such_group(group_id: str, token: object) -> CoordinatorOutcome[Any, Any]:
-    """What tools hear of a group that does not exist."""
+    """Return the refusal that tools get for a group that does not exist."""
     message = f"Group {group_id} not found."
     return refuse(group_id, token, Code.GROUP_ID_NOT_FOUND, message)
 
 
 def owner_of(turn: GroupTurn, group_id: str, asks: str = "") -> str:
-    """Return the principal that the group is counted to: `asks`, if it is nobody's yet."""
+    """Return the principal that the group is charged to: `asks`, if it has no owner yet."""
     durable, expected = turn.state.groups.get(group_id), turn.soft.classic.get(group_id)
     if durable is not None and durable.owner:
         return durable.owner

@@ -1,8 +1,7 @@
-"""What must hold of classic groups at any time, by the names of docs/protocol.md: for tests and the
-simulator.
+"""Invariants of classic groups, by the names of docs/protocol.md: for tests and the simulator.
 
 `GroupLog` reads a log, `ToldGenerations` hears what members hear, `unsound` looks into a shard's
-memory.  Each gives a sentence for what is wrong.
+memory.  Each yields a sentence for each violation.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class GroupLog:
         self._stored: dict[str, GroupStored] = {}
 
     def add(self, record: GroupRecord) -> Iterator[str]:
-        """What is wrong with a record in this place."""
+        """Yield the violations of a record in this place."""
         match record:
             case GroupStored():
                 yield from self._store(record)
@@ -74,7 +73,7 @@ class GroupLog:
 
 
 class ToldGenerations:
-    """What SyncGroup told without an error, over all coordinators that there were."""
+    """The successful answers to SyncGroup, over all coordinators."""
 
     def __init__(self) -> None:
         # Assignments that a leader sent and that were accepted, and those that members heard, each
@@ -115,7 +114,7 @@ class ToldGenerations:
 
 
 def unsound(turn: GroupTurn) -> Iterator[str]:
-    """What contradicts itself in a shard's memory."""
+    """Yield the contradictions in a shard's memory."""
     seats = sum(group.size for group in turn.soft.classic.values())
     if seats != turn.soft.seats:
         yield f"{turn.soft.seats} seats are counted, {seats} are taken"

@@ -102,8 +102,8 @@ class StandingPartitions:
         self._this: dict[GroupPartition, tuple[int, int]] = {}
 
     def since_ms(self, key: GroupPartition, offset: int, committed_ms: int) -> int | None:
-        """`committed_ms`: when it was committed, for what is seen there for the first time; who
-        commits the same again does not move.  None: it is one too many."""
+        """`committed_ms`: when it was committed, for an offset that is first seen there; committing
+        the same offset again is no progress.  Return None if there are too many."""
         if len(self._this) >= self._most:
             return None
         seen = self._last.get(key)
@@ -113,7 +113,7 @@ class StandingPartitions:
         return seen[1]
 
     def looked(self) -> None:
-        """What was not asked for in this look is not behind any more."""
+        """Partitions that were not asked for in this pass are not behind any more."""
         self._last, self._this = self._this, {}
 
 
@@ -131,7 +131,7 @@ def topic_lag(
     stood: Stood,
     now_ms: int,
 ) -> TopicLag | None:
-    """None: no partition's end is known.  Those that are not known are left out."""
+    """Return None if no partition's end is known.  Unknown ones are left out."""
     records = behind_ms = stuck_ms = position = known = 0
     for index, offset in committed.items():
         ends = history(index, offset)

@@ -33,12 +33,12 @@ class FirstDelay:
     left_ms: int
     """For how much longer it may be prolonged after that."""
     newcomers: bool = False
-    """True if somebody came since it began: then it is prolonged."""
+    """True if a member joined since it began: then it is prolonged."""
 
 
 @dataclass(slots=True)
 class Empty:
-    """Nobody is in it."""
+    """The group has no members."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Preparing:
     """Kafka's PreparingRebalance: members join."""
 
     first: FirstDelay | None
-    """None: it is over when every member has joined."""
+    """None: the phase ends when every member has joined."""
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Completing:
     assignments."""
 
     unsynced: set[str]
-    """Who was told the generation and has not asked for its assignment."""
+    """The members that were told the generation and have not asked for their assignment."""
     storing: bool = False
     """True if the leader's assignments are on their way into the log."""
 
@@ -104,12 +104,12 @@ class Member:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes, roughly."""
+        """Its approximate size in memory."""
         return protocol_bytes(self.protocols) + len(self.client_id) + len(self.client_host)
 
     @property
     def record_bytes(self) -> int:
-        """What it takes of the record of a generation at most, whatever protocol is voted for."""
+        """Its greatest size in a generation's record, for any protocol."""
         names = (self.member_id, self.client_id, self.client_host, self.group_instance_id or "")
         subscription = max((len(metadata) for _, metadata in self.protocols), default=0)
         return _MEMBER_OVERHEAD + _utf8(names) + subscription + len(self.assignment)
@@ -120,7 +120,7 @@ class Member:
 
 
 def protocol_bytes(protocols: Protocols) -> int:
-    """What they take, roughly: names and metadata."""
+    """Return the approximate size of names and metadata."""
     return sum(_PROTOCOL_OVERHEAD + len(name) + len(metadata) for name, metadata in protocols)
 
 

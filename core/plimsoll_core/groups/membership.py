@@ -1,6 +1,6 @@
-"""What members ask of their group and hear, and what becomes of deadlines: part of `Operation`.
+"""The requests of members, their answers, and the operations of deadlines: part of `Operation`.
 
-Handlers make the first half of requests, `groups.step.due` and outcomes' `then` the second.
+Handlers make requests; `groups.step.due` and outcomes' `then` make the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class JoinGroup:
     must_know_its_id: bool = True
     """From version 4: one without an id gets one and comes again (KIP-394)."""
     principal: str = ""
-    """Whose it is: the group is counted to who begins it."""
+    """The client's principal: the group is charged to the principal that begins it."""
     may_skip_assignment: bool = True
     """From version 9: a leader may hear that its group needs no other assignments (KIP-814)."""
 
@@ -73,7 +73,7 @@ class SyncGroup:
     group_instance_id: str | None = None
     generation: int
     protocol_type: str | None = None
-    """None: the client did not say (before version 5)."""
+    """None if the client did not say (before version 5)."""
     protocol: str | None = None
     assignments: tuple[tuple[str, bytes], ...] = ()
     """By member; the leader's."""
@@ -104,7 +104,8 @@ class HeartbeatTaken:
 
 
 class Leaver(NamedTuple):
-    """Who leaves: by id; a static member by its instance alone, if an administrator removes it."""
+    """A member that leaves, by id; a static member by its instance alone, if an administrator
+    removes it."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -143,7 +144,7 @@ class EndSession:
 
 @dataclass(frozen=True, slots=True)
 class EndPending:
-    """A deadline: an id was given out, and nobody came with it."""
+    """A deadline: no member came with an id that was given out."""
 
     group_id: str
     member_id: str
@@ -179,7 +180,7 @@ class StoreEmptiness:
 
 @dataclass(frozen=True, slots=True)
 class BeginningStored:
-    """What became of the record with which a group begins."""
+    """The outcome of the record with which a group begins."""
 
     group_id: str
     code: Code
@@ -187,7 +188,7 @@ class BeginningStored:
 
 @dataclass(frozen=True, slots=True)
 class GenerationStored:
-    """What became of the leader's assignments."""
+    """The outcome of the leader's assignments."""
 
     group_id: str
     generation: int
@@ -196,7 +197,7 @@ class GenerationStored:
 
 @dataclass(frozen=True, slots=True)
 class EmptinessStored:
-    """What became of the record of a group that its last member left."""
+    """The outcome of the record of a group that its last member left."""
 
     group_id: str
     code: Code

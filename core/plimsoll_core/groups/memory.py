@@ -1,14 +1,14 @@
-"""What groups take of a broker's memory, and whom it is counted to.
+"""The memory of groups on a broker, and the principals that it is charged to.
 
 A group belongs to the principal that began it, for as long as it exists: all its offsets, metadata,
-members and assignments are counted to that principal, whoever commits or joins later.  Each of its
-records names the principal, so that a load counts as before; a group of records that name nobody
-(an older release wrote them) belongs to nobody until a principal writes to it.
+members and assignments are charged to that principal, whichever principal commits or joins later.
+Each of its records names the principal, so that a load counts as before; a group from records
+without one (of an older release) has no owner until a principal writes to it.
 
 `GroupMemory` is the budget of all shards of a broker.  Clients' writes are admitted before they are
-made (`admits`); what a log holds is only counted (`ShardMemory.change`), and unloaded again when it
-is too much.  Bytes are estimates from above, measured with CPython 3.11.
-Source: docs/security.md, "What one principal may hold".
+made (`admits`); what a log holds is only counted (`ShardMemory.change`), and unloaded again if it
+is too much.  Bytes are estimates from above, measured with CPython 3.11.  Source: docs/security.md,
+"What one principal may hold".
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UNLOADED_BYTES = 320
 PRINCIPAL_MAX = 255
 """Characters of a principal that are kept: longer ones that begin alike share."""
 BYTES_ASSUMED = 2**30 // 8
-"""Of a broker whose memory nobody stated: an eighth of a gibibyte."""
+"""An eighth of a gibibyte, for a broker whose memory is not stated."""
 _RESERVE_PART = 8
 """A part of the budget is used for deletions of groups that are not loaded, and for nothing else:
 however full it is, room can be made."""
@@ -78,8 +78,8 @@ class GroupMemory:
 
 
 class ShardMemory:
-    """What one shard holds of a broker's budget, and of the shard's own numbers of groups and
-    members.  Written by `apply` and `step` alone."""
+    """One shard's part of a broker's budget, and the shard's own numbers of groups and members.
+    Written by `apply` and `step` alone."""
 
     __slots__ = ("_closed", "_held", "groups", "of_broker", "seats")
 
@@ -118,7 +118,7 @@ class ShardMemory:
 
 
 class SeatsCharged(NamedTuple):
-    """What is counted of a group's members in memory, beyond its stored generation."""
+    """The charge for a group's members in memory, beyond its stored generation."""
 
     principal: str
     size_bytes: int
@@ -126,7 +126,7 @@ class SeatsCharged(NamedTuple):
 
 
 def text_bytes(text: str) -> int:
-    """What a string takes: four bytes for each character, if any of them needs as many."""
+    """Return the size of a string: four bytes for each character, if any of them needs as many."""
     return len(text) if text.isascii() else 4 * len(text)
 
 

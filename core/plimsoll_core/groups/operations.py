@@ -1,7 +1,7 @@
-"""What may be asked of a shard's groups, and the answers to it: the input and output of `step`.
+"""The operations on a shard's groups, and their answers: the input and output of `step`.
 
-Handlers make operations of requests, deadlines and metadata make the others.  They name
-everything that is asked; who asked stands in the token beside them.
+Handlers make operations from requests; deadlines and metadata make the others.  An operation holds
+the whole request; its sender is the token beside it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PartitionOffset(NamedTuple):
 
 
 class PartitionCode(NamedTuple):
-    """What became of one partition."""
+    """The result for one partition."""
 
     topic: str
     partition: int
@@ -57,7 +57,7 @@ class CommitOffsets:
     retention_ms: int | None = None
     """The request's own; None: the cluster's."""
     principal: str = ""
-    """Whose it is: the group is counted to who begins it."""
+    """The client's principal: the group is charged to the principal that begins it."""
     tells_missing_groups: bool = False
     """From version 9: a generation of a group that does not exist is GROUP_ID_NOT_FOUND."""
 
@@ -93,8 +93,8 @@ class FetchAllOffsets:
 
 @dataclass(frozen=True, slots=True)
 class AllOffsetsFetched:
-    """What a group had committed then, by topic and partition: nobody changes it afterwards, so
-    that it may be gone through later, where it holds nobody up."""
+    """A group's committed offsets at that moment, by topic and partition: they never change
+    afterwards, so that they may be read later, without holding up others."""
 
     topics: dict[str, dict[int, CommittedOffset]]
 
@@ -129,8 +129,8 @@ class DeleteGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteUnloaded:
-    """The same of a group for which there is no room, whose keys were read from the log for it.
-    Members of it are served by nobody: they do not keep it."""
+    """Delete a group that there is no room for; its keys were read from the log.  Its members are
+    not served, so they do not keep it."""
 
     group_id: str
 
@@ -202,7 +202,7 @@ class GroupsListed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireOffsets:
-    """A deadline: nobody waits for an answer."""
+    """A deadline: no client waits for an answer."""
 
     group_id: str
 

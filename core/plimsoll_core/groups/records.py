@@ -1,7 +1,7 @@
 """The records of `__consumer_offsets` as values: everything about groups that outlives a broker.
 
-`plimsoll_wire.coordinator_records` gives them Kafka's own bytes, `groups.apply` their effect.  A
-rule makes them, nobody changes them.  Times are the wall clock's, in milliseconds since 1970.
+`plimsoll_wire.coordinator_records` gives them Kafka's own bytes, `groups.state.apply` their effect.
+Rules make them; they never change.  Times are the wall clock's, in milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OffsetCommitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expire_ms: int | None = None
     """From a request that carried a retention of its own; None: as the cluster keeps offsets."""
     topic_id: UUID | None = None
-    """None: a record of an older version."""
+    """None in a record of an older version."""
     owner: str = ""
     """The principal that the group is counted to; empty: a record of an older version."""
 

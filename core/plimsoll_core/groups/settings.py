@@ -16,13 +16,13 @@ GROUPS_MAX = 10_000
 """Groups of one partition, shared fairly by principals: beyond it no group is begun."""
 GROUP_ID_BYTES_MAX = 255
 MEMBER_BYTES_MAX = 64 * 2**10
-"""What one member may say of itself."""
+"""The greatest metadata of one member."""
 NAME_BYTES_MAX = 32_767 - 37
 """Of each name that a member gives.  A stored string has 32,767 bytes at most, and a member's id is
 made of a name, a dash and 36 characters; requests of flexible versions hold longer ones."""
 GROUP_BYTES_MAX = 4 * 2**20
-"""What all members of a group may say of themselves, in all their protocols; of what goes into one
-record, `GroupTurn.record_bytes_max` bounds it."""
+"""The greatest metadata of all members of a group, in all their protocols;
+`GroupTurn.record_bytes_max` bounds what goes into one record."""
 SEATS_MAX = 20_000
 """Members of all groups of one partition, and ids that were given out; shared fairly as well."""
 

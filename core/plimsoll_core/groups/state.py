@@ -125,7 +125,7 @@ class GroupsState:
         self.memory.change(group.owner, by)
 
     def adopt(self, group: Group, owner: str) -> None:
-        """For `apply` alone: a group of nobody's is the principal's from now on."""
+        """For `apply` alone: a group without an owner now belongs to the principal."""
         self.memory.change(group.owner, -group.size_bytes)
         self.memory.groups.give_back(group.owner, 1)
         group.owner = owner
@@ -182,8 +182,8 @@ class GroupsState:
             self.unloaded.clear()
 
     def written_to(self, group_id: str | None) -> int:
-        """One past the last record of a group, or of them all: what is said of the group leaves
-        once the high watermark is there."""
+        """Return the end offset of the group's last record, or of all groups; replies wait for the
+        high watermark to reach it."""
         if group_id is None:
             return self.end
         group = self.groups.get(group_id)
@@ -204,7 +204,7 @@ class GroupsState:
         self.memory.groups.give_back(group.owner, 1)
 
     def committed(self, high_watermark: int) -> None:
-        """What is below the high watermark needs no waiting for: it is not remembered longer."""
+        """Answers about records below the high watermark need not wait: forget their offsets."""
         if self._gone:
             self._gone = {g: end for g, end in self._gone.items() if end > high_watermark}
 
@@ -246,7 +246,7 @@ def skip(state: GroupsState, offset: int) -> None:
 
 
 def _group(state: GroupsState, group_id: str, owner: str = "") -> Group:
-    """`owner`: whom it is counted to, if it is nobody's."""
+    """`owner`: the principal that the group is charged to, if it has no owner."""
     group = state.groups.get(group_id)
     if group is None:
         group = Group(group_id)

@@ -65,7 +65,7 @@ _OF_NAMED_GROUPS = (m.JoinGroup, m.SyncGroup, m.MemberHeartbeat, m.LeaveGroup, o
 
 
 def step(turn: GroupTurn, op: o.Operation, token: object) -> GroupOutcome:
-    """What follows from one operation.  `token`: who asked; None where nobody waits."""
+    """Decide one operation.  `token`: the sender; None if no client waits."""
     if isinstance(op, _OF_NAMED_GROUPS) and (refusal := check_named(op.group_id)):
         return CoordinatorOutcome(key=op.group_id, at_once=(Reply(token, refusal),))
     if isinstance(op, o.ListGroups | o.DeleteUnloaded):
@@ -105,7 +105,7 @@ def _charge_seats(turn: GroupTurn, group_id: str) -> None:
 
 
 def due(key: DeadlineKey) -> o.Operation:
-    """The operation of a deadline whose time has come."""
+    """Return the operation of a deadline that is due."""
     match key:
         case ExpiryDue(group_id):
             return o.ExpireOffsets(group_id=group_id)

@@ -1,4 +1,4 @@
-"""What each decision about groups is given: one shard's state, the time and the cluster.
+"""The inputs of each decision about groups: one shard's state, the time and the cluster.
 
 `groups.step` makes a `GroupTurn` for each operation and hands it to the rules.  Rules read `state`
 and may write `soft`.  `SoftState` is lost at a failover: a successor begins with an empty one and
@@ -36,7 +36,7 @@ class ExpiryDue(NamedTuple):
 DeadlineKey = (
     ExpiryDue | EndSession | EndPending | EndJoining | EndSyncing | WakeGroup | StoreEmptiness
 )
-"""What a deadline stands for; `groups.step` makes an operation of each that is due."""
+"""The key of a deadline; `groups.step` makes an operation of each that is due."""
 
 
 class SoftState:
@@ -77,7 +77,7 @@ class GroupTurn:
     believed_ms: int | None
     """`wall_ms`, for what is removed for its age; None while the clock is not to be believed."""
     record_bytes_max: int = 2**20
-    """How large a record may be, with its key."""
+    """The greatest size of a record with its key."""
 
     def has_partition(self, topic: str, index: int) -> bool:
         """As far as the newest metadata here say."""

@@ -1,10 +1,9 @@
-"""What a broker says of itself with each heartbeat, for the LogBroker that people look at; and what
-it hears of the LogCluster's settings with each answer.
+"""A broker's report of itself in each heartbeat, for the LogBroker that people read; and the
+settings of the LogCluster that it gets with each answer.
 
-Nothing is decided by it but whether the inside may be closed (`inside`), how many
-partitions may be made (`controller.topics.partition_room`), and who leads while a disk is nearly
-full (`controller.partitions.short_disks`); a broker of an earlier
-release says nothing.
+Only three decisions depend on it: closing the inside (`inside`), how many partitions may be created
+(`controller.topics.topic_limits`), and leadership while a disk is nearly full
+(`controller.partitions.failed_disks`).  A broker of an earlier release reports nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from plimsoll_core.ids import MetadataOffset
 
 
 class InsideFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a broker talks to its peers inside.  `sha256`: of the certificate that it shows, empty:
-    it has none; `authorities`: of the certificates of authorities that it trusts; `plaintext`: its
-    connections to brokers and controllers that are not encrypted, of both directions; `only_tls`:
-    it calls nobody in plaintext."""
+    """A broker's connections to its peers inside.  `sha256`: of the certificate that it shows,
+    empty: it has none; `authorities`: of the certificates of authorities that it trusts;
+    `plaintext`: its connections to brokers and controllers that are not encrypted, of both
+    directions; `only_tls`: it opens no plaintext connection."""
 
     sha256: str = ""
     authorities: tuple[str, ...] = ()
@@ -46,7 +45,7 @@ class BrokerFigures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class LogOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a broker writes its own log lines; empty: as it was started.  `level`: a name of
+    """The level and form of a broker's log lines; empty: as it was started.  `level`: a name of
     Python's `logging`; `format`: `Text` or `Json`."""
 
     level: str = ""
@@ -57,7 +56,7 @@ AS_STARTED = LogOutput()
 
 
 class TopicDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """What a new topic has where its client says nothing, as the controller decides it."""
+    """The controller's defaults for a new topic."""
 
     partitions: int
     replication_factor: int

@@ -14,8 +14,8 @@ from plimsoll_core.messages.base import Message
 class DeclareTopic(Message, frozen=True, kw_only=True):
     """A Topic object as it should be: create, bind, grow, reconfigure or revive the topic.
 
-    `assignment` is given for `strategy == "Explicit"` only.  Values are resolved: no defaults
-    left open.  `adopt`: the topic that nobody declares and that this object takes, by its id.
+    `assignment` is given for `strategy == "Explicit"` only.  Values are resolved: no defaults left
+    open.  `adopt`: the undeclared topic that this object takes over, by its id.
     """
 
     object: TopicObject

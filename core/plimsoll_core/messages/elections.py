@@ -20,7 +20,7 @@ class PartitionName(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ElectionAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one election; `code` 0: `leader` leads with this epoch."""
+    """The result of one election; `code` 0: `leader` leads with this epoch."""
 
     topic: str
     index: int

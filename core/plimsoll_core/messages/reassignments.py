@@ -19,7 +19,7 @@ from plimsoll_core.messages.security import OnBehalf
 
 
 class PartitionTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Which replicas a partition should have, the preferred leader first; None cancels a move."""
+    """The wanted replicas of a partition, the preferred leader first; None cancels a move."""
 
     topic: str
     index: int
@@ -27,7 +27,7 @@ class PartitionTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TargetAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one target; `code` 0 is success, and `partition_epoch` that of the change.
+    """The result for one target; `code` 0 is success, and `partition_epoch` that of the change.
     `reason`: a `Reason`'s name or ""."""
 
     topic: str
@@ -96,7 +96,7 @@ class ReassignmentObjectGone(Message, frozen=True, kw_only=True):
 
 
 class ReassignmentState(Message, frozen=True, kw_only=True):
-    """How far an object's moves are.  `reason` and `message`: what they wait for, if anything.
+    """The progress of an object's moves.  `reason` and `message`: what they wait for, if anything.
 
     `phase` None: not begun, or forgotten.
     """
@@ -124,8 +124,8 @@ class FollowerLag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CopySize(msgspec.Struct, frozen=True, kw_only=True):
-    """How many bytes of a partition one broker holds.  `behind`: as its leader, the followers whose
-    logs end before its own."""
+    """The bytes of a partition on one broker.  `behind`: as its leader, the followers with logs
+    that end before its own."""
 
     topic_id: UUID
     index: int
@@ -134,9 +134,9 @@ class CopySize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportCopies(Message, frozen=True, kw_only=True):
-    """Sent now and then by those who lead a partition that moves, or are added to it: progress
-    that people read, and no decision does.  `sizes`: of some partitions that the broker leads,
-    in turns, so that what a plan would copy can be told, and which followers lag."""
+    """Sent now and then by the leaders of moving partitions and by the replicas that are added to
+    them: progress for people, not for decisions.  `sizes`: of some partitions that the broker
+    leads, in turns, so that what a plan would copy can be told, and which followers lag."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch

@@ -70,7 +70,7 @@ class RebalanceObjectGone(Message, frozen=True, kw_only=True):
 
 
 class RebalanceState(Message, frozen=True, kw_only=True):
-    """How far a Rebalance is.  `reason` and `message`: what it waits for, if anything.
+    """The progress of a Rebalance.  `reason` and `message`: what it waits for, if anything.
 
     `phase` None: not begun, or forgotten.  Beginning: its plan has to be given once more.
     """

@@ -57,8 +57,8 @@ from plimsoll_core.messages.topic_changes import EnsureInternalTopic, TopicChang
 
 
 class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of which metadata log the sender holds: `applied_offset` records, the last of them
-    from the batch with `nonce`; proves that a log did not go back in time."""
+    """The sender's position in the metadata log: `applied_offset` records, the last of them from
+    the batch with `nonce`; proves that a log did not go back in time."""
 
     applied_offset: MetadataOffset
     nonce: str | None
@@ -133,8 +133,8 @@ class AlterPartition(Message, frozen=True, kw_only=True):
 
 
 class ReplicaLog(msgspec.Struct, frozen=True, kw_only=True):
-    """How complete one replica's log is.  `leader_epoch`: the term it knows of;
-    `last_written_epoch`: the term of its last record, None when it holds none."""
+    """The completeness of one replica's log.  `leader_epoch`: the leader epoch that it knows;
+    `last_written_epoch`: that of its last record, None if it holds none."""
 
     topic_id: UUID
     index: int
@@ -158,8 +158,8 @@ class FailedReplica(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportFailedReplicas(Message, frozen=True, kw_only=True):
-    """Replicas in an ISR whose disk failed, or is full: out of service until their broker starts
-    again, tells of them (`ReportReplicaLogs`) or follows with them."""
+    """Replicas in an ISR on a disk that failed, or is full: offline until their broker restarts,
+    reports them (`ReportReplicaLogs`) or follows with them."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -206,7 +206,7 @@ Forwarded = (
     | EnsureInternalTopic
     | SecurityChange
 )
-"""What brokers ask on behalf of clients."""
+"""The requests that brokers forward for clients."""
 
 
 # --- what the operator itself asks -------------------------------------------------------------
@@ -295,7 +295,7 @@ class Refused(Message, frozen=True, kw_only=True):
 
     @property
     def known_reason(self) -> Reason | None:
-        """What to branch on; None: a name that only a newer release knows."""
+        """The reason to branch on; None: a name that only a newer release knows."""
         return Reason.__members__.get(self.reason)
 
 
@@ -336,7 +336,7 @@ class ProducerIdBlock(Message, frozen=True, kw_only=True):
 
 
 class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one topic; `code` 0 is success.  `reason`: a `Reason`'s name or "".
+    """The result for one topic; `code` 0 is success.  `reason`: a `Reason`'s name or "".
     `min_isr`: of a topic that is created, or would be."""
 
     name: str

@@ -1,4 +1,4 @@
-"""Requests about who may do what, of clients and of the operator, and their answers.
+"""Requests about users, rights and quotas, of clients and of the operator, and their answers.
 
 Part of `messages`, which lists them among the requests and answers.
 """
@@ -18,10 +18,10 @@ from plimsoll_core.security.tokens import TokenIssuer
 
 
 class OnBehalf(msgspec.Struct, frozen=True, kw_only=True):
-    """The client for whom a broker asks, also where nobody's rights are asked for: the controller
-    decides these again, and whether its login is good.  `login`: `scram.login_mark` of the key that
-    it logged in by, or `tokens.token_mark` of its token, or `client_certificates.mark_of` of its
-    certificate; empty: by none, since its listener asks for no login."""
+    """The client that a broker asks for, also if it has no rights to check: the controller checks
+    its rights and its login again.  `login`: `scram.login_mark` of the key that it logged in by, or
+    `tokens.token_mark` of its token, or `client_certificates.mark_of` of its certificate; empty:
+    its listener requires no login."""
 
     principal: str
     host: str
@@ -71,13 +71,13 @@ class AlterQuotas(Message, frozen=True, kw_only=True):
 
 
 class DeclareQuotas(Message, frozen=True, kw_only=True):
-    """What a LogCluster states: all that it declares."""
+    """All quotas that a LogCluster states."""
 
     rows: tuple[QuotaRow, ...]
 
 
 class DeclareAuthorization(Message, frozen=True, kw_only=True):
-    """What a LogCluster states.  `disguise` is taken when none is committed yet."""
+    """The authorization that a LogCluster states.  `disguise` is taken if none is committed yet."""
 
     authorization: Authorization
 
@@ -89,7 +89,7 @@ class DeclareTokenIssuers(Message, frozen=True, kw_only=True):
 
 
 class DeclareClientAuthorities(Message, frozen=True, kw_only=True):
-    """All authorities whose certificates clients may log in by, as they are now."""
+    """All trusted authorities of clients' certificates, as they are now."""
 
     authorities: tuple[ClientAuthority, ...]
 
@@ -127,7 +127,7 @@ class UserObjectGone(Message, frozen=True, kw_only=True):
 
 
 SecurityChange = CreateAcls | DeleteAcls | AlterScramCredentials | AlterQuotas
-"""What clients ask for."""
+"""The requests of clients."""
 SecurityDeclaration = (
     DeclareAuthorization
     | DeclareTokenIssuers
@@ -137,7 +137,7 @@ SecurityDeclaration = (
     | UserObjectGone
     | DeclareQuotas
 )
-"""What the operator asks for."""
+"""The requests of the operator."""
 
 
 class DeletedAcl(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from plimsoll_core.messages.base import Message
 from plimsoll_core.messages.security import OnBehalf
 
 ConfigOperation = Literal["Set", "Delete", "Append", "Subtract"]
-"""What becomes of one config; the last two change the items of a list."""
+"""The change of one config; the last two change the items of a list."""
 
 
 class ConfigChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,8 @@ class ConfigChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicConfigChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client wants of one topic's configs.  `replace`: what is not named goes."""
+    """A client's changes of one topic's configs.  `replace`: configs that are not named are
+    removed."""
 
     topic: str
     changes: tuple[ConfigChange, ...]
@@ -38,7 +39,7 @@ class TopicConfigChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicGrowth(msgspec.Struct, frozen=True, kw_only=True):
-    """How many partitions a topic should have; `assignment`: the replicas of those that are new."""
+    """The wanted number of partitions; `assignment`: the replicas of the new ones."""
 
     topic: str
     partitions: int
@@ -46,8 +47,7 @@ class TopicGrowth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one topic's change; `code` 0 is success.  `reason`: a `Reason`'s name or
-    ""."""
+    """The result for one topic; `code` 0 is success.  `reason`: a `Reason`'s name or ""."""
 
     topic: str
     code: int = 0
@@ -56,8 +56,9 @@ class TopicChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlterTopicConfigs(Message, frozen=True, kw_only=True):
-    """Forwarded by a broker for a client.  What is too much for one turn comes again: `answered` is
-    what was decided, `spreading` the topics whose min ISR has not reached all their partitions."""
+    """Forwarded by a broker for a client.  The part that is too much for one turn is requested
+    again: `answered` is what was decided, `spreading` the topics with a min ISR that has not
+    reached all partitions."""
 
     topics: tuple[TopicConfigChanges, ...]
     validate_only: bool = False
@@ -79,7 +80,7 @@ TopicChange = AlterTopicConfigs | AddPartitions
 
 
 class TopicsChanged(Message, frozen=True, kw_only=True):
-    """`end_offset`: who has applied the metadata up to there sees the changes."""
+    """`end_offset`: the metadata offset at which the changes are visible."""
 
     topics: tuple[TopicChanged, ...]
     end_offset: MetadataOffset = MetadataOffset(0)

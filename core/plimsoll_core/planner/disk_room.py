@@ -51,7 +51,7 @@ Rooms = Mapping[BrokerId, DiskRoom]
 
 
 def overfilled(plan: Plan, rooms: Rooms) -> dict[BrokerId, int]:
-    """The brokers of whose reserve the plan would take, and how many bytes it adds to each."""
+    """Return the brokers whose reserve the plan would use, and the bytes that it adds to each."""
     incoming = _incoming(plan.moves)
     return {
         broker: size
@@ -61,7 +61,7 @@ def overfilled(plan: Plan, rooms: Rooms) -> dict[BrokerId, int]:
 
 
 def without_figures(plan: Plan, rooms: Rooms) -> tuple[BrokerId, ...]:
-    """The brokers that get data, and of whose disk nothing is known."""
+    """Return the brokers that get data, and report nothing of their disks."""
     return tuple(sorted(broker for broker in _incoming(plan.moves) if broker not in rooms))
 
 
@@ -118,7 +118,7 @@ def _incoming(moves: tuple[Move, ...]) -> Counter[BrokerId]:
 
 
 def _loads(plan: Plan, left: list[Move]) -> tuple[BrokerLoad, ...]:
-    """What brokers hold when these moves are left out."""
+    """Return the loads without these moves."""
     replicas: Counter[BrokerId] = Counter()
     leaders: Counter[BrokerId] = Counter()
     sizes: Counter[BrokerId] = Counter()

@@ -86,7 +86,8 @@ class _Pool:
     """A layout with one more receiver: the ⌈⌉ slots, of which a broker can have one.
 
     A broker "gives" to the pool by taking a slot, and the pool to a broker by taking it away; both
-    copy nothing.  So a chain may end where a slot is free, or pass one on, whoever is fullest.
+    copy nothing.  So a chain may end where a slot is free, or pass one on, whichever broker is
+    fullest.
     """
 
     def __init__(self, layout: Layout, targets: Targets) -> None:

@@ -147,7 +147,7 @@ def _best_turn(rows: Sequence[Row], current: Sequence[Row], ring: Sequence[Broke
 
 
 def _faults(survey: Survey, rows: Sequence[Sequence[BrokerId]]) -> Faults:
-    """What a full rebalance is for, the worst first: racks, even brokers, even leaders, and that
+    """The purpose of a full rebalance, the worst first: racks, even brokers, even leaders, and that
     each topic and each broker's heirs are spread.  Less is better."""
     n, racks = len(survey.usable), survey.racks
     poor = 0

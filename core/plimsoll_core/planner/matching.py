@@ -45,7 +45,8 @@ def permute(current: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
 def _hand_out(
     current: Sequence[Row], positions: Sequence[int], rows: Sequence[Row], result: list[Row]
 ) -> None:
-    """To partitions of one set: first those whose list stays as it is, then whose leader stays."""
+    """To partitions of one set: first those with an unchanged list, then those with an unchanged
+    leader."""
     for length in (None, 1, 0):
         waiting: dict[Row, list[int]] = {}
         for position in reversed(positions):
@@ -111,7 +112,7 @@ class _Transport:
             del self.flow[left][right], self.back[right][left]
 
     def _give_the_rest(self) -> None:
-        """What is left shares nothing with what is left over: any order is as good."""
+        """The rest shares nothing with the rest of the rows: any order is as good."""
         right = 0
         for left, amount in enumerate(self.supply):
             while amount:

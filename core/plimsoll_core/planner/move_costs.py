@@ -31,11 +31,11 @@ def vacancy(slot: int) -> BrokerId:
 
 @dataclass(slots=True, kw_only=True)
 class Opening:
-    """What a layout begins with; the lists go by partition.
+    """The start of a layout; the lists go by partition.
 
-    `home`: where copies are today.  `leaders`: who is copied from.  `free`: whether replicas that
-    are not vacant may move too.  `need`: distinct racks to be kept.  `barred`: brokers that a
-    partition may not go to.  `racks` is None when racks are ignored.
+    `home`: the copies of today.  `leaders`: the brokers to copy from.  `free`: True if replicas
+    that are not vacant may move too.  `need`: distinct racks to be kept.  `barred`: brokers that a
+    partition may not go to.  `racks` is None if racks are ignored.
     """
 
     rows: list[list[BrokerId]]
@@ -115,8 +115,8 @@ class Layout:
     def cheapest(self, source: BrokerId, target: BrokerId) -> tuple[int, int] | None:
         """Costs one copy more, none (it is being copied anyway), or one less (it goes back).
 
-        Of those that stay so far: non-leaders first, then the fewest copies from one leader to
-        this follower, then whose topic has more here and less there.
+        Of those that stay so far: non-leaders first, then the fewest copies from one leader to this
+        follower, then the topic that has more here and less there.
         """
         for cost, group in ((-1, SAVING), (0, EXCHANGING)):
             returns = self._returns.get((source, target, group), [])

@@ -1,6 +1,6 @@
 """The planner's answer: moves, their cost, the loads that they lead to, and relaxed rules.
 
-A plan is a value: equal requests give equal plans, and `plan_hash` names one, so that somebody can
+A plan is a value: equal requests give equal plans, and `plan_hash` names one, so that a user can
 approve exactly what was shown.
 """
 
@@ -35,7 +35,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def copied_bytes(self) -> int:
-        """What has to be copied, as far as sizes are known."""
+        """The bytes to copy, as far as sizes are known."""
         return len(self.adding) * (self.size_bytes or 0)
 
 
@@ -47,7 +47,7 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker holds, with everything that was skipped; leaders are preferred leaders."""
+    """A broker's load, with everything that was skipped; leaders are preferred leaders."""
 
     broker: BrokerId
     replicas: Level

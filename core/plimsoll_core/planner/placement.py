@@ -43,9 +43,10 @@ def place(
     first: int = 0,
     start: int = 0,
 ) -> Assignment | Refusal:
-    """Rows for partitions `first` … `first + partitions - 1` of one topic, preferred leader first.
+    """Return rows for partitions `first` … `first + partitions - 1` of one topic, preferred leader
+    first.
 
-    `start` rotates who owns the first partition; growth must repeat the topic's own.
+    `start` rotates the owner of the first partition; growth must repeat the topic's own.
     """
     assert partitions >= 1, "nothing to place"
     assert replication_factor >= 1, "a partition has at least one replica"
@@ -140,7 +141,7 @@ def interleave(brokers: Iterable[Located]) -> list[BrokerId]:
 def check_assignment(
     rows: Assignment, registered: AbstractSet[BrokerId], active: AbstractSet[BrokerId]
 ) -> Refusal | None:
-    """Whether an explicit assignment can be used as it stands."""
+    """Refuse an explicit assignment that cannot be used as it stands."""
     for index, row in enumerate(rows):
         problem = _row_problem(row, len(rows[0]), registered, active)
         if problem:

@@ -21,9 +21,9 @@ LOOK_AT_MOST = 16
 
 @dataclass(slots=True, kw_only=True)
 class Seats:
-    """What leadership begins with; the lists go by partition.
+    """The start of the leaderships; the lists go by partition.
 
-    `first`: the preferred leader before the plan.  `free`: whether the order may change.
+    `first`: the preferred leader before the plan.  `free`: True if the order may change.
     """
 
     rows: list[list[BrokerId]]

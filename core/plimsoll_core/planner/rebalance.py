@@ -99,7 +99,7 @@ def make(image: ClusterImage, wish: PlanRequest) -> Planned | Refusal:
 
 
 def question(image: ClusterImage, wish: PlanRequest) -> Request:
-    """What the planner is asked."""
+    """Return the planner's request."""
     brokers = sorted(image.brokers.items())
     return Request(
         brokers=tuple(

@@ -111,7 +111,7 @@ TopicChange = SetReplicationFactor | MoveOff | SetReplicas
 
 
 class ChangeTopics(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What a Reassignment states, together: loads are evened over all of it."""
+    """The changes of a Reassignment, together: loads are evened over all of it."""
 
     changes: tuple[TopicChange, ...]
 

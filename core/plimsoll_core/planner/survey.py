@@ -100,7 +100,8 @@ class Survey:
         )
 
     def skipped(self, leaving: frozenset[BrokerId] = frozenset()) -> tuple[Skipped, ...]:
-        """What an Explicit topic states is left alone, also on brokers that should be emptied."""
+        """The replicas of an Explicit topic are left alone, also on brokers that should be
+        emptied."""
         left: Counter[TopicId] = Counter()
         for partition, free in zip(self.partitions, self.free, strict=True):
             left[partition.topic_id] += 0 if free else len(leaving.intersection(partition.replicas))

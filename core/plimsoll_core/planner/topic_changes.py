@@ -31,7 +31,7 @@ from plimsoll_core.planner.survey import Rows, Survey, replica_counts, skipped
 
 @dataclass(slots=True, kw_only=True)
 class _Draft:
-    """What the changes so far have made of the rows."""
+    """The rows after the changes so far."""
 
     rows: Rows
     load: dict[BrokerId, int]
@@ -145,8 +145,8 @@ def _set_factor(survey: Survey, draft: _Draft, p: int, factor: int) -> Refusal |
 
 
 def _least_missed(survey: Survey, draft: _Draft, p: int, factor: int) -> BrokerId:
-    """Racks are kept; then whoever is out of sync goes, who is unusable, who does not lead, and
-    who is fullest."""
+    """Racks are kept; then out-of-sync replicas go first, then unusable brokers, then followers,
+    then the fullest broker."""
     row, racks, isr = draft.rows[p], survey.racks or {}, survey.partitions[p].isr
     need = min(factor, racks_of(survey.home[p], racks))
 

@@ -80,7 +80,7 @@ class FairPool:
             del self._held[principal]
 
     def largest(self) -> str | None:
-        """Return the principal that holds most, None if nobody holds anything.
+        """Return the principal that holds most, or None if the pool is empty.
 
         Under want it gives way first.  Ties go to the name that sorts first.
         """

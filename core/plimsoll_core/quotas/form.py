@@ -26,7 +26,7 @@ _FRACTION = 1e-6
 
 
 def malformed_entity(entity: QuotaEntity) -> str:
-    """Why nothing can be limited by it, in a sentence; empty: it can."""
+    """Return why nothing can be limited by it, in a sentence, or ""."""
     of_client = entity.user is not None or entity.client_id is not None
     if entity.ip is None:
         if not of_client:
@@ -43,7 +43,8 @@ def malformed_entity(entity: QuotaEntity) -> str:
 
 
 def malformed_value(entity: QuotaEntity, key: str, value: float | None) -> str:
-    """Why it is no value of the key, in a sentence; None: it is taken away."""
+    """Return why it is no value of the key, in a sentence, or "".  `value` None: the key is
+    removed."""
     known = {Quota.CONNECTION_CREATION_RATE} if entity.ip is not None else set(OF_CLIENTS)
     quota = next((one for one in known if one.value == key), None)
     if quota is None:

@@ -12,21 +12,21 @@ from collections import deque
 SAMPLES = 11
 SAMPLE_MS = 1000
 _LENT_S = (SAMPLES - 1) * SAMPLE_MS // 1000
-"""The shortest window: who used less than its worth is not above any bound."""
+"""The shortest window: less than its worth is never above any bound."""
 EXPIRED_MS = SAMPLES * SAMPLE_MS
 """So long after its last use a sample counts no more."""
 _ALLOWED_S = 7
-"""Allowances are given of so much of a window's worth: who uses the rest without one ends them all,
-which so happens once for each three seconds' worth at most."""
+"""Allowances are given of so much of a window's worth: a client that uses the rest without one ends
+them all, which happens once for each three seconds' worth at most."""
 _SHARES = 16
-"""What may be given is divided by it, for there are others."""
+"""The divisor of what may be given, for there are other clients."""
 ALLOWANCES_MAX = 1_000
 """Of one rate at a time."""
 
 
 class Allowance:
-    """What one connection may use of a rate without asking.  It counts as used from when it is
-    given until `WindowedRate.settle`, which comes before anybody is throttled."""
+    """The part of a rate that one connection may use without asking.  It counts as used from when
+    it is given until `WindowedRate.settle`, which comes before any client is throttled."""
 
     __slots__ = ("last_ns", "left")
 
@@ -53,7 +53,7 @@ class WindowedRate:
 
     @property
     def sample_ends_ms(self) -> int:
-        """What was allowed lately holds until then."""
+        """The end of the sample in which allowances were given last."""
         return self._newest[0] + SAMPLE_MS
 
     def allow(self, allowance: Allowance, least: int, bound: float, now_ms: int) -> bool:
@@ -105,7 +105,7 @@ class WindowedRate:
         return self.throttle_ms(bound, now_ms) if total > bound * _LENT_S else 0
 
     def window_ms(self, now_ms: int) -> int:
-        """What the rate is over: at least ten samples, else a single request would be a rate of
+        """The window of the rate: at least ten samples, else a single request would be a rate of
         its own."""
         self._expire(now_ms)
         elapsed_ms = now_ms - self._samples[0][0] if self._samples else 0
@@ -117,7 +117,8 @@ class WindowedRate:
         return self._total
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
-        """How long nothing may be used until the rate is `bound` a second; 0: it is not above."""
+        """Return how long the client must wait until the rate is `bound` a second; 0: it is not
+        above."""
         amount, window_ms = self.amount(now_ms), self.window_ms(now_ms)
         if amount * 1000 <= bound * window_ms:
             return 0
@@ -139,7 +140,7 @@ class WindowedRate:
 
 class TokenBucket:
     """`bound` tokens a second come, up to eleven seconds' worth; more may be taken than there are,
-    and nobody may take any until what is missing has come."""
+    and none may be taken again until what is missing has come."""
 
     __slots__ = ("__weakref__", "_tokens", "_updated_ms")
 

@@ -15,7 +15,7 @@ import msgspec
 from immutables import Map
 
 DEFAULT = ""
-"""In the place of a name: everybody who has no row of his own."""
+"""In the place of a name: every entity without a row of its own."""
 BY_CLIENT = ""
 """The owner of what no object declares."""
 BY_CLUSTER = "LogCluster"
@@ -23,7 +23,7 @@ BY_CLUSTER = "LogCluster"
 
 
 class Quota(Enum):
-    """What is limited, by Kafka's keys."""
+    """The limited quantity, by Kafka's keys."""
 
     PRODUCER_BYTE_RATE = "producer_byte_rate"
     CONSUMER_BYTE_RATE = "consumer_byte_rate"
@@ -33,14 +33,14 @@ class Quota(Enum):
 
 
 OF_CLIENTS = tuple(quota for quota in Quota if quota is not Quota.CONNECTION_CREATION_RATE)
-"""What users and client ids have; addresses have the other one."""
+"""The quotas of users and client ids; addresses have the other one."""
 
 
 class QuotaEntity(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Whom a row is about: a user, a client id, both, or an address.  None: not about that;
-    `DEFAULT`: everybody who has no row of his own."""
+    """The entity of a row: a user, a client id, both, or an address.  None: not about that;
+    `DEFAULT`: every entity without a row of its own."""
 
     user: str | None = None
     client_id: str | None = None
@@ -98,14 +98,14 @@ class QuotaRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class QuotaAccount(NamedTuple):
-    """All who share what they use: of a user, of a client id, or of both together."""
+    """The clients that share a quota: of a user, of a client id, or of both together."""
 
     user: str | None
     client_id: str | None
 
 
 class QuotaLimit(NamedTuple):
-    """What holds for one client."""
+    """The limit of one client."""
 
     quota: Quota
     bound: float

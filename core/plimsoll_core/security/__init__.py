@@ -1,1 +1,1 @@
-"""What authorization will ask for, once it is switched on."""
+"""Users, credentials, ACLs and logins: committed state, and the rules that need nothing else."""

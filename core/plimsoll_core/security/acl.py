@@ -48,7 +48,7 @@ class AclOperation(Enum):
 
 
 class ResourceType(Enum):
-    """What a rule is about."""
+    """The type of a rule's resource."""
 
     # Each request looks for its decision by it; Enum's own is computed in Python.
     __hash__ = object.__hash__
@@ -62,7 +62,7 @@ class ResourceType(Enum):
 
 
 class Pattern(Enum):
-    """How a rule's resource name is compared."""
+    """The comparison of a rule's resource name."""
 
     LITERAL = "Literal"
     PREFIXED = "Prefixed"
@@ -144,7 +144,7 @@ class Acl(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 def malformed(acl: Acl) -> str | None:
-    """Why no such rule may be made, as a sentence."""
+    """Return why such a rule may not be made, as a sentence, or None."""
     kind, separator, user = acl.principal.partition(":")
     if text := _too_long(acl):
         return text
@@ -179,8 +179,8 @@ def _size(text: str) -> int:
 
 
 class AclFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which rules are meant; None: whatever it is.  `matches_name`: the pattern Match, every rule
-    that applies to the resource `name`."""
+    """Selects rules; None in a field matches everything.  `matches_name`: the pattern Match, every
+    rule that applies to the resource `name`."""
 
     resource: ResourceType | None = None
     name: str | None = None

@@ -67,7 +67,7 @@ class Rules(NamedTuple):
 
 
 class Present(NamedTuple):
-    """How many rules of any principal there are for a name or prefix."""
+    """The number of rules of any principal for a name or prefix."""
 
     literal: Map[str, int] = Map()
     prefixed: Map[str, int] = Map()
@@ -146,8 +146,7 @@ class AclIndex(msgspec.Struct, frozen=True):
         return AclVerdict(False, Ground.DEFAULT)
 
     def has_rules(self, principal: str, kind: ResourceType) -> bool:
-        """Return True if any rule is about the principal, or everybody, and resources of the
-        type."""
+        """Return True if any rule is about the principal or User:*, and resources of the type."""
         return any((who, kind) in self.rules for who in (principal, EVERYBODY))
 
     def allows_on_any(
@@ -196,7 +195,7 @@ class AclIndex(msgspec.Struct, frozen=True):
                     yield cell
 
     def _is_named(self, kind: ResourceType, name: str) -> bool:
-        """Return True if any rule of anybody is about the resource."""
+        """Return True if any rule of any principal is about the resource."""
         present = self.present.get(kind)
         if present is None:
             return False

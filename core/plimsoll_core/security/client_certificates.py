@@ -26,7 +26,7 @@ TLS_LOGIN = "Tls"
 CertificateMechanism = Literal["TLS"]
 BY_CERTIFICATE: CertificateMechanism = "TLS"
 OWN_AUTHORITY = "clients"
-"""What the authority is called that the operator signs users' certificates by."""
+"""The name of the authority by which the operator signs users' certificates."""
 
 SUBJECT_CHARACTERS_MAX = 240
 CERTIFICATES_MAX = 4
@@ -48,8 +48,9 @@ _ESCAPED = frozenset(',=+<>#;"\\')
 
 
 class ClientAuthority(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whose certificates are believed.  `name`: in objects; `source`: the object that it was read
-    from, empty: the cluster's own; `certificates`: its own (DER), each of which is trusted."""
+    """An authority of trusted client certificates.  `name`: in objects; `source`: the object that
+    it was read from, empty: the cluster's own; `certificates`: its own (DER), each of which is
+    trusted."""
 
     name: str
     certificates: tuple[bytes, ...]
@@ -72,9 +73,9 @@ class UserCertificates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class ShownClient(NamedTuple):
-    """What a client's certificate says, once its chain was verified.  `anchor`: the fingerprint of
-    the authority's certificate at the chain's end; `subject`: its distinguished name, empty: none
-    that can be a user's; `identities`: the URIs among its other names."""
+    """The content of a client's certificate, after its chain was verified.  `anchor`: the
+    fingerprint of the authority's certificate at the chain's end; `subject`: its distinguished
+    name, empty: none that can be a user's; `identities`: the URIs among its other names."""
 
     sha256: str
     anchor: str
@@ -84,8 +85,8 @@ class ShownClient(NamedTuple):
 
 
 class CertificateProof(NamedTuple):
-    """Whose certificate it is, and by what that was shown.  `own`: whether the cluster's own
-    authority signed it; good until `until_ms`."""
+    """The user of a certificate, and how that was proven.  `own`: True if the cluster's own
+    authority signed it; valid until `until_ms`."""
 
     user: str
     sha256: str
@@ -95,7 +96,7 @@ class CertificateProof(NamedTuple):
 
 
 class CertificateRefusal(Enum):
-    """Why a certificate with a good chain lets nobody in; the values name them in metrics and the
+    """The reason to refuse a certificate with a valid chain; the values name it in metrics and the
     audit log."""
 
     UNREADABLE = "unreadable"
@@ -108,7 +109,8 @@ class CertificateRefusal(Enum):
 
 
 def user_identity(cluster_id: object, user: str, uid: str) -> str:
-    """What a certificate of the own authority says of its user: for the operator, and people."""
+    """Return the URI in a certificate of the own authority that names its user: for the operator,
+    and people."""
     return f"{SCHEME}://{cluster_id}/user/{user}/{uid}"
 
 
@@ -119,13 +121,13 @@ def fingerprint(der: bytes) -> str:
 
 
 def authority_of(authorities: Iterable[ClientAuthority], anchor: str) -> ClientAuthority | None:
-    """Whose certificate has the fingerprint; the own one's first."""
+    """Return the authority of the fingerprint, the cluster's own first."""
     found = (one for one in authorities if anchor in map(fingerprint, one.certificates))
     return min(found, key=lambda one: one.name != OWN_AUTHORITY, default=None)
 
 
 def subject_refused(shown: ShownClient) -> CertificateRefusal | None:
-    """Why another authority's certificate names no user."""
+    """Return why another authority's certificate names no user, or None."""
     if any(one.startswith(f"{SCHEME}:") for one in shown.identities):
         # It says that it is a broker's, an operator's or a user's of ours: none of these is.
         return CertificateRefusal.NO_CLIENT
@@ -133,7 +135,7 @@ def subject_refused(shown: ShownClient) -> CertificateRefusal | None:
 
 
 def certificate_mark(sha256: str, anchor: str) -> bytes:
-    """Tells a login by a certificate from others; lets nobody log in."""
+    """Return a mark that identifies a login by a certificate; it cannot be used to log in."""
     return hashlib.sha256(f"certificate {sha256} of {anchor}".encode()).digest()[:16]
 
 

@@ -30,8 +30,8 @@ def explained(security: Security, asked: AclQuestion) -> AclVerdict:
 
 
 def _another_right_that_is_enough(security: Security, asked: AclQuestion) -> AclVerdict | None:
-    """Create or Delete of the cluster is that of each topic, and who may write a topic may write it
-    idempotently (KIP-679)."""
+    """Create or Delete on the cluster covers each topic, and a principal that may write a topic may
+    write it idempotently (KIP-679)."""
     if asked.resource is ResourceType.TOPIC and asked.operation in _OF_THE_CLUSTER:
         on_all = asked._replace(resource=ResourceType.CLUSTER, name=CLUSTER_NAME)
         verdict = security.explain(on_all)

@@ -26,7 +26,8 @@ OTHER_PEER = "other-peer"
 RETIRED = "retired-certificate"
 PLAINTEXT = "plaintext"
 REASONS = (NO_IDENTITY, OTHER_CLUSTER, OTHER_PEER, RETIRED, PLAINTEXT)
-"""Why a peer with a certificate of the right authority is refused; `PLAINTEXT`: it has none."""
+"""The reasons to refuse a peer with a certificate of the right authority; `PLAINTEXT`: it has
+none."""
 CERTIFICATES_MAX = 2
 """That a broker may have at a time: the one in use, and its successor."""
 
@@ -47,10 +48,10 @@ ORDER = (InsideMode.OFF, InsideMode.PERMISSIVE, InsideMode.REQUIRED)
 def unstated_mode(
     pinned: InsideMode | None, committed: InsideMode, *, has_brokers: bool
 ) -> InsideMode:
-    """The mode of a cluster whose owner states none.  `pinned`: what it was to be so far, None:
-    nobody remembers; `committed`: what the log says it is; `has_brokers`: whether the log names a
-    broker that has ever registered.  A new cluster is closed, one that was there before stays as
-    it is, and neither becomes the other by itself."""
+    """Return the mode of a cluster if its owner states none.  `pinned`: the mode so far, None if it
+    is not known; `committed`: the mode in the log; `has_brokers`: True if the log names a broker
+    that has ever registered.  A new cluster is closed, an existing one stays as it is, and neither
+    changes by itself."""
     if pinned is not None:
         return pinned
     is_new = not has_brokers
@@ -60,20 +61,20 @@ def unstated_mode(
 
 
 class BrokerCertificates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a broker may show: SHA-256 of DER, in hex, the newest first."""
+    """The certificates that a broker may show: SHA-256 of DER, in hex, the newest first."""
 
     broker_id: BrokerId
     sha256: tuple[str, ...]
 
 
 class Inside(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is committed of it.  `certificates`: by ascending broker id."""
+    """The committed mode and certificates.  `certificates`: by ascending broker id."""
 
     mode: InsideMode = InsideMode.OFF
     certificates: tuple[BrokerCertificates, ...] = ()
 
     def of(self, broker_id: int | None) -> tuple[str, ...]:
-        """What the broker may show, the newest first."""
+        """Return the certificates that the broker may show, the newest first."""
         return next((one.sha256 for one in self.certificates if one.broker_id == broker_id), ())
 
 
@@ -82,8 +83,8 @@ NOTHING_INSIDE = Inside()
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a certificate says: of which cluster; `broker_id` None: a controller.  `sha256`: its
-    own fingerprint."""
+    """The identity in a certificate; `broker_id` None: a controller.  `sha256`: its own
+    fingerprint."""
 
     cluster_id: UUID
     broker_id: BrokerId | None
@@ -104,7 +105,7 @@ def controller_name(cluster_id: UUID) -> str:
 
 
 def cluster_asked_for(name: str | None) -> UUID | None:
-    """Of whose controller the certificate is asked for by this name."""
+    """Return the cluster of the controller certificate that this name asks for."""
     try:
         return UUID((name or "").removesuffix(f".controller.{SCHEME}"))
     except ValueError:
@@ -136,7 +137,8 @@ def peer_named(identities: tuple[str, ...], sha256: str) -> Peer | None:
 def refuses_broker(
     inside: Inside, cluster_id: UUID, peer: Peer | None, broker_id: int | None = None
 ) -> str:
-    """Why a peer is not believed to be a broker of the cluster.  `broker_id`: this very one."""
+    """Return why a peer is not accepted as a broker of the cluster, or "".  `broker_id`: the
+    expected one."""
     if peer is None:
         return NO_IDENTITY
     if peer.cluster_id != cluster_id:
@@ -150,7 +152,7 @@ def refuses_broker(
 
 
 def refuses_controller(cluster_id: UUID, peer: Peer | None) -> str:
-    """Why a peer is not believed to be a controller of the cluster."""
+    """Return why a peer is not accepted as a controller of the cluster, or ""."""
     if peer is None:
         return NO_IDENTITY
     if peer.cluster_id != cluster_id:

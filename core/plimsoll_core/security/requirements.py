@@ -38,7 +38,7 @@ _ON_CONFIGS = {
     operation: (_topic(operation), _group(operation), _cluster(operation))
     for operation in (_Op.DESCRIBE_CONFIGS, _Op.ALTER_CONFIGS)
 }
-"""By whose configs are named: the cluster's stands for brokers."""
+"""The resource types whose configs can be named; the cluster stands for brokers."""
 
 REQUIREMENTS: Mapping[int, tuple[Requirement, ...]] = {
     0: (_topic(_Op.WRITE),),  # Produce

@@ -55,7 +55,7 @@ def mechanisms_of(authentication: tuple[str, ...]) -> tuple[Mechanism, ...]:
 
 
 class LoginStage(Enum):
-    """Verifying: somebody looks at the token.  TokenRefused: the client has to acknowledge that."""
+    """Verifying: the token is being verified.  TokenRefused: the client has to acknowledge that."""
 
     START = "Start"
     HANDSHAKE = "Handshake"
@@ -67,9 +67,9 @@ class LoginStage(Enum):
 
 
 class Identity(NamedTuple):
-    """Who is at the other end, and by what it was shown: the password's key that the proof fitted,
-    or the issuer and the key of a token, or a certificate.  It is logged in for as long as that is
-    committed, and not beyond `until_ms`; None: that has no end."""
+    """The user at the other end, and the proof: the key of the password, the issuer and key of a
+    token, or a certificate.  The login is valid as long as that is committed, and until `until_ms`;
+    None: no end."""
 
     user: str
     mechanism: Mechanism | CertificateMechanism
@@ -85,14 +85,14 @@ class Identity(NamedTuple):
 
 
 def by_certificate(proof: CertificateProof) -> Identity:
-    """Who a connection is from its handshake on."""
+    """Return the identity of a connection after its handshake."""
     return Identity(proof.user, BY_CERTIFICATE, until_ms=proof.until_ms, certificate=proof)
 
 
 class LoginAnswer(NamedTuple):
-    """What the client is told; `closes`: why the connection is closed once it is told, and
-    `logged_in`: from now on, for `lifetime_ms`; 0: without an end.  `token`: nothing is told yet,
-    it is to be verified first, and `judged` called."""
+    """The answer to the client; `closes`: why the connection is closed after it; `logged_in`: from
+    now on, for `lifetime_ms`; 0: no end.  `token`: no answer yet; it is to be verified first, and
+    `judged` called."""
 
     code: int = Code.NONE
     message: str | None = None
@@ -124,14 +124,14 @@ class SaslSession:
     """Its session is over: only another login is answered."""
 
     claimed: str = ""
-    """Who its client said last that it is, proven or not."""
+    """The user that the client named last, proven or not."""
 
     _mechanism: Mechanism | None = None
     _challenge: scram.Challenge | None = None
     _asked: int = 0
 
     def refuses(self, api_key: int) -> str:
-        """Why a request closes the connection; empty: it is answered."""
+        """Return why a request closes the connection, or "" if it is answered."""
         if self.stage is LoginStage.AUTHENTICATED:
             over = self.expired and api_key not in BEFORE_LOGIN
             return "session-expired" if over else ""
@@ -207,7 +207,7 @@ class SaslSession:
         return LoginAnswer(token=found)
 
     def judged(self, found: TokenProof | TokenRefusal, now_ms: int) -> LoginAnswer:
-        """What became of the token that an answer asked to verify."""
+        """Return the answer after the verification of a token."""
         if self.stage is not LoginStage.VERIFYING:
             return self._close(Code.ILLEGAL_SASL_STATE)
         if isinstance(found, TokenRefusal):

@@ -33,8 +33,8 @@ SALT_BYTES_MAX = 128
 MESSAGE_BYTES_MAX = 4096
 """Of one message of an exchange."""
 USER_NAME = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
-"""What librdkafka and kafka-python send as it is: a name with a comma or an equals sign could
-never log in with them."""
+"""The names that librdkafka and kafka-python send unchanged: a name with a comma or an equals sign
+could never log in with them."""
 
 
 class PreviousKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,8 +49,8 @@ class PreviousKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ScramCredential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is kept of one user's password for one mechanism.  `owner`: the uid of the User object
-    that declares it; empty: made by a client."""
+    """The stored form of one user's password for one mechanism.  `owner`: the uid of the User
+    object that declares it; empty: made by a client."""
 
     user: str
     mechanism: ScramMechanism
@@ -76,14 +76,14 @@ class ScramCredential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 def illegal_user_name(name: str) -> bool:
-    """Return True if nobody can be called so; names of Kubernetes accounts are reserved."""
+    """Return True if the user name is invalid or reserved (names of Kubernetes accounts)."""
     return USER_NAME.fullmatch(name) is None or name.startswith("system:") or name == "ANONYMOUS"
 
 
 def salt_of(random: bytes) -> bytes:
-    """A salt as Kafka's own tools make it: 130 random bits in base 36 (`secureRandomBytes` of
-    ScramFormatter), so that users of objects, of these tools and of nobody look alike.  `random`:
-    32 bytes."""
+    """Return a salt as Kafka's own tools make it: 130 random bits in base 36 (`secureRandomBytes`
+    of ScramFormatter), so that users of objects, users of these tools and unknown users look alike.
+    `random`: 32 bytes."""
     number = int.from_bytes(random, "big") % (1 << 130)
     digits = b""
     while number or not digits:
@@ -93,7 +93,7 @@ def salt_of(random: bytes) -> bytes:
 
 
 def login_mark(stored_key: bytes) -> bytes:
-    """Tells one key from another, and lets nobody log in."""
+    """Return a mark that identifies a key; it cannot be used to log in."""
     return hashlib.sha256(stored_key).digest()[:16]
 
 

@@ -35,14 +35,15 @@ BY_CLIENT = ""
 
 REMOVALS_MAX = 2_000
 REMOVALS_KEPT_MS = 3_600_000
-"""How many removals of users are remembered, and for how long."""
+"""How long removals of users are remembered."""
 
 NO_OBJECT = "none"
 """The uid of an object that is gone, in the row of an account that stays cut off."""
 
 
 class Mode(Enum):
-    """Off: everybody may do all.  Audit: what Enforce would refuse is logged, and done."""
+    """Off: everything is allowed.  Audit: requests that Enforce would refuse are logged and
+    allowed."""
 
     OFF = "Off"
     AUDIT = "Audit"
@@ -50,8 +51,8 @@ class Mode(Enum):
 
 
 class Authorization(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a LogCluster states.  `disguise`: a random key, by which an unknown user's login looks
-    like a known one's; drawn once."""
+    """The authorization that a LogCluster states.  `disguise`: a random key that makes the login of
+    an unknown user look like a known user's; drawn once."""
 
     mode: Mode = Mode.OFF
     super_users: tuple[str, ...] = ()
@@ -91,10 +92,10 @@ class UserRemoval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Security(msgspec.Struct, frozen=True, kw_only=True):
-    """`credentials` by user and mechanism; `users` by name; `acls` with who wants each: uids of
-    User objects and `BY_CLIENT`.  `index` is derived from `acls`.  `issuers`: whose tokens are
-    believed; `authorities`: whose certificates.  `certificates` by user; `certificate_users`, by
-    their fingerprints, is derived from them.  `removals`: of the last hour, oldest first."""
+    """`credentials` by user and mechanism; `users` by name; `acls` with their owners: uids of User
+    objects and `BY_CLIENT`.  `index` is derived from `acls`.  `issuers` of trusted tokens;
+    `authorities` of trusted certificates.  `certificates` by user; `certificate_users`, by their
+    fingerprints, is derived from them.  `removals`: of the last hour, oldest first."""
 
     authorization: Authorization = Authorization()
     credentials: Map[tuple[str, ScramMechanism], ScramCredential] = Map()
@@ -119,13 +120,13 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return declared is not None and declared.disabled
 
     def issuers_of(self, authentication: tuple[str, ...]) -> tuple[TokenIssuer, ...]:
-        """Whose tokens are believed where clients log in by these."""
+        """Return the issuers that listeners with these logins trust."""
         return tuple(one for one in self.issuers if one.login in authentication)
 
     def login_is_good(self, user: str, mark: bytes) -> bool:
-        """Return True if who logged in by the key with that `scram.login_mark`, or by a token with
-        that `tokens.token_mark`, still could; with none, whether the user is not disabled.  A key
-        of before a rotation is good for as long as it is kept: brokers end such logins at their
+        """Return True if a login by the key with this `scram.login_mark`, or by a token with this
+        `tokens.token_mark`, is still valid; without a mark, if the user is not disabled.  A key
+        from before a rotation is valid as long as it is kept: brokers end such logins at their
         time, and those of tokens."""
         if self.is_disabled(user):
             return False
@@ -177,7 +178,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     def judge_certificate(
         self, shown: ShownClient, now_ms: int
     ) -> CertificateProof | CertificateRefusal:
-        """Whom a certificate with a good chain lets in now."""
+        """Return the user that a certificate with a valid chain proves now, or the refusal."""
         authority = authority_of(self.authorities, shown.anchor)
         if authority is None:
             return CertificateRefusal.UNTRUSTED
@@ -194,7 +195,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return CertificateProof(user, shown.sha256, shown.anchor, own, shown.not_after_ms)
 
     def believes(self, proof: CertificateProof) -> bool:
-        """Return True if who logged in by it still could, were its time not over."""
+        """Return True if a login by this proof is still valid, apart from its time."""
         authority = authority_of(self.authorities, proof.anchor)
         if authority is None or (authority.name == OWN_AUTHORITY) != proof.own:
             return False

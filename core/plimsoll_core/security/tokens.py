@@ -22,7 +22,7 @@ TokenMechanism = Literal["OAUTHBEARER"]
 OAUTHBEARER: TokenMechanism = "OAUTHBEARER"
 TokenLogin = Literal["ServiceAccount", "OAuth"]
 TOKEN_LOGINS: tuple[TokenLogin, ...] = ("OAuth", "ServiceAccount")
-"""As listeners write them: whose tokens are taken."""
+"""The logins by tokens, as listeners name them."""
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384"]
 
 TOKEN_BYTES_MAX = 16 * 1024
@@ -31,10 +31,10 @@ KEY_BYTES_MAX = 1024
 SKEW_MS = 30_000
 """By so much an issuer's clock may be ahead.  A token's end is never stretched."""
 LIFE_MAX_MS = 24 * 3600 * 1000
-"""A token that is good for longer from now on is refused: who steals it has it for a day."""
+"""A token that is valid for longer is refused: a stolen token is usable for a day at most."""
 USER_CHARACTERS_MAX = 240
 INVALID_TOKEN = b'{"status":"invalid_token"}'
-"""What RFC 7628 answers; the client acknowledges it, and is told that the login failed."""
+"""The answer of RFC 7628; the client acknowledges it, and is told that the login failed."""
 
 _TOKEN = re.compile(rb"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _ACCOUNT = re.compile(r"system:serviceaccount:([a-z0-9-]{1,63}):([a-z0-9.-]{1,253})")
@@ -50,9 +50,9 @@ class TokenKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class TokenIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whose tokens are believed.  `name`: in objects; `login`: where listeners ask for that;
-    `issuer`, `audiences`: what tokens have to name; `user_claim`: which claim is the user's name,
-    after `user_prefix` (of ServiceAccounts it is `sub`, and as it is)."""
+    """An issuer of trusted tokens.  `name`: in objects; `login`: where listeners ask for that;
+    `issuer`, `audiences`: what tokens have to name; `user_claim`: the claim with the user's name,
+    after `user_prefix` (for ServiceAccounts it is `sub`, unchanged)."""
 
     name: str
     login: TokenLogin
@@ -71,7 +71,8 @@ class TokenIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def token_mark(issuer: TokenIssuer, key: TokenKey) -> bytes:
-    """Tells a login by the key, and by what the issuer is, from others; lets nobody log in."""
+    """Return a mark that identifies a login by the key and the issuer; it cannot be used to log
+    in."""
     who = (issuer.name, issuer.login, issuer.issuer, issuer.audiences)
     named = (issuer.user_claim, issuer.user_prefix)
     by = (key.key_id, key.algorithm, key.public_key)
@@ -79,7 +80,7 @@ def token_mark(issuer: TokenIssuer, key: TokenKey) -> bytes:
 
 
 class TokenRefusal(Enum):
-    """Why a token lets nobody in; the values name them in metrics and the audit log."""
+    """The reason to refuse a token; the values name it in metrics and the audit log."""
 
     MALFORMED = "malformed"
     TOO_LARGE = "too-large"
@@ -95,7 +96,7 @@ class TokenRefusal(Enum):
 
 
 class Bearer(NamedTuple):
-    """What a client sent.  `user`: whom it wants to be; empty: whomever the token names."""
+    """The client's message.  `user`: the user that it names; empty: the token's."""
 
     token: str
     user: str
@@ -163,7 +164,8 @@ class _Claims(msgspec.Struct):
 def judge(
     payload: bytes, issuer: TokenIssuer, key: TokenKey, wanted: str, now_ms: int
 ) -> TokenProof | TokenRefusal:
-    """Whom a token of the issuer lets in now.  `wanted`: the user that the client named."""
+    """Return the user that a token of the issuer proves now, or the refusal.  `wanted`: the user
+    that the client named."""
     try:
         claims = msgspec.json.decode(payload, type=_Claims)
         named = msgspec.json.decode(payload, type=dict[str, Any]).get(issuer.user_claim)
@@ -194,7 +196,7 @@ def _out_of_time(claims: _Claims, now_ms: int) -> TokenRefusal | None:
 
 
 def _user(issuer: TokenIssuer, claims: _Claims, named: object) -> str | None:
-    """None: it names nobody who can log in."""
+    """Return None if the token names no user that can log in."""
     if not isinstance(named, str):
         return None
     if issuer.login == "OAuth":

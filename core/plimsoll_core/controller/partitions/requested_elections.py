@@ -41,7 +41,7 @@ from plimsoll_core.messages.requests import (
 from plimsoll_core.phrasing import replicas_text
 
 PREFERRED = "leadership goes back to the preferred replica"
-"""How the cause of each such election begins, whatever asked for it."""
+"""The first words of the cause of each such election."""
 PREFERRED_BY_CLIENT = f"{PREFERRED}, as a client asked"
 
 
@@ -197,7 +197,7 @@ def name_leaders(turn: DecisionContext, request: NameLeaders) -> Answer:
 
 
 def _name_one(turn: DecisionContext, topic: Topic, named: NamedLeader) -> ElectionAnswer | None:
-    """None: it was done, or overtaken, or is not needed."""
+    """Return None if the leader was elected, or if the request is outdated or not needed."""
     name = PartitionName(topic=topic.name, index=named.partition)
     found = _find(turn.image, name)
     if isinstance(found, Refusal):

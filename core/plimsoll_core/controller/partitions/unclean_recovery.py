@@ -39,7 +39,7 @@ POSSIBLE = "possible data loss"
 CERTAIN = "certain data loss: another replica told of records that the leader lacks"
 POSSIBLE_CAUSES = (*CAUSES.values(), ASKED, NAMED)
 UNCLEAN_CAUSES = (*POSSIBLE_CAUSES, *(one.replace(POSSIBLE, CERTAIN) for one in POSSIBLE_CAUSES))
-"""What the records of unclean elections say, all of them."""
+"""The causes in the records of unclean elections."""
 
 
 def cause_of(turn: DecisionContext, partition: Partition, leader: BrokerId, how: str) -> str:
@@ -109,7 +109,8 @@ def strategy_of(image: ClusterImage, partition: Partition, settings: Settings) -
 def told(
     image: ClusterImage, soft: VolatileState, partition: Partition, members: Iterable[BrokerId]
 ) -> dict[BrokerId, Report]:
-    """What `members` told in their present lifetimes about the present term, in their order."""
+    """Return the reports of `members` from their current registrations, about the present leader
+    epoch, in their order."""
     reports = soft.reports.get(partition.key, {})
     found: dict[BrokerId, Report] = {}
     for member in members:

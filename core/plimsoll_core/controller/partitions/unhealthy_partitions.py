@@ -149,7 +149,7 @@ def _cause(
 
 
 def _state(turn: DecisionContext, partition: Partition, broker_id: BrokerId) -> str | None:
-    """Why a broker cannot lead the partition; None when it can."""
+    """Return why a broker cannot lead the partition, or None if it can."""
     broker = turn.image.brokers.get(broker_id)
     if broker is None:
         return "BrokerUnregistered"

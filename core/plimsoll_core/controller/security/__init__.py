@@ -1,1 +1,1 @@
-"""What the controller decides about users, credentials and rights."""
+"""Decisions about users, credentials and rights."""

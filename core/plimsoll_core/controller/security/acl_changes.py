@@ -92,7 +92,7 @@ def delete_acls(turn: DecisionContext, request: DeleteAcls) -> Answer | Refusal:
 
 
 def _told(turn: DecisionContext, acl: Acl) -> DeletedAcl:
-    """Whether it is gone; one that an object wants stays."""
+    """Return the answer for one rule; a rule that an object wants stays."""
     security = turn.image.security
     owners = [owner for owner in security.acls[acl] if owner != BY_CLIENT]
     if not owners:

@@ -1,7 +1,8 @@
-"""Commits whose certificates clients may log in by.  Called for DeclareClientAuthorities.
+"""Commits the authorities that clients' certificates are verified by.  Called for
+DeclareClientAuthorities.
 
-All of it is one record: brokers verify by what is committed.  An authority that is named no more
-goes with the next one, and with it whoever logged in by its certificates.
+All of it is one record: brokers verify by what is committed.  An authority that is no longer named
+is removed by the next one, and clients that logged in by its certificates are cut off.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def declare_client_authorities(
 
 
 def malformed(authorities: tuple[ClientAuthority, ...]) -> str:
-    """Why they cannot be committed; empty: they can."""
+    """Return why the authorities cannot be committed, or ""."""
     names = [one.name for one in authorities]
     if len(names) > AUTHORITIES_MAX or len(set(names)) < len(names):
         return f"A cluster believes {AUTHORITIES_MAX} clients' authorities at most, each once."

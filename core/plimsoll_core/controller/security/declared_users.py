@@ -154,7 +154,7 @@ def _succeeds(gone: UserObject, next_one: UserObject) -> bool:
 
 
 def _declare_acls(turn: DecisionContext, request: DeclareUser) -> Refusal | None:
-    """What it does not state any more goes, and makes room for what is new."""
+    """Rules that are no longer stated are removed first, and make room for the new ones."""
     uid = request.object.uid
     _give_up(turn, uid, frozenset(request.acls))
     return add_wanted(turn, request.acls, uid)
@@ -237,8 +237,9 @@ def user_object_gone(turn: DecisionContext, request: UserObjectGone) -> Answer |
 
 
 def _hand_over(turn: DecisionContext, row: DeclaredUser, heir: UserObject) -> None:
-    """All that the object declared is the heir's, who says next what of it goes on.  Whoever owns a
-    credential is left as it is: so it is known that its password is not of the heir's Secret."""
+    """Give everything that the object declared to its heir, whose next declaration says which of it
+    stays.  The owner of a credential is left as it is: it shows that the password is not from the
+    heir's Secret."""
     cause = "handed over: its object is gone and another one declares it"
     security, former = turn.image.security, row.object.uid
     acls = [acl for acl, owners in security.acls.items() if former in owners]

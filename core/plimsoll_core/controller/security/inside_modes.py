@@ -1,9 +1,9 @@
 """Commits how brokers and controllers talk to each other, and which certificates they may show.
 
-Called for SetInsideMode and AllowCertificates.  The mode goes one step at a time, and to Required
-only when that cuts nobody off: every broker that takes part has told that it shows a certificate
-which stands in the log, and has no connection in plaintext left.  From Required the way back is
-open at any time; from Permissive to Off once no broker insists on TLS any more.
+Called for SetInsideMode and AllowCertificates.  The mode changes one step at a time, and to
+Required only if that cuts no broker off: every active broker has reported that it shows a
+certificate which stands in the log, and has no plaintext connection left.  From Required the way
+back is open at any time; from Permissive to Off once no broker insists on TLS any more.
 docs/design/012-inside-certificates.md.
 """
 
@@ -60,7 +60,7 @@ def _a_leap(now: InsideMode, wanted: InsideMode) -> Refusal | None:
 
 
 def _cuts_off(turn: DecisionContext, wanted: InsideMode) -> Refusal | None:
-    """Why a broker that takes part would lose its peers."""
+    """Return a refusal if an active broker would lose its peers."""
     for _, broker in sorted(turn.image.brokers.items()):
         if not broker.fenced and (why := _not_ready(turn, broker, wanted)):
             text = f"{wanted.value} waits: broker {broker.id} {why}."

@@ -98,7 +98,8 @@ def _change(turn: DecisionContext, change: QuotaChange) -> None:
 
 
 def declare_quotas(turn: DecisionContext, request: DeclareQuotas) -> Answer | Refusal:
-    """What a LogCluster states: of everybody who has no quotas of his own."""
+    """Set the quotas that a LogCluster states: the defaults of users without quotas of their
+    own."""
     wanted = {row.entity: row for row in request.rows}
     if list(turn.image.quotas.of_owner(BY_CLUSTER)) == _in_order(wanted.values()):
         return Done()
@@ -114,7 +115,8 @@ def declare_quotas(turn: DecisionContext, request: DeclareQuotas) -> Answer | Re
 
 
 def settle_user(turn: DecisionContext, user: str, values: QuotaValues | None, owner: str) -> None:
-    """What a User object declares is the user's row: one that a client had made is taken over."""
+    """Set the user's row as a User object declares it; a row that a client had made is taken
+    over."""
     entity = QuotaEntity(user=user)
     found = turn.image.quotas.rows.get(entity)
     if values is not None and values != QuotaValues():

@@ -47,7 +47,7 @@ _NOBODY = Refusal(
 
 
 def refused_again(image: ClusterImage, request: Any) -> Refusal | None:
-    """Why the client may not; None: it may, or nobody's rights are asked for."""
+    """Return None if the client may, or if the request asks for no client's rights."""
     needed = _NEEDED.get(type(request))
     if needed is None:
         return None
@@ -69,8 +69,8 @@ def refused_again(image: ClusterImage, request: Any) -> Refusal | None:
 
 
 def _is_logged_in(image: ClusterImage, behalf: OnBehalf) -> bool:
-    """All brokers send marks where there can be logins; who has none came by a listener that asks
-    for no login, and is nobody."""
+    """All brokers send marks where clients can log in; a client without one came by a listener
+    without authentication, and is anonymous."""
     if not behalf.login and image.metadata_version >= introduced(ScramCredentialSet):
         open_to_all = (not one.authentication for one in image.listeners)
         return behalf.principal == ANONYMOUS and (not image.listeners or any(open_to_all))

@@ -73,7 +73,7 @@ def _refused(turn: DecisionContext, one: _Change, times: int) -> Refusal | None:
 
 
 def unacceptable(one: ScramCredential) -> Refusal | None:
-    """Why there can be no such credential."""
+    """Return a refusal if the credential is invalid."""
     if illegal_user_name(one.user):
         text = (
             "A user's name has 1 to 128 letters, digits and . _ : @ - and neither begins with"

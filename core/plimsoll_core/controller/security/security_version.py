@@ -13,5 +13,5 @@ SINCE = 3
 
 
 def too_old(turn: DecisionContext) -> Refusal | None:
-    """Why nothing of it is written yet."""
+    """Return a refusal while the metadata version is too old for it."""
     return decision.too_old(turn, SINCE, "Users, rights and quotas need")

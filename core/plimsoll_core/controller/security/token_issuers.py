@@ -1,7 +1,7 @@
-"""Commits whose tokens are believed, with their keys.  Called for DeclareTokenIssuers.
+"""Commits the issuers of trusted tokens, with their keys.  Called for DeclareTokenIssuers.
 
-All of it is one record: brokers verify by what is committed, and ask nobody.  A key that is not
-published any more goes with the next one, and with it whoever logged in by it.
+All of it is one record: brokers verify by what is committed, and send no request.  A key that is no
+longer published is removed by the next one, and clients that logged in by it are cut off.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def declare_token_issuers(turn: DecisionContext, request: DeclareTokenIssuers) -
 
 
 def malformed(issuer: TokenIssuer) -> str:
-    """Why nobody can be believed so; empty: it can."""
+    """Return why the issuer cannot be trusted, or ""."""
     texts = (issuer.name, issuer.issuer, issuer.user_claim, *issuer.audiences)
     if not all(0 < len(one) <= NAME_CHARACTERS_MAX for one in texts) or not issuer.audiences:
         return f"a name, an issuer or an audience has 1 to {NAME_CHARACTERS_MAX} characters."

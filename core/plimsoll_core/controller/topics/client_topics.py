@@ -150,7 +150,7 @@ def _delete_one(turn: DecisionContext, topic_id: UUID | None, name: str) -> Topi
 
 
 def add_partitions(turn: DecisionContext, request: AddPartitions) -> Answer:
-    """What is too much for one turn comes again."""
+    """The part that is too much for one turn is requested again."""
     image, records = turn.image, list(turn.records)
     times = Counter(one.topic for one in request.topics)
     times.update(one.topic for one in request.answered)
@@ -173,7 +173,7 @@ def add_partitions(turn: DecisionContext, request: AddPartitions) -> Answer:
 def _grow(
     turn: DecisionContext, room: PartitionRoom, wish: TopicGrowth, times: int
 ) -> Refusal | None:
-    """Why nothing was added."""
+    """Return a refusal if nothing was added."""
     topic = found(turn, wish.topic, times)
     if isinstance(topic, Refusal):
         return topic

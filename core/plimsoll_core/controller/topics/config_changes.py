@@ -47,7 +47,7 @@ _OWN_FIELDS = {
 
 
 def alter_configs(turn: DecisionContext, request: AlterTopicConfigs) -> Answer:
-    """What is too much for one turn comes again."""
+    """The part that is too much for one turn is requested again."""
     image, records = turn.image, list(turn.records)
     most = turn.settings.slice_partitions_max
     now, rest = request.topics[:most], request.topics[most:]
@@ -65,7 +65,8 @@ def alter_configs(turn: DecisionContext, request: AlterTopicConfigs) -> Answer:
 
 
 def _named(turn: DecisionContext, wishes: tuple[TopicConfigChanges, ...]) -> list[TopicId]:
-    """Also those that were as wanted: who asks again wants to know that all partitions are."""
+    """Also topics that are already as wanted: a client that asks again waits for all their
+    partitions."""
     ids = turn.image.topic_ids
     return [ids[one.topic] for one in wishes if one.topic in ids]
 
@@ -75,7 +76,7 @@ def _answered(turn: DecisionContext, wish: TopicConfigChanges, times: int) -> To
 
 
 def _alter(turn: DecisionContext, wish: TopicConfigChanges, times: int) -> Refusal | None:
-    """Why nothing was changed; None: the topic is as it is wanted."""
+    """Return a refusal if nothing was changed, or None if the topic is as wanted."""
     topic = found(turn, wish.topic, times)
     if isinstance(topic, Refusal):
         return topic

@@ -1,9 +1,9 @@
-"""Whether the cluster's metadata version allows what a topic's configs ask for.
+"""Checks a topic's configs against the cluster's metadata version.
 
-Called where configs of topics are checked.  Brokers of a release that knows no compaction would not
-follow a log with holes: no topic becomes compacted before all of them are newer.  Those that know
-no codec of a topic would keep some batches as they were produced, and their controllers refuse
-every other change of its configs; so do controllers that know no empty list of policies.
+Called where configs of topics are checked.  Brokers of a release without compaction would not
+follow a log with gaps: no topic becomes compacted before all of them are newer.  Brokers that do
+not know a topic's codec would keep some batches as they were produced, and their controllers refuse
+every other change of its configs; so do controllers that do not know an empty list of policies.
 Source: docs/protocol.md §10; `cluster.record_versions`.
 """
 

@@ -1,8 +1,8 @@
-"""What follows when a member was silent, did not come, or its connection went; and from what
-became of records.
+"""The end of deadlines of classic groups: expired sessions, members that did not come, lost
+connections, and the outcome of records.
 
-Called by `groups.step`, for nobody who waits.  Source: Kafka's `GroupMetadataManager`, KIP-134,
-KIP-394; docs/protocol.md §5.8.1.
+Called by `groups.step`, for operations without a waiting client.  Source: Kafka's
+`GroupMetadataManager`, KIP-134, KIP-394; docs/protocol.md §5.8.1.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from plimsoll_core.groups.turn import GroupTurn
 _Outcome = CoordinatorOutcome[GroupRecord, Operation]
 
 STORE_AGAIN_MS = 1_000
-"""When a group's emptiness is tried again to be stored."""
+"""The delay before a group's emptiness is stored again after a failure."""
 
 
 def end_session(turn: GroupTurn, op: EndSession, token: object) -> _Outcome:
@@ -79,7 +79,7 @@ def end_joining(turn: GroupTurn, op: EndJoining, token: object) -> _Outcome:
 
 
 def end_syncing(turn: GroupTurn, op: EndSyncing, token: object) -> _Outcome:
-    """Who knows the generation and did not ask for its assignment is out."""
+    """Remove the members that know the generation and did not ask for their assignment."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     if group is None or op in turn.soft.deadlines:
@@ -93,7 +93,7 @@ def end_syncing(turn: GroupTurn, op: EndSyncing, token: object) -> _Outcome:
 
 
 def close_request(turn: GroupTurn, op: CloseRequest, token: object) -> _Outcome:
-    """A newcomer that was never told its generation cannot come back: nobody waits for it.  A
+    """A new member that was never told its generation cannot come back, and is not waited for.  A
     known member may, within its session."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
@@ -106,13 +106,14 @@ def close_request(turn: GroupTurn, op: CloseRequest, token: object) -> _Outcome:
 
 
 def wake_group(turn: GroupTurn, op: WakeGroup, token: object) -> _Outcome:
-    """A loaded group's sessions begin, if nobody has asked for the group before."""
+    """Start the sessions of a loaded group, unless a request has done so before."""
     find(turn, op.group_id)
     return CoordinatorOutcome(key=op.group_id)
 
 
 def beginning_stored(turn: GroupTurn, op: BeginningStored, token: object) -> _Outcome:
-    """A group whose beginning is not in the log has not begun: whoever joined it hears why."""
+    """If the record of a new group is not in the log, the group has not begun: members that joined
+    it get the error."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     durable = turn.state.groups.get(op.group_id)

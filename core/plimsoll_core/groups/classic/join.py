@@ -100,7 +100,7 @@ def join_group(
 
 
 def _forget_id(turn: GroupTurn, group: ClassicGroup, member_id: str, effects: Effects) -> None:
-    """Who was refused for its size comes with no less: nobody waits for it."""
+    """A member that was refused for its size will not shrink: it is not waited for."""
     if member_id in group.pending:
         take_id(turn, group, member_id)
         complete_if_all_joined(turn, group, effects)
@@ -108,7 +108,7 @@ def _forget_id(turn: GroupTurn, group: ClassicGroup, member_id: str, effects: Ef
 
 
 def _check_request(turn: GroupTurn, op: JoinGroup) -> RefusedAsWhole | None:
-    """What follows from the request alone."""
+    """Return a refusal that follows from the request alone."""
     least, most = turn.settings.session_timeout_ms_min, turn.settings.session_timeout_ms_max
     if not least <= op.session_timeout_ms <= most:
         message = f"session.timeout.ms must be from {least} to {most} here."
@@ -135,7 +135,7 @@ def _names(op: JoinGroup) -> Iterator[str]:
 
 
 def _check(turn: GroupTurn, group: ClassicGroup | None, op: JoinGroup) -> RefusedAsWhole | None:
-    """What follows from the group: whether it has room, whether the member is one."""
+    """Return a refusal that follows from the group: no room, or not a member."""
     if group is None:
         group = ClassicGroup(op.group_id)
     holder = None if op.group_instance_id is None else group.holder(op.group_instance_id)
@@ -179,9 +179,9 @@ def _check_memory(
 def _check_bytes(
     turn: GroupTurn, group: ClassicGroup, op: JoinGroup, known: str | None
 ) -> RefusedAsWhole | None:
-    """What its members say of themselves has to fit in one record: a generation that cannot be
-    stored is told to nobody, and a group that has none but such begins another one for ever.  Who
-    says no more than before is not refused, whatever assignments have grown to."""
+    """The members' metadata have to fit in one record: a generation that cannot be stored is told
+    to no member, and a group with only such generations would begin another one for ever.  A member
+    that says no more than before is not refused, however large assignments have grown."""
     before = group.members.get(known or "")
     asks = Member(op.member_id or op.new_member_id, op.group_instance_id)
     asks.client_id, asks.client_host, asks.protocols = op.client_id, op.client_host, op.protocols
@@ -209,7 +209,7 @@ def _add(
     token: object,
     effects: Effects,
 ) -> None:
-    """A new member: everybody joins again, and it waits for them."""
+    """Add a new member: all members join again, and it waits for them."""
     durable = turn.state.groups.get(op.group_id)
     if not group.members:
         group.protocol_type = op.protocol_type
@@ -279,8 +279,8 @@ def _replace(
     token: object,
     effects: Effects,
 ) -> None:
-    """A static member came back without its id: whoever had the instance before is fenced.  In a
-    stable group that goes without a rebalance, if the vote stays as it was."""
+    """A static member came back without its id: the previous holder of the instance is fenced.  In
+    a stable group that needs no rebalance, if the vote stays as it was."""
     old_leader = group.leader
     answer_parked(group, holder, Code.FENCED_INSTANCE_ID, effects)
     turn.soft.deadlines.clear(EndSession(group.group_id, holder))

@@ -52,7 +52,7 @@ def heartbeat(
 def leave_group(
     turn: GroupTurn, op: LeaveGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Each of those who are named has its own answer; those who stay share out once."""
+    """Each named member has its own answer; the remaining members rebalance once."""
     effects = Effects()
     group = find(turn, op.group_id)
     if group is None:

@@ -1,4 +1,4 @@
-"""The phases of a classic group: who may join, how a phase ends, and what members are told then.
+"""The phases of a classic group: how each ends, and what members are told then.
 
 Called by the rules of this package.  Stable or Empty -> Preparing (members join) -> Completing (the
 leader assigns) -> Stable; or Empty, if no member joined.  A generation is written when the leader's
@@ -50,8 +50,8 @@ def vote(group: ClassicGroup) -> str:
 def may_share(
     group: ClassicGroup, protocol_type: str, protocols: Protocols, member_id: str | None
 ) -> bool:
-    """Return True if somebody with these can be in one group with all others.  `member_id`: who it
-    is there already."""
+    """Return True if a member with these protocols can be in one group with all others.
+    `member_id`: its id if it is already in the group."""
     if not protocol_type or not protocols:
         return False
     if len(group.members) == (member_id in group.members):
@@ -63,13 +63,14 @@ def may_share(
 
 
 NEW_MEMBER_JOIN_MS = 300_000
-"""How long one that was never told a generation waits for one: Kafka's."""
+"""The time that a member waits for its first generation: Kafka's."""
 _NOBODY_CAME_MS_MIN = 1_000
-"""However short the rebalance timeout is, a group that nobody joined is left alone so long."""
+"""The least time that a group without joining members is left alone, however short the rebalance
+timeout is."""
 
 
 def prepare(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
-    """Everybody has to join again."""
+    """All members have to join again."""
     assert not isinstance(group.phase, Preparing)
     turn.soft.rebalances += 1
     refuse_syncs(turn, group, Code.REBALANCE_IN_PROGRESS, effects)
@@ -86,7 +87,7 @@ def prepare(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
 
 
 def refuse_syncs(turn: GroupTurn, group: ClassicGroup, code: Code, effects: Effects) -> None:
-    """Whoever waits for its assignment hears that there will be none."""
+    """Members that wait for their assignments hear that there will be none."""
     waiting, group.syncs = group.syncs, {}
     for member_id, token in waiting.items():
         effects.refuse(token, code)
@@ -123,7 +124,8 @@ def complete_if_all_joined(turn: GroupTurn, group: ClassicGroup, effects: Effect
 
 
 def complete_joining(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
-    """The next generation: of those who came, and of static members, who may come later."""
+    """Form the next generation from the members that joined, and from static members, which may
+    come later."""
     joining = EndJoining(group.group_id)
     turn.soft.deadlines.clear(joining)
     for member_id, member in list(group.members.items()):
@@ -161,7 +163,7 @@ def _become_empty(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> Non
 
 
 def joined(group: ClassicGroup, member_id: str) -> GroupJoined:
-    """What a member hears of the current generation; its leader hears of all members."""
+    """Return a member's answer for the current generation; the leader's names all members."""
     assert group.protocol is not None
     assert group.leader is not None
     leads = member_id == group.leader

@@ -21,7 +21,7 @@ from plimsoll_core.groups.turn import GroupTurn
 
 
 class Effects:
-    """`reply` and `refuse` may name whoever is parked."""
+    """`reply` and `refuse` may name any parked request."""
 
     __slots__ = ("_replies", "records", "then")
 
@@ -53,7 +53,7 @@ class Effects:
 
 
 def find(turn: GroupTurn, group_id: str) -> ClassicGroup | None:
-    """None: nobody is in it, and nobody is expected."""
+    """Return None if the group has no members and expects none."""
     group = turn.soft.classic.get(group_id)
     if group is not None:
         return group
@@ -68,8 +68,7 @@ def find(turn: GroupTurn, group_id: str) -> ClassicGroup | None:
 
 
 def find_or_make(turn: GroupTurn, group_id: str, principal: str) -> ClassicGroup:
-    """One that nobody is in is made as its log has it.  `principal`: whom it is counted to, if it
-    is nobody's."""
+    """A group without members is built from its log.  `principal`: its owner, if it has none."""
     group = find(turn, group_id)
     if group is None:
         durable = turn.state.groups.get(group_id)
@@ -81,7 +80,7 @@ def find_or_make(turn: GroupTurn, group_id: str, principal: str) -> ClassicGroup
 
 
 def is_empty(turn: GroupTurn, group_id: str) -> bool:
-    """Return True if nobody is in it: its offsets and itself may go."""
+    """Return True if the group has no members: its offsets and itself may be deleted."""
     group = find(turn, group_id)
     return group is None or isinstance(group.phase, Empty)
 
@@ -102,7 +101,7 @@ def let_go(turn: GroupTurn, group: ClassicGroup) -> None:
 
 
 def prolong(turn: GroupTurn, group: ClassicGroup, member: Member) -> None:
-    """A sign of life.  Who waits for an answer is not expected to give any."""
+    """The member was heard.  A member that waits for an answer need not be heard."""
     member_id = member.member_id
     if member_id not in group.joins and member_id not in group.syncs:
         key = EndSession(group.group_id, member_id)
@@ -144,7 +143,7 @@ def take_id(turn: GroupTurn, group: ClassicGroup, member_id: str) -> None:
 
 
 def check_member(group: ClassicGroup | None, member_id: str, instance: str | None) -> Code:
-    """Whether it is a member; a static one is fenced when another has taken its instance."""
+    """Return NONE for a member; a static member is fenced if another has taken its instance."""
     if group is None:
         return Code.UNKNOWN_MEMBER_ID
     if instance is not None:

@@ -1,6 +1,6 @@
-"""SyncGroup: the leader's assignments get into the log, and then every member hears its own.
+"""SyncGroup: the leader's assignments are committed, and then every member gets its own.
 
-Called by `groups.step`.  Nobody hears an assignment that is not committed.  Source: Kafka's
+Called by `groups.step`.  No member gets an assignment that is not committed.  Source: Kafka's
 `classicGroupSync`, KIP-559; docs/protocol.md §5.8.1.
 """
 
@@ -95,8 +95,8 @@ def _synced(group: ClassicGroup, member: Member) -> GroupSynced:
 def generation_stored(
     turn: GroupTurn, op: GenerationStored, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Committed, it is what the members hear; else they join again, and no generation of this
-    number is told to anybody."""
+    """If the generation is committed, members get their assignments; else they join again, and no
+    member is told this generation."""
     effects = Effects()
     group = turn.soft.classic.get(op.group_id)
     if (

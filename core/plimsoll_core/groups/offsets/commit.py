@@ -64,8 +64,8 @@ def commit_offsets(
 
 
 class _RoomOfCommit:
-    """What one request adds to the memory of its group: offsets that take no more than before are
-    always admitted, so that those who consume already go on when there is no room."""
+    """The memory that one request adds to its group: offsets that take no more than before are
+    always admitted, so that running consumers continue when there is no room."""
 
     def __init__(self, turn: GroupTurn, group_id: str, owner: str) -> None:
         self._memory = turn.state.memory.of_broker
@@ -96,7 +96,8 @@ class _RoomOfCommit:
 
 
 def check_committer(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None:
-    """Whether who commits is of the group's generation, or nobody's while it has no members."""
+    """Refuse a commit from outside the group's generation, or of a simple consumer while the group
+    has members."""
     group = find(turn, op.group_id)
     if group is None or isinstance(group.phase, Empty):
         return _check_nobody(turn, op)

@@ -49,8 +49,8 @@ _LENGTH = struct.Struct(">h")
 def subscribed_topics(
     group: ClassicGroup | None, stored: GroupStored | None
 ) -> frozenset[str] | None:
-    """None: all.  While members join again, also what they had before: they may still consume
-    it."""
+    """Return the subscribed topics, or None for all.  While members join again, also those of
+    before: they may still consume them."""
     if group is None or isinstance(group.phase, Empty):
         return frozenset()
     if group.protocol_type != CONSUMER or group.protocol is None:
@@ -160,7 +160,7 @@ _NEVER = -1
 def expire_offsets(
     turn: GroupTurn, op: ExpireOffsets, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """Nobody waits for it; the group is looked at again as long as it is there."""
+    """Expire offsets by age; the group's next check is scheduled as long as it exists."""
     group = turn.state.groups.get(op.group_id)
     if group is None:
         let_go_of(turn, op.group_id)
@@ -200,16 +200,16 @@ def _expired(turn: GroupTurn, group: Group) -> Iterator[tuple[str, int]]:
 
 
 def _in_use(members: ClassicGroup | None, stored: GroupStored | None) -> frozenset[str] | None:
-    """Topics whose offsets do not expire; None: all.  While members share out anew nobody knows
-    what they consume."""
+    """Return the topics with offsets that do not expire, or None for all: during a rebalance it is
+    unknown what members consume."""
     if members is None or isinstance(members.phase, Empty | Stable):
         return subscribed_topics(members, stored)
     return None
 
 
 def _last_commit_ms(turn: GroupTurn, group: Group, now_ms: int, *, alone: bool) -> int:
-    """What was committed until then is too old, unless its commit said how long it is kept.  In a
-    group that had members nothing is before they have been gone for as long."""
+    """Return the time before which commits are too old, unless a commit states its own retention.
+    In a group that had members, none is too old before they have been gone for as long."""
     last_ms = now_ms - turn.settings.retention_ms
     emptied_ms = group.stored.state_ms if alone and group.stored is not None else _NEVER
     return last_ms if emptied_ms <= last_ms else _NEVER
