@@ -108,7 +108,10 @@ def main() -> None:
     try:
         uvloop.run(run(parts, pools, access, output))
     except Exception:
-        logger.critical("the operator ends by a bug of its own; please report it", exc_info=True)
+        logger.critical(
+            "internal error, the operator exits; please report it with this traceback",
+            exc_info=True,
+        )
         sys.exit(1)
 
 

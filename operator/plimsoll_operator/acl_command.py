@@ -32,8 +32,8 @@ from plimsoll_operator.rights_explanation import Explanation, explanation, quest
 
 UNREAD_NAMED_MAX = 5
 BY_OBJECTS = (
-    "That is by the LogCluster and its Users alone: rules that clients made, and those of Users"
-    " that were deleted a moment ago, do not count here."
+    "Based on the LogCluster and its User objects only: ACLs that clients created, and those of "
+    "recently deleted Users, are not considered."
 )
 
 app = typer.Typer(name="acl", no_args_is_help=True)
@@ -73,14 +73,22 @@ def explain_command(
     host: Annotated[str, typer.Option(help="The client's address.")] = "*",
     namespace: Annotated[str, typer.Option("--namespace", "-n")] = "default",
     operator_namespace: Annotated[
-        str, typer.Option(envvar="PLIMSOLL_OPERATOR_NAMESPACE", help="Where the chart is.")
+        str,
+        typer.Option(
+            envvar="PLIMSOLL_OPERATOR_NAMESPACE",
+            help="The operator's namespace (where the chart is installed).",
+        ),
     ] = OPERATOR_NAMESPACE,
     by_objects: Annotated[
         bool,
-        typer.Option("--declared", help="By the LogCluster and its User objects alone."),
+        typer.Option(
+            "--declared",
+            help="Decide by the LogCluster and its User objects only, without asking the operator.",
+        ),
     ] = False,
     output: Annotated[
-        Format | None, typer.Option("--output", "-o", help="For programs; default: a sentence.")
+        Format | None,
+        typer.Option("--output", "-o", help="Machine-readable output; default: a sentence."),
     ] = None,
 ) -> None:
     """What brokers decide about a principal, by which rule, or which one would be needed.
@@ -120,9 +128,9 @@ async def _answered(key: Key, asked: AclQuestion, operator_namespace: str | None
             return await by_declaration(Kube(transport), key, asked)
         return await _by_the_view(transport, key, asked, operator_namespace)
     except NotFound:
-        _fail(f"There is no LogCluster {key[1]} in the namespace {key[0]} (-n names another one).")
+        _fail(f"No LogCluster {key[1]} in namespace {key[0]}; choose another namespace with -n.")
     except ApiError as error:
-        _fail(f"What the API server holds of LogCluster {key[1]} cannot be read: {told(error)}")
+        _fail(f"LogCluster {key[1]} cannot be read from the API server: {told(error)}")
     except (Unreadable, Problem) as error:
         _fail(str(error))
     finally:
@@ -137,7 +145,7 @@ async def _by_the_view(
     try:
         return await by_what_is_committed(view, key, asked)
     except ViewUnavailable as error:
-        hint = "--declared goes by the LogCluster and its User objects alone."
+        hint = "--declared answers from the LogCluster and its User objects only."
         raise ViewUnavailable(f"{error} {hint}") from error
 
 
@@ -153,7 +161,7 @@ async def by_what_is_committed(view: ViewClient, key: Key, asked: AclQuestion) -
     try:
         return RightsFound(msgspec.convert(answer, Explanation))
     except msgspec.ValidationError as error:
-        raise Problem(f"The operator's view cannot be read: {error}.") from error
+        raise Problem(f"Cannot read the operator's answer: {error}.") from error
 
 
 async def by_declaration(kube: KubeApi, key: Key, asked: AclQuestion) -> RightsFound:
@@ -178,7 +186,7 @@ def _unread(users: tuple[str, ...]) -> tuple[str, ...]:
     more = len(users) - UNREAD_NAMED_MAX
     rest = f" and {more} more" if more > 0 else ""
     named = ", ".join(users[:UNREAD_NAMED_MAX])
-    return (f"Not read, so that their rules do not count here: {named}{rest}.",)
+    return (f"These Users cannot be read, and their rules are not considered: {named}{rest}.",)
 
 
 def _readable(items: Iterable[Object], key: Key) -> tuple[list[User], tuple[str, ...]]:

@@ -55,7 +55,7 @@ class ControlFailures:
         if now - self._said.get(kind, -TRACEBACK_EVERY_S) < TRACEBACK_EVERY_S:
             return
         self._said[kind] = now
-        text = f"a bug in {kind} costs {costs} ({self.counts[kind]} so far)"
+        text = f"internal error in {kind} costs {costs} ({self.counts[kind]} so far)"
         loop.call_exception_handler({"message": text, "exception": error, COSTS: costs})
 
 
@@ -67,11 +67,11 @@ def surface(loop: asyncio.AbstractEventLoop, end: Callable[[BaseException], None
 
     def handle(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         error = ends_process(context, OURS)
-        message = context.get("message", "the event loop met an exception")
+        message = context.get("message", "unhandled exception in the event loop")
         if error is None:
             logger.error("%s", message, exc_info=context.get("exception"))
             return
-        logger.critical("%s: the process ends", message, exc_info=error)
+        logger.critical("%s; the process exits", message, exc_info=error)
         end(error)
 
     loop.set_exception_handler(handle)

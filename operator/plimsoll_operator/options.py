@@ -122,21 +122,21 @@ def _integer(env: Mapping[str, str], name: str, default: int) -> int:
     if not text:
         return default
     if not text.isdigit():
-        raise BadOption(f"{name} is {text!r}, which is not a whole number.")
+        raise BadOption(f"{name} must be a whole number, not {text!r}.")
     return int(text)
 
 
 def _boolean(env: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = env.get(name, "")
     if text not in ("", "true", "false"):
-        raise BadOption(f"{name} is {text!r}, which is neither true nor false.")
+        raise BadOption(f"{name} must be true or false, not {text!r}.")
     return default if not text else text == "true"
 
 
 def _ports(env: Mapping[str, str], name: str) -> tuple[int, ...]:
     parts = _list(env.get(name, ""))
     if not all(part.isdigit() for part in parts):
-        raise BadOption(f"{name} is {env[name]!r}, which is not a list of ports.")
+        raise BadOption(f"{name} must be a list of ports, not {env[name]!r}.")
     return tuple(int(part) for part in parts)
 
 

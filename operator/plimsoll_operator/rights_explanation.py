@@ -47,9 +47,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         if self.ground == Ground.DISABLED.value:
             return text  # in every mode
         if self.mode == Mode.OFF.value:
-            text += " But spec.authorization.mode is Off: brokers look at no rules."
+            text += " But spec.authorization.mode is Off: brokers check no rules."
         elif self.mode == Mode.AUDIT.value and not self.allowed:
-            text += " But spec.authorization.mode is Audit: brokers log it, and carry it out."
+            text += " But spec.authorization.mode is Audit: brokers log it and allow it."
         return text
 
 
@@ -59,16 +59,17 @@ def question(principal: str, host: str, operation: str, resource: str) -> AclQue
     operations = {one.value: one for one in AclOperation}
     kinds = {one.value: one for one in ResourceType}
     if ":" not in principal:
-        raise ValueError("A principal is written as its type and its name, like User:alice.")
+        raise ValueError("Write a principal as its type and its name, such as User:alice.")
     if operation not in operations:
-        raise ValueError(f"There is no operation {operation}; there are: {', '.join(operations)}.")
+        raise ValueError(f"There is no operation {operation}; use one of: {', '.join(operations)}.")
     is_cluster = kind == ResourceType.CLUSTER.value
     if is_cluster and name not in ("", CLUSTER_NAME):
-        raise ValueError(
-            f"There is one resource of type Cluster: Cluster, or {kind}:{CLUSTER_NAME}."
-        )
+        raise ValueError(f"The only resource of type Cluster is Cluster, or {kind}:{CLUSTER_NAME}.")
     if kind not in kinds or not (name or is_cluster):
-        raise ValueError("A resource is Cluster, or a type and a name: Topic:orders, Group:mine.")
+        raise ValueError(
+            "Write a resource as Cluster, or as a type and a name, such as Topic:orders or "
+            "Group:mine."
+        )
     return AclQuestion(principal, host, operations[operation], kinds[kind], name or CLUSTER_NAME)
 
 

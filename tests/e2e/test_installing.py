@@ -44,7 +44,7 @@ def test_preflight_passes_on_the_node_and_leaves_nothing(operator: Cluster):
 def test_preflight_names_what_is_missing(operator: Cluster):
     found = preflight(operator, "-n", "nowhere-at-all", "--storage-class", "no-such-class")
     assert found["exit_code"] == 1
-    assert "There is no StorageClass no-such-class" in found["storage-class"]["message"]
+    assert "StorageClass no-such-class does not exist" in found["storage-class"]["message"]
     assert "create the namespace first" in found["api-latency"]["message"]
 
 
@@ -155,7 +155,7 @@ def test_preflight_hook_stops_an_upgrade_where_a_check_fails(operator: Cluster):
         upgrade(operator, "preflight.enabled=true", 'preflight.storageClass="no-such-class"')
     try:
         said = operator.kubectl("logs", "job/plimsoll-preflight", "-n", SYSTEM)
-        assert "There is no StorageClass no-such-class" in " ".join(said.split())
+        assert "StorageClass no-such-class does not exist" in " ".join(said.split())
     finally:
         upgrade(operator, "preflight.enabled=false", 'preflight.storageClass=""')
         clean_up_after_a_failed_hook(operator)

@@ -94,7 +94,7 @@ def test_commands_about_a_local_cluster_do_what_the_page_shows(tmp_path: Path) -
         assert typed(patch) == "logcluster.plimsoll.dev/main patched\n"
         wait_for(
             "a Rebalance that waits for its approval",
-            lambda: "main-fill-3 waits until spec.approvedPlan" in typed(describe),
+            lambda: "main-fill-3 waits for approval" in typed(describe),
             SETTLED_S,
             1,
         )

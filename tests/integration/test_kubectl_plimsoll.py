@@ -87,7 +87,7 @@ def test_topics_of_clients_are_listed_with_their_partitions(plugin: Plugin) -> N
     assert (rows["made"]["partitions"], rows["made"]["minIsr"]) == (3, 2)
     partitions = plugin.data("topic", "made")["partitions"]
     assert [sorted(row["isr"]) for row in partitions] == [[0, 1, 2]] * 3
-    assert plugin.refusal("topic", "none") == "There is no topic none."
+    assert plugin.refusal("topic", "none") == "Topic none does not exist."
 
 
 def test_size_and_lag_come_from_the_leaders(plugin: Plugin) -> None:
@@ -106,7 +106,7 @@ def test_what_if_counts_what_would_stop(plugin: Plugin) -> None:
     assert {row["topic"] for row in two["underPartitions"]} >= {"made"}
     every = plugin.data("what-if", "0", "1", "2")
     assert every["offline"] >= 3
-    assert plugin.refusal("what-if", "7") == "There is no broker 7."
+    assert plugin.refusal("what-if", "7") == "Not in this cluster: broker 7."
 
 
 def test_adopted_topic_is_declared_and_keeps_what_it_has(plugin: Plugin) -> None:
@@ -125,7 +125,7 @@ def test_adopted_topic_is_declared_and_keeps_what_it_has(plugin: Plugin) -> None
         assert after[field] == before[field], field
     # Min ISR has a field of its own in a Topic.
     assert after["configs"] == {"retention.ms": "88000"}
-    assert "is declared by default/old-name already" in plugin.refusal("adopt", "Old_Name")
+    assert "is already declared by default/old-name" in plugin.refusal("adopt", "Old_Name")
 
 
 def test_verification_that_cannot_run_says_so_and_fails(plugin: Plugin) -> None:
@@ -136,8 +136,8 @@ def test_verification_that_cannot_run_says_so_and_fails(plugin: Plugin) -> None:
 
 def test_verification_of_a_topic_that_is_not_there_is_refused_at_once(plugin: Plugin) -> None:
     assert plugin.refusal("verify", "nosuch") == (
-        "There is no topic nosuch. No Topic object of LogCluster local in default declares nosuch"
-        " either: apply one, or create the topic."
+        "Topic nosuch does not exist.  No Topic object of LogCluster local in default declares "
+        "nosuch either; apply one, or create the topic."
     )
 
 
@@ -182,11 +182,9 @@ def test_watched_json_is_printed_again_when_it_changes(plugin: Plugin) -> None:
 
 
 def test_unknown_cluster_and_namespace_are_sentences(plugin: Plugin) -> None:
-    assert plugin.refusal("status", "-c", "other") == (
-        "There is no LogCluster other in the namespace default."
-    )
+    assert plugin.refusal("status", "-c", "other") == ("No LogCluster other in namespace default.")
     assert plugin.refusal("status", "-n", "kafka") == (
-        "There is no LogCluster in the namespace kafka; -n names another one."
+        "No LogCluster in namespace kafka; choose another namespace with -n."
     )
 
 
@@ -218,9 +216,9 @@ def test_why_tells_each_change_after_a_crash_of_everything(tmp_path: Path) -> No
         assert told[:2] == [made, lost]
         assert told[-1]["isr"] is not None
         assert len(told[-1]["isr"]) == 3
-        assert "What came before is not known." not in {one["what"] for one in told}
-        assert "Nothing changed in that time." in plugin.text("why", "t", "0", "--since", "0s")
-        assert "There is no partition 9 of a topic t" in plugin.refusal("why", "t", "9")
+        assert "Earlier changes are unknown." not in {one["what"] for one in told}
+        assert "No changes in that time." in plugin.text("why", "t", "0", "--since", "0s")
+        assert "Topic t has no partition 9" in plugin.refusal("why", "t", "9")
 
 
 def test_documented_commands_run_as_a_plugin_of_kubectl(

@@ -216,7 +216,7 @@ def test_port_that_another_process_has_ends_the_start_with_a_sentence(tmp_path: 
         cluster = LocalCluster(tmp_path / "c", brokers=1, arguments=arguments)
         run = subprocess.run(cluster.command, capture_output=True, timeout=60, check=False)
     assert run.returncode == 1
-    assert f"Port {port} of broker 0 cannot be used" in run.stderr.decode()
+    assert f"Port {port} of broker 0 is unavailable" in run.stderr.decode()
     assert "Traceback" not in run.stderr.decode()
 
 

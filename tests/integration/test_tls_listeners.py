@@ -388,7 +388,9 @@ def test_users_pair_is_shown_and_followed_and_a_wrong_one_is_said(secured: Local
         found = shown.get("Stalled") or {}
         return found.get("message", "") if found.get("status") == "True" else ""
 
-    wait_for("what is wrong", lambda: "the key is not that of the certificate" in said(), 60, 0.2)
+    wait_for(
+        "what is wrong", lambda: "the private key does not match the certificate" in said(), 60, 0.2
+    )
     assert base64.b64decode(secret_of(secured, 0)["data"]["tls.crt"]) == pair.certificate
     assert shown()
     asked(secured, "PATCH", CLUSTER, {"spec": {"listeners": listeners}})

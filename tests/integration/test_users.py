@@ -251,10 +251,10 @@ def test_kafkas_tools_make_users_and_rules_and_leave_those_of_objects(
     )
     unknown = explained(cluster, "main", "User:bob", "Write", "Topic:orders", "--declared")
     assert unknown[0] == 1
-    assert "rules that clients made" in unknown[1]
+    assert "ACLs that clients created" in unknown[1]
     nowhere = explained(cluster, "other", "User:bob", "Write", "Topic:orders")
     assert nowhere[0] == 2
-    assert nowhere[1].startswith("There is no LogCluster other in the namespace default ")
+    assert nowhere[1].startswith("No LogCluster other in namespace default")
     everything = AclBindingFilter(
         ResourceType.ANY,
         None,

@@ -113,7 +113,7 @@ async def test_official_transport_sends_nothing_while_credentials_cannot_be_read
             path.write_text("")
         else:
             path.unlink()
-        with pytest.raises(Unavailable, match="cannot be read again"):
+        with pytest.raises(Unavailable, match="cannot reload credentials"):
             await transport.send(ANY)
         await transport.close()
         assert server.received == []

@@ -125,7 +125,7 @@ async def test_certificate_waits_for_a_name_outside() -> None:
     made = with_cert_manager({**BALANCED, **ISSUED})
     await made.look()
     assert made.scene.made(CERTIFICATES.plural) == []
-    assert "no name outside is known yet" in made.stalled
+    assert "no external name is known yet" in made.stalled
 
 
 @pytest.mark.parametrize("lacking", ["kind", "value", "right", "webhook"])

@@ -171,7 +171,7 @@ async def test_damaged_authority_is_told_by_the_cluster_and_by_users_with_what_m
     assert (ready.status, ready.reason) == ("False", "ClientCaMissing")
     assert scene.stalled == ready.message
     assert f"Secret {KEY[0]}/{name}: " in ready.message
-    assert "Put back what it held, or delete it" in ready.message
+    assert "Restore its content, or delete it" in ready.message
     assert scene.believed == believed
     assert scene.committed, "who has a certificate goes on"
     scene.kube.put(SECRETS, whole)
@@ -216,7 +216,7 @@ async def test_named_authority_is_read_committed_and_withdrawn() -> None:
     scene = Certified(certificates=NAMED)
     await scene.look()
     assert "corp" not in scene.believed
-    assert "there is no such object" in scene.stalled
+    assert "does not exist" in scene.stalled
     scene.give({"ca.crt": CORP.certificate.decode()})
     await scene.look()
     assert list(map(fingerprint, scene.believed["corp"])) == [describe(CORP.certificate).sha256]
@@ -225,7 +225,7 @@ async def test_named_authority_is_read_committed_and_withdrawn() -> None:
     scene.give({"ca.crt": "nothing"})
     await scene.look()
     assert "corp" in scene.believed
-    assert "no certificate in PEM form" in scene.stalled
+    assert "it contains no PEM certificate" in scene.stalled
     scene.declare(listeners=LISTENERS)
     await scene.look()
     assert list(scene.believed) == [OWN_AUTHORITY]
@@ -247,7 +247,7 @@ async def test_certificate_that_is_no_authoritys_is_not_believed_as_one() -> Non
     scene.give({"ca.crt": issue(CORP, ("alice",), BEGIN_MS).certificate.decode()})
     await scene.look()
     assert "corp" not in scene.believed
-    assert "is no authority's" in scene.stalled
+    assert "is not a CA certificate" in scene.stalled
 
 
 async def test_user_of_another_authoritys_certificate_has_its_subject_as_name() -> None:

@@ -95,7 +95,7 @@ async def test_child_of_an_earlier_object_is_waited_out():
         "ownerReferences": [{"uid": "an-earlier-uid"}],
     }
     earlier = scene.kube.put(STATEFUL_SETS, {"metadata": meta, "spec": {}})
-    with pytest.raises(Retry, match="earlier object"):
+    with pytest.raises(Retry, match="deleted owner"):
         await cluster.reconcile(scene.term)
     assert scene.kube.find(STATEFUL_SETS, "kafka", "main-broker-1") == earlier
 
@@ -107,7 +107,7 @@ async def test_child_that_is_going_is_waited_out():
     found = scene.kube.find(CONFIG_MAPS, "kafka", name)
     assert found["metadata"]["ownerReferences"][0]["uid"] == CLUSTER_UID
     scene.kube.set_metadata(CONFIG_MAPS, "kafka", name, deletionTimestamp="2026-11-22T00:00:00Z")
-    with pytest.raises(Retry, match="still there"):
+    with pytest.raises(Retry, match="still exists"):
         await cluster.reconcile(scene.term)
 
 
@@ -195,7 +195,9 @@ async def test_volume_that_cannot_grow_stalls_and_says_what_to_do():
     note = scene.term.notes["Stalled"]
     assert (note.status, note.reason) == ("True", "VolumeCannotGrow")
     assert "asks for 2Gi" in note.message
-    assert "at 1Gi: the class does not allow expansion. Set storage.size back" in note.message
+    assert (
+        "stays at 1Gi): the class does not allow expansion. Set storage.size back" in note.message
+    )
     assert "PATCH" not in note.message
     assert "Blocked" not in scene.term.notes
     (row,) = scene.term.blocked["GrowVolume"]

@@ -159,7 +159,7 @@ async def test_committed_rights_are_asked_of_the_view_in_kafkas_words() -> None:
     params = {"principal": "User:writer", "host": "10.0.0.1", "operation": "Read"}
     path = "/v1/clusters/kafka/main/rights"
     assert view.asked == (path, params | {"resource": "Topic:orders"})
-    with pytest.raises(Problem, match="cannot be read"):
+    with pytest.raises(Problem, match="Cannot read"):
         await by_what_is_committed(Answers({}), ("kafka", "main"), READ)
 
 

@@ -81,7 +81,7 @@ async def test_listener_without_an_address_says_so_and_the_others_are_committed(
     made.give_ports()
     await made.look()
     assert made.addresses == {0: "203.0.113.10:30001"}
-    assert made.why == "pod main-broker-1-0 is on no node"
+    assert made.why == "pod main-broker-1-0 is not scheduled to a node"
     assert made.ready[0] == "ListenerNotOpen", "broker 0 has not registered it yet"
     made.put_node("n1")
     made.put_pod(1, "n1")
@@ -150,9 +150,9 @@ async def test_load_balancer_listener_waits_for_the_status_of_each_service() -> 
     assert made.committed.bootstrap_servers is None
     assert made.ready == (
         "ListenerWithoutAddress",
-        "Listener ext has no address outside for brokers 0 and 1 yet: "
-        "Service main-broker-0-ext has no ingress in its status; "
-        "Service main-broker-1-ext has no ingress in its status.",
+        "Listener ext has no external address for brokers 0 and 1 yet: Service "
+        "main-broker-0-ext has no ingress in its status; Service main-broker-1-ext has no "
+        "ingress in its status.",
     )
     made.balance("main-broker-0-ext", ip="203.0.113.1")
     made.balance("main-broker-1-ext", hostname="lb1.example.com", ip="203.0.113.2")
@@ -220,7 +220,9 @@ async def test_refused_service_stalls_its_listener_alone() -> None:
     made = Outside(PLAIN, BALANCED)
     made.scene.kube.refuse["apply"] = Rejected(422, "PATCH x answered: may not change once set")
     await made.look()
-    assert made.stalled == "Listener ext: the API server refuses: may not change once set."
+    assert (
+        made.stalled == "Listener ext: the API server rejected a request: may not change once set."
+    )
     assert [one.name for one in made.deciding.image.listeners] == ["ext", "internal"]
 
 
@@ -255,7 +257,7 @@ async def test_service_that_cannot_be_removed_is_said_and_tried_again() -> None:
     made.redeclare(PLAIN)
     made.scene.kube.refuse["delete"] = Rejected(403, "DELETE x answered: may not")
     await made.look()
-    assert made.stalled == "What no listener has any more is still there: may not."
+    assert made.stalled == "Cannot delete the objects of removed listeners: may not."
     del made.scene.kube.refuse["delete"]
     await made.look()
     assert made.services == []

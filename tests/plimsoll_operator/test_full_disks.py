@@ -91,7 +91,7 @@ async def test_figures_that_are_old_or_missing_are_said_and_counts_decide() -> N
         status = await scene.look()
         assert status.phase == "Running"
         text = condition(status, "Planned").message
-        assert "Of the disk of brokers 3, 4 no figure is known" in text
+        assert "The disk usage of brokers 3, 4 is unknown" in text
 
 
 async def test_reassignment_waits_for_room_on_its_target() -> None:

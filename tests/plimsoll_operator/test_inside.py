@@ -230,8 +230,8 @@ async def test_broker_that_is_away_keeps_its_certificate_until_it_tells_that_it_
     shown = secure_condition(made.deciding.image, inside.waits_of(made.scene.term))
     assert shown is not None
     assert shown.message.endswith(
-        "Broker 1 keeps its certificate: its copy of the metadata, which says Required, cannot be"
-        " written (see its log)."
+        "Broker 1 keeps its certificate: it cannot update its metadata copy on disk, which "
+        "still says Required (see its log)."
     )
     made.uncopied = set()
     await made.settle(2)
@@ -387,7 +387,7 @@ async def test_secret_of_somebody_else_with_a_brokers_name_stops_certificates() 
     assert made.scene.kube.objects["secrets", "kafka", name]["data"] == {"password": "aA=="}
     cause = made.scene.term.stall_causes[StallSource.INSIDE]
     assert cause.reason == "SecretForeign"
-    assert f"Secret {name} is not this LogCluster's" in cause.message
+    assert f"Secret {name} does not belong to this LogCluster" in cause.message
     assert inside.waits_of(made.scene.term) == cause.message
     assert not made.files(0), "nobody is given one before that is over"
     made.scene.kube.drop(SECRETS, "kafka", name)

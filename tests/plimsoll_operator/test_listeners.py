@@ -189,8 +189,8 @@ async def test_secret_of_somebody_else_with_a_brokers_name_is_left_as_it_is() ->
     await made.look()
     assert made.secret(name)["data"] == {"password": "aA=="}
     assert made.scene.term.stall_causes[StallSource.LISTENERS].reason == "SecretForeign"
-    assert f"Secret {name} is not this LogCluster's" in made.stalled
-    assert "delete it" in made.stalled
+    assert f"Secret {name} does not belong to this LogCluster" in made.stalled
+    assert "Delete it" in made.stalled
     assert made.pair(0).certificate, "the other broker has its own"
     made.scene.kube.drop(SECRETS, "kafka", name)
     await made.look()
@@ -265,7 +265,7 @@ async def test_authoritys_secret_that_holds_something_else_is_never_overwritten(
     }
     made.scene.kube.put(SECRETS, body)
     await made.look()
-    assert f"Secret kafka/{name}: it is not what this operator keeps there" in made.stalled
+    assert f"Secret kafka/{name}: its content was not written by this operator" in made.stalled
     assert made.secret(name)["data"] == {"ca.crt": "eA=="}
 
 
@@ -284,8 +284,8 @@ async def test_damaged_authority_is_told_and_brokers_show_what_they_had(spoilt: 
     given = issue(corp, ("kafka.corp",), made.now_ms)
     made.give(given)
     await made.look()
-    assert f"Listeners' own CA: Secret kafka/{name}: " in made.stalled
-    assert "Put back what it held, or delete it" in made.stalled
+    assert f"The listener CA of this cluster: Secret kafka/{name}: " in made.stalled
+    assert "Restore its content, or delete it" in made.stalled
     assert made.pair(0).certificate == before.certificate
     assert made.trusted == trusted
     assert made.pair(1, "given").certificate == given.certificate, "the other listener goes on"

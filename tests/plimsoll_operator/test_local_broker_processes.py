@@ -13,7 +13,7 @@ from plimsoll_operator.local import broker_processes
 from plimsoll_operator.local.broker_processes import TAKEN_STARTS_MAX, BrokerProcess
 from plimsoll_operator.local.layout import DirectoryLayout
 
-TAKEN = "Port 19092 of broker 0 cannot be used: Address already in use."
+TAKEN = "Port 19092 of broker 0 is unavailable: Address already in use."
 
 
 class Ending(BrokerProcess):
@@ -54,7 +54,7 @@ async def test_broker_whose_port_another_process_keeps_is_given_up_with_a_senten
     assert process.starts == TAKEN_STARTS_MAX
     assert process.ended
     assert process.why == TAKEN
-    assert caplog.messages == [f"broker 0 is not started any more until the next run: {TAKEN}"]
+    assert caplog.messages == [f"broker 0 is not restarted until the next run: {TAKEN}"]
 
 
 async def test_broker_whose_port_is_free_again_in_between_is_started_again(tmp_path: Path) -> None:

@@ -44,8 +44,8 @@ def test_topic_of_another_log_cluster_is_named_in_a_sentence() -> None:
     other = TOPIC.replace("name: main", "name: other")
     found = gathered(CLUSTER, other)
     assert stranger(found) == (
-        "Topic t belongs to LogCluster default/other, which is not in the files; this one is"
-        " default/main."
+        "Topic t names LogCluster default/other, which is not in the files; the files hold "
+        "default/main."
     )
 
 

@@ -46,7 +46,7 @@ def test_folder_without_the_connector_is_named(equipped: dict[str, str], tmp_pat
     empty = str(tmp_path / "empty")
     said = spark.why_no_driver({**equipped, "PLIMSOLL_SPARK_JARS": empty})
     assert empty in said
-    assert "`plimsoll spark-jars` fetches it" in said
+    assert "`plimsoll spark-jars` downloads it" in said
     assert "Java" not in said
 
 

@@ -99,7 +99,7 @@ async def test_listener_with_allowed_namespaces_is_said_to_keep_nobody_out_here(
     directory.start(CLUSTER)
     assert "allowedNamespaces" not in caplog.text
     directory.start(CLUSTER.replace("spec: {", f"spec: {{{listener}, "))
-    assert "Listener own: allowedNamespaces keeps nobody out here" in caplog.text
+    assert "Listener own: allowedNamespaces has no effect in a local cluster" in caplog.text
 
 
 async def test_reassignment_that_is_in_no_file_any_more_goes_and_its_topic_stays(

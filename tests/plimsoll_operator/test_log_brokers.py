@@ -168,7 +168,7 @@ async def test_fenced_broker_says_since_when_and_why_until_it_is_back():
     assert found["state"] == "Fenced"
     assert found["fenced"]["why"] == "fenced on proof: gone"
     assert ready(scene) == ("False", "Fenced")
-    assert found["conditions"][0]["message"] == ("Broker 1 takes no part: fenced on proof: gone.")
+    assert found["conditions"][0]["message"] == ("Broker 1 is not ready: fenced on proof: gone.")
     commit(scene, BACK)
     assert "fenced" not in shown(scene)
     assert ready(scene) == ("True", "Serving")
@@ -184,8 +184,8 @@ async def test_fenced_broker_that_keeps_falling_out_says_until_when_it_waits_onc
     hear(scene, 1)
     assert ready(scene) == ("False", "HeldBack")
     assert shown(scene)["conditions"][0]["message"] == (
-        "Broker 1 fell out 2 times within ten minutes, so it takes part again 4 s after the last "
-        "time, or as soon as one of its partitions has no leader or too few replicas in sync."
+        "Broker 1 was fenced 2 times within ten minutes, so it is held back until 4 s after the "
+        "last time, or until one of its partitions has no leader or too few replicas in sync."
     )
     commit(scene, BACK)
     assert ready(scene) == ("True", "Serving")

@@ -76,5 +76,5 @@ async def test_cluster_is_served_where_no_prometheus_operator_is_installed():
     scene, told = a_watched_scene(installed=False, podMonitor={})
     await cluster.reconcile(scene.term)
     (event,) = told
-    assert event.message.startswith("The PodMonitor of the brokers cannot be made: ")
+    assert event.message.startswith("Cannot create the brokers' PodMonitor: ")
     assert scene.made("statefulsets") == ["main-broker-0", "main-broker-1", "main-broker-2"]

@@ -18,7 +18,7 @@ def a_pod(uid: str = "u", phase: str = "Running", **state: dict) -> dict:
     ("pod", "proof"),
     [
         (a_pod(), None),
-        (a_pod(uid="other"), "is another one now"),
+        (a_pod(uid="other"), "was replaced"),
         (a_pod(phase="Failed"), "has ended"),
         (a_pod(state={"terminated": {"exitCode": 137}}), "has ended"),
         (a_pod(state={"waiting": {"reason": "CrashLoopBackOff"}}), None),

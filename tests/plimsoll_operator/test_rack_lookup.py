@@ -85,9 +85,9 @@ async def test_ignored_racks_are_not_looked_up():
     ("fields", "why"),
     [
         ({}, f"node n1 has no label {ZONE}"),
-        ({"pod_uid": "another"}, "pod main-broker-0-0 is not the one that registers"),
-        ({"pod_uid": None}, "pod main-broker-0-0 is not the one that registers"),
-        ({"broker_id": BrokerId(1)}, "the API server does not say where its pod is"),
+        ({"pod_uid": "another"}, "pod main-broker-0-0 is not the pod of the registering process"),
+        ({"pod_uid": None}, "pod main-broker-0-0 is not the pod of the registering process"),
+        ({"broker_id": BrokerId(1)}, "cannot look up its pod's node"),
     ],
     ids=["no label", "another pod", "no pod named", "no such pod"],
 )

@@ -17,7 +17,7 @@ async def test_events_tell_of_the_beginning_the_pause_and_the_end():
     assert {(o.key, o.message) for o in told} == {
         (
             "rebalance-b1-Running-False",
-            f"Rebalance fill begins: {total} partitions, 6 replicas to be copied.",
+            f"Rebalance fill started: {total} partitions, 6 replicas to copy.",
         )
     }, "the same key is the same Event"
     before, done = scene.deciding.image, len(scene.deciding.records)
@@ -38,8 +38,8 @@ async def test_event_tells_of_each_plan_that_waits_once():
     assert [(o.reason, o.message) for o in told] == [
         (
             "RebalanceAwaitsApproval",
-            "Rebalance fill waits until spec.approvedPlan has the hash that its status.plan.hash "
-            f"shows (6 replicas, {leaders} leaders, 600Mi to be copied).",
+            "Rebalance fill waits for approval: set spec.approvedPlan to the hash in "
+            f"status.plan.hash (6 replicas and {leaders} leaders move, 600Mi are copied).",
         )
     ]
     scene.change(mode="RemoveBrokers", brokers=[0])

@@ -118,7 +118,9 @@ async def test_hash_that_was_never_shown_is_called_unknown():
     status = await scene.look()
     assert status.phase == "AwaitingApproval"
     assert conditions(status)["Ready"] == ("False", "UnknownPlan")
-    assert "spec.approvedPlan is sha256:another, which is no plan" in says(status, "Ready")
+    assert "spec.approvedPlan is sha256:another, which matches no recent plan" in says(
+        status, "Ready"
+    )
     assert status.plan.hash in says(status, "Ready")
     assert not scene.deciding.image.rebalances
 

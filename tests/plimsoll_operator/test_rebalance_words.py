@@ -37,7 +37,7 @@ async def test_plan_that_what_moves_now_will_change_says_so():
     p = scene.deciding.image.partitions[key]
     moving = isr_changed(p.index, p.isr, adding=(4,), replicas=(*p.replicas, 4))
     scene.deciding.image = replay(scene.deciding.image, moving)
-    assert "approve it after them" in says(await scene.look(), "Ready")
+    assert "approve it when they are done" in says(await scene.look(), "Ready")
 
 
 def test_time_left_is_that_of_the_many_small_ones_too():

@@ -137,7 +137,7 @@ def test_unclean_election_is_a_warning_that_names_what_may_be_lost_and_is_counte
     assert (event.reason, event.warning) == ("UncleanElection", True)
     assert "Topic orders: broker 2 leads" in event.message
     certain = cause not in POSSIBLE_CAUSES
-    assert ("acknowledged records may be lost" in event.message) != certain
+    assert ("may lack acknowledged records" in event.message) != certain
     assert ("certain data loss" if certain else "possible data loss") in event.message
     assert event.message.endswith("Partitions 1.")
     assert unclean_elections(records) == 1

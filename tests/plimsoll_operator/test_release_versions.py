@@ -133,7 +133,7 @@ class TestTheReleaseThatBrokersRun:
         await look(made)
         stalled = made.scene.term.notes["Stalled"]
         assert (stalled.status, stalled.reason) == ("True", "UnknownVersion")
-        assert "this operator runs 0.1, 0.2" in stalled.message
+        assert "this operator has images for 0.1, 0.2" in stalled.message
         assert made.template(0) == before
         assert not made.image.grants
 
@@ -253,7 +253,7 @@ class TestABrokerThatDoesNotUnderstandTheMetadata:
         await look(made)
         told = made.scene.term.notes["Stalled"]
         assert told.reason == release_versions.NOT_UNDERSTOOD
-        assert "Broker 0 applies no more metadata" in told.message
+        assert "Broker 0 cannot apply newer metadata" in told.message
         assert "the record at 17 is of a newer release" in told.message
         contact.unknown_metadata = ""
         await look(made)

@@ -81,9 +81,9 @@ def test_grants_and_returns_are_events():
         for event in occurrences(image, image, records)
     ]
     assert told == [
-        "Broker 0 is restarted into revision abc.",
-        "The restart of broker 0 is over: it is back and in sync everywhere.",
-        "The restart of broker 0 came to nothing: it runs another revision.",
+        "Broker 0 is being restarted into revision abc.",
+        "The restart of broker 0 is complete: it is back and in sync everywhere.",
+        "The restart of broker 0 was abandoned: it runs another revision.",
     ]
 
 

@@ -35,7 +35,7 @@ async def test_stranded_pod_is_left_alone_and_says_what_would_help(stranded: Clu
     (row,) = stranded.scene.term.blocked["ReplacePod"]
     assert (row.broker, row.reason) == (2, "NodeUnreachable")
     assert row.until == (
-        "node far is back, or is deleted, or has the taint node.kubernetes.io/out-of-service"
+        "node far is back, is deleted, or has the taint node.kubernetes.io/out-of-service"
     )
 
 

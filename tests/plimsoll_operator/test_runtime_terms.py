@@ -375,6 +375,6 @@ async def test_operator_older_than_the_log_does_not_lead_and_says_why() -> None:
     assert older.stalled is not None
     assert older.stalled.reason == "MetadataTooNew"
     assert "MoonPhaseChanged" in older.stalled.message
-    assert "Run that release's operator" in older.stalled.message
+    assert "Run the operator of that release" in older.stalled.message
     assert not older.active
     assert log.batches == written

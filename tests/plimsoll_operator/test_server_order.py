@@ -102,7 +102,7 @@ async def test_client_with_many_connections_leaves_room_for_another_clients_requ
         answer = control.decode_command_reply(refused[0]).answer
         assert isinstance(answer, Refused)
         assert (answer.reason, answer.code) == ("TooManyWaiting", 89)
-        assert answer.message.startswith(f"{FORWARDED_MAX // 2} requests of this client")
+        assert answer.message.startswith(f"{FORWARDED_MAX // 2} requests from this client")
         other = CreateTopics(topics=(), behalf=OnBehalf(principal="User:ann", host="10.0.0.1"))
         send(peer, 200, other)
         async with asyncio.timeout(WAIT_S):

@@ -208,7 +208,7 @@ def test_cluster_without_leaders_says_how_many_brokers_have_come_so_far():
         image = replay(image, fenced)
     ready, _ = cluster_conditions(image, cluster_status(image, a_cluster()))
     assert ready.reason == "PartitionsOffline"
-    assert ready.message == "3 of 3 partitions have no leader. 1 of 3 brokers take part."
+    assert ready.message == "3 of 3 partitions have no leader. 1 of 3 brokers are ready."
 
 
 def test_cluster_whose_brokers_never_joined_is_not_ready():
@@ -280,7 +280,7 @@ def test_cluster_that_grows_stays_ready_and_says_what_it_does():
     ready, reconciling = cluster_conditions(image, status)
     assert (ready.status, reconciling.status) == ("True", "True")
     assert reconciling.reason == "AddingBrokers"
-    assert reconciling.message == "Brokers 3 and 4 join: 3 of 5 brokers take part."
+    assert reconciling.message == "Brokers 3 and 4 join: 3 of 5 brokers are ready."
 
 
 def test_cluster_that_shrinks_says_what_is_left():
@@ -293,7 +293,7 @@ def test_cluster_that_shrinks_says_what_is_left():
     assert (status.brokers.desired, status.brokers.leaving) == (3, (3,))
     ready, reconciling = cluster_conditions(image, status)
     assert (ready.status, reconciling.reason) == ("True", "RemovingBrokers")
-    assert reconciling.message == "Broker 3 leaves: 2 replicas are still there."
+    assert reconciling.message == "Broker 3 leaves: 2 replicas remain."
     empty = replay(an_image((0, 1, 2, 3)), BrokersLeaving(cause="x", broker_ids=(BrokerId(3),)))
     _, reconciling = cluster_conditions(empty, cluster_status(empty, a_cluster()))
     assert reconciling.message == "Broker 3 leaves: it is empty and being removed."
@@ -306,7 +306,7 @@ def test_cluster_that_cannot_shrink_is_not_done_and_counts_the_brokers_that_run(
     assert (status.brokers.active, status.brokers.desired, status.brokers.ready) == (3, 2, 2)
     ready, reconciling = cluster_conditions(image, status)
     assert (ready.status, reconciling.status) == ("True", "True")
-    assert reconciling.message == "There are 3 brokers, the spec asks for 2."
+    assert reconciling.message == "The cluster has 3 brokers, the spec asks for 2."
 
 
 def test_topic_ready_message_is_singular_for_one_partition():
@@ -358,7 +358,7 @@ def test_listener_for_clients_outside_shows_addresses_and_which_brokers_have_non
     ready, reconciling = cluster_conditions(image, status, whys={"plain": "nobody gave one"})
     assert (ready.status, ready.reason) == ("False", "ListenerWithoutAddress")
     assert ready.message == (
-        "Listener plain has no address outside for brokers 0 and 2 yet: nobody gave one."
+        "Listener plain has no external address for brokers 0 and 2 yet: nobody gave one."
     )
     assert (reconciling.status, reconciling.reason) == ("True", "WaitingForAddresses")
 

@@ -99,7 +99,7 @@ async def test_route_is_told_at_the_gateways_port_once_a_gateway_accepted_it() -
     made = with_gateways(ROUTED)
     await made.look()
     assert made.addresses == {}
-    assert "Gateway kafka/edge has not accepted it yet" in made.why
+    assert "Gateway kafka/edge has not accepted the route yet" in made.why
     put_gateway(made, {"name": "a", "protocol": "HTTP", "port": 80}, passing("b", 443))
     for name in SERVICE_NAMES:
         accept(made, name)
@@ -144,7 +144,7 @@ async def test_gateway_that_ends_tls_is_named_and_its_port_is_not_told() -> None
     await made.look()
     await accept_all(made)
     assert made.addresses == {}
-    assert "Gateway kafka/edge has no listener that passes TLS on for b0.kafka" in made.why
+    assert "Gateway kafka/edge has no TLS passthrough listener for b0.kafka" in made.why
 
 
 async def test_port_is_of_the_gateway_that_accepted_the_route() -> None:
@@ -178,7 +178,7 @@ async def test_gateway_that_accepts_a_route_no_more_is_told_and_addresses_stay()
     assert "not reached" not in made.stalled
     await accept_all(made, "False", "No listeners match this parent ref")
     assert made.addresses[0] == "b0.kafka.example.com:443"
-    assert "Listener ext is not reached as its clients are told" in made.stalled
+    assert "Listener ext is not reachable at its advertised addresses" in made.stalled
     assert "No listeners match this parent ref, and 1 more like this" in made.stalled
     await accept_all(made)
     assert "not reached" not in made.stalled
@@ -190,7 +190,7 @@ async def test_route_whose_service_a_gateway_does_not_find_is_not_told() -> None
     await made.look()
     await accept_all(made, message="no such Service", resolved="False")
     assert made.addresses == {}
-    assert "cannot pass on what it is for: no such Service" in made.why
+    assert "cannot resolve the route's backend: no such Service" in made.why
 
 
 async def test_what_a_gateways_controller_says_is_passed_on_up_to_a_length() -> None:
@@ -219,7 +219,7 @@ async def test_routes_that_cannot_be_made_are_refused_with_a_sentence(lacking: s
     installed = () if lacking == "kind" else (TLS_ROUTES,)
     made = with_gateways(PLAIN, ROUTED, installed=installed, allowed=lacking != "value")
     await made.look()
-    said = "knows no TLSRoute" if lacking == "kind" else "externalAccess.tlsRoutes is false"
+    said = "does not serve TLSRoute" if lacking == "kind" else "externalAccess.tlsRoutes is false"
     assert said in made.stalled
     assert made.addresses == {}
     assert [one.name for one in made.deciding.image.listeners] == ["ext", "internal"]

@@ -186,7 +186,7 @@ async def test_declared_issuers_keys_are_those_of_its_config_map() -> None:
     assert issuer == CORP.committed("OAuth", name="corp", user_prefix="corp:")
     made.give("[" * 9_000)
     assert await made.look() == (issuer,)
-    assert "no JSON" in made.stalled
+    assert "no valid JSON" in made.stalled
 
 
 async def test_what_is_declared_counts_at_once_whatever_becomes_of_the_keys() -> None:
@@ -199,7 +199,7 @@ async def test_what_is_declared_counts_at_once_whatever_becomes_of_the_keys() ->
     (now,) = await made.look()
     assert (now.audiences, now.user_prefix, now.user_claim) == (("kafka-new",), "corp:", "email")
     assert now.keys == issuer.keys
-    assert "no JSON" in made.stalled
+    assert "no valid JSON" in made.stalled
     assert await made.look() == (now,)
 
 
@@ -263,7 +263,7 @@ async def test_second_issuer_with_an_issuer_that_is_taken_is_left_out_alone() ->
     made = Declared(listeners=[PODS], tokenIssuers=[DECLARED, twin])
     made.give(CORP.key_set())
     assert [one.name for one in await made.look()] == ["kubernetes", "corp"]
-    assert "corp2 is not believed: corp has the same" in made.stalled
+    assert "corp2 is ignored: corp has the same" in made.stalled
     made.publish(*AnIssuer(ISSUER, key_id="new").key_set()["keys"])
     assert "new" in {key.key_id for key in (await made.look())[0].keys}
     made.scene.declare(listeners=[PODS], tokenIssuers=[DECLARED])
@@ -277,7 +277,7 @@ async def test_api_server_whose_issuer_is_too_long_holds_up_no_declared_issuer()
     right = made.tokens.documents[OPENID_CONFIGURATION]
     made.tokens.documents[OPENID_CONFIGURATION] = {"issuer": "https://" + "i" * 600}
     assert [one.name for one in await made.look()] == ["corp"]
-    assert "kubernetes is not believed" in made.stalled
+    assert "kubernetes is ignored" in made.stalled
     made.tokens.documents[OPENID_CONFIGURATION] = right
     both = await made.look()
     assert len(both) == 2

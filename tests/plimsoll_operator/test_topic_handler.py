@@ -72,7 +72,7 @@ async def test_refusal_is_shown_and_asked_again():
         await topic.reconcile(scene.term, KEY)
     shown = scene.term.refusals[KEY]
     assert (shown.type, shown.status, shown.reason) == ("Ready", "False", "LeaderNotEligible")
-    assert shown.message == f"{SENTENCE} And 1 more like this."
+    assert shown.message == f"{SENTENCE} And 1 more."
     assert scene.term.observed[Target(TOPICS, *KEY)] == 3
     scene.controller.reply = answering(ElectionAnswer(topic="orders", index=7, leader=2))
     await topic.reconcile(scene.term, KEY)

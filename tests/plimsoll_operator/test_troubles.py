@@ -106,7 +106,7 @@ def test_broker_that_comes_back_with_another_volume_is_told():
     again = replace(registered(1), directory_ids=(UUID(int=999),))
     (event,) = occurrences(image, replay(image, again), [again])
     assert (event.reason, event.warning) == ("VolumeEmptied", True)
-    assert "Broker 1 came back with an emptied volume" in event.message
+    assert "Broker 1 came back with an empty volume" in event.message
     assert "4 replicas" in event.message
     same = registered(1)
     assert list(occurrences(image, replay(image, same), [same])) == []

@@ -36,7 +36,7 @@ async def test_user_whose_object_is_gone_has_no_login_and_no_rules_once_its_grac
     await scene.reconciled()
     await gone(scene)
     assert [one.reason for one in told] == ["UserPendingDeletion"]
-    assert "writer may log in for 300 s more" in told[0].message
+    assert "writer can log in for 300 s more" in told[0].message
     now_ms[0] += 299_999
     await user.reconcile(scene.term, KEY)
     assert scene.decided.image.security.users
@@ -168,7 +168,7 @@ async def test_absence_that_cannot_be_read_is_no_proof() -> None:
     await scene.reconciled()
     scene.kube.drop(CRDS, None, "users.plimsoll.dev")
     scene.objects.users.drop(KEY)
-    with pytest.raises(Retry, match="absence is not proven"):
+    with pytest.raises(Retry, match="cannot confirm that the object is gone"):
         await user.reconcile(scene.term, KEY)
     assert "writer" in scene.decided.image.security.users
 

@@ -190,7 +190,7 @@ async def test_rate_at_which_the_records_are_never_written_fails_before_a_pod_st
     assert (scene.made("jobs") == ["check-driver"]) is starts
     if not starts:
         assert (status.phase, status.verdict) == ("Failed", "Inconclusive")
-        assert "1000 records at 9 a second take 111 s" in status.conditions[0].message
+        assert "1000 records at 9 per second take 111 s" in status.conditions[0].message
 
 
 async def test_verdict_is_final_and_no_second_run_is_started():
@@ -277,7 +277,7 @@ async def test_objects_of_others_are_not_taken_for_a_driver(
     theirs = scene.kube.find(kind, "kafka", name)
     status = await step(scene)
     assert (status.phase, status.conditions[0].reason) == ("Pending", "NameTaken")
-    assert f"{kind.kind} {name} is there and not of this" in status.conditions[0].message
+    assert f"{kind.kind} {name} exists and does not belong to this" in status.conditions[0].message
     assert scene.kube.find(kind, "kafka", name) == theirs
     assert [one for one in scene.made("jobs") if kind is not JOBS] == []
     await scene.kube.delete(kind, "kafka", name, uid=theirs["metadata"]["uid"])
@@ -303,7 +303,7 @@ async def test_report_of_an_earlier_verification_is_waited_out():
         "ownerReferences": [{"kind": "Verification", "name": "check", "uid": "an-earlier-uid"}],
     }
     scene.kube.put(CONFIG_MAPS, {"metadata": meta, "data": {"verdict.json": json.dumps(VERDICT)}})
-    with pytest.raises(Retry, match="earlier Verification"):
+    with pytest.raises(Retry, match="deleted Verification"):
         await verification.reconcile(scene.term, KEY)
 
 

@@ -283,7 +283,7 @@ async def test_operators_view_is_never_open_and_metrics_are_as_they_were() -> No
             status, found = await get(f"/v1/clusters/kafka/main{asks}", **sent("good"))
             assert (status, found["allowed"], found["mode"]) == (200, False, "Off")
             status, found = await get("/v1/clusters/kafka/main/rights", **sent("good"))
-            assert (status, found["error"][:11]) == (400, "A principal")
+            assert (status, found["error"][:17]) == (400, "Write a principal")
             status, found = await get("/v1/clusters", **sent("good", "Authorization"))
             assert [one["cluster"] for one in found["clusters"]] == ["main"]
             leaders.clear()

@@ -63,9 +63,11 @@ def finished_future() -> asyncio.Future[None]:
 
 
 def not_here(cluster_id: UUID) -> Refused:
-    return refused(Reason.NotController, f"No controller of cluster {cluster_id} runs here.")
+    return refused(
+        Reason.NotController, f"This process runs no controller of cluster {cluster_id}."
+    )
 
 
-def too_many(waiting: int, whose: str = "of clients") -> Refused:
-    text = f"{waiting} requests {whose} wait for the controller. Ask again later."
+def too_many(waiting: int, whose: str = "from clients") -> Refused:
+    text = f"{waiting} requests {whose} are waiting for the controller; retry later."
     return refused(Reason.TooManyWaiting, text)

@@ -157,7 +157,10 @@ def _too_large(unit: Unit) -> Refused | None:
     if (sentence := record_too_large(unit.records)) is not None:
         return refused(Reason.RecordTooLarge, sentence)
     if unit.size > DECISION_BYTES_MAX:
-        text = f"The change needs {unit.size} bytes of metadata; make it in smaller steps."
+        text = (
+            f"The change needs {unit.size} bytes of metadata, more than one append can hold; "
+            "split it into smaller changes."
+        )
         return refused(Reason.RecordTooLarge, text)
     return None
 
@@ -189,7 +192,8 @@ def unusable(error: Exception) -> Refused:
 def too_new(error: Exception) -> Refused:
     """A newer release has written here: this one neither leads nor guesses."""
     text = (
-        f"A newer release has written to this metadata log: {error}. This operator does not lead;"
-        " nothing is written, and the brokers serve what they know. Run that release's operator."
+        f"A newer release has written to this metadata log: {error}. This operator does not "
+        "lead the cluster and writes nothing; brokers keep serving with the last metadata that "
+        "they applied. Run the operator of that release."
     )
     return refused(Reason.MetadataTooNew, text)

@@ -68,7 +68,7 @@ class Committer:
         try:
             restored = await self._journal.open()
         except (LogRegressed, LogCorrupt) as error:
-            raise LogUnusable(f"The metadata log does not open: {error}.") from error
+            raise LogUnusable(f"The metadata log cannot be opened: {error}.") from error
         self.queue = CommitQueue(restored.image)
         self.tail = restored.tail
         return restored
@@ -79,7 +79,7 @@ class Committer:
         try:
             await self._append_next()
         except (MetadataLogError, OSError) as error:
-            self.queue.drop(f"The take-over failed: {error}")
+            self.queue.drop(f"The controller failed to take over: {error}")
             raise
 
     async def commit_before_term(self, record: Record) -> None:
@@ -133,5 +133,7 @@ class Committer:
         if self._journal.group_unfinished:
             raise TermEnded("a group of batches was refused half-way") from error
         culprit = refused(Reason.RecordTooLarge, str(error))
-        self._dropped(self.queue.drop("A batch was refused; ask again.", culprit=culprit))
+        self._dropped(
+            self.queue.drop("The metadata log rejected the change; retry.", culprit=culprit)
+        )
         self._cautious = CAUTIOUS_APPENDS

@@ -56,7 +56,7 @@ class Speaker:
         if self.broker_epoch is None and _registered(image, broker_id) == epoch:
             self.broker_epoch = epoch
         if self.broker_epoch not in (None, epoch):
-            return self._not_ours(f"another process of that broker, with epoch {epoch},")
+            return self._not_ours(f"another process of that broker (epoch {epoch})")
         return None
 
     def registered(self, broker_epoch: BrokerEpoch) -> None:
@@ -70,14 +70,14 @@ class Speaker:
         if (fetch.cluster_id, fetch.broker_id) != (self.cluster_id, self.broker_id):
             return self._not_ours(f"broker {fetch.broker_id} of cluster {fetch.cluster_id}")
         if _registered(image, fetch.broker_id) is None:
-            text = f"Broker {fetch.broker_id} is not registered: register it first."
+            text = f"Broker {fetch.broker_id} is not registered; send RegisterBroker first."
             return refused(Reason.BrokerIdNotRegistered, text)
         self.reads_metadata = True
         return None
 
     def _not_ours(self, who: str) -> Refused:
         mine = f"broker {self.broker_id} of cluster {self.cluster_id}"
-        text = f"This connection speaks for {mine}; {who} asks over one of its own."
+        text = f"This connection belongs to {mine}; {who} must use its own connection."
         return refused(Reason.InvalidRequest, text)
 
 

@@ -165,14 +165,14 @@ class BrokerConnection(asyncio.Protocol):
     def _out_of_patience(self) -> None:
         """Its time to name a broker is over; its request may still wait to be committed."""
         if self._silent:
-            self.close("no whole request came")
+            self.close("no complete request received in time")
         elif self._tasks or asyncio.get_running_loop().time() < self._stranger_until:
             loop = asyncio.get_running_loop()
             self._patience = loop.call_later(
                 bounds.FIRST_FRAME_MS_MAX / 1000, self._out_of_patience
             )
         else:
-            self.close("it speaks for no registered broker")
+            self.close("the peer did not identify itself as a registered broker in time")
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -182,7 +182,7 @@ class BrokerConnection(asyncio.Protocol):
                 self._unread = 0
                 self._dispatch(control.decode_request(frame), len(frame))
             if not self._server.strangers.holds(self, self._unread):
-                self.close("strangers have sent too much that is not whole")
+                self.close("unidentified connections hold too many bytes of incomplete requests")
         except (control.MalformedControlMessage, FrameTooLarge) as error:
             self.close(f"not a control message: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it is, only this connection pays
@@ -191,7 +191,7 @@ class BrokerConnection(asyncio.Protocol):
     def _broke(self, kind: str, error: BaseException) -> None:
         """A bug of ours.  One in a decision has ended the controller's term as well."""
         self._server.failures.met(kind, error)
-        self.close("a request failed here")
+        self.close("internal error while handling a request")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.pop(self, None)
@@ -225,10 +225,10 @@ class BrokerConnection(asyncio.Protocol):
         # What is answered may not be `_finished` yet when its asker asks again.
         waiting = (of for work, of in self._tasks.items() if not work.done())
         if kind in ONE_AT_A_TIME and kind in waiting:
-            self.close(f"a second {kind} while one waits")
+            self.close(f"a second {kind} was sent before the first was answered")
             return
         if kind == RegisterBroker.__name__ and size > bounds.REGISTRATION_BYTES_MAX:
-            self.close(f"a registration of {size} bytes")
+            self.close(f"registration too large: {size} bytes")
             return
         work: asyncio.Future[None]
         if isinstance(body, FetchMetadata):
@@ -272,7 +272,7 @@ class BrokerConnection(asyncio.Protocol):
             found = sessions.enrich(command.request)
             return asyncio.ensure_future(self._enriched(correlation_id, controller, command, found))
         if sessions is not None and not self._may_propose(sessions, command.request):
-            self.close("its broker has a newer connection")
+            self.close("replaced by a newer connection of the same broker")
             return finished_future()
         forwarded = command.request if isinstance(command.request, Forwarded) else None
         if forwarded and (refusal := self._forwarded.refusal(forwarded)):
@@ -318,7 +318,9 @@ class BrokerConnection(asyncio.Protocol):
             async with asyncio.timeout(bounds.SHOWN_MS_MAX / 1000):
                 await self._shown.wait()
         except TimeoutError:
-            text = "Only registered brokers pass clients' requests on. Register the broker first."
+            text = (
+                "Only a registered broker may forward client requests; send RegisterBroker first."
+            )
             self._reply(correlation_id, controller, refused(Reason.BrokerIdNotRegistered, text))
             return
         answer = controller.submit(command.request)
@@ -379,7 +381,7 @@ class BrokerConnection(asyncio.Protocol):
         inside = self._server.inside
         reason = "" if inside is None else inside.refuses_now(controller.cluster_id, self._peer)
         if reason:
-            self.close(f"its peer is refused: {reason}")
+            self.close(f"peer certificate rejected: {reason}")
         return bool(reason)
 
     def _reply(self, correlation_id: int, controller: Controller | None, answer: Answer) -> None:

@@ -180,7 +180,9 @@ class Controller:
             self._claims.hear_between_terms(request)
             return answered(self.stalled or not_controller("This is not the active controller."))
         if not self._consistent(request):
-            return answered(not_controller("A broker's metadata contradicts this log."))
+            return answered(
+                not_controller("A broker holds metadata that contradicts this metadata log.")
+            )
         if isinstance(request, BrokerProvenDead):
             logger.info("broker %d is proven dead: %s", request.broker_id, request.evidence)
         return self._decide(request)
@@ -188,7 +190,7 @@ class Controller:
     def _decide(self, request: Request) -> asyncio.Future[Answer]:
         decided = self._decided(request)
         if decided is None:
-            return answered(not_controller("The controller's term ended."))
+            return answered(not_controller("The controller lost leadership; retry."))
         committed, again = decided
         if again is None:
             return committed
@@ -206,7 +208,7 @@ class Controller:
                 return part
             decided = self._decided(again) if self._active else None
             if decided is None:
-                return not_controller("The controller's term ended.")
+                return not_controller("The controller lost leadership; retry.")
             committed, again = decided
         return await committed
 
@@ -234,9 +236,13 @@ class Controller:
         if claim is None:
             return True
         if claim.controller_epoch > self.epoch:
-            self._end(AppendConflict(f"a broker follows controller epoch {claim.controller_epoch}"))
+            self._end(
+                AppendConflict(
+                    f"a broker follows a newer controller, of epoch {claim.controller_epoch}"
+                )
+            )
         else:
-            self._end(TermEnded("a broker's metadata is newer"))
+            self._end(TermEnded("a broker holds newer metadata"))
         return False
 
     async def commit_own(self, records: tuple[Record, ...]) -> Answer:
@@ -271,7 +277,7 @@ class Controller:
                 backoff_ms = self.options.backoff_ms
                 await self._serve()
             except AppendConflict as error:
-                logger.warning("deposed: %s", error)
+                logger.warning("controller deposed: %s", error)
                 return Outcome.DEPOSED
             except _HandOver:
                 # The next controller, here or elsewhere, checks for itself.
@@ -285,12 +291,12 @@ class Controller:
                 return Outcome.TOO_NEW if newer else Outcome.STALLED
             except (MetadataLogError, OSError, TermEnded) as error:
                 if not self._stopping.is_set():
-                    logger.warning("term ended, opening the log again: %r", error)
-                self._drop(f"The controller's term ended: {error}")
+                    logger.warning("controller term ended, reopening the metadata log: %r", error)
+                self._drop(f"The controller lost leadership: {error}")
                 await set_within(self._stopping, backoff_ms / 1000)
                 backoff_ms = min(backoff_ms * 2, self.options.backoff_ms_max)
             finally:
-                self._drop("The controller's term ended.")
+                self._drop("The controller lost leadership; retry.")
         return Outcome.STOPPED
 
     async def stop(self) -> None:

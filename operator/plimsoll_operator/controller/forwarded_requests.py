@@ -36,7 +36,7 @@ class ForwardedRequests:
         if room <= 0:
             return too_many(bounds.FORWARDED_MAX)
         own = 0 if client == _NOBODY else self._waiting[client]
-        return too_many(own, "of this client") if own >= room else None
+        return too_many(own, "from this client") if own >= room else None
 
     def begun(self, request: Forwarded, work: asyncio.Future[None]) -> None:
         """It waits until `work` is over."""

@@ -57,7 +57,7 @@ class Claims:
         position = request.position
         if position.controller_epoch > epoch + EPOCHS_AHEAD_MAX:
             logger.warning(
-                "broker %d names controller epoch %d, here it is %d: not heeded",
+                "ignoring broker %d's claim of controller epoch %d; the epoch here is %d",
                 *(request.broker_id, position.controller_epoch, epoch),
             )
             return None
@@ -67,7 +67,7 @@ class Claims:
             return None
         logger.warning(
             "broker %d holds metadata up to %d (nonce %s, controller epoch %d), which is %s; "
-            "this log ends at %d in epoch %d: reading it again",
+            "this log ends at %d in epoch %d; reopening the log to check",
             *(request.broker_id, position.applied_offset, position.nonce),
             *(position.controller_epoch, standing.value, tail.end, epoch),
         )
@@ -98,14 +98,18 @@ class Claims:
                 await self._listen(tail)
             for broker_id, claim in self._against(tail).items():
                 if claim.said_at_ms < asked_at_ms:
-                    logger.warning("broker %d repeats its claim no more: dropped", broker_id)
+                    logger.warning(
+                        "broker %d no longer repeats its claim to newer metadata; claim dropped",
+                        broker_id,
+                    )
                     del self._claims[broker_id]
             against = self._against(tail)
         for broker_id, claim in against.items():
             return (
                 f"The metadata log went back in time: it ends at {tail.end}, but broker "
-                f"{broker_id} holds committed metadata up to {claim.position.applied_offset} that "
-                "is not in it. Nothing more is committed; brokers keep serving. Restore the log."
+                f"{broker_id} holds committed metadata up to {claim.position.applied_offset} "
+                "that is not in it. The controller commits nothing more; brokers keep serving. "
+                "Restore the metadata log."
             )
         return None
 

@@ -13,10 +13,12 @@ class Outcome(Enum):
     """Why `run` returned."""
 
     STOPPED = "stopped"
-    DEPOSED = "another controller owns the log"
-    HANDED_OVER = "half of the brokers were lost at once: another controller must see it too"
-    STALLED = "the log went back in time"
-    TOO_NEW = "a newer release has written to this log"
+    DEPOSED = "another controller wrote to the metadata log"
+    HANDED_OVER = (
+        "half of the brokers went silent at once; another operator takes over to confirm it"
+    )
+    STALLED = "the metadata log went back in time"
+    TOO_NEW = "a newer release has written to the metadata log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,7 +97,10 @@ class Sessions:
     def _probed(self, lifetime: Lifetime, task: asyncio.Task[None]) -> None:
         self._probes.pop(lifetime, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            text = f"a bug in probing broker {lifetime[0]} costs a proof; its silence still counts"
+            text = (
+                f"internal error while probing broker {lifetime[0]}; its session timeout still "
+                "applies"
+            )
             context = {"message": text, "exception": error, COSTS: "a proof of death"}
             asyncio.get_running_loop().call_exception_handler(context)
 

@@ -125,7 +125,7 @@ class HistoryKeeper:
         self._wanted.set()
         await asyncio.wait([stored], timeout=SETTLE_S)
         if not stored.done():
-            logger.warning("the history's archive is behind, and nothing waits for it")
+            logger.warning("history archive not up to date; continuing without waiting")
         return stored.done()
 
     async def run(self) -> None:
@@ -133,7 +133,10 @@ class HistoryKeeper:
         task = asyncio.ensure_future(self._run())
         try:
             await asyncio.wait([task])
-            logger.critical("a bug ends this term's history", exc_info=task.exception())
+            logger.critical(
+                "internal error; no more history is archived in this term",
+                exc_info=task.exception(),
+            )
             await asyncio.Event().wait()
         finally:
             await cancelled(task)
@@ -144,10 +147,10 @@ class HistoryKeeper:
             try:
                 await self._round()
             except ArchiveConflict as error:
-                logger.info("another process writes to the history's archive: %s", error)
+                logger.info("another process wrote to the history archive, reopening it: %s", error)
                 self._ready = False
             except ArchiveUnavailable as error:
-                logger.warning("the history's archive is not written: %s", error)
+                logger.warning("cannot write the history archive, retrying: %s", error)
                 self._ready = False
                 await asyncio.sleep(AGAIN_S)
             await set_within(self._wanted, FLUSH_S)
@@ -165,7 +168,7 @@ class HistoryKeeper:
             if not waiter.done():
                 waiter.set_result(None)
         if await self._archive.drop_excess(self._now_ms()):
-            logger.info("the oldest part of the history is dropped")
+            logger.info("dropped the oldest part of the history archive")
 
     async def _store(self, *, forced: bool) -> None:
         """Rows in the order of the log; `forced`: that there are no more is stored, too."""

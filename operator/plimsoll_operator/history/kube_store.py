@@ -79,8 +79,8 @@ class KubeStore:
         if name not in self._told and len(self._told) < TOLD_MAX:
             self._told.add(name)
             logger.warning(
-                "ConfigMap %s/%s has the labels of this cluster's history and is none of it: it is"
-                " not read",
+                "ignoring ConfigMap %s/%s: it has the labels of this cluster's history, but its "
+                "content is not history",
                 self._namespace,
                 name,
             )

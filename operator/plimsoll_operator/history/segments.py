@@ -98,9 +98,9 @@ def unpack(packed: bytes) -> bytes:
     try:
         text = inflater.decompress(packed, LINES_BYTES_MAX)
     except zlib.error as error:
-        raise UnreadableSegment(f"it is not compressed as it should be: {error}") from error
+        raise UnreadableSegment(f"cannot be decompressed: {error}") from error
     if not inflater.eof:
-        raise UnreadableSegment("it is cut off, or larger than a segment may be")
+        raise UnreadableSegment("is truncated, or larger than a segment may be")
     return text
 
 

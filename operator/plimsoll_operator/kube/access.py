@@ -115,5 +115,5 @@ class Refresh:
         try:
             await self._load(configuration)
         except _UNREADABLE as error:
-            raise Unavailable(0, f"credentials cannot be read again: {error}") from error
+            raise Unavailable(0, f"cannot reload credentials: {error}") from error
         self._loaded_s = now_s

@@ -88,7 +88,7 @@ class Shelf(Generic[R]):
     def _put_unread(self, body: dict[str, Any], why: str) -> R | None:
         meta = _metadata(body)
         key = (meta.namespace, meta.name)
-        text = f"The spec cannot be read, and is not followed: {why}."
+        text = f"The spec is invalid and not applied: {why}."
         unread = Unread(metadata=meta, sentence=text, conditions=_conditions(body))
         before = self._unread.get(key)
         if before is None or before.sentence != text:

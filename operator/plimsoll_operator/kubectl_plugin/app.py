@@ -32,7 +32,7 @@ from plimsoll_operator.kubectl_plugin.shown import Findings, Format
 from plimsoll_operator.kubectl_plugin.view_client import OPERATOR_NAMESPACE
 
 WATCH_S = 2.0
-HELP = "What a Plimsoll cluster is doing, and why. Reads through the API server of the kubeconfig."
+HELP = "Show what a Plimsoll cluster is doing and why. Reads through the kubeconfig's API server."
 
 Act = Callable[[PluginSession], Awaitable[Findings]]
 
@@ -55,7 +55,9 @@ COMMON = (
         "namespace",
         Annotated[
             str | None,
-            typer.Option("--namespace", "-n", help="The LogCluster's; default: the context's."),
+            typer.Option(
+                "--namespace", "-n", help="Namespace of the LogCluster; default: the context's."
+            ),
         ],
         None,
     ),
@@ -63,13 +65,19 @@ COMMON = (
         "cluster",
         Annotated[
             str | None,
-            typer.Option("--cluster", "-c", help="The LogCluster; default: the only one there."),
+            typer.Option(
+                "--cluster",
+                "-c",
+                help="Name of the LogCluster; default: the only one in the namespace.",
+            ),
         ],
         None,
     ),
     _common(
         "context",
-        Annotated[str | None, typer.Option(help="The kubeconfig's; default: the current one.")],
+        Annotated[
+            str | None, typer.Option(help="The kubeconfig's context; default: the current one.")
+        ],
         None,
     ),
     _common(
@@ -81,20 +89,24 @@ COMMON = (
         "operator_namespace",
         Annotated[
             str,
-            typer.Option(envvar="PLIMSOLL_OPERATOR_NAMESPACE", help="Where the chart is."),
+            typer.Option(
+                envvar="PLIMSOLL_OPERATOR_NAMESPACE",
+                help="The operator's namespace (where the chart is installed).",
+            ),
         ],
         OPERATOR_NAMESPACE,
     ),
     _common(
         "output",
         Annotated[
-            Format | None, typer.Option("--output", "-o", help="For programs; default: a table.")
+            Format | None,
+            typer.Option("--output", "-o", help="Machine-readable output; default: a table."),
         ],
         None,
     ),
     _common(
         "watch",
-        Annotated[bool, typer.Option("--watch", "-w", help="Go on showing it, every 2 s.")],
+        Annotated[bool, typer.Option("--watch", "-w", help="Refresh every 2 s.")],
         False,
     ),
 )
@@ -151,7 +163,7 @@ def why(
     topic: Topic,
     partition: Annotated[int, typer.Argument(min=0)],
     since: Annotated[
-        str | None, typer.Option(help="30m, 2h, 3d, or a time; default: all there is.")
+        str | None, typer.Option(help="30m, 2h, 3d, or a time; default: the whole history.")
     ] = None,
 ) -> Act:
     """Each change of a partition's leader and ISR: when, why, who asked."""
@@ -185,13 +197,15 @@ def adopt(topic: Topic) -> Act:
 @verb("verify")
 def verify(
     topic: Topic,
-    records: Annotated[int, typer.Option(min=1, help="How many to write.")] = 10_000,
-    rate: Annotated[int | None, typer.Option(min=1, help="Records a second at most.")] = None,
+    records: Annotated[int, typer.Option(min=1, help="Number of records to write.")] = 10_000,
+    rate: Annotated[
+        int | None, typer.Option(min=1, help="Maximum rate, in records per second.")
+    ] = None,
     allow_existing: Annotated[
-        bool, typer.Option("--allow-existing", help="The topic may hold records already.")
+        bool, typer.Option("--allow-existing", help="Accept a topic that already holds records.")
     ] = False,
     user: Annotated[
-        str | None, typer.Option(help="The User object as whom it logs in, where that is asked.")
+        str | None, typer.Option(help="The User to log in as, if the listeners require a login.")
     ] = None,
 ) -> Act:
     """Make a Verification of a topic and follow it to its verdict."""
@@ -204,7 +218,7 @@ def verify(
 @verb("report")
 def report(
     file: Annotated[
-        Path, typer.Option("--file", "-f", help="The archive; it must not exist.")
+        Path, typer.Option("--file", "-f", help="The archive to write; must not exist yet.")
     ] = Path("plimsoll-report.tar.gz"),
 ) -> Act:
     """Write an archive for a bug report: what is shown here, objects, Events; no secrets."""

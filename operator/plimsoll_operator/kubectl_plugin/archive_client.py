@@ -37,14 +37,16 @@ async def read(session: PluginSession, topic: str = "", partition: int = 0) -> A
         told = await session.see("/history")
         directory = str(told.get("directory", ""))
         if not told["archived"]:
-            notes.append("The operator could not store its latest changes: they are missing here.")
+            notes.append(
+                "The operator could not archive its latest changes; they are missing here."
+            )
     except ViewUnavailable as error:
-        notes.append(f"{error} What follows is what was archived before.")
+        notes.append(f"{error} Showing what was archived before.")
     store = _store(session, directory)
     try:
         segments = [segment for _, segment in await store.stored()]
     except ArchiveUnavailable as error:
-        raise Problem(f"The history's archive cannot be read: {error}.") from error
+        raise Problem(f"Cannot read the history archive: {error}.") from error
     rows, unread = await asyncio.to_thread(_rows, segments, topic, partition)
     notes += unread
     if notes and segments:

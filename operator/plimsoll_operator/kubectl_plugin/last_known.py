@@ -45,10 +45,10 @@ def brokers(why: ViewUnavailable, bodies: Sequence[Object]) -> Findings:
         "lowest margin", "disk free", "note",
     )  # fmt: skip
     parts: list[RenderableType] = [
-        line(f"{why} This is what the LogBrokers showed last.", bad=True),
+        line(f"{why} Showing the last status of the LogBrokers.", bad=True),
         line(
-            "Not known now: which of them run, what they lead, when they were last heard of, and"
-            " how many metadata records they have not carried out."
+            "Unknown without the operator: which brokers run, what they lead, their last "
+            "heartbeat, and their metadata backlog."
         ),
         table(titles, [_broker(row) for row in rows]),
     ]
@@ -88,8 +88,8 @@ def topic(why: ViewUnavailable, name: str, bodies: Sequence[Object]) -> Findings
         if name == (declared or body["metadata"]["name"]):
             return _topic(why, name, body, status)
     raise ViewUnavailable(
-        f"{why} No Topic object declares {name} in this namespace, so nothing tells of its"
-        " partitions until an operator leads."
+        f"{why} No Topic object in this namespace declares {name}, so its partitions are "
+        "unknown until an operator leads the cluster."
     )
 
 
@@ -108,10 +108,10 @@ def _topic(why: ViewUnavailable, name: str, body: Object, status: Object) -> Fin
         ["offline", warned(health.get("offline"), health.get("offline"))],
     ]
     parts: list[RenderableType] = [
-        line(f"{why} This is what the Topic showed last.", bad=True),
+        line(f"{why} Showing the Topic's last status.", bad=True),
         line(
-            "Not known now: leaders, ISRs and ELRs of its partitions, the lag of replicas and the"
-            " size of logs."
+            "Unknown without the operator: leaders, ISRs and ELRs of the partitions, replica "
+            "lag, log sizes."
         ),
         line(head),
         table(("what", "value"), counts),
@@ -150,7 +150,7 @@ def _known(value: Any) -> Any:
 
 def no_what_if(why: ViewUnavailable) -> ViewUnavailable:
     return ViewUnavailable(
-        f"{why} What would be offline follows from the ISR of every partition now, which only the"
-        " operator that leads knows: no object shows it. Ask again when an operator leads; until"
-        " then take no broker away. `kubectl plimsoll brokers` shows how small the margins were."
+        f"{why} The answer depends on the current ISR of every partition, which only the "
+        "leading operator knows. Retry when an operator leads; until then do not stop any "
+        "broker. `kubectl plimsoll brokers` shows the last known margins."
     )

@@ -65,11 +65,11 @@ async def bundle(session: PluginSession, path: Path) -> Findings:
     try:
         _write(path, files)
     except OSError as error:
-        raise Problem(f"{path} cannot be written: {error.strerror}.") from error
+        raise Problem(f"Cannot write {path}: {error.strerror}.") from error
     names = [file.name for file in files]
-    text = f"{path}: {len(files)} files. Look through them before you send them anywhere."
+    text = f"Wrote {path} ({len(files)} files). Review them before you send them anywhere."
     parts = [line(text), *(line(f"  {name}") for name in names)]
-    parts += [line(f"Not read: {one}") for one in missing]
+    parts += [line(f"Could not read: {one}") for one in missing]
     return Findings(data={"path": str(path), "files": names, "missing": missing}, parts=parts)
 
 

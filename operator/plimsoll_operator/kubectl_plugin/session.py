@@ -67,7 +67,7 @@ class PluginSession:
                 self._body = body
                 self._found = _typed(body)
                 return
-        raise Problem(f"There is no LogCluster {self._wanted} in the namespace {self.namespace}.")
+        raise Problem(f"No LogCluster {self._wanted} in namespace {self.namespace}.")
 
     @property
     def cluster(self) -> LogCluster:
@@ -92,7 +92,9 @@ class PluginSession:
         try:
             return list((await self.kube.list(kind, self.namespace)).items)
         except ApiError as error:
-            raise Problem(f"{kind.plural} of {self.namespace}: {told(error)}") from error
+            raise Problem(
+                f"Cannot read {kind.plural} in {self.namespace}: {told(error)}"
+            ) from error
 
     async def topic_objects(self) -> list[Object]:
         """The Topics of this namespace that are declared on the cluster."""
@@ -113,10 +115,10 @@ class PluginSession:
 
 def _not_one(names: list[str], namespace: str) -> str:
     if not names:
-        return f"There is no LogCluster in the namespace {namespace}; -n names another one."
+        return f"No LogCluster in namespace {namespace}; choose another namespace with -n."
     return (
-        f"There are {len(names)} LogClusters in the namespace {namespace}; -c names one of:"
-        f" {', '.join(names)}."
+        f"Namespace {namespace} has {len(names)} LogClusters; choose one with -c: "
+        f"{', '.join(names)}."
     )
 
 
@@ -125,7 +127,7 @@ def _typed(body: Object) -> LogCluster:
         return from_object(body, LogCluster)
     except Unreadable as error:
         name = body["metadata"]["name"]
-        raise Problem(f"LogCluster {name} cannot be read by this release: {error}") from error
+        raise Problem(f"This release cannot read LogCluster {name}: {error}") from error
 
 
 async def connect(wishes: CommonOptions) -> PluginSession:

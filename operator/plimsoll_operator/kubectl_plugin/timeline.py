@@ -101,7 +101,7 @@ def _moment(row: ChangeRow, epoch: int | None) -> Moment:
 
 def _what(row: ChangeRow) -> str:
     if row.kind == "unknown":
-        return "What came before is not known."
+        return "Earlier changes are unknown."
     if row.kind == "removed":
         return "The topic was removed."
     parts = []
@@ -114,7 +114,7 @@ def _what(row: ChangeRow) -> str:
         parts.append(f"ISR {_brokers(before)} → {_brokers(after)}{_difference(before, after)}")
     if row.replicas is not None:
         parts.append(f"replicas {_brokers(row.replicas[0])} → {_brokers(row.replicas[1])}")
-    return "; ".join(parts) or "a new term of the same leader"
+    return "; ".join(parts) or "same leader, new leader epoch"
 
 
 def _difference(before: tuple[int, ...], after: tuple[int, ...]) -> str:

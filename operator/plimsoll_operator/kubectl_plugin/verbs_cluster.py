@@ -35,7 +35,7 @@ async def status(session: PluginSession) -> Findings:
     try:
         view = await session.see()
     except ViewUnavailable as error:
-        parts.append(line(f"{error} This is what the object showed last.", bad=True))
+        parts.append(line(f"{error} Showing the object's last status.", bad=True))
     parts += [table(("condition", "status", "reason", "message"), _conditions(conditions))]
     parts += _counts(view, shown)
     if view is not None:
@@ -229,7 +229,7 @@ async def what_if(session: PluginSession, brokers: Sequence[int]) -> Findings:
     except ViewUnavailable as error:
         raise last_known.no_what_if(error) from error
     if found["unknown"]:
-        raise Problem(f"There is no {brokers_text(found['unknown'])}.")
+        raise Problem(f"Not in this cluster: {brokers_text(found['unknown'])}.")
     text = (
         f"Without {brokers_text(found['brokers'])}:"
         f" {found['offline']} partitions offline, {found['underMinISR']} under min ISR,"
@@ -242,7 +242,7 @@ async def what_if(session: PluginSession, brokers: Sequence[int]) -> Findings:
          found["underMinISR"]),
     ):  # fmt: skip
         if rows := found[key]:
-            more = f" (the first {len(rows)} of {count})" if count > len(rows) else ""
+            more = f" (first {len(rows)} of {count})" if count > len(rows) else ""
             parts += [heading(title + more), _affected(rows)]
     return Findings(data=found, parts=parts)
 

@@ -41,7 +41,7 @@ async def topics(session: PluginSession) -> Findings:
             warned(row["underMinISR"], row["underMinISR"]),
             row["notFull"],
             size(row["bytes"]),
-            f"its data will be deleted at {at}" if (at := row.get("deletionAt")) else "",
+            f"its data is deleted at {at}" if (at := row.get("deletionAt")) else "",
         ]
         for row in rows
     ]
@@ -67,7 +67,7 @@ async def topic(session: PluginSession, name: str) -> Findings:
         table(titles, [_partition(row) for row in found["partitions"]]),
     ]
     if any(row["behind"] for row in found["partitions"]):
-        parts.append(line("Lag: follower:records, as its leader told within the last minute."))
+        parts.append(line("Lag: follower:records, as the leader reported within the last minute."))
     return Findings(data=found, parts=parts)
 
 
@@ -113,7 +113,7 @@ async def why(session: PluginSession, name: str, partition: int, since: str | No
     )
     moments = timeline.timeline(archived.rows, asked)
     if not moments and epoch is None and not archived.notes:
-        raise Problem(f"There is no partition {partition} of a topic {name}, and there was none.")
+        raise Problem(f"Topic {name} has no partition {partition} and never had one.")
     rows = [
         [
             moment.time or "unknown",
@@ -127,7 +127,7 @@ async def why(session: PluginSession, name: str, partition: int, since: str | No
     ]
     titles = ("time", "what", "epoch", "why", "asked by", "cause")
     parts: list[RenderableType] = [line(note) for note in archived.notes]
-    parts.append(table(titles, rows) if rows else line("Nothing changed in that time."))
+    parts.append(table(titles, rows) if rows else line("No changes in that time."))
     data = {"topic": name, "partition": partition, "notes": archived.notes, "changes": moments}
     return Findings(data=data, parts=parts)
 
@@ -147,9 +147,9 @@ async def adopt(session: PluginSession, name: str) -> Findings:
     topic is."""
     found = await _topic(session, name)
     if found["declaredBy"] and not found.get("deletionAt"):
-        raise Problem(f"Topic {name} is declared by {found['declaredBy']} already.")
+        raise Problem(f"Topic {name} is already declared by {found['declaredBy']}.")
     if name in INTERNAL_TOPICS:
-        raise Problem(f"Topic {name} is the brokers' own: no object declares it.")
+        raise Problem(f"Topic {name} is internal to the brokers; no object can declare it.")
     body = topic_object(found, session.namespace, session.cluster.metadata.name)
     shown = yaml.safe_dump(body, sort_keys=False, allow_unicode=True)
     return Findings(data=body, parts=(), raw=shown)

@@ -22,8 +22,8 @@ REFUSED = ("VerificationDisabled", "ClusterNotFound", "Invalid", "UserNotFound")
 NO_LISTENER = "ListenerMissing"
 NO_TOPIC = "TopicNotFound"
 IN_OPTIONS = {
-    "TopicNotEmpty": "The option of this command is --allow-existing.",
-    NO_LISTENER: "The option of this command is --user, with the name of a User of the LogCluster.",
+    "TopicNotEmpty": "With this command use --allow-existing.",
+    NO_LISTENER: "With this command use --user, with the name of a User of the LogCluster.",
 }
 """What a refusal names as a field of the object, by its reason."""
 
@@ -66,7 +66,7 @@ async def begin(session: PluginSession, work: Workload) -> str:
     try:
         await session.kube.create(VERIFICATIONS, body)
     except ApiError as error:
-        raise Problem(f"The Verification cannot be made: {told(error)}") from error
+        raise Problem(f"Cannot create the Verification: {told(error)}") from error
     return name
 
 
@@ -98,7 +98,7 @@ def _is_refused(reason: str, spec: Object) -> bool:
 
 def _missing(session: PluginSession, topic: str) -> str:
     where = f"of LogCluster {session.cluster.metadata.name} in {session.namespace}"
-    return f"No Topic object {where} declares {topic} either: apply one, or create the topic."
+    return f"No Topic object {where} declares {topic} either; apply one, or create the topic."
 
 
 async def _delete(session: PluginSession, body: Object) -> str | None:
@@ -114,8 +114,11 @@ async def _delete(session: PluginSession, body: Object) -> str | None:
     except Conflict:
         return None
     except ApiError as error:
-        return f"Verification {name} stays, and begins once that has changed: {told(error)}"
-    return f"Verification {name} is deleted: it had not begun."
+        return (
+            f"Verification {name} could not be deleted and starts when its condition is met: "
+            f"{told(error)}"
+        )
+    return f"Deleted Verification {name}; it had not started."
 
 
 async def progress(session: PluginSession, name: str) -> Findings:

@@ -46,7 +46,7 @@ class LocalView:
                 HttpRequest(method="GET", path=path, params=dict(params))
             )
         except ApiError as error:
-            raise ViewUnavailable(f"The local cluster does not answer: {told(error)}") from error
+            raise ViewUnavailable(f"The local cluster is unreachable: {told(error)}") from error
         return _content(answer)
 
 
@@ -65,7 +65,9 @@ class ProxiedView:
 
     async def get(self, path: str, params: Mapping[str, str]) -> Any:
         pods = await self._pods()
-        why = f"there is no pod of the operator in {self._namespace} (--operator-namespace)"
+        why = (
+            f"no operator pod in namespace {self._namespace} (choose it with --operator-namespace)"
+        )
         for pod in sorted(pods, key=lambda pod: pod["metadata"]["name"] != self._leader):
             name = pod["metadata"]["name"]
             try:
@@ -74,20 +76,20 @@ class ProxiedView:
                 why = f"{name}: {told(error)}".rstrip(".")
                 continue
             if answer.status == 404 and _reason(answer) == NOT_LEADING:
-                why = f"{name} does not lead it"
+                why = f"{name} does not lead the cluster"
                 continue
             if answer.status in (401, 403, 502, 503, 504):
                 why = f"{name}: {_sentence(answer)}"
                 continue
             self._leader = name
             return _content(answer)
-        raise ViewUnavailable(f"No operator that leads the cluster answers: {why}.")
+        raise ViewUnavailable(f"No operator that leads the cluster could be reached: {why}.")
 
     async def _pods(self) -> list[Object]:
         try:
             listed = await self._kube.list(PODS, self._namespace, label_selector=OPERATORS)
         except ApiError as error:
-            text = f"The operator's pods in {self._namespace} cannot be listed: {told(error)}"
+            text = f"Cannot list the operator's pods in {self._namespace}: {told(error)}"
             raise ViewUnavailable(text) from error
         return [pod for pod in listed.items if (pod.get("status") or {}).get("phase") == "Running"]
 
@@ -127,7 +129,7 @@ async def view_of(transport: Transport, operator_namespace: str) -> ViewClient:
     try:
         local = await _serves_views(transport)
     except ApiError as error:
-        raise Problem(f"The API server does not answer: {told(error)}") from error
+        raise Problem(f"The API server is unreachable: {told(error)}") from error
     return LocalView(transport) if local else ProxiedView(transport, operator_namespace)
 
 
@@ -184,4 +186,4 @@ def _content(answer: HttpResponse) -> Any:
     try:
         return msgspec.json.decode(answer.body)
     except msgspec.MsgspecError as error:
-        raise Problem(f"The operator's view cannot be read: {error}.") from error
+        raise Problem(f"Cannot read the operator's answer: {error}.") from error

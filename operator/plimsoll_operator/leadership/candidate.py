@@ -77,7 +77,7 @@ class Candidate:
 
     async def _lead(self, acquired: Acquired) -> float:
         """One time with the Lease; returns how long to leave it to others."""
-        logger.info("%s: the Lease is ours", self._leader.controller.name)
+        logger.info("%s: acquired the Lease", self._leader.controller.name)
         holding = asyncio.ensure_future(self._lease.hold(self._leader.controller.confirm))
         try:
             against = await self._asked(holding)
@@ -118,7 +118,11 @@ class Candidate:
                 try:
                     return asking.result()
                 except Unavailable as error:
-                    logger.info("%s: %s; asked again", self._leader.controller.name, error)
+                    logger.info(
+                        "%s: cannot check whether to lead, retrying: %s",
+                        self._leader.controller.name,
+                        error,
+                    )
             else:
                 await cancelled(asking)
                 patience_s = min(patience_s * 2, ASKED_S_MAX)
@@ -128,7 +132,7 @@ class Candidate:
                 return None
 
     async def _after(self, outcome: Outcome, holding: asyncio.Future[LeaseLoss]) -> float:
-        logger.warning("%s: the controller ended: %s", self._leader.controller.name, outcome.value)
+        logger.warning("%s: controller stopped: %s", self._leader.controller.name, outcome.value)
         if outcome is Outcome.DEPOSED:
             return await self._after_deposition(holding)
         self._deposed = 0
@@ -148,9 +152,9 @@ class Candidate:
             return 0.0
         self._deposed += 1
         text = (
-            "Another controller writes to this cluster's metadata log without holding its Lease: "
-            "two operators of different releases watch it. Let only one of them watch this "
-            "namespace; this one waits longer each time."
+            "Another controller writes to this cluster's metadata log without holding its "
+            "Lease: probably two operators of different releases watch this namespace. Let only "
+            "one of them watch it; this one retries at growing intervals."
         )
         await self._leader.say(Cause(reason="TwoControllers", message=text))
         return float(min(DEPOSED_S * 2 ** (self._deposed - 1), DEPOSED_S_MAX))

@@ -40,7 +40,7 @@ async def objection(
     own = UUID(cluster.metadata.uid)
     if wanted != own and await _has_log(kube, namespace, f"{labels.LOG_CLUSTER_ID}={own}"):
         return CHANGED, (
-            f"This cluster already has the id {kafka_id(own)}; clusterId can be given only when "
+            f"This cluster already has id {kafka_id(own)}; spec.clusterId can only be set when "
             "the object is created. Remove it, or delete and re-apply the object."
         )
     log = f"{labels.CLUSTER}={name},{labels.LOG_CLUSTER_ID}={wanted}"
@@ -48,18 +48,19 @@ async def objection(
         holder = _holder(cluster, others) or await _authority_of(kube, cluster, authorities_in)
         if holder:
             return TAKEN, (
-                f"spec.clusterId is the id of {holder}, or begins like it, and there is no metadata"
-                f" log of it under the name {name} in namespace {namespace}. Leave it out, or state"
-                " the id of a cluster whose log is here. Where only its volumes are left, an"
-                " administrator first deletes the Secrets of its authorities"
-                f" ({labels.AUTHORITY_OF}) in the operator's namespace."
+                f"spec.clusterId matches the id of {holder}, but namespace {namespace} has no "
+                f"metadata log of that cluster under the name {name}. Remove spec.clusterId, or "
+                "set it to the id of a cluster whose log is here. If only its volumes are left, "
+                "an administrator must first delete the Secrets of its CAs (label "
+                f"{labels.AUTHORITY_OF}) in the operator's namespace."
             )
     found = await _other_log(kube, namespace, name, wanted)
     if found is not None and not await _has_log(kube, namespace, log):
         return OTHER_LOG, (
-            f"A metadata log of cluster {kafka_id(found)} exists under this name. To adopt it with "
-            f"its volumes, re-apply the object with spec.clusterId: {kafka_id(found)}; for a new "
-            "cluster choose another name, or delete that log's MetadataBatches first."
+            f"A metadata log of cluster {kafka_id(found)} already exists under this name. To "
+            "adopt it with its volumes, re-apply the object with spec.clusterId: "
+            f"{kafka_id(found)}; for a new cluster choose another name, or first delete that "
+            "log's MetadataBatches."
         )
     return await _volume_objection(kube, namespace, name, wanted)
 
@@ -84,7 +85,7 @@ async def _authority_of(kube: KubeApi, cluster: LogCluster, namespace: str) -> s
             continue
         holder = (secret["metadata"].get("annotations") or {}).get(labels.AUTHORITY_OF, "")
         if holder != "/".join(cluster.key):
-            return f"LogCluster {holder}" if holder else f"whoever has the Secret {name}"
+            return f"LogCluster {holder}" if holder else f"the cluster that owns Secret {name}"
     return ""
 
 

@@ -44,8 +44,8 @@ class LeaseApi(Protocol):
 class LeaseLoss(Enum):
     """Why a Lease was lost."""
 
-    TAKEN = "another replica holds the Lease"
-    UNRENEWED = "the Lease could not be renewed in time"
+    TAKEN = "another operator replica holds the Lease"
+    UNRENEWED = "could not renew the Lease in time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class Lease:
             try:
                 acquired = await self._try()
             except ApiError as error:
-                logger.info("lease %s: %s", self._name, error)
+                logger.info("request for Lease %s failed, retrying: %s", self._name, error)
                 acquired = None
             if acquired is not None:
                 return acquired
@@ -119,7 +119,7 @@ class Lease:
                 deadline_ms = started_ms + stated.renew_ms
                 renewed(_now_ms() - started_ms)
             except ApiError as error:
-                logger.warning("lease %s: %s", self._name, error)
+                logger.warning("request for Lease %s failed, retrying: %s", self._name, error)
             if _now_ms() >= deadline_ms:
                 self._held = None
                 return LeaseLoss.UNRENEWED
@@ -141,7 +141,7 @@ class Lease:
                 if (found.get("spec") or {}).get("holderIdentity") == self._identity:
                     await self._api.replace(LEASES, _released(found), timeout_s=timeout_s)
         except ApiError as error:
-            logger.info("lease %s could not be released: %s", self._name, error)
+            logger.info("cannot release Lease %s: %s", self._name, error)
 
     async def _try(self) -> Acquired | None:
         timing = self.timing

@@ -185,10 +185,10 @@ class LedCluster:
         look = self._failures.of_look
         return (
             ("the writing of Events", self._events.run),
-            ("the first look at the authority inside", self._show_inside_at_once),
-            ("the look at partitions in less than full health", self._look_at_restless),
-            ("the look at brokers", partial(look_at_brokers, self.term, self._mark, look)),
-            ("the counting of replicas that leave ISRs", self._departures.run),
+            ("the first read of the internal CA", self._show_inside_at_once),
+            ("the check of unhealthy partitions", self._look_at_restless),
+            ("the check of brokers", partial(look_at_brokers, self.term, self._mark, look)),
+            ("the count of replicas leaving ISRs", self._departures.run),
         )
 
     async def _beside(self, what: str, run: Callable[[], Awaitable[None]]) -> None:
@@ -226,16 +226,16 @@ class LedCluster:
     def _tell_refused(self, why: str) -> None:
         """Once a minute for each reason (`Events.add`): who is refused may try many times."""
         text = (
-            f"The operator refused a caller of the controllers' port ({why}): it is no broker of"
-            " this cluster, or shows a certificate that was replaced."
+            f"The operator rejected a connection to the controllers' port ({why}): the peer is "
+            "not a broker of this cluster, or its certificate was replaced."
         )
         self._tell(Occurrence(key=f"peer-{why}", reason="PeerRefused", message=text, warning=True))
 
     def _tell_outage(self, lasted_ms: int) -> None:
         """No operator led for so long: shown in the status and in an Event."""
         text = (
-            f"No operator led this cluster for {lasted_ms / 1000:.0f} s. Meanwhile brokers served"
-            " what they knew; elections, ISR changes and changes of topics waited."
+            f"No operator led this cluster for {lasted_ms / 1000:.0f} s. Brokers kept serving "
+            "with their last metadata; elections, ISR changes and topic changes had to wait."
         )
         self.term.outage = condition("ControllerAvailable", True, "RecoveredAfterOutage", text)
         self.term.mark_cluster()
@@ -291,7 +291,9 @@ class LedCluster:
                 await inside.show_at_once(self.term)
                 return
             except (ApiError, Retry) as error:
-                logger.warning("no certificate is shown to brokers yet: %s", error)
+                logger.warning(
+                    "cannot show brokers the controller's certificate yet, retrying: %s", error
+                )
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, RESYNC_SECONDS)
 

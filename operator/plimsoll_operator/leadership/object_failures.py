@@ -77,7 +77,7 @@ class ObjectFailures:
         """`met`, without a mark of the object."""
         if not is_of_one_object(error):
             raise error
-        costs = f"{what} its turn, and no other; it is tried again within a minute"
+        costs = f"{what}; only this reconcile failed, and it is retried within a minute"
         self._failures.met(kind, error, costs)
         where = f"{type(error).__name__} in {_place(error.__traceback__)}"
         uid = registry.uid_of(self._term, target)

@@ -40,7 +40,7 @@ def judge(pod: Object, pod_uid: str) -> str | None:
     """A sentence when the pod with `pod_uid` is over, else None."""
     name = pod["metadata"]["name"]
     if pod["metadata"]["uid"] != pod_uid:
-        return f"connection closed by the peer, pod {name} is another one now"
+        return f"connection closed by the peer, pod {name} was replaced"
     status = pod.get("status") or {}
     if status.get("phase") in ("Succeeded", "Failed"):
         return f"connection closed by the peer, pod {name} has ended"

@@ -87,7 +87,7 @@ class RackFinder:
             known = self._term.image.brokers.get(request.broker_id)
             if known and known.rack and known.pod_uid and known.pod_uid == request.pod_uid:
                 return known.rack  # a pod stays on its node
-            raise RackNotFound(f"the API server does not say where its pod is: {error}") from error
+            raise RackNotFound(f"cannot look up its pod's node: {error}") from error
         return rack_of(node, cluster.topology_key)
 
     def _refused_lately(self, request: RegisterBroker) -> Refused | None:
@@ -104,7 +104,7 @@ class RackFinder:
             self._found(request.broker_id)
             # Where nobody asked for racks, none is nothing to be warned of.
             level = logging.INFO if cluster.spec.racks is None else logging.WARNING
-            logger.log(level, "broker %d registers without a rack: %s", request.broker_id, why)
+            logger.log(level, "registering broker %d without a rack: %s", request.broker_id, why)
             return request
         sentence = (
             f"Broker {request.broker_id} has no rack, and spec.racks requires one: {why}. Label"
@@ -135,10 +135,10 @@ def node_of(pod: Object, pod_uid: str | None) -> str:
     """The node of the very pod that registers."""
     name = pod["metadata"]["name"]
     if pod_uid is None or pod["metadata"]["uid"] != pod_uid:
-        raise RackNotFound(f"pod {name} is not the one that registers")
+        raise RackNotFound(f"pod {name} is not the pod of the registering process")
     node_name: str | None = (pod.get("spec") or {}).get("nodeName")
     if not node_name:
-        raise RackNotFound(f"pod {name} is on no node yet")
+        raise RackNotFound(f"pod {name} is not scheduled to a node yet")
     return node_name
 
 

@@ -39,7 +39,7 @@ MOUNT_S = 1.0
 PROBE_STARTING_S = 0.25
 PROBE_S_MAX = 1.0
 logger = logging.getLogger("plimsoll.local")
-NO_CONFIG = ("CreateContainerConfigError", "its ConfigMap is not there")
+NO_CONFIG = ("CreateContainerConfigError", "its ConfigMap does not exist")
 
 
 @dataclass(slots=True)
@@ -85,7 +85,9 @@ class BrokerPods:
 
     def start(self, pod: Object) -> None:
         if not is_broker(self.server, pod):
-            logger.warning("%s is not run: no StatefulSet made it", pod["metadata"]["name"])
+            logger.warning(
+                "not running pod %s: it belongs to no StatefulSet", pod["metadata"]["name"]
+            )
             return
         broker_id = int(pod["metadata"]["labels"][labels.BROKER_ID])
         process = BrokerProcess(

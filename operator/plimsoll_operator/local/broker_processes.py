@@ -76,7 +76,7 @@ class BrokerProcess:
         """The end of its log, for the user."""
         path = self._layout.broker_log(self.broker_id)
         lines = path.read_text(errors="replace").splitlines() if path.exists() else []
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "no output"
 
     async def run(self) -> None:
         """Until stopped; with `restart`, whatever happens to the process."""
@@ -88,13 +88,13 @@ class BrokerProcess:
             self.why = self.last_words if code > 0 else _signal_name(-code)
             if self._stopping.is_set() or not self._restart or self._is_final(code):
                 self.ended = not self._stopping.is_set()
-                logger.info("broker %d ended: %d", self.broker_id, code)
+                logger.info("broker %d exited with %d", self.broker_id, code)
                 self._changed()
                 return
             self._changed()
             ran_ms = (time.monotonic() - started) * 1000
             backoff_ms = BACKOFF_MS if ran_ms > STEADY_MS else min(backoff_ms * 2, BACKOFF_MS_MAX)
-            logger.warning("broker %d ended (%s); starting it again", self.broker_id, self.why)
+            logger.warning("broker %d exited (%s); restarting it", self.broker_id, self.why)
             await set_within(self._stopping, backoff_ms / 1000)
             self.restarts += 1
 
@@ -104,9 +104,7 @@ class BrokerProcess:
         self._taken = self._taken + 1 if taken else 0
         if self._taken >= TAKEN_STARTS_MAX:
             self.why = taken
-            logger.error(
-                "broker %d is not started any more until the next run: %s", self.broker_id, taken
-            )
+            logger.error("broker %d is not restarted until the next run: %s", self.broker_id, taken)
             return True
         return code in FINAL_CODES
 
@@ -145,7 +143,7 @@ class BrokerProcess:
             async with asyncio.timeout(grace_ms / 1000):
                 await process.wait()
         except TimeoutError:
-            logger.warning("broker %d does not stop; killing it", self.broker_id)
+            logger.warning("broker %d did not stop in time; killing it", self.broker_id)
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()

@@ -94,8 +94,8 @@ class OtherCluster(DirectoryLog):
 
     async def open(self) -> OpenedLog:
         raise LogOfAnother(
-            f"a local cluster is one LogCluster, and this one is {kafka_id(self._own)}; to make its"
-            " object again, state that in spec.clusterId"
+            f"this directory holds cluster {kafka_id(self._own)}; to recreate its LogCluster, "
+            "set that id in spec.clusterId"
         )
 
 
@@ -234,7 +234,7 @@ class LocalCluster:
                 server_names=(self._address, "localhost"),
                 spark_image=f"plimsoll-spark:{RELEASE}",
                 no_driver=why_no_driver(os.environ),
-                driver_output=f"the newest {self._layout.pod_log('{job}-*')}",
+                driver_output=f"the newest file {self._layout.pod_log('{job}-*')}",
             ),
             kube=kube,
             lease_kube=kube,
@@ -276,8 +276,8 @@ class LocalCluster:
 
     def _taken(self, port: int, whose: str) -> CannotRun:
         return CannotRun(
-            f"Most likely another `plimsoll local` runs on {self._wishes.root}: port {port}, this"
-            f" cluster's {whose} port, is taken."
+            f"Port {port}, this cluster's {whose} port, is in use; probably another `plimsoll "
+            f"local` runs on {self._wishes.root}."
         )
 
     def _at(self, port: int) -> str:

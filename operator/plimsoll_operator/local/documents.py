@@ -57,7 +57,7 @@ def gather(resources: Sequence[Resource], brokers: int | None) -> Documents | Re
         names = ", ".join(cluster.metadata.name for cluster in clusters)
         return Refusal(
             reason=Reason.InvalidRequest,
-            message=f"A local cluster is one LogCluster; the files hold {names}.",
+            message=f"A local cluster needs exactly one LogCluster; the files hold {names}.",
         )
     if clusters:
         cluster = clusters[0]
@@ -78,8 +78,8 @@ def stranger(documents: Documents) -> str:
         if isinstance(found, Topic | User) and found.cluster_key != documents.cluster.key:
             where = "/".join(found.cluster_key)
             return (
-                f"{type(found).__name__} {found.metadata.name} belongs to LogCluster {where}, which"
-                f" is not in the files; this one is {'/'.join(documents.cluster.key)}."
+                f"{type(found).__name__} {found.metadata.name} names LogCluster {where}, which "
+                f"is not in the files; the files hold {'/'.join(documents.cluster.key)}."
             )
     return ""
 

@@ -153,19 +153,19 @@ class DriverPods:
         folder = self._layout.pod(running.name)
         try:
             if not is_driver(self._server, pod):
-                raise NotThere("no Verification's Job has made it")
+                raise NotThere("it belongs to no Verification's Job")
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._account(folder)
             mounts = self._volumes(pod, folder)
             running.exit_code = await self._run_driver(running, mounts)
         except (OSError, NotThere) as error:
-            logger.warning("%s cannot be started: %s", running.name, error)
+            logger.warning("cannot start %s: %s", running.name, error)
             running.exit_code = NOT_STARTED
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         if running.exit_code and not running.stopping.is_set():
             log = self._layout.pod_log(running.name)
-            logger.warning("%s ended with %d; see %s", running.name, running.exit_code, log)
+            logger.warning("%s exited with %d; see %s", running.name, running.exit_code, log)
 
     def _account(self, folder: Path) -> None:
         account = folder / ACCOUNT
@@ -194,7 +194,7 @@ class DriverPods:
     def _data(self, pod: Object, folder: Path, name: str) -> dict[str, str]:
         stored = found(self._server, resources.CONFIG_MAPS, pod["metadata"]["namespace"], name)
         if stored is None:
-            raise NotThere(f"there is no ConfigMap {name}")
+            raise NotThere(f"ConfigMap {name} does not exist")
         data: dict[str, str] = dict(stored.body.get("data") or {})
         if FILE in data:
             account = str(folder / ACCOUNT)
@@ -203,19 +203,21 @@ class DriverPods:
                     data[FILE], bootstrap=self._bootstrap(), api=self._api, account=account
                 )
             except (ValueError, KeyError, TypeError) as error:
-                raise NotThere(f"ConfigMap {name} is no driver's: {error!r}") from error
+                raise NotThere(
+                    f"ConfigMap {name} is not a driver's configuration: {error!r}"
+                ) from error
         return data
 
     def _secret(self, pod: Object, name: str) -> dict[str, bytes]:
         stored = found(self._server, resources.SECRETS, pod["metadata"]["namespace"], name)
         if stored is None:
-            raise NotThere(f"there is no Secret {name}")
+            raise NotThere(f"Secret {name} does not exist")
         data = stored.body.get("data") or {}
         return {key: base64.b64decode(value) for key, value in data.items()}
 
     async def _run_driver(self, running: _RunningDriver, mounts: Mapping[str, Path]) -> int:
         if DIRECTORY not in mounts:
-            raise NotThere("its config is mounted nowhere")
+            raise NotThere("the pod mounts no configuration")
         words = [translated(word, mounts) for word in arguments(with_login=LOGIN in mounts)]
         if running.stopping.is_set():
             return NOT_STARTED

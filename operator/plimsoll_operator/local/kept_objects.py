@@ -155,7 +155,9 @@ class LocalObjects:
         try:
             kept = msgspec.json.decode(path.read_bytes(), type=KeptObjects)
         except msgspec.DecodeError as error:
-            raise BadDirectory(f"{path} holds no objects of a local cluster: {error}") from error
+            raise BadDirectory(
+                f"{path} is not the object store of a local cluster: {error}"
+            ) from error
         store.revision = store.history_since = max(store.revision, kept.revision)
         for one in kept.objects:
             if one.root in store.resources:
@@ -212,7 +214,7 @@ class LocalObjects:
         try:
             write_whole(self.layout.objects, content, private=True)
         except OSError as error:
-            logger.warning("%s cannot be written: %s", self.layout.objects, error)
+            logger.warning("cannot write %s: %s", self.layout.objects, error)
             return False
         return True
 
@@ -248,7 +250,10 @@ def _fresh_pod(pod: Object) -> Object:
         return {"phase": "Pending"}
     if status.get("phase") in ENDED:
         return status
-    return {"phase": "Failed", "message": "The local cluster was stopped while it ran."}
+    return {
+        "phase": "Failed",
+        "message": "The local cluster was stopped while the Verification ran.",
+    }
 
 
 def _only_status(change: ObjectChange) -> bool:

@@ -128,7 +128,7 @@ class DirectoryLayout:
             self.history.mkdir(exist_ok=True)
         except OSError as error:
             raise BadDirectory(
-                f"{self.root} cannot be this cluster's directory: {error.strerror}."
+                f"Cannot use {self.root} as this cluster's directory: {error.strerror}."
             ) from error
 
     def remembered(self) -> Remembered | None:
@@ -139,7 +139,7 @@ class DirectoryLayout:
         try:
             return msgspec.json.decode(path.read_bytes(), type=Remembered)
         except msgspec.DecodeError as error:
-            raise BadDirectory(f"{path} is not a local cluster's: {error}") from error
+            raise BadDirectory(f"{path} does not belong to a local cluster: {error}") from error
 
     def remember(self, remembered: Remembered) -> None:
         write_whole(self.root / "cluster.json", msgspec.json.encode(remembered))
@@ -203,7 +203,7 @@ def plan(
         )
     if known and cluster_id is not None and cluster_id != known.cluster_id:
         raise BadDirectory(
-            f"the directory holds cluster {known.cluster_id}, the file asks for {cluster_id}"
+            f"the directory holds cluster {known.cluster_id}, but the file asks for {cluster_id}"
         )
     return Remembered(
         cluster_id=known.cluster_id if known else cluster_id or uuid4(),

@@ -50,7 +50,7 @@ class HeldPorts:
             port = random.choice(PICKED)
             if self.claim(port):
                 return port
-        raise OSError(errno.EADDRINUSE, f"no free port among {TRIES} that were tried")
+        raise OSError(errno.EADDRINUSE, f"no free port found in {TRIES} tries")
 
     def claim(self, port: int) -> bool:
         """Hold a port that nobody holds or uses; False: somebody does."""
@@ -100,7 +100,8 @@ def taken(
                     tried.bind((address, port))
                 except OSError as error:
                     return (
-                        f"Port {port} of broker {broker_id} cannot be used: {error.strerror}. Stop"
-                        " what listens there; --port names another one for clients."
+                        f"Port {port} of broker {broker_id} is unavailable: {error.strerror}. "
+                        "Stop the process that listens on it, or choose another client port "
+                        "with --port."
                     )
     return ""

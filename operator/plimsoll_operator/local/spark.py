@@ -50,14 +50,14 @@ def why_no_driver(environment: Mapping[str, str]) -> str:
     jars = jars_directory(environment)
     if not any(jars.glob(CONNECTOR)):
         missing.append(
-            f"Spark's Kafka connector, which is not in {jars} (`plimsoll spark-jars` fetches it"
-            f" there with Maven; {JARS_VARIABLE} names another folder)"
+            f"Spark's Kafka connector, which is not in {jars} (`plimsoll spark-jars` downloads "
+            f"it with Maven; {JARS_VARIABLE} selects another folder)"
         )
     if not missing:
         return ""
     return (
-        f"Verifications need what is not installed here: {'; '.join(missing)}. Install it and"
-        " start the local cluster again."
+        f"Verifications need software that is not installed: {'; '.join(missing)}. Install it "
+        "and restart the local cluster."
     )
 
 

@@ -79,14 +79,14 @@ class Start:
         """What the operator finds when it begins.  Raises CannotRun."""
         cluster = local_cluster(self._documents.cluster)
         logger.info(
-            "specs are checked against the schemas of the CRDs, not against their rules"
-            " (x-kubernetes-validations): Kubernetes may refuse what is taken here"
+            "specs are checked against the CRD schemas, but not against their CEL rules "
+            "(x-kubernetes-validations): Kubernetes may reject a spec that is accepted here"
         )
         for listener in cluster.listeners:
             if listener.allowed_namespaces is not None:
                 logger.warning(
-                    "Listener %s: allowedNamespaces keeps nobody out here; every user of this"
-                    " machine reaches it",
+                    "Listener %s: allowedNamespaces has no effect in a local cluster; every "
+                    "user of this machine can connect",
                     listener.name,
                 )
         cluster = replace(cluster, metadata=replace(cluster.metadata, uid=str(cluster_id)))
@@ -224,7 +224,7 @@ class Start:
         if stalled is not None:
             raise CannotRun(stalled)
         for process in self._pods.ended:
-            raise CannotRun(f"broker {process.broker_id} ended: {process.why}")
+            raise CannotRun(f"broker {process.broker_id} exited: {process.why}")
         await asyncio.sleep(LOOK_MS / 1000)
 
     def _stalled(self) -> str | None:

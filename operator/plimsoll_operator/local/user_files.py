@@ -53,7 +53,7 @@ class UserFiles:
         try:
             directory = within(self._directory, name)
         except OutsideFolder as error:
-            logger.warning("the login of a user is not written: %s", error)
+            logger.warning("cannot write a user's login: %s", error)
             return
         if LIBRDKAFKA in values:
             # In a pod only the user knows where the Secret is mounted.
@@ -65,7 +65,7 @@ class UserFiles:
         try:
             self._settle(directory, {} if change.type == "DELETED" else values)
         except OSError as error:
-            logger.warning("the login of user %s cannot be written: %s", name, error)
+            logger.warning("cannot write the login of user %s: %s", name, error)
 
     def _settle(self, directory: Path, values: dict[str, str]) -> None:
         for name in FILES:

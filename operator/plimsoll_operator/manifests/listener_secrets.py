@@ -50,8 +50,8 @@ def why_foreign(context: Context, broker_id: int, secret: Manifest | None) -> st
     if wanted["ownerReferences"][0]["uid"] in owners or said == wanted["labels"][labels.CLUSTER_ID]:
         return ""
     return (
-        f"Secret {name} is not this LogCluster's, so the certificates of broker {broker_id} are not"
-        " written into it: delete it, or keep what it holds under another name."
+        f"Secret {name} does not belong to this LogCluster, so the certificates of broker "
+        f"{broker_id} cannot be written to it. Delete it, or move its content to another Secret."
     )
 
 

@@ -107,8 +107,8 @@ def record_too_large(records: Sequence[Record]) -> str | None:
         size = len(_encoder.encode(record)) + 2
         if size > BATCH_BYTES_MAX:
             return (
-                f"a {type(record).__name__} record of {size} bytes is larger than a metadata batch "
-                f"({BATCH_BYTES_MAX} bytes)"
+                f"a {type(record).__name__} record of {size} bytes does not fit into a metadata "
+                f"batch ({BATCH_BYTES_MAX} bytes)"
             )
     return None
 
@@ -215,7 +215,7 @@ def decode_batch(raw: bytes | msgspec.Raw) -> Batch:
         count = len(msgspec.json.decode(stored.records, type=list[msgspec.Raw]))
         records_json = canonical(stored.records)
     except (msgspec.MsgspecError, OverflowError) as error:
-        raise LogCorrupt(f"a metadata batch cannot be read: {error}") from error
+        raise LogCorrupt(f"cannot decode a metadata batch: {error}") from error
     batch = Batch(
         sequence=stored.sequence,
         base_offset=stored.base_offset,

@@ -119,7 +119,7 @@ class DirectoryLog:
                 directory_files.write_snapshot, self._path, name, header, stored
             )
         except OSError as error:
-            raise LogUnavailable(f"snapshot {name} cannot be written: {error}") from error
+            raise LogUnavailable(f"cannot write snapshot {name}: {error}") from error
         return name
 
     async def lost(self) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ class DirectoryLog:
         _, follower = self._held()
         path = self._path / taken.name
         if not path.exists():
-            raise LogCorrupt(f"snapshot {taken.name} was taken, but is not there")
+            raise LogCorrupt(f"snapshot {taken.name} was written but cannot be found")
         self._start_new_file(follower.tip.next_sequence)
         for old in sorted(self._path.glob(directory_files.SNAPSHOTS_GLOB)):
             if old.name.split("-")[1] < taken.name.split("-")[1]:
@@ -219,7 +219,7 @@ class DirectoryLog:
 
     def _held(self) -> tuple[_Tail, log_integrity.LogFollower]:
         if self._tail is None or self._follower is None or self._writing is not None:
-            raise AppendConflict("the metadata log must be opened again before it is written to")
+            raise AppendConflict("the metadata log must be reopened before it is written to")
         return self._tail, self._follower
 
     def _take_lock(self) -> None:
@@ -265,12 +265,12 @@ class DirectoryLog:
                 written += os.pwrite(tail.descriptor, line[written:], tail.size + written)
         except OSError as error:
             self._cut_back(tail)
-            raise AppendRefused(f"{tail.path} cannot be written: {error.strerror}") from error
+            raise AppendRefused(f"cannot write {tail.path}: {error.strerror}") from error
         try:
             os.fsync(tail.descriptor)
         except OSError as error:
             # The kernel may have dropped the pages: nothing about this file is known any more.
-            raise LogCorrupt(f"{tail.path} cannot be made durable: {error.strerror}") from error
+            raise LogCorrupt(f"cannot fsync {tail.path}: {error.strerror}") from error
         tail.size += len(line)
 
     def _check_end(self, tail: _Tail, batch: Batch) -> None:
@@ -285,7 +285,7 @@ class DirectoryLog:
             os.ftruncate(tail.descriptor, tail.size)
             os.fsync(tail.descriptor)
         except OSError as error:
-            raise LogCorrupt(f"{tail.path} cannot be cut back: {error.strerror}") from error
+            raise LogCorrupt(f"cannot truncate {tail.path}: {error.strerror}") from error
 
     async def _settle(self) -> None:
         """Wait for a write whose caller was cancelled; its outcome will be read from the file."""

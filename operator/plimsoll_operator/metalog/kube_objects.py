@@ -115,7 +115,7 @@ def decode(body: bytes) -> Item:
     try:
         return _item_decoder.decode(body)
     except msgspec.MsgspecError as error:
-        raise LogCorrupt(f"the API server answered with something unreadable: {error}") from error
+        raise LogCorrupt(f"cannot parse the API server's answer: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,11 +142,11 @@ class ObjectReader:
         while True:
             answer = await self.ask("GET", self.place.path(plural), params)
             if answer.status == 410:
-                raise Expired(f"a list of {plural} expired in mid-read")
+                raise Expired(f"the list of {plural} expired while it was read")
             try:
                 page = _page_decoder.decode(_expect(answer).body)
             except msgspec.MsgspecError as error:
-                raise LogCorrupt(f"a list of {plural} cannot be read: {error}") from error
+                raise LogCorrupt(f"cannot list {plural}: {error}") from error
             for item in page.items:
                 yield item
             if not page.metadata.next_page:
@@ -169,12 +169,12 @@ class ObjectReader:
             if answer.status not in (401, 429):
                 return answer
             why = answer.sentence
-        raise LogUnavailable(f"the API server does not answer: {why}")
+        raise LogUnavailable(f"the API server is unreachable: {why}")
 
 
 def _expect(answer: Answer) -> Answer:
     if answer.status != 200:
-        raise LogUnavailable(f"the API server refuses to show the metadata log: {answer.sentence}")
+        raise LogUnavailable(f"the API server refuses to list the metadata log: {answer.sentence}")
     return answer
 
 

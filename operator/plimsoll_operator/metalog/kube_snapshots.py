@@ -102,7 +102,7 @@ class SnapshotStore:
         """None when the snapshot is torn: a chunk is missing, another one's, or damaged."""
         spec = index.spec
         if spec.cluster_id != str(self._place.cluster_id):
-            raise LogCorrupt(f"MetadataSnapshot {index.name} is of cluster {spec.cluster_id}")
+            raise LogCorrupt(f"MetadataSnapshot {index.name} belongs to cluster {spec.cluster_id}")
         chunks = await kube_objects.in_parallel(spec.chunks, self._chunk)
         parts = [chunk for chunk in chunks if chunk is not None]
         if len(parts) != len(chunks):
@@ -162,7 +162,10 @@ class SnapshotStore:
         )
         item = await self._create(name, "chunk", spec)
         if _chunk_data(item) != data:
-            raise LogCorrupt(f"the API server stored MetadataSnapshot {name} otherwise than sent")
+            raise LogCorrupt(
+                f"the API server stored MetadataSnapshot {name} with a different content than "
+                "was sent"
+            )
         return ChunkRef(name=name, uid=item.metadata.uid, sha256=snapshot_due.sha256(data))
 
     async def _create(self, name: str, part: str, spec: object) -> Item:
@@ -181,7 +184,7 @@ class SnapshotStore:
             item = await self._reader.get(kube_objects.SNAPSHOTS, name)
             if item is not None:
                 return item
-        raise LogUnavailable(f"MetadataSnapshot {name} cannot be made: {answer.sentence}")
+        raise LogUnavailable(f"cannot create MetadataSnapshot {name}: {answer.sentence}")
 
     async def delete_older(self, end_offset: int) -> None:
         """Delete indexes first, then chunks, of snapshots and torn ones that end earlier."""
@@ -200,7 +203,7 @@ class SnapshotStore:
         answer = await self._reader.ask("DELETE", path, None, body)
         if answer.status not in (200, 202, 404, 409):
             raise LogUnavailable(
-                f"MetadataSnapshot {metadata.name} cannot be deleted: {answer.sentence}"
+                f"cannot delete MetadataSnapshot {metadata.name}: {answer.sentence}"
             )
 
 
@@ -215,9 +218,7 @@ def _index(item: Item) -> Index:
     try:
         return Index(name=item.metadata.name, spec=msgspec.json.decode(item.spec, type=_IndexSpec))
     except msgspec.MsgspecError as error:
-        raise LogCorrupt(
-            f"MetadataSnapshot {item.metadata.name} cannot be read: {error}"
-        ) from error
+        raise LogCorrupt(f"cannot read MetadataSnapshot {item.metadata.name}: {error}") from error
 
 
 def _chunk_data(item: Item) -> bytes | None:

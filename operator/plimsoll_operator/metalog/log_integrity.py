@@ -115,7 +115,7 @@ def assemble(
             return opened
     if (opened := _follow(None, found, last)) is not None:
         return opened
-    raise Gap("no snapshot is followed by an unbroken chain of batches")
+    raise Gap("no snapshot is followed by a complete chain of batches")
 
 
 def _follow(

@@ -165,7 +165,7 @@ class Ring:
             slot = await self._read_back(number)
         else:
             name = self.name(number)
-            raise LogUnavailable(f"MetadataBatch {name} cannot be made: {answer.sentence}")
+            raise LogUnavailable(f"cannot create MetadataBatch {name}: {answer.sentence}")
         # A quicker process may have written to it since: only the first read counts.
         return self._slots.setdefault(number, slot)
 
@@ -199,7 +199,7 @@ class Ring:
                 # The slot has another version now: what went out under the old one is void.
                 unknown = unknown and self._slots[number] == slot
             elif answer.status in FINAL_REFUSALS and not unknown:
-                raise AppendRefused(f"the API server refuses the batch: {answer.sentence}")
+                raise AppendRefused(f"the API server rejects the batch: {answer.sentence}")
 
     async def _require(self, sequence: int) -> None:
         """A batch's slot, and its successor's: see `missing`."""
@@ -227,7 +227,7 @@ class Ring:
         touched, go on with its new version.  Otherwise raises."""
         now = await self._read_back(slot.number)
         if now.uid != slot.uid:
-            raise LogCorrupt(f"MetadataBatch {self.name(slot.number)} was deleted and made again")
+            raise LogCorrupt(f"MetadataBatch {self.name(slot.number)} was deleted and recreated")
         if now.content is not None and now.content.nonce == batch.nonce:
             return self._accept(now, batch)
         if now.sequence is not None and now.sequence >= batch.sequence:
@@ -252,8 +252,8 @@ class Ring:
         version = _number(slot.resource_version)
         if version is not None and version <= self._floor:
             raise LogRegressed(
-                f"the API server's versions went back from {self._floor} to {version}: its "
-                "storage was restored"
+                f"the API server's resourceVersion went back from {self._floor} to {version}: "
+                "its storage was restored"
             )
         self._floor = version or 0
         return self._accept(slot, batch)
@@ -261,8 +261,9 @@ class Ring:
     def _accept(self, slot: Slot, batch: Batch) -> int:
         if isinstance(slot.content, Batch) and slot.content != batch:
             raise LogCorrupt(
-                f"the API server stored batch {batch.sequence} otherwise than it was sent: is a "
-                "webhook or an older CustomResourceDefinition changing MetadataBatch objects?"
+                f"the API server stored batch {batch.sequence} with a different content than "
+                "was sent; check for a webhook or an older CustomResourceDefinition that "
+                "changes MetadataBatch objects"
             )
         self._slots[slot.number] = slot
         return slot.size
@@ -290,7 +291,7 @@ class Ring:
         )
         if answer.status != 201:
             name = self.name(number)
-            raise LogUnavailable(f"MetadataBatch {name} cannot be made: {answer.sentence}")
+            raise LogUnavailable(f"cannot create MetadataBatch {name}: {answer.sentence}")
         self._slots[number] = self._slot(kube_objects.decode(answer.body))
 
     async def peek(self, sequence: int) -> Batch | Emptied | None:
@@ -330,13 +331,15 @@ class Ring:
         try:
             head = msgspec.json.decode(item.spec, type=_SlotHead)
         except msgspec.MsgspecError as error:
-            raise LogCorrupt(
-                f"MetadataBatch {item.metadata.name} cannot be read: {error}"
-            ) from error
+            raise LogCorrupt(f"cannot read MetadataBatch {item.metadata.name}: {error}") from error
         if head.cluster_id != str(self._place.cluster_id):
-            raise LogCorrupt(f"MetadataBatch {item.metadata.name} is of cluster {head.cluster_id}")
+            raise LogCorrupt(
+                f"MetadataBatch {item.metadata.name} belongs to cluster {head.cluster_id}"
+            )
         if head.slot >= self.count or (head.sequence or head.slot) % self.count != head.slot:
-            raise LogCorrupt(f"MetadataBatch {item.metadata.name} is of a ring of another size")
+            raise LogCorrupt(
+                f"MetadataBatch {item.metadata.name} belongs to a ring of another size"
+            )
         version = item.metadata.resource_version
         return Slot(
             number=head.slot,

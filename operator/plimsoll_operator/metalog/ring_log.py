@@ -44,7 +44,7 @@ SLOTS_AT_ONCE_LATER = 4
 MAKES_MAX = 30
 """How often in a row a slot of a new log is refused, with a pause in between: half a minute."""
 
-NOT_OPEN = "the metadata log must be opened again before it is written to"
+NOT_OPEN = "the metadata log must be reopened before it is written to"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +180,7 @@ class RingLog:
                 index = await self._snapshots.index(taken.name)
                 if index is None:
                     raise log_integrity.Gap(
-                        f"MetadataSnapshot {taken.name}, which the log names, is gone"
+                        f"MetadataSnapshot {taken.name}, which the log refers to, does not exist"
                     )
                 return index
         return None
@@ -219,11 +219,11 @@ class RingLog:
             content = await ring.peek(sequence)
         except LogCorrupt:
             # Before the first append, or deleted by hand: reading everything tells which.
-            raise log_integrity.Gap(f"the slot of batch {sequence} cannot be read") from None
+            raise log_integrity.Gap(f"cannot read the slot of batch {sequence}") from None
         if content is None or content.sequence < sequence:
             return None
         if content.sequence > sequence or not isinstance(content, Batch):
-            raise log_integrity.Gap(f"batch {sequence} is already gone")
+            raise log_integrity.Gap(f"batch {sequence} was already overwritten")
         return content
 
     def nonce_at(self, applied_offset: int) -> str | None:
@@ -301,7 +301,7 @@ class RingLog:
         self._held()
         index = await self._snapshots.index(taken.name)
         if index is None or await self._snapshots.load(index) is None:
-            raise LogCorrupt(f"MetadataSnapshot {taken.name} was taken, but is not complete")
+            raise LogCorrupt(f"MetadataSnapshot {taken.name} was written but is incomplete")
         if index.spec.last_sequence >= self._covered_sequence:
             self._cover(index)
         self._weight = snapshot_due.Weight(snapshot_bytes=index.spec.stored_size)
@@ -372,11 +372,11 @@ async def _make_all(ring: Ring, numbers: Sequence[int], backoff_ms: int) -> None
             in_vain = in_vain + 1 if left[:1] == [first] else 1
             if in_vain == MAKES_MAX:
                 logger.warning(
-                    "%d metadata slots are not made before they are needed: %s", len(left), error
+                    "cannot create %d MetadataBatch slots ahead of use: %s", len(left), error
                 )
                 return
             if in_vain == 1:
-                logger.warning("%d metadata slots are still to be made: %s", len(left), error)
+                logger.warning("%d MetadataBatch slots remain to be created: %s", len(left), error)
         await kube_objects.pause(backoff_ms, in_vain)
 
 

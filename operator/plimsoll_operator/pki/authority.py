@@ -145,7 +145,7 @@ def _within(authority: KeyPair, now_ms: int, days: int) -> Validity:
     """Not longer than the authority's.  Raises Unreadable."""
     asked, end_ms = _from(now_ms, days), describe(authority.certificate).validity.not_after_ms
     if end_ms <= now_ms:
-        raise Unreadable("the authority's certificate is over")
+        raise Unreadable("the CA's certificate has expired")
     return replace(asked, not_after_ms=min(asked.not_after_ms, end_ms))
 
 
@@ -196,7 +196,7 @@ def authority_certificates(pem: bytes) -> tuple[bytes, ...]:
     found = _certificates(pem)
     for one in found:
         if not _signs(one):
-            raise Unreadable(f"the certificate of {_subject(one)} is no authority's")
+            raise Unreadable(f"the certificate of {_subject(one)} is not a CA certificate")
     return tuple(dict.fromkeys(one.public_bytes(serialization.Encoding.DER) for one in found))
 
 
@@ -226,8 +226,8 @@ def why_unusable(pair: KeyPair) -> str:
     except Unreadable as error:
         return str(error)
     except Exception:  # noqa: BLE001 - as the library says it of whatever it does not take
-        return "it is of no kind that can be used"
-    return "" if its_own == certified else "the key is not that of the certificate"
+        return "its key type is not supported"
+    return "" if its_own == certified else "the private key does not match the certificate"
 
 
 # --- the library -------------------------------------------------------------------------------
@@ -278,23 +278,23 @@ def _certificate(chain: bytes) -> x509.Certificate:
 def _certificates(pem: bytes) -> list[x509.Certificate]:
     """At least one.  Whoever may write the object that they are read from chose the bytes."""
     if len(pem) > PEM_BYTES_MAX:
-        raise Unreadable(f"it is longer than {PEM_BYTES_MAX} bytes")
+        raise Unreadable(f"it is larger than {PEM_BYTES_MAX} bytes")
     try:
         return x509.load_pem_x509_certificates(pem)
     except Exception as error:  # the library has more kinds than ValueError: InvalidVersion
-        raise Unreadable("it holds no certificate in PEM form") from error
+        raise Unreadable("it contains no PEM certificate") from error
 
 
 def _private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     if len(pem) > KEY_BYTES_MAX:
-        raise Unreadable(f"the key is longer than {KEY_BYTES_MAX} bytes")
+        raise Unreadable(f"the private key is larger than {KEY_BYTES_MAX} bytes")
     try:
         # Whether an RSA key's numbers are primes would hold the event loop for seconds.
         key = serialization.load_pem_private_key(
             pem, password=None, unsafe_skip_rsa_key_validation=True
         )
     except Exception as error:  # such as UnsupportedAlgorithm, of a curve
-        raise Unreadable("it holds no private key in PEM form without a password") from error
+        raise Unreadable("it contains no unencrypted PEM private key") from error
     # Any kind that the library reads can be shown; an authority's own is always of this one.
     return key  # type: ignore[return-value]
 

@@ -25,22 +25,25 @@ def quantile(milliseconds: tuple[float, ...], share: float) -> float:
 def latency(found: Appends | NotRead) -> Verdict:
     if isinstance(found, NotRead):
         return unread(LATENCY, found)
-    left = f" The object was not deleted: {found.left}." if found.left else ""
+    left = f" The test object could not be deleted: {found.left}." if found.left else ""
     if found.stopped:
-        text = f"Writes stopped after {len(found.milliseconds)}: {found.stopped}."
-        text += " Look at the API server and at etcd's disk, and repeat it." + left
+        text = f"The test stopped after {len(found.milliseconds)} writes: {found.stopped}."
+        text += " Check the API server and etcd's disk, then repeat the test." + left
         return Verdict(check=LATENCY, result="failed", message=text)
     p50, p99 = (quantile(found.milliseconds, share) for share in (0.5, 0.99))
     text = (
         f"{len(found.milliseconds)} writes of one {found.kind}: p50 {p50:.1f} ms, p99 {p99:.1f} ms."
     )
     if p99 > P99_MS_FAILURE:
-        text += " Leases will expire while they are renewed: give etcd a faster disk of its own."
+        text += (
+            " At this latency Leases expire while they are renewed: give etcd a dedicated, "
+            "faster disk."
+        )
         return Verdict(check=LATENCY, result="failed", message=text + left)
     if p99 > P99_MS_WARNING:
         text += (
-            f" Above {P99_MS_WARNING:.0f} ms elections of many partitions take seconds: look at"
-            " etcd's disk (etcd_disk_wal_fsync_duration_seconds)."
+            f" Above {P99_MS_WARNING:.0f} ms, elections of many partitions take seconds: check "
+            "etcd's disk (etcd_disk_wal_fsync_duration_seconds)."
         )
         return Verdict(check=LATENCY, result="warning", message=text + left)
     return Verdict(check=LATENCY, result="warning" if left else "ok", message=text + left)

@@ -25,7 +25,7 @@ def version(found: str | NotRead) -> Verdict:
         return unread(VERSION, found)
     parts = re.match(r"v?(\d+)\.(\d+)", found)
     if parts is None:
-        text = f"The API server calls its version {found!r}; Plimsoll needs 1.{MINOR_MIN} or later."
+        text = f"The API server reports version {found!r}; Plimsoll needs 1.{MINOR_MIN} or later."
         return Verdict(check=VERSION, result="warning", message=text)
     if (int(parts[1]), int(parts[2])) < (1, MINOR_MIN):
         text = f"Kubernetes is {found}; upgrade it to 1.{MINOR_MIN} or later."
@@ -46,8 +46,8 @@ def storage(found: tuple[StorageClass, ...] | NotRead, wanted: str) -> Verdict:
     if chosen.binding_mode == BINDING:
         return Verdict(check=STORAGE, result="ok", message=text)
     text += (
-        " A volume is made before its pod has a node: brokers may end up in one zone, or where"
-        f" their node has no room. Use a class with volumeBindingMode {BINDING}."
+        " Volumes are provisioned before their pods are scheduled: brokers may end up in one "
+        f"zone or stay unschedulable. Use a class with volumeBindingMode {BINDING}."
     )
     return Verdict(check=STORAGE, result="warning", message=text)
 
@@ -55,17 +55,17 @@ def storage(found: tuple[StorageClass, ...] | NotRead, wanted: str) -> Verdict:
 def _chosen(found: tuple[StorageClass, ...], wanted: str) -> StorageClass | str:
     """The class, or the sentence that says why there is none."""
     if not found:
-        return "There is no StorageClass, so brokers get no volumes: install a CSI driver."
+        return "There is no StorageClass, so brokers cannot get volumes: install a CSI driver."
     names = ", ".join(sorted(one.name for one in found))
     if wanted:
         named = [one for one in found if one.name == wanted]
-        return named[0] if named else f"There is no StorageClass {wanted}; there are: {names}."
+        return named[0] if named else f"StorageClass {wanted} does not exist; available: {names}."
     defaults = [one for one in found if one.is_default]
     if defaults:
         return max(defaults, key=lambda one: (one.created, one.name))
     return (
-        f"No StorageClass is the default one; there are: {names}. Name one by --storage-class, and"
-        " in the spec.storage.storageClassName of each LogCluster."
+        f"No StorageClass is the default; available: {names}. Select one with --storage-class, "
+        "and set spec.storage.storageClassName in each LogCluster."
     )
 
 
@@ -74,7 +74,10 @@ def fairness(served: bool | NotRead) -> Verdict:
     if isinstance(served, NotRead):
         return unread(FAIRNESS, served)
     if served:
-        text = "The API server serves FlowSchemas: Leases and the metadata log have their own."
+        text = (
+            "The API server serves FlowSchemas: Leases and the metadata log get a priority "
+            "level of their own."
+        )
         return Verdict(check=FAIRNESS, result="ok", message=text)
     text = (
         "The API server does not serve flowcontrol.apiserver.k8s.io/v1, so the chart's FlowSchema"

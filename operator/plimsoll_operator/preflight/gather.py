@@ -57,7 +57,7 @@ def not_read(error: ApiError) -> NotRead:
     """What an API server's error means for a fact."""
     message = error.message.rstrip(".")
     if error.status in REFUSALS:
-        message += " (repeat it with an admin's kubeconfig)"
+        message += " (repeat with an administrator's kubeconfig)"
     return NotRead(message=message, refused=not isinstance(error, Unavailable))
 
 
@@ -173,12 +173,12 @@ class Gatherer:
 
     async def _appends(self, kind: Kind, content: Callable[[int], Object]) -> Appends | NotRead:
         if kind == METADATA_BATCHES and not await self._may_delete(kind):
-            return NotRead(message=f"{kind.plural} may not be deleted", refused=True)
+            return NotRead(message=f"no permission to delete {kind.plural}", refused=True)
         writer = _Writer(self._kube, kind, self._wishes.namespace, content)
         try:
             await writer.begin()
         except NotFound as error:
-            message = f"{error.reply} (create the namespace first, or name another one)"
+            message = f"{error.reply} (create the namespace first, or choose another one)"
             return NotRead(message=message, refused=True)
         except ApiError as error:
             return not_read(error)
@@ -250,7 +250,7 @@ class _Writer:
                     self._kind, self._body(number, meta), timeout_s=APPEND_SECONDS_MAX
                 )
             except Conflict:
-                return "another preflight writes the same object"
+                return "another preflight is writing the same object"
             except ApiError as error:
                 return error.message.rstrip(".")
             self.milliseconds.append(1_000 * (time.monotonic() - began))

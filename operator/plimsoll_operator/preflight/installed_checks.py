@@ -33,11 +33,11 @@ def operator(found: tuple[OperatorPods, ...] | NotRead, namespace: str) -> Verdi
     if isinstance(found, NotRead):
         return unread(OPERATOR, found)
     if not found:
-        text = f"There is no operator in namespace {namespace}: install the chart there."
+        text = f"No operator found in namespace {namespace}: install the chart there."
         return Verdict(check=OPERATOR, result="failed", message=text)
     told = ", ".join(f"{one.name}: {one.ready} of {one.wanted} Ready" for one in found)
     if all(one.ready >= one.wanted > 0 for one in found):
         return Verdict(check=OPERATOR, result="ok", message=f"{told}.")
     nobody = any(one.ready == 0 for one in found)
-    text = f"{told}. Look at its pods: kubectl describe pods -n {namespace}."
+    text = f"{told}. Inspect the pods: kubectl describe pods -n {namespace}."
     return Verdict(check=OPERATOR, result="failed" if nobody else "warning", message=text)

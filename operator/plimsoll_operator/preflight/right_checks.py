@@ -19,14 +19,14 @@ def rights(found: tuple[PermissionAnswer, ...] | NotRead) -> Verdict:
         return unread(RIGHTS, found)
     missing = [_text(one) for one in found if not one.allowed]
     if not missing:
-        text = f"All {len(found)} rights of the operator's roles are held."
+        text = f"You hold all {len(found)} rights of the operator's roles."
         return Verdict(check=RIGHTS, result="ok", message=text)
     more = len(missing) - NAMED_MAX
     named = ", ".join(missing[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
     text = (
-        f"{len(missing)} of {len(found)} rights are missing: {named}. Install the chart as somebody"
-        " who holds them (nobody can grant what they do not hold), or, where rbac.create is false,"
-        " add them to the roles of the operator's ServiceAccount."
+        f"{len(missing)} of {len(found)} rights are missing: {named}. Install the chart as a "
+        "user who holds them (Kubernetes does not let a user grant rights that they lack), or, "
+        "if rbac.create is false, add them to the roles of the operator's ServiceAccount."
     )
     return Verdict(check=RIGHTS, result="failed", message=text)
 

@@ -12,5 +12,5 @@ def unread(check: str, found: NotRead) -> Verdict:
     """The verdict of `check` without its fact."""
     if found.refused:
         return Verdict(check=check, result="warning", message=f"Not checked: {found.message}.")
-    text = f"The API server does not answer: {found.message}. Repeat it when it does."
+    text = f"The API server is unreachable: {found.message}. Repeat when it responds."
     return Verdict(check=check, result="failed", message=text)

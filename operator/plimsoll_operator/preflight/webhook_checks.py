@@ -26,12 +26,12 @@ def webhooks(found: Webhooks | NotRead) -> Verdict:
         return unread(WEBHOOKS, found)
     named = [text for one in found.failing if (text := _text(one, found.namespaces))]
     if not named:
-        text = "No admission webhook with failurePolicy Fail stands before what Plimsoll writes."
+        text = "No admission webhook with failurePolicy Fail covers objects that Plimsoll writes."
         return Verdict(check=WEBHOOKS, result="ok", message=text)
     text = (
-        f"{'; '.join(named)}. While such a webhook does not answer, these writes fail, and without"
-        " its Lease a cluster has no controller. Exclude the namespaces by the webhook's"
-        " namespaceSelector, or set its failurePolicy to Ignore."
+        f"{'; '.join(named)}. While such a webhook is down these writes fail, and a cluster "
+        "that cannot renew its Lease has no controller. Exclude the namespaces with the "
+        "webhook's namespaceSelector, or set its failurePolicy to Ignore."
     )
     return Verdict(check=WEBHOOKS, result="warning", message=text)
 

@@ -71,7 +71,7 @@ async def _tell(
         if await _exists(parts, cluster):
             return
     except ApiError as error:
-        logger.info("status of %s %s: %s", kind.kind, meta.name, error)
+        logger.info("cannot write the status of %s %s: %s", kind.kind, meta.name, error)
     else:
         await _write(parts, kind, meta, new, shown)
 
@@ -110,7 +110,7 @@ async def _write(
             kind, meta.namespace, meta.name, body, version=meta.resource_version
         )
     except ApiError as error:
-        logger.info("status of %s %s: %s", kind.kind, meta.name, error)
+        logger.info("cannot write the status of %s %s: %s", kind.kind, meta.name, error)
     await asyncio.sleep(1 / WRITES_PER_SECOND)
 
 
@@ -125,5 +125,8 @@ async def _exists(parts: Parts, cluster: Key) -> bool:
 
 def not_found(cluster: Key) -> Condition:
     """The condition that says so."""
-    text = f"There is no LogCluster {cluster[0]}/{cluster[1]}; this waits until there is one."
+    text = (
+        f"LogCluster {cluster[0]}/{cluster[1]} does not exist; this object is reconciled once "
+        "it does."
+    )
     return condition("Ready", False, Reason.ClusterNotFound.name, text)

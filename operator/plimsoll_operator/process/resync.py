@@ -31,7 +31,7 @@ async def resync(parts: Parts, clusters: Clusters) -> None:
         try:
             await _compare(parts, clusters)
         except ApiError as error:
-            logger.info("comparing with the API server failed: %s", error)
+            logger.info("cannot compare cached objects with the API server, retrying: %s", error)
 
 
 async def _compare(parts: Parts, clusters: Clusters) -> None:

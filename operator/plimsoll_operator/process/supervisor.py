@@ -93,7 +93,7 @@ class Clusters:
         """A worker never returns: it was cancelled, or there is a bug to be told about."""
         if task.cancelled() or (error := task.exception()) is None:
             return
-        costs = f"{'/'.join(found.key)} its leader; again in {CRASH_BACKOFF_S:g} s"
+        costs = f"the leadership of {'/'.join(found.key)}; retried in {CRASH_BACKOFF_S:g} s"
         self._parts.server.failures.met("Leading", error, costs)
         worker = self._workers.get(found.key)
         if worker is not None and worker.task is task:
@@ -135,7 +135,7 @@ class _Run:
         except Unavailable:
             raise  # nothing that stands against leading: it is asked again
         except ApiError as error:
-            return "ApiRefuses", f"The API server refuses: {error}"
+            return "ApiRefuses", f"The API server rejected a request: {error}"
 
 
 def _identity(found: LogCluster) -> tuple[str, UUID]:

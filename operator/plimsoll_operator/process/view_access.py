@@ -51,10 +51,10 @@ class Denied:
 
 NO_TOKEN = Denied(
     status=401,
-    message=f"Send a token for the audience {labels.VIEW_AUDIENCE} as `Authorization: Bearer …`,"
-    f" or, where a proxy takes that away, as `{labels.VIEW_HEADER}: Bearer …`.",
+    message=f"Send a token for the audience {labels.VIEW_AUDIENCE} as `Authorization: Bearer …`, "
+    f"or, if a proxy removes that header, as `{labels.VIEW_HEADER}: Bearer …`.",
 )
-BUSY = Denied(status=503, message="Too many tokens are being reviewed; ask again.")
+BUSY = Denied(status=503, message="Too many tokens are being reviewed; retry.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,9 @@ class ViewAccess:
             return await self._reviewed_for(source, asked, token)
         except ApiError as error:
             # Not remembered: the next one may be answered.
-            return Denied(status=503, message=f"The API server reviews no token: {error.reply}.")
+            return Denied(
+                status=503, message=f"The API server cannot review tokens: {error.reply}."
+            )
 
     def _remembered(self, asked: _Asked) -> _Verdict | None:
         found = self._let_in.get(asked) or self._refused.get(asked)

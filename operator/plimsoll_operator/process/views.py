@@ -63,7 +63,7 @@ class Views:
                 return _error(denied.status, denied.message)
             leader = self._parts.leaders.get(key)
             if leader is None or not leader.controller.active:
-                text = f"This process does not lead {key[0]}/{key[1]}; ask the other one."
+                text = f"This operator process does not lead {key[0]}/{key[1]}; ask another one."
                 return _error(404, text, NOT_LEADING)
             return await show(request, leader)
 
@@ -111,7 +111,7 @@ class Views:
         image, name = leader.controller.image, request.match_info["topic"]
         topic_id = image.topic_ids.get(name)
         if topic_id is None:
-            return _error(404, f"There is no topic {name}.")
+            return _error(404, f"Topic {name} does not exist.")
         topic = image.topics[topic_id]
         async with self._turn:
             view = await asyncio.to_thread(cluster_views.topic_view, leader.controller, topic)
@@ -154,9 +154,9 @@ def _numbers(text: str) -> list[int] | str:
     """Broker ids, or a sentence about what is none."""
     parts = [part for part in text.split(",") if part]
     if not parts or len(parts) > BROKERS_MAX:
-        return f"Name from one to {BROKERS_MAX} brokers: ?brokers=1,2"
+        return f"Give one to {BROKERS_MAX} broker ids: ?brokers=1,2"
     if not all(part.isdecimal() and len(part) < 10 for part in parts):
-        return f"{text!r} is no list of broker ids."
+        return f"{text!r} is not a list of broker ids."
     return [int(part) for part in parts]
 
 

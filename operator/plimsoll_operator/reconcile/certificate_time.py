@@ -14,8 +14,8 @@ APART_MS = 300_000
 """Clocks may differ by so much, and an answer may be so old."""
 CLOCK_AHEAD = "ClockAhead"
 _SAID = (
-    "The clock of the operator that leads is more than 5 minutes ahead of the API server's:"
-    " certificates go by the latter. Mend the clock of its node."
+    "The leading operator's clock is more than 5 minutes ahead of the API server's; certificate "
+    "times follow the API server. Fix the clock of the operator's node."
 )
 
 

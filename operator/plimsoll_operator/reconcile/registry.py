@@ -219,7 +219,7 @@ def all_work(term: Term, look: Look = lambda _: nullcontext()) -> Iterator[Work]
             if found.cluster_key == term.key:
                 yield Work(kind.task, found.key)
     for kind in OF_A_CLUSTER:
-        with look(f"the search for absent {kind.resource.plural}"):
+        with look(f"the check for deleted {kind.resource.plural}"):
             yield from kind.absent(term)
 
 
@@ -330,9 +330,9 @@ def _bugs_of(term: Term, target: Target) -> str:
 
 def _bug_sentence(where: str) -> str:
     return (
-        f"The operator met a bug of its own in {where}. What is declared here may not be followed"
-        " until a try succeeds; there is one within every minute, at once after an operator's"
-        " restart. What was declared before stays as it is, and nothing else waits for this. Report"
-        " the bug with the operator's log lines of plimsoll.failures; to undo the last change of"
-        " this object may help."
+        f"Internal error of the operator in {where}. This object's spec may not be applied "
+        "until a retry succeeds; the operator retries within every minute, and at once after a "
+        "restart. The previously applied state stays in effect, and other objects are not "
+        "affected. Report this with the operator's log lines of plimsoll.failures; undoing the "
+        "last change of this object may help."
     )

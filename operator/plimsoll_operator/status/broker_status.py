@@ -94,8 +94,8 @@ def _disk_pressure(broker_id: BrokerId, view: ShownBroker) -> tuple[Condition, .
     if room.room_bytes >= 0:
         return ()
     text = (
-        f"The disk of broker {broker_id} is nearly full: {room.sentence}. It is given no replicas;"
-        " enlarge storage.size, add brokers, or delete records."
+        f"The disk of broker {broker_id} is nearly full: {room.sentence}. It gets no more "
+        "replicas; increase storage.size, add brokers, or delete records."
     )
     return (condition("DiskPressure", True, "NearlyFull", text),)
 
@@ -105,7 +105,7 @@ def _ready(
 ) -> Condition:
     if state == "Active":
         full = "".join(f" {one.message}" for one in _disk_pressure(broker_id, seen.view))
-        return condition("Ready", True, "Serving", f"Broker {broker_id} takes part.{full}")
+        return condition("Ready", True, "Serving", f"Broker {broker_id} is ready.{full}")
     more = f" {seen.trouble.rstrip('.')}." if seen.trouble else ""
     if state == "NotRegistered":
         text = f"Broker {broker_id} has not registered yet.{more}"
@@ -114,15 +114,15 @@ def _ready(
         text = f"Broker {broker_id} is being restarted.{more}"
         return condition("Ready", False, "Restarting", text)
     if state == "ShuttingDown":
-        text = f"Broker {broker_id} stops, and hands over what it leads."
+        text = f"Broker {broker_id} is shutting down and hands over its leaderships."
         return condition("Ready", False, "ShuttingDown", text)
     if (held := seen.held_back) is not None:
         text = (
-            f"Broker {broker_id} fell out {held.times} times within ten minutes, so it takes part "
-            f"again {held.wait_ms // 1000} s after the last time, or as soon as one of its "
+            f"Broker {broker_id} was fenced {held.times} times within ten minutes, so it is "
+            f"held back until {held.wait_ms // 1000} s after the last time, or until one of its "
             f"partitions has no leader or too few replicas in sync.{more}"
         )
         return condition("Ready", False, "HeldBack", text)
     why = f": {seen.fenced.why.rstrip('.')}" if seen.fenced is not None else ""
-    text = f"Broker {broker_id} takes no part{why}.{more}"
+    text = f"Broker {broker_id} is not ready{why}.{more}"
     return condition("Ready", False, "Fenced", text)

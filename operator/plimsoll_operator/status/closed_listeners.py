@@ -57,11 +57,11 @@ def without_address(image: ClusterImage, whys: Mapping[str, str]) -> str:
         active = [broker for _, broker in sorted(image.brokers.items()) if broker.active]
         lacking = [b.id for b in active if one.advertised_of(b.id) is None]
         if active and not (lacking or one.bootstrap_servers):
-            said.append(f"Listener {one.name} has no address yet where clients outside begin.")
+            said.append(f"Listener {one.name} has no external bootstrap address yet.")
         if lacking:
             why = f": {whys[one.name]}" if whys.get(one.name) else ""
             who = brokers_text(lacking)
-            said.append(f"Listener {one.name} has no address outside for {who} yet{why}.")
+            said.append(f"Listener {one.name} has no external address for {who} yet{why}.")
     return " ".join(said)
 
 

@@ -59,21 +59,21 @@ def _reconciling(image: ClusterImage, brokers: BrokersStatus, why: str) -> Condi
         who = f"The spec asks for {brokers.desired} brokers"
         if image.newcomers:
             who = f"{sentence_start(brokers_text(image.newcomers))} {verb}"
-        text = f"{who}: {brokers.ready} of {len(image.members)} brokers take part."
+        text = f"{who}: {brokers.ready} of {len(image.members)} brokers are ready."
         return condition("Reconciling", True, "AddingBrokers", text + why)
     if going and image.members:
         left = sum(len(image.hosted.get(b, ())) for b in going)
         verb, are = ("leaves", "it is") if len(going) == 1 else ("leave", "they are")
-        what = f"{left} replicas are still there" if left else f"{are} empty and being removed"
+        what = f"{left} replicas remain" if left else f"{are} empty and being removed"
         text = f"{sentence_start(brokers_text(going))} {verb}: {what}."
         return condition("Reconciling", True, "RemovingBrokers", text)
     if len(image.members) > brokers.desired:
-        text = f"There are {len(image.members)} brokers, the spec asks for {brokers.desired}."
+        text = f"The cluster has {len(image.members)} brokers, the spec asks for {brokers.desired}."
         return condition("Reconciling", True, "RemovingBrokers", text)
     if brokers.ready < brokers.desired:
-        text = f"{brokers.ready} of {brokers.desired} brokers take part."
+        text = f"{brokers.ready} of {brokers.desired} brokers are ready."
         return condition("Reconciling", True, "WaitingForBrokers", text + why)
-    return condition("Reconciling", False, "Done", "The cluster is as its spec says.")
+    return condition("Reconciling", False, "Done", "The cluster matches its spec.")
 
 
 def _cluster_ready(
@@ -85,7 +85,7 @@ def _cluster_ready(
     if partitions.offline:
         text = f"{partitions.offline} of {partitions.total} partitions have no leader."
         if brokers.ready < brokers.desired:  # so for seconds after all of them were started
-            text += f" {brokers.ready} of {brokers.desired} brokers take part."
+            text += f" {brokers.ready} of {brokers.desired} brokers are ready."
         return condition("Ready", False, "PartitionsOffline", text + why)
     if partitions.under_min_isr:
         text = f"{partitions.under_min_isr} of {partitions.total} partitions are below min ISR."

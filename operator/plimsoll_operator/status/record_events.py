@@ -59,15 +59,17 @@ def occurrences(
                 yield Occurrence(
                     key=f"orphaned-{name}",
                     reason="TopicPendingDeletion",
-                    message=f"The object of topic {name} is gone: the topic serves until its grace"
-                    " ends; then the brokers delete its data.",
+                    message=f"The object of topic {name} was deleted: the topic serves until its "
+                    "grace period ends; then brokers delete its data.",
                 )
             case TopicBound() | UserDeclared():
                 yield from _handed_over(old, record)
             case TopicRemoved(topic_id=topic_id) if topic_id in old.topics:
                 name = old.topics[topic_id].name
                 yield Occurrence(
-                    key=f"removed-{name}", reason="TopicRemoved", message=f"Topic {name} is gone."
+                    key=f"removed-{name}",
+                    reason="TopicRemoved",
+                    message=f"Topic {name} was deleted.",
                 )
             case _:
                 pass
@@ -85,8 +87,9 @@ def _topic_handed_over(before: Topic, record: TopicBound) -> Iterator[Occurrence
     if holder is None or heir is None or _place(holder) == _place(heir):
         return
     text = (
-        f"Topic {before.name}: its object {'/'.join(_place(holder))} is gone, and"
-        f" {'/'.join(_place(heir))} declares it: that one has the topic now, with all its records."
+        f"Topic {before.name}: its object {'/'.join(_place(holder))} was deleted, and "
+        f"{'/'.join(_place(heir))} declares the same topic, so that object owns it now, with "
+        "all its records."
     )
     yield Occurrence(
         key=f"handed-over-{before.id}-{heir.uid}",
@@ -103,8 +106,9 @@ def _user_handed_over(old: ClusterImage, record: UserDeclared) -> Iterator[Occur
     if _place(before.object) == _place(heir):
         return
     text = (
-        f"The user {before.user_name}: its object {'/'.join(_place(before.object))} is gone, and"
-        f" {'/'.join(_place(heir))} declares it: that one has the user now, with its login."
+        f"User {before.user_name}: its object {'/'.join(_place(before.object))} was deleted, "
+        f"and {'/'.join(_place(heir))} declares the same user, so that object owns it now, with "
+        "its login."
     )
     yield Occurrence(
         key=f"handed-over-{before.user_name}-{heir.uid}",
@@ -136,7 +140,7 @@ def _presence(
             key=f"unfenced-{broker_id}",
             undoes=f"fenced-{broker_id}",
             reason="BrokerUnfenced",
-            message=f"Broker {broker_id} takes part.",
+            message=f"Broker {broker_id} is ready.",
         )
     elif _emptied(old, record):
         yield Occurrence(
@@ -153,11 +157,11 @@ def _restart(record: RestartGranted | RestartEnded) -> Occurrence:
         return Occurrence(
             key=f"restart-{broker_id}-{record.revision}",
             reason="RestartGranted",
-            message=f"Broker {broker_id} is restarted into revision {record.revision}.",
+            message=f"Broker {broker_id} is being restarted into revision {record.revision}.",
         )
-    text = f"The restart of broker {broker_id} is over: it is back and in sync everywhere."
+    text = f"The restart of broker {broker_id} is complete: it is back and in sync everywhere."
     if record.proven is None:
-        text = f"The restart of broker {broker_id} came to nothing: {record.cause}."
+        text = f"The restart of broker {broker_id} was abandoned: {record.cause}."
     return Occurrence(
         key=f"restarted-{broker_id}-{record.proven}", reason="RestartEnded", message=text
     )
@@ -179,9 +183,9 @@ def _reassignment(row: Reassignment, before: Reassignment | None) -> Occurrence:
     if row.phase != "Running":
         text = f"{name}: {row.phase.lower()}, {row.total} partitions. {row.message}".strip()
     elif before is None:
-        text = f"{name} begins: {row.total} partitions."
+        text = f"{name} started: {row.total} partitions."
     else:
-        text = f"{name} {'is paused' if row.paused else 'goes on'}."
+        text = f"{name} {'is paused' if row.paused else 'continues'}."
     return Occurrence(
         key=f"reassignment-{row.object.uid}-{row.phase}-{row.paused}",
         undoes=f"reassignment-{row.object.uid}-{row.phase}-{not row.paused}",
@@ -198,12 +202,12 @@ def _rebalance(row: Rebalance, before: Rebalance | None) -> Occurrence | None:
     if row.phase == "Beginning":
         return None
     if row.phase != "Running":
-        left = f", {row.dropped} left alone because they had changed" if row.dropped else ""
+        left = f", {row.dropped} skipped because they had changed" if row.dropped else ""
         text = f"{name}: {row.phase.lower()}, {row.moved} of {row.total} partitions moved{left}."
     elif before is None or before.phase == "Beginning":
-        text = f"{name} begins: {row.total} partitions, {row.replicas} replicas to be copied."
+        text = f"{name} started: {row.total} partitions, {row.replicas} replicas to copy."
     elif row.paused != before.paused:
-        text = f"{name} {'is paused' if row.paused else 'goes on'}."
+        text = f"{name} {'is paused' if row.paused else 'continues'}."
     else:
         return None
     return Occurrence(
@@ -220,9 +224,9 @@ def _unclean(new: ClusterImage, record: PartitionsChanged) -> Occurrence:
     topic = new.topics.get(record.topic_id)
     name = topic.name if topic is not None else str(record.topic_id)
     ranges = (str(first) if first == last else f"{first}-{last}" for first, last in record.ranges)
-    loss = "without proof that it holds everything, acknowledged records may be lost"
+    loss = "although it may lack acknowledged records"
     if is_loss_certain(record.cause):
-        loss = "without records that another replica held"
+        loss = "although it lacks records that another replica held"
     text = (
         f"Topic {name}: broker {record.leader} leads {loss} ({record.cause}). "
         f"Partitions {', '.join(ranges)}."
@@ -246,8 +250,8 @@ def _emptied(old: ClusterImage, record: BrokerRegistered) -> bool:
 def _came_back_empty(old: ClusterImage, record: BrokerRegistered) -> str:
     count = len(old.hosted.get(record.broker_id, ()))
     return (
-        f"Broker {record.broker_id} came back with an emptied volume: what it held is gone from "
-        f"there, and its {count} replicas are copied from the others."
+        f"Broker {record.broker_id} came back with an empty volume; its {count} replicas are "
+        "copied from other brokers."
     )
 
 

@@ -299,7 +299,12 @@ class StatusWriter:
         except Rejected as error:
             self._hold(target, draft.uid, error)
         except ApiError as error:
-            logger.warning("status of %s %s: %s", target.kind.kind, target.name, error)
+            logger.warning(
+                "cannot write the status of %s %s, retrying: %s",
+                target.kind.kind,
+                target.name,
+                error,
+            )
             self._again_in(RETRY_MS, target, urgent=not refresh)
             if error.status == THROTTLED:
                 await asyncio.sleep(THROTTLED_SECONDS)
@@ -313,8 +318,8 @@ class StatusWriter:
         until_s = asyncio.get_running_loop().time() + ms / 1000
         self._held[target] = HeldStatus(uid=uid, tries=tries, until_s=until_s)
         logger.error(
-            "the API server refuses the status of %s %s/%s, which shows nothing new; it is tried"
-            " again in %d s: %s",
+            "the API server rejected the status of %s %s/%s, which stays out of date; retrying "
+            "in %d s: %s",
             target.kind.kind, target.namespace, target.name, ms // 1000, error,
         )  # fmt: skip
         self._again_in(ms, target, urgent=False)
@@ -342,8 +347,8 @@ class StatusWriter:
             if not unknown and (error.status != INVALID or not refused):
                 raise
             logger.warning(
-                "the CRD of %s does not take status.%s of %s/%s, which is left out: install the"
-                " CRDs of this release; the API server says: %s",
+                "the CRD of %s does not accept status.%s of %s/%s, which is omitted; install "
+                "the CRDs of this release (API server: %s)",
                 target.kind.kind, ", status.".join(sorted(unknown | refused)),
                 target.namespace, target.name, error,
             )  # fmt: skip

@@ -146,7 +146,7 @@ def client_of(
     """A client's of any authority."""
     signer, end_ms = public(_secret(authority.key)), _first(authority.certificate).not_after_ms
     if end_ms <= now_ms:
-        raise Unreadable("the authority's certificate is over")
+        raise Unreadable("the CA's certificate has expired")
     until_ms = min(now_ms + days * CLIENT_DAY_MS, end_ms)
     made = _made(names, signer, now_ms - CLIENT_EARLY_MS, until_ms)
     return _signed(made, msgspec.structs.replace(_first(made.certificate), subject=subject))
@@ -180,7 +180,7 @@ def why_unusable(pair: KeyPair) -> str:
 def _first(chain: bytes) -> SimCertificate:
     found = all_of(chain)
     if not found:
-        raise Unreadable("it holds no certificate in PEM form")
+        raise Unreadable("it contains no PEM certificate")
     return found[0]
 
 

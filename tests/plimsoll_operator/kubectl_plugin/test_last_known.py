@@ -60,7 +60,7 @@ async def test_brokers_without_an_operator_show_their_objects_statuses() -> None
     found = await verbs_cluster.brokers(scene(views=None, bodies={"logbrokers": bodies}))
     text = said(found)
     assert "No operator that leads the cluster answers." in text
-    assert "Not known now" in text
+    assert "Unknown without the operator" in text
     assert text.count(AT) == 3
     assert "It was silent for 6 s." in text
     assert "9Gi" in text
@@ -77,7 +77,7 @@ async def test_topic_without_an_operator_shows_its_objects_status() -> None:
     found = await verbs_topics.topic(scene(views=None, bodies={"topics": [A_TOPIC]}), "orders")
     text = said(found)
     assert f"Topic orders as of {AT}: 2 partitions, replication factor 3, min ISR 2" in text
-    assert "Not known now: leaders, ISRs" in text
+    assert "Unknown without the operator: leaders, ISRs" in text
     assert "StorageFailed" in text
     assert "1,2,0" in text
     assert found.data["lastKnown"] is True
@@ -85,12 +85,12 @@ async def test_topic_without_an_operator_shows_its_objects_status() -> None:
 
 async def test_topic_without_object_and_operator_is_not_told_of() -> None:
     session = scene(views=None, bodies={"topics": [A_TOPIC]})
-    with pytest.raises(ViewUnavailable, match="No Topic object declares other"):
+    with pytest.raises(ViewUnavailable, match="No Topic object in this namespace declares other"):
         await verbs_topics.topic(session, "other")
 
 
 async def test_what_if_without_an_operator_says_why() -> None:
-    with pytest.raises(ViewUnavailable, match="follows from the ISR of every partition now"):
+    with pytest.raises(ViewUnavailable, match="depends on the current ISR of every partition"):
         await verbs_cluster.what_if(scene(views=None), [1])
 
 

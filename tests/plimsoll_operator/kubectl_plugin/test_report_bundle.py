@@ -113,7 +113,7 @@ async def test_bundle_is_made_without_an_operator_and_says_what_is_missing(
 async def test_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "r.tar.gz"
     path.write_text("mine")
-    with pytest.raises(Problem, match="cannot be written"):
+    with pytest.raises(Problem, match="Cannot write"):
         await report_bundle.bundle(Found(), path)  # type: ignore[arg-type]
     assert path.read_text() == "mine"
 

@@ -142,7 +142,7 @@ async def test_what_if_names_what_would_be_hurt_and_refuses_brokers_that_are_non
     text = said(await verbs_cluster.what_if(hurt, [0, 1]))
     assert "Without brokers 0 and 1: 0 partitions offline, 1 under min ISR" in text
     none = scene(views={"/what-if": as_json(what_if(image, (7,)))})
-    with pytest.raises(Problem, match="There is no broker 7"):
+    with pytest.raises(Problem, match="Not in this cluster: broker 7"):
         await verbs_cluster.what_if(none, [7])
 
 
@@ -180,7 +180,7 @@ async def test_topic_whose_object_is_gone_says_when_its_data_will_be_deleted() -
     assert "will be" not in said(await verbs_topics.topics(session))
     row["deletionAt"] = "2026-11-28T00:00:00Z"
     text = said(await verbs_topics.topics(session))
-    assert "its data will be deleted at 2026-11-28T00:00:00Z" in text
+    assert "its data is deleted at 2026-11-28T00:00:00Z" in text
 
 
 async def test_adopted_topic_is_yaml_that_the_api_server_takes_and_declares_what_is_there() -> None:
@@ -196,7 +196,7 @@ async def test_adopted_topic_is_yaml_that_the_api_server_takes_and_declares_what
 
 async def test_topic_that_has_an_object_is_not_adopted_again() -> None:
     view = a_topic_view() | {"declaredBy": "kafka/orders"}
-    with pytest.raises(Problem, match="is declared by kafka/orders already"):
+    with pytest.raises(Problem, match="is already declared by kafka/orders"):
         await verbs_topics.adopt(scene(views={"/topics/orders": view}), "orders")
 
 
@@ -229,7 +229,7 @@ async def test_verification_is_made_and_its_verdict_is_the_exit_code() -> None:
     found = await verbs_verify.progress(session, name)
     assert (found.over, found.code) == (True, 1)
     assert "No Spark." in said(found)
-    assert "is deleted: it had not begun." in said(found)
+    assert "; it had not started." in said(found)
     left = [key for key in session.kube.objects if key[0] == "verifications"]
     assert not left, "others of the topic would wait for it"
 
@@ -238,12 +238,16 @@ async def test_verification_that_cannot_begin_and_may_not_be_deleted_is_said_to_
     session = scene(views={"/topics/t": {}})
     name = await verbs_verify.begin(session, verbs_verify.Workload(topic="t", records=5, user="no"))
     made = session.kube.find(VERIFICATIONS, "kafka", name)
-    unknown = READY | {"status": "False", "reason": "UserNotFound", "message": "There is no no."}
+    unknown = READY | {
+        "status": "False",
+        "reason": "UserNotFound",
+        "message": "There is no no.",
+    }
     session.kube.put(VERIFICATIONS, {**made, "status": {"conditions": [unknown]}})
     session.kube.delete = AsyncMock(side_effect=Rejected(403, "not you"))
     found = await verbs_verify.progress(session, name)
     assert (found.over, found.code) == (True, 1)
-    assert f"{name} stays, and begins once that has changed: " in said(found)
+    assert f"{name} could not be deleted and starts when its condition is met: " in said(found)
 
 
 async def test_verification_that_begins_while_it_is_found_refused_is_followed_and_not_deleted(
@@ -278,8 +282,8 @@ async def test_verification_of_a_topic_that_nobody_declares_is_refused_and_not_m
     with pytest.raises(Problem) as caught:
         await verbs_verify.begin(session, verbs_verify.Workload(topic="t", records=5))
     assert str(caught.value) == (
-        "There is no topic t. No Topic object of LogCluster main in kafka declares t either: apply"
-        " one, or create the topic."
+        "There is no topic t. No Topic object of LogCluster main in kafka declares t "
+        "either; apply one, or create the topic."
     )
     assert not [key for key in session.kube.objects if key[0] == "verifications"]
     for spec, name in (({}, "t"), ({"topicName": "t"}, "other")):
@@ -297,7 +301,7 @@ async def test_without_an_operator_verification_ends_once_its_object_lacks_the_t
     session.kube.put(VERIFICATIONS, {**made, "status": {"conditions": [lacks]}})
     found = await verbs_verify.progress(session, name)
     assert (found.over, found.code) == (True, 1)
-    assert f"{name} is deleted: it had not begun." in said(found)
+    assert f"Deleted Verification {name}; it had not started." in said(found)
     session.kube.put(VERIFICATIONS, {**made, "status": {"conditions": [lacks]}})
     session.bodies = {"topics": [{"metadata": {"name": "t"}, "spec": {}}]}
     assert not (await verbs_verify.progress(session, name)).over

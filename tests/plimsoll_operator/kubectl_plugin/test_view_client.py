@@ -12,7 +12,7 @@ from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
 from plimsoll_operator.kubectl_plugin.view_client import LocalView, ProxiedView
 
 PATH = "/v1/clusters/kafka/main"
-NOT_LEADING = {"error": "This process does not lead kafka/main; ask the other one.",
+NOT_LEADING = {"error": "This operator process does not lead kafka/main; ask another one.",
                "reason": "NotLeading"}  # fmt: skip
 PODS = "/api/v1/namespaces/sys/pods"
 TOKENS = "/api/v1/namespaces/sys/serviceaccounts/plimsoll-view/token"
@@ -94,12 +94,12 @@ async def test_port_of_the_view_is_the_pods_own() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"pods": []}, "there is no pod of the operator in sys"),
+        ({"pods": []}, "no operator pod in namespace sys"),
         ({"token": 403}, "no token for you"),
         ({"views": {"plimsoll-b:9100": (403, {"message": "pods/proxy is forbidden"})}},
          "pods/proxy is forbidden"),
         ({"views": {"plimsoll-a:9100": (404, NOT_LEADING), "plimsoll-b:9100": (404, NOT_LEADING)}},
-         "plimsoll-b does not lead it"),
+         "plimsoll-b does not lead the cluster"),
         ({"views": {"plimsoll-b:9100": (401, {"error": "The API server does not accept this."})}},
          "does not accept this"),
     ],

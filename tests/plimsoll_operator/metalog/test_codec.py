@@ -76,7 +76,7 @@ def test_decision_too_large_for_one_batch_is_a_group() -> None:
 def test_record_too_large_for_any_batch_is_refused_in_a_sentence() -> None:
     record = marked("x", padding=codec.BATCH_BYTES_MAX)
     assert "MembersChanged record of" in str(codec.record_too_large([record]))
-    with pytest.raises(AppendRefused, match="larger than a metadata batch"):
+    with pytest.raises(AppendRefused, match="does not fit into a metadata batch"):
         codec.pack([marked("fits"), record], EMPTY_TIP, 1, new_nonce)
 
 

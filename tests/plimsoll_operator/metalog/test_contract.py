@@ -62,7 +62,7 @@ async def test_log_must_be_opened_again_after_a_conflict(shell: Shell) -> None:
     await new.take_over()
     with pytest.raises(AppendConflict):
         await old.put("lost")
-    with pytest.raises(AppendConflict, match="opened again"):
+    with pytest.raises(AppendConflict, match="reopened"):
         await old.put("lost too")
     await old.take_over()
     await old.put("kept")
@@ -215,7 +215,7 @@ async def test_cancelled_append_leaves_a_log_that_must_be_opened_again(shell: Sh
     with suppress(asyncio.CancelledError):
         await task
     if "perhaps" not in writer.acked:
-        with pytest.raises(AppendConflict, match="opened again"):
+        with pytest.raises(AppendConflict, match="reopened"):
             await writer.put("never")
     await writer.take_over()
     await writer.put("surely")

@@ -66,7 +66,7 @@ async def test_no_batch_is_written_before_the_slot_of_its_successor_is_there(
     await writer.take_over()
     await writer.put("on")
     ring.faults.add("POST", ring.faults.forbid)
-    with pytest.raises(LogUnavailable, match="cannot be made"):
+    with pytest.raises(LogUnavailable, match="cannot create"):
         await writer.put("refused")
     assert image_of(await log.open()) == writer.image
     assert batches(ring) == 3
@@ -144,8 +144,8 @@ async def test_slots_that_could_not_be_made_ahead_are_made_after_a_later_batch(
     assert batches(ring) == 64
     said = [one.message for one in caplog.records if one.name == logger.name]
     assert len(said) == 2, "once when it begins, once when it is given up"
-    assert said[0].startswith("16 metadata slots are still to be made")
-    assert said[1].startswith("16 metadata slots are not made before they are needed")
+    assert said[0].startswith("16 MetadataBatch slots remain to be created")
+    assert said[1].startswith("cannot create 16 MetadataBatch slots ahead of use")
     await writer.write(100, "on ")
     assert image_of(await log.open()) == writer.image
     await log.close()

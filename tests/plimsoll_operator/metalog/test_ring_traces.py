@@ -123,7 +123,7 @@ async def test_trace_r7_a_restored_storage_is_noticed_by_the_surviving_writer(
     ring.store.restore(backup)
     with pytest.raises(LogRegressed, match="went back"):
         await writer.put("onto a hole")
-    with pytest.raises(AppendConflict, match="opened again"):
+    with pytest.raises(AppendConflict, match="reopened"):
         await writer.put("more")
 
 

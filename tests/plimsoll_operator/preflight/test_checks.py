@@ -71,7 +71,7 @@ def a_class(name: str, **more: Any) -> StorageClass:
     [
         ((), "", "failed", "install a CSI driver"),
         ((a_class("fast"),), "", "failed", "--storage-class"),
-        ((a_class("fast"),), "slow", "failed", "there are: fast"),
+        ((a_class("fast"),), "slow", "failed", "available: fast"),
         ((a_class("fast"),), "fast", "ok", "volumes can grow later"),
         ((a_class("std", is_default=True, expandable=False),), "", "ok", "cannot grow later"),
         (
@@ -205,8 +205,8 @@ def some_appends(*milliseconds: float, **more: str) -> Appends:
         (some_appends(*[2.0] * 98, 50.1, 50.1), "warning", "etcd_disk_wal_fsync"),
         (some_appends(*[2.0] * 98, 50.0, 50.0), "ok", "p99 50.0 ms"),
         (some_appends(*[2.0] * 98, 1_001.0, 1_001.0), "failed", "faster disk"),
-        (some_appends(2.0, stopped="timed out"), "failed", "stopped after 1: timed out"),
-        (some_appends(2.0, left="forbidden"), "warning", "was not deleted: forbidden"),
+        (some_appends(2.0, stopped="timed out"), "failed", "stopped after 1 writes: timed out"),
+        (some_appends(2.0, left="forbidden"), "warning", "could not be deleted: forbidden"),
     ],
 )
 def test_latency_of_appends(appends: Appends, result: str, sentence: str):

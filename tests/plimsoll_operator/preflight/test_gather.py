@@ -151,7 +151,7 @@ async def test_api_server_that_refuses_warns_and_one_that_is_silent_fails():
     refusing = Scene(forbidden=("/apis/storage.k8s.io",))
     verdict = (await refusing.run("storage-class"))["storage-class"]
     assert verdict.result == "warning"
-    assert "admin's kubeconfig" in verdict.message
+    assert "administrator's kubeconfig" in verdict.message
     silent = Scene(broken=("/",))
     found = await silent.run(*CHECKS)
     assert {one.result for one in found.values()} == {"failed"}

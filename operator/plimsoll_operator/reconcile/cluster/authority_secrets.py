@@ -76,12 +76,12 @@ async def settled(
 def _said(known: Authorities | None, now: Authorities) -> str:
     """What changed, for people."""
     if known is None:
-        return "an authority was made"
+        return "created a CA"
     if replace(known, served=now.served) == now:
-        return f"{now.served!r} asks within minutes of a step, and none was taken"
+        return f"ignored request {now.served!r} to rotate: the last step was only minutes ago"
     if now.announced is not None:
-        return "the next authority is announced"
-    return "the next authority signs" if now.former else "the authority before is trusted no more"
+        return "announced the next CA"
+    return "switched signing to the next CA" if now.former else "stopped trusting the previous CA"
 
 
 async def read_authorities(
@@ -95,7 +95,7 @@ async def read_authorities(
         return None, None
     known = manifests.authorities_of(secret)
     if known is None:
-        raise Unreadable(f"Secret {namespace}/{name}: it is not what this operator keeps there")
+        raise Unreadable(f"Secret {namespace}/{name}: its content was not written by this operator")
     return secret, known
 
 
@@ -110,4 +110,4 @@ async def write_secret(term: Term, secret: Object | None, wanted: Object) -> Non
             await term.kube.replace(SECRETS, {**wanted, "metadata": metadata})
     except Conflict:
         name = wanted["metadata"]["name"]
-        raise Retry(f"Secret {name} was changed meanwhile", after_ms=500) from None
+        raise Retry(f"Secret {name} changed concurrently", after_ms=500) from None

@@ -62,28 +62,26 @@ def _widest(image: ClusterImage, waits: str) -> Condition | None:
         return None
     open_to_all = [one.name for one in image.listeners if not one.authentication]
     if open_to_all or not image.listeners:
-        names = ", ".join(open_to_all) or "the only one"
-        text = f"Clients of listeners without authentication ({names}) are anonymous."
+        names = ", ".join(open_to_all) or "the default one"
+        text = f"Listeners without authentication ({names}) accept anonymous clients."
         return condition("Secure", False, "AnonymousListener", text)
     if access.mode is not Mode.ENFORCE:
         text = f"spec.authorization.mode is {access.mode.value}: every user may do everything."
         return condition("Secure", False, "AuthorizationOff", text)
     if not closed_inside:
         text = (
-            "Clients log in and need rights; peers on the inside of brokers and the operator need"
-            f" neither (spec.certificates.internal.mode is {image.inside.mode.value} so far)."
+            "Clients must log in and need rights, but connections among brokers and the "
+            "operator are not authenticated (spec.certificates.internal.mode is "
+            f"{image.inside.mode.value} so far)."
         )
         return condition("Secure", False, "PlaintextInside", text)
     if plaintext := [one.name for one in image.listeners if not one.tls]:
-        text = f"What clients of a listener without tls ({', '.join(plaintext)}) send can be read."
+        text = f"Traffic of listeners without tls ({', '.join(plaintext)}) is not encrypted."
         return condition("Secure", False, "PlaintextListener", text)
     if access.allow_everyone_if_no_acl:
-        text = (
-            "Every user may do everything where no rule names the resource (allowEveryoneIfNoAcl)."
-        )
+        text = "Every user has all rights on resources that no rule names (allowEveryoneIfNoAcl)."
         return condition("Secure", False, "AllowEveryone", text)
     text = (
-        "Clients log in over TLS and need rights; brokers and the operator prove to each other who"
-        " they are."
+        "Clients log in over TLS and need rights; brokers and the operator authenticate each other."
     )
     return condition("Secure", True, "Closed", text)

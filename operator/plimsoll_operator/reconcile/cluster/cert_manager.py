@@ -23,11 +23,12 @@ from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.work_queue import Retry
 
 DISABLED = (
-    "the chart's certManager.enabled is false, so this operator asks cert-manager for nothing"
+    "the chart's certManager.enabled is false, so this operator creates no Certificates; "
+    "set it to true"
 )
 NOT_INSTALLED = (
-    f"the API server knows no {CERTIFICATES.kind} of {CERTIFICATES.api_version}: install"
-    " cert-manager"
+    f"the API server does not serve {CERTIFICATES.kind} of {CERTIFICATES.api_version}: install "
+    "cert-manager"
 )
 
 
@@ -63,7 +64,7 @@ async def ask(
         return {one.name: NOT_INSTALLED for one in listeners}
     except ApiError as error:
         # Also where cert-manager's webhooks do not answer: they are no part of the API server.
-        return {one.name: f"the API server refuses: {error.reply}" for one in listeners}
+        return {one.name: f"the API server rejected a request: {error.reply}" for one in listeners}
     whys: dict[str, str] = {}
     for listener in listeners:
         if why := await _ask(term, context, listener, names[listener.name], there):
@@ -80,7 +81,7 @@ async def _ask(
 ) -> str:
     """Why it is not ready; empty: it is."""
     if not names:
-        return "no name outside is known yet that a Certificate could be for"
+        return "no external name is known yet to request a Certificate for"
     issuer = listener.tls.issuer_ref if listener.tls is not None else None
     assert issuer is not None, "who has none is not asked about"
     stated = certificate(context, listener.name, issuer, names)
@@ -88,7 +89,7 @@ async def _ask(
     try:
         await applied(term, [stated], there)
     except ApiError as error:
-        return f"the API server refuses Certificate {name}: {error.reply}"
+        return f"the API server rejected Certificate {name}: {error.reply}"
     except Retry as error:  # somebody else has an object of the name
         return str(error)
     found = there[name]

@@ -44,7 +44,9 @@ async def create_child(term: Term, manifest: Object) -> None:
     try:
         await term.kube.create(kind_of(manifest), manifest)
     except Conflict:
-        raise Retry(f"{manifest['metadata']['name']} appeared meanwhile", after_ms=500) from None
+        raise Retry(
+            f"{manifest['metadata']['name']} was created concurrently", after_ms=500
+        ) from None
     _made(term, manifest, "was deleted")
 
 
@@ -87,5 +89,5 @@ async def _check_owner(term: Term, manifest: Object) -> Object | None:
         return None
     owners = [o["uid"] for o in found["metadata"].get("ownerReferences") or ()]
     if found["metadata"].get("deletionTimestamp") or owners != [meta["ownerReferences"][0]["uid"]]:
-        raise Retry(f"{manifest['kind']} {meta['name']} of an earlier object is still there")
+        raise Retry(f"{manifest['kind']} {meta['name']} of a deleted owner still exists")
     return found

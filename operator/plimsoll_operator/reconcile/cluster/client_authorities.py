@@ -45,10 +45,10 @@ CLIENT_CA = "client-ca"
 """The component, in labels."""
 KIND: AuthorityKind = "clients-authority"
 """In metrics."""
-KEPT = "; brokers go on with what they know of it, if anything."
+KEPT = "; brokers keep using its last valid version, if any."
 MENDS = (
-    "Put back what it held, or delete it: then another CA is made, and users get certificates of it"
-    " alone."
+    "Restore its content, or delete it: then a new CA is created, and only certificates that it "
+    "signs are valid."
 )
 
 
@@ -74,7 +74,7 @@ async def _sought(term: Term, cluster: LogCluster, context: Context) -> _WantedA
         trusted = authority_certificates(own.trusted)
     except Unreadable as error:
         # Nothing else of the cluster waits for it: users' certificates alone do.
-        sought.unusable = f"Clients' own CA: {error}{KEPT} {MENDS}"
+        sought.unusable = f"The clients CA of this cluster: {error}{KEPT} {MENDS}"
         sought.problems.append(sought.unusable)
         if OWN_AUTHORITY in known:
             sought.wanted.append(known[OWN_AUTHORITY])
@@ -165,14 +165,14 @@ async def _read(term: Term, declared: ExternalCa) -> ClientAuthority | str:
     """The authority, or a sentence about why it cannot be had."""
     source = _source(declared)
     place = declared.config_map or declared.secret
-    begun = f"Clients' CA {declared.name}: {source}"
+    begun = f"Clients CA {declared.name}: {source}"
     if place is None or (declared.config_map and declared.secret):
-        return f"{begun}: exactly one of configMap and secret is to be stated{KEPT}"
+        return f"{begun}: set exactly one of configMap and secret{KEPT}"
     kind = CONFIG_MAPS if declared.config_map is not None else SECRETS
     try:
         found = await term.kube.get(kind, term.key[0], place.name)
     except NotFound:
-        return f"{begun}: there is no such object{KEPT}"
+        return f"{begun} does not exist{KEPT}"
     key = place.key or KEY_DEFAULT
     if declared.config_map is not None:
         bundle = str((found.get("data") or {}).get(key, "")).encode()

@@ -46,7 +46,10 @@ def unsettled(term: Term, cluster: LogCluster) -> Condition | None:
     if term.settling is not None and term.settling[0] == wanted:
         if term.monotonic_ms() - term.settling[1] < SETTLE_MS:
             return settling_condition(wanted)
-        text = f"The spec asks for {brokers_text(wanted)}: the condition Blocked says what waits."
+        text = (
+            f"The spec asks for {brokers_text(wanted)}; the change is blocked, see the "
+            "condition Blocked."
+        )
         return condition("Reconciling", True, "Blocked", text)
     return None
 
@@ -54,7 +57,7 @@ def unsettled(term: Term, cluster: LogCluster) -> Condition | None:
 def settling_condition(wanted: Ids) -> Condition:
     """Edits often come in several; a wish stands for some seconds before it is acted on."""
     text = (
-        f"The spec asks for {brokers_text(wanted)}; the members change once it has not been edited"
-        " for some seconds."
+        f"The spec asks for {brokers_text(wanted)}; the change starts when the spec has not "
+        "been edited for some seconds."
     )
     return condition("Reconciling", True, "Settling", text)

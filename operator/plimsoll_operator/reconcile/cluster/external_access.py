@@ -38,11 +38,14 @@ from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.work_queue import Retry
 
 REFUSED = "ExternalAccessRefused"
-NO_TLS_ROUTES = "the chart's externalAccess.tlsRoutes is false, so this operator makes no TLSRoutes"
+NO_TLS_ROUTES = (
+    "the chart's externalAccess.tlsRoutes is false, so this operator creates no TLSRoutes; set "
+    "it to true"
+)
 NOT_INSTALLED = (
-    f"the API server knows no {TLS_ROUTES.kind} of"
-    f" {', '.join(kind.api_version for kind in TLS_ROUTE_KINDS)}: install the Gateway API's"
-    " definitions of it"
+    f"the API server does not serve {TLS_ROUTES.kind} of "
+    f"{', '.join(kind.api_version for kind in TLS_ROUTE_KINDS)}: install the Gateway API's "
+    "CRDs"
 )
 
 
@@ -148,7 +151,7 @@ async def sweep(term: Term, cluster: LogCluster, context: Context, access: Outsi
         kind = access.objects.route_kind
         await remove_others(term, kind, context, access.objects.routes, routes)
     except ApiError as error:
-        access.refused.append(f"What no listener has any more is still there: {error.reply}.")
+        access.refused.append(f"Cannot delete the objects of removed listeners: {error.reply}.")
     else:
         kept.swept = not declared
 
@@ -173,7 +176,7 @@ async def _made(
     except Unavailable:
         raise
     except ApiError as error:
-        return f"the API server refuses: {error.reply}"
+        return f"the API server rejected a request: {error.reply}"
     except Retry as error:  # somebody else has an object of the name
         return str(error)
     return ""
@@ -207,7 +210,7 @@ async def _apply_routes(
     except NotFound:
         return NOT_INSTALLED
     except ApiError as error:  # also where webhooks do not answer, which the kind's owner runs
-        return f"the API server refuses: {error.reply}"
+        return f"the API server rejected a request: {error.reply}"
     return ""
 
 
@@ -239,7 +242,10 @@ async def _find(
                 whys.append(str(error))
     if left:
         more = f", and {len(left) - 1} more like this" if len(left) > 1 else ""
-        text = f"Listener {listener.name} is not reached as its clients are told: {left[0]}{more}."
+        text = (
+            f"Listener {listener.name} is not reachable at its advertised addresses: "
+            f"{left[0]}{more}."
+        )
         found.refused.append(text)
     begin = await _bootstrap(term, _Sought(context, listener, None), objects) or list(
         known.values()
@@ -267,7 +273,7 @@ def _override(asked: _Sought) -> HostPort | None:
         return None
     host = pure.host(stated.host)
     if host is None:
-        raise _NoAddress("advertised states no legal name or address")
+        raise _NoAddress("advertised is not a valid host name or address")
     return HostPort(host, stated.port)
 
 
@@ -280,10 +286,10 @@ async def _address(term: Term, asked: _Sought, objects: OutsideObjects) -> HostP
     if host is not None:
         host = pure.host(host)
         if host is None:
-            raise _NoAddress("hostTemplate makes no legal name")
+            raise _NoAddress("hostTemplate does not produce a valid host name")
     service = objects.services.get(asked.name)
     if service is None:
-        raise _NoAddress(f"Service {asked.name} is not there")
+        raise _NoAddress(f"Service {asked.name} does not exist")
     if asked.listener.reach == "TLSRoute":
         return await _behind_gateway(term, asked, host, objects)
     if asked.listener.reach == "LoadBalancer":
@@ -319,17 +325,17 @@ async def _node_host(term: Term, context: Context, broker_id: int, nodes: dict[s
     try:
         pod = await term.kube.get(PODS, context.namespace, pod_name)
     except NotFound:
-        raise _NoAddress(f"pod {pod_name} is not there") from None
+        raise _NoAddress(f"pod {pod_name} does not exist") from None
     name = (pod.get("spec") or {}).get("nodeName")
     if not name:
-        raise _NoAddress(f"pod {pod_name} is on no node")
+        raise _NoAddress(f"pod {pod_name} is not scheduled to a node")
     if name not in nodes:
         try:
             nodes[name] = await term.kube.get(NODES, None, name)
         except Unavailable:
             raise
         except ApiError as error:
-            why = f"node {name} cannot be read ({error.reply}; the chart's rbac.readNodes)"
+            why = f"cannot read node {name} ({error.reply}; set the chart's rbac.readNodes)"
             raise _NoAddress(why) from error
     host = pure.node_host(nodes[name])
     if host is None:
@@ -344,7 +350,7 @@ async def _behind_gateway(
     assert host is not None, "the schema asks for hostTemplate and bootstrapHost"
     route = objects.routes.get(asked.name)
     if route is None:
-        raise _NoAddress(f"{TLS_ROUTES.kind} {asked.name} is not there")
+        raise _NoAddress(f"{TLS_ROUTES.kind} {asked.name} does not exist")
     whys, refused = [], False
     for parent in asked.listener.parent_refs or ():
         namespace = parent.namespace or asked.context.namespace
@@ -357,13 +363,13 @@ async def _behind_gateway(
         try:
             gateway = await term.kube.get(GATEWAYS, namespace, parent.name)
         except ApiError as error:
-            why = f"Gateway {namespace}/{parent.name} cannot be read ({error.reply})"
-            raise _NoAddress(f"{why}; state its port in parentRefs") from error
+            why = f"cannot read Gateway {namespace}/{parent.name} ({error.reply})"
+            raise _NoAddress(f"{why}; set its port in parentRefs") from error
         port = pure.gateway_port(gateway, parent, host)
         if port is not None:
             return HostPort(host, port)
         whys.append(
-            f"Gateway {namespace}/{parent.name} has no listener that passes TLS on for {host};"
-            " state its port in parentRefs"
+            f"Gateway {namespace}/{parent.name} has no TLS passthrough listener for {host}; "
+            "set its port in parentRefs"
         )
     raise _NoAddress("; ".join(whys), refused=refused)

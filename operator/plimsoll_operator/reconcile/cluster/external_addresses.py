@@ -113,12 +113,12 @@ def not_passed_on(route: Object, parent: ParentRef, namespace: str) -> NotPassed
         if "Accepted" not in said:
             continue
         if (one := said["Accepted"]).get("status") != "True":
-            return NotPassedOn(f"{gateway} does not accept it: {_told(one)}", refused=True)
+            return NotPassedOn(f"{gateway} does not accept the route: {_told(one)}", refused=True)
         if (one := said.get("ResolvedRefs", {})).get("status") == "False":
-            why = f"{gateway} cannot pass on what it is for: {_told(one)}"
+            why = f"{gateway} cannot resolve the route's backend: {_told(one)}"
             return NotPassedOn(why, refused=True)
         return None
-    return NotPassedOn(f"{gateway} has not accepted it yet", refused=False)
+    return NotPassedOn(f"{gateway} has not accepted the route yet", refused=False)
 
 
 def _is_of(shown: Object, parent: ParentRef, namespace: str, route: Object) -> bool:

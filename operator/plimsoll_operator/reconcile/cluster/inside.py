@@ -96,7 +96,10 @@ async def show_at_once(term: Term) -> None:
     except Unreadable as error:
         raise Retry(str(error)) from error
     if known is None:
-        raise Retry(f"Secret {namespace}/{name} is gone: brokers are shown no certificate")
+        raise Retry(
+            f"Secret {namespace}/{name} does not exist, so the controller has no certificate to "
+            "show to brokers"
+        )
     if progress.own is None:
         _show(term, progress, known)
 
@@ -226,7 +229,7 @@ async def _take_back(
                 wanted = manifests.with_inside(context, one.broker_id, one.secret, {})
                 await write_secret(term, one.secret, wanted)
             await _allow(term, one.broker_id, ())
-            logger.info("broker %d needs no certificate any more", one.broker_id)
+            logger.info("removed the internal certificate of broker %d", one.broker_id)
     return kept, busy
 
 
@@ -250,7 +253,7 @@ async def _authorities(
     try:
         return await settled(term, context, secret, step)
     except Unreadable as error:
-        text = f"Internal CA: {error}; put back what it held."
+        text = f"Internal CA: {error}; restore the Secret's content."
         term.stall(StallSource.INSIDE, Cause(reason=NO_CERTIFICATE, message=text))
         raise Retry(text) from error
 
@@ -335,7 +338,9 @@ async def _broker(
     if files != one.files:
         wanted = manifests.with_inside(context, one.broker_id, one.secret, files)
         await write_secret(term, one.secret, wanted)
-        logger.info("broker %d was given files for inside (%s)", one.broker_id, mode.decode())
+        logger.info(
+            "wrote the internal certificates of broker %d (mode %s)", one.broker_id, mode.decode()
+        )
     return renewed
 
 

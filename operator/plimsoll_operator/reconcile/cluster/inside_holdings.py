@@ -68,7 +68,9 @@ async def held_by(term: Term, context: Context, broker_id: BrokerId) -> HeldByBr
 
 def _copy_closed(figures: BrokerFigures | None) -> str:
     if figures is None or figures.inside is None:
-        return "it has told nothing yet."
+        return "it has not sent a heartbeat yet."
     if figures.copied_offset is None:
-        return "its copy of the metadata, which says Required, cannot be written (see its log)."
-    return "it still insists on TLS." if figures.inside.only_tls else ""
+        return (
+            "it cannot update its metadata copy on disk, which still says Required (see its log)."
+        )
+    return "it still requires TLS." if figures.inside.only_tls else ""

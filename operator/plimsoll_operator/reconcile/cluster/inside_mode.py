@@ -55,14 +55,16 @@ async def _keep(term: Term, pinned: InsideMode) -> None:
         await term.write_status()
         status = await shown_status(term)
     except ApiError as error:
-        raise Retry(f"the mode inside is not in the status yet: {error}") from error
+        raise Retry(f"the internal TLS mode is not in the status yet:  {error}") from error
     if _is_kept(status, pinned):
         return
     if "versions" in status and "certificates" not in status:
         # The CRD is older than this operator: nothing can remember it but the log, later.
-        logger.warning("the CRD has no status.certificates: install the CRDs of this release")
+        logger.warning(
+            "the LogCluster CRD has no status.certificates; install the CRDs of this release"
+        )
         return
-    raise Retry("the mode inside is not in the status yet", after_ms=AGAIN_MS)
+    raise Retry("the internal TLS mode is not in the status yet", after_ms=AGAIN_MS)
 
 
 def _is_kept(status: dict[str, object], pinned: InsideMode) -> bool:

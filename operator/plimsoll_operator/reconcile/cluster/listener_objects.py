@@ -50,7 +50,7 @@ async def remove_others(
         owners = [owner["uid"] for owner in meta.get("ownerReferences") or ()]
         if context.cluster.metadata.uid not in owners or meta.get("deletionTimestamp"):
             continue
-        logger.info("removing %s %s: no listener has it any more", kind.kind, name)
+        logger.info("removing %s %s: no listener uses it", kind.kind, name)
         term.applied.pop((kind.kind, name), None)
         try:
             await term.kube.delete(kind, context.namespace, name, uid=meta["uid"])

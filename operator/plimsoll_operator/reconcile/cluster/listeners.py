@@ -60,8 +60,8 @@ NO_SELECTOR = "InvalidRequest"
 KIND: AuthorityKind = "authority"
 """In metrics."""
 FOREIGN = "SecretForeign"
-KEPT = "; brokers show what they had before, if anything."
-MENDS = "Put back what it held, or delete it: then another CA is made, which clients are to trust."
+KEPT = "; brokers keep showing their previous certificate, if any."
+MENDS = "Restore its content, or delete it: then a new CA is created, which clients must trust."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +139,8 @@ def _no_selectors(cluster: LogCluster) -> list[str]:
     )
     whys = ((name, "" if one is None else why_refused(one)) for name, one in selectors)
     return [
-        f"Listener {name}: allowedNamespaces.selector: {why} Until it is mended pods of the"
-        " LogCluster's own namespace alone reach it."
+        f"Listener {name}: allowedNamespaces.selector: {why} Until it is fixed, only pods of "
+        "the LogCluster's own namespace can connect."
         for name, why in whys
         if why
     ]
@@ -173,7 +173,7 @@ async def _certificates(
         try:
             authorities = await _authorities(term, context)
         except Unreadable as error:
-            problems.append(f"Listeners' own CA: {error}{KEPT} {MENDS}")
+            problems.append(f"The listener CA of this cluster: {error}{KEPT} {MENDS}")
     sources = _Sources(authorities=authorities, given=given, outside=access.names)
     whys = [await _broker(term, context, one, listeners, sources) for one in brokers]
     return problems, [why for why in whys if why]
@@ -211,7 +211,7 @@ async def _given(term: Term, context: Context, listener: DeclaredListener) -> Ke
         return None if issued else f"{begun} does not exist{KEPT}"
     data = manifests.data_of(secret)
     if "tls.crt" not in data or "tls.key" not in data:
-        return f"{begun} has no tls.crt or no tls.key{KEPT}"
+        return f"{begun} lacks tls.crt or tls.key{KEPT}"
     pair = KeyPair(certificate=data["tls.crt"], key=data["tls.key"])
     why = why_unusable(pair)
     return f"{begun}: {why}{KEPT}" if why else pair
@@ -270,7 +270,7 @@ async def _broker(
     wanted = manifests.broker_secret(context, broker_id, pairs, manifests.inside_of(secret))
     if secret is None or secret.get("data") != wanted["data"]:
         await write_secret(term, secret, wanted)
-        logger.info("Secret %s: certificates were written", name)
+        logger.info("wrote certificates to Secret %s", name)
     for listener in listeners:
         if listener.name in pairs:
             chain = pairs[listener.name].certificate

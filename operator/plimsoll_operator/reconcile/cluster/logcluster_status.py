@@ -47,7 +47,7 @@ from plimsoll_operator.status.unclean_recovery_condition import TYPE as UNCLEAN
 from plimsoll_operator.status.unclean_recovery_condition import UncleanRecovery
 
 NOTHING_TO_DO = "No human action is needed."
-SEE_BLOCKED = "No human action is needed but what the condition Blocked may ask for."
+SEE_BLOCKED = "No human action is needed, except for what the condition Blocked asks for."
 
 
 def unclean_recovery_of(term: Term) -> UncleanRecovery:
@@ -90,7 +90,7 @@ def render(term: Term, key: Key) -> StatusDraft | None:
     if (stalled := shown.get("Stalled")) and stalled.status == "True":
         shown["Ready"] = unready(shown["Ready"], stalled)
         if shown["Reconciling"].status != "True":
-            text = "Not all is as the spec says: see the condition Stalled."
+            text = "The spec is not fully applied; see the condition Stalled."
             shown["Reconciling"] = condition("Reconciling", False, "Stalled", text)
     return StatusDraft(
         uid=found.metadata.uid,
@@ -159,7 +159,7 @@ def _blocked(term: Term) -> list[BlockedAction]:
 def _notes(term: Term) -> list[Condition]:
     """The conditions that are always shown, and those that reconcilers report."""
     notes = {
-        "Blocked": condition("Blocked", False, "NothingWaits", "No voluntary action waits."),
+        "Blocked": condition("Blocked", False, "NothingWaits", "No voluntary action is waiting."),
         "Stalled": condition("Stalled", False, "NothingToDo", NOTHING_TO_DO),
         UNCLEAN: unclean_recovery_of(term).condition(term.now_ms()),
     } | term.notes

@@ -149,13 +149,16 @@ def _waits(term: Term, one: Made, busy: Sequence[int]) -> Iterator[BlockedAction
     if one.phase == "Cancelled":
         reason = "RebalanceCancelled"
         until = (
-            f"Rebalance {one.name} was cancelled: delete it to go on, or let its brokers stay by"
-            " raising the count or lifting the exclusion."
+            f"Rebalance {one.name} was cancelled. Delete it to continue, or keep its brokers by "
+            "raising the count or removing the exclusion."
         )
     elif one.phase == "Failed" or (one.phase == "Blocked" and one.message):
         reason, until = f"Rebalance{one.phase}", f"Rebalance {one.name}: {one.message}"
     elif one.phase == "Paused":
-        reason, until = "RebalancePaused", f"Rebalance {one.name} goes on: set paused to false."
+        reason, until = (
+            "RebalancePaused",
+            f"Rebalance {one.name} is paused; set paused to false to continue.",
+        )
     else:
         return
     for broker in busy:

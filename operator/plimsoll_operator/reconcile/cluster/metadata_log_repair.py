@@ -29,19 +29,22 @@ async def reconcile(term: Term) -> None:
         lost = await term.controller.snapshotter.mend()
         still = await term.controller.snapshotter.lost() if lost else ()
     except MetadataLogError as error:
-        text = f"Objects of the metadata log were deleted, and no snapshot can be written: {error}."
+        text = (
+            "Objects of the metadata log were deleted, and writing a snapshot to replace them "
+            f"failed: {error}."
+        )
         why = Cause(reason=Reason.MetadataRegressed.name, message=text)
         term.stall(StallSource.METADATA_LOG, why)
         raise Retry(str(error)) from error
     if still:
-        raise Retry(f"{still[0]} is not there again yet")
+        raise Retry(f"{still[0]} is not recreated yet")
     term.unstall(StallSource.METADATA_LOG)
     if not lost:
         return
     names = ", ".join(lost[:NAMES_MAX]) + (" …" if len(lost) > NAMES_MAX else "")
     text = (
-        f"{len(lost)} objects of the metadata log were deleted ({names}). Nothing is lost: a "
-        "snapshot of everything that was committed was written, and they were made again."
+        f"{len(lost)} objects of the metadata log were deleted ({names}). Nothing is lost: the "
+        "operator wrote a snapshot of all committed metadata and recreated them."
     )
     key = f"log-mended-{lost[0]}-{term.image.next_offset}"
     message = text[:LENGTH_MAX]

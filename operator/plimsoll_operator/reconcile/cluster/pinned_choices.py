@@ -34,7 +34,7 @@ async def read(term: Term) -> None:
         versions = part_of(status, "versions", Versions)
         release = versions.pinned if versions else await _made(term)
     except ApiError as error:
-        raise Retry(f"which release the brokers run: {error}") from error
+        raise Retry(f"cannot read which release the brokers are pinned to: {error}") from error
     certificates = part_of(status, "certificates", CertificatesStatus)
     if certificates is not None:
         term.pinned_inside = InsideMode(certificates.internal.pinned)

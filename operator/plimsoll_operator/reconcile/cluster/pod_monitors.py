@@ -15,8 +15,8 @@ from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.status.occurrence import Occurrence
 
 DISABLED = (
-    "spec.podMonitor asks for a PodMonitor, which this operator makes none of:"
-    " metrics.podMonitor.perLogCluster of the chart is false."
+    "spec.podMonitor asks for a PodMonitor, but this operator creates none: set the chart's "
+    "metrics.podMonitor.perLogCluster to true."
 )
 
 
@@ -36,7 +36,7 @@ async def reconcile(term: Term, context: Context) -> None:
         raise
     except ApiError as error:
         if wanted is not None:
-            _tell(term, f"The PodMonitor of the brokers cannot be made: {error.reply}.")
+            _tell(term, f"Cannot create the brokers' PodMonitor: {error.reply}.")
 
 
 async def _remove(term: Term, context: Context) -> None:

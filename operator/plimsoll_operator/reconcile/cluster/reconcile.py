@@ -99,7 +99,7 @@ async def reconcile(term: Term) -> None:
     except Unavailable as error:
         raise Retry(str(error)) from error
     except ApiError as error:
-        why = Cause(reason="ChildRefused", message=f"The API server refuses: {error}")
+        why = Cause(reason="ChildRefused", message=f"The API server rejected a request: {error}")
         term.stall(StallSource.CHILDREN, why)
         raise Retry(str(error)) from error
     term.unstall(StallSource.CHILDREN)

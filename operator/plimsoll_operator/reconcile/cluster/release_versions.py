@@ -44,19 +44,20 @@ def _review_version(term: Term) -> bool:
     known = sorted(term.options.images, key=numbers)
     if wanted not in known:
         text = (
-            f"The brokers' version is {wanted}, and this operator runs {', '.join(known)} (the"
-            " chart's images.broker). Set spec.version to one of them, or run an operator that has"
-            f" {wanted}; until then the brokers stay as they are."
+            f"The brokers' version is {wanted}, but this operator has images for "
+            f"{', '.join(known)} only (the chart's images.broker). Set spec.version to one of "
+            f"them, or run an operator that has {wanted}; until then the brokers stay as they "
+            "are."
         )
         term.stall(StallSource.VERSION, Cause(reason=UNKNOWN_VERSION, message=text))
         return False
     finalised = term.image.metadata_version
     if newest_of(wanted) < finalised:
         text = (
-            f"spec.version {wanted} does not understand the metadata version"
-            f" {release_of(finalised)}, which is finalised and never taken back: its brokers could"
-            f" not read the log. Set spec.version to {release_of(finalised)} or newer; until then"
-            " the brokers stay as they are."
+            f"Brokers of spec.version {wanted} cannot read metadata version "
+            f"{release_of(finalised)}, which is finalised and cannot be lowered. Set "
+            f"spec.version to {release_of(finalised)} or newer; until then the brokers stay as "
+            "they are."
         )
         term.stall(StallSource.VERSION, Cause(reason=TOO_OLD, message=text))
         return False
@@ -70,15 +71,16 @@ def _review_metadata(term: Term, cluster: LogCluster) -> None:
     known = {name: version for version, name in RELEASES.items()}
     if stated is not None and stated not in known:
         text = (
-            f"spec.metadataVersion is {stated}, and this operator knows {', '.join(known)}. Run an"
-            f" operator that knows it; until then {release_of(finalised)} stays."
+            f"spec.metadataVersion is {stated}, but this operator only knows "
+            f"{', '.join(known)}. Run an operator that knows it; until then "
+            f"{release_of(finalised)} stays in effect."
         )
         term.stall(StallSource.METADATA_VERSION, Cause(reason=UNKNOWN_METADATA, message=text))
     elif stated in known and known[stated] < finalised:
         text = (
-            f"spec.metadataVersion is {stated}, but {release_of(finalised)} is finalised: the log"
-            f" may hold what {stated} cannot read, so it is never taken back. Set it to"
-            f" {release_of(finalised)}, or remove it."
+            f"spec.metadataVersion is {stated}, but {release_of(finalised)} is finalised and "
+            f"cannot be lowered: the log may hold records that {stated} cannot read. Set it to "
+            f"{release_of(finalised)}, or remove it."
         )
         term.stall(StallSource.METADATA_VERSION, Cause(reason=LOWERED, message=text))
     else:
@@ -101,7 +103,10 @@ def _review_brokers(term: Term) -> None:
     heard = term.controller.soft.contacts
     told = {b: heard[b].unknown_metadata for b in sorted(term.image.brokers) if b in heard}
     text = " ".join(
-        f"Broker {broker} applies no more metadata and serves on what it knew: {why.rstrip('.')}."
+        (
+            f"Broker {broker} cannot apply newer metadata and keeps serving with its last one: "
+            f"{why.rstrip('.')}."
+        )
         for broker, why in told.items()
         if why
     )

@@ -69,7 +69,7 @@ async def _remove_sets(term: Term, cluster: LogCluster) -> set[BrokerId]:
         standing.add(broker_id)
         if broker_id in term.image.members or term.image.hosted.get(broker_id):
             continue
-        logger.info("removing %s: broker %d is no member any more", meta["name"], broker_id)
+        logger.info("removing %s: broker %d was removed from the cluster", meta["name"], broker_id)
         await term.kube.delete(STATEFUL_SETS, namespace, meta["name"], uid=meta["uid"])
     return standing
 
@@ -79,7 +79,7 @@ def _stuck(term: Term, broker_id: BrokerId, pod: Object) -> Iterator[BlockedActi
     deleted = pod["metadata"].get("deletionTimestamp")
     if deleted is None or term.server_ms() < milliseconds(deleted) + POD_LATE_MS:
         return
-    text = f"pod {pod['metadata']['name']} is gone, which should have ended long ago"
+    text = f"deleted pod {pod['metadata']['name']}, which failed to terminate in time"
     yield blocked(term, broker_id, "PodRemains", text)
 
 
@@ -120,7 +120,7 @@ async def _remove_volumes(term: Term, cluster: LogCluster) -> None:
         if claim is None or claim["metadata"]["uid"] != pvc_uid:
             await term.ask(VolumeGone(pvc_uid=pvc_uid))
         elif not claim["metadata"].get("deletionTimestamp"):
-            logger.info("deleting %s: broker %d is gone", name, broker_id)
+            logger.info("deleting %s: broker %d was removed", name, broker_id)
             try:
                 await term.kube.delete(VOLUME_CLAIMS, term.key[0], name, uid=pvc_uid)
             except (NotFound, Conflict):

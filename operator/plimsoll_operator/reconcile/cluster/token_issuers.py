@@ -32,7 +32,7 @@ WITHDRAWN_AFTER_MS = 2 * LOOK_MS
 while they change them."""
 NO_KEYS = "TokenKeysMissing"
 REFUSED = Reason.InvalidRequest.name
-KEPT = "; brokers go on with the keys that they know, if any."
+KEPT = "; brokers keep using the last valid keys, if any."
 
 
 _Place = tuple[str, str]
@@ -69,7 +69,7 @@ async def reconcile(term: Term, cluster: LogCluster) -> None:
         await _add(SERVICE_ACCOUNTS, None, term, known, wanted, problems)
     for number, one in enumerate(declared):
         if twin := _twin(one, declared[:number]):
-            text = f"Token issuer {one.name} is not believed: {twin} has the same name or issuer."
+            text = f"Token issuer {one.name} is ignored: {twin} has the same name or issuer."
             problems.append(Cause(reason=REFUSED, message=text))
             continue
         await _add(one.name, one, term, known, wanted, problems)
@@ -112,7 +112,7 @@ async def _add(
             wanted.append(kept)
         return
     if text := malformed(found):
-        message = f"Token issuer {name} is not believed: {text}"
+        message = f"Token issuer {name} is ignored: {text}"
         problems.append(Cause(reason=REFUSED, message=message))
         if declared is None and name in known:
             wanted.append(known[name])  # it is no owner's wish, but an answer that is wrong
@@ -157,7 +157,7 @@ async def _accounts(term: Term) -> TokenIssuer:
     except Unavailable:
         raise
     except ApiError as error:
-        raise _NoKeys(f"The keys of ServiceAccount tokens cannot be read ({error})") from error
+        raise _NoKeys(f"Cannot read the keys of ServiceAccount tokens ({error})") from error
     issuer = configuration.get("issuer")
     if not keys or not isinstance(issuer, str) or not issuer:
         raise _NoKeys(f"The API server publishes no usable key at {OPENID_KEYS}")
@@ -197,9 +197,9 @@ async def _declared(term: Term, declared: DeclaredIssuer) -> TokenIssuer:
     try:
         keys = keys_of(msgspec.json.decode((found.get("data") or {}).get(key, "")))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise _NoKeys(f"{begun} has no JSON under the key {key}") from error
+        raise _NoKeys(f"{begun} has no valid JSON under the key {key}") from error
     if not keys:
-        raise _NoKeys(f"{begun}: there is no usable key under {key}")
+        raise _NoKeys(f"{begun} contains no usable key under {key}")
     return _stated(declared, keys)
 
 

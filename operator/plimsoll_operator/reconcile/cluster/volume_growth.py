@@ -54,7 +54,7 @@ async def _grow(term: Term, cluster: LogCluster, claim: Object) -> str:
         await term.kube.merge(VOLUME_CLAIMS, cluster.key[0], volume, patch)
     except Rejected as error:
         return error.reply
-    logger.info("%s: grows to %s", volume, wanted)
+    logger.info("growing volume %s to %s", volume, wanted)
     return ""
 
 
@@ -65,7 +65,8 @@ def _say_refused(term: Term, cluster: LogCluster, refused: list[tuple[Object, st
             action=GROW,
             broker=_broker(claim),
             reason=CANNOT_GROW,
-            until=f"storage.size is {_asked(claim)} again, or its StorageClass allows expansion",
+            until=f"storage.size is set back to {_asked(claim)}, or its StorageClass allows "
+            "expansion",
             since=timestamp(term.now_ms()),
         )
         for claim, _ in sorted(refused, key=lambda one: _broker(one[0]))
@@ -77,9 +78,10 @@ def _say_refused(term: Term, cluster: LogCluster, refused: list[tuple[Object, st
     claim, why = refused[0]
     stated = claim["spec"].get("storageClassName")
     text = (
-        f"storage.size asks for {wanted}, but {len(refused)} volumes stay as they are, "
-        f"{claim['metadata']['name']} at {_asked(claim)}: {why}. Set storage.size back to "
-        f"{_asked(claim)}, or let the StorageClass {stated or 'that they have'} expand volumes."
+        f"storage.size asks for {wanted}, but {len(refused)} volumes cannot grow "
+        f"({claim['metadata']['name']} stays at {_asked(claim)}): {why}. Set storage.size back "
+        f"to {_asked(claim)}, or let the StorageClass {stated or 'that they have'} expand "
+        "volumes."
     )
     term.stall(StallSource.VOLUME_GROWTH, Cause(reason=CANNOT_GROW, message=text))
 
@@ -91,8 +93,8 @@ def _say_deleted(term: Term, deleted: list[Object]) -> None:
     names = ", ".join(sorted(claim["metadata"]["name"] for claim in deleted))
     pods = ", ".join(labels.broker_pod(term.key[1], _broker(claim)) for claim in deleted)
     text = (
-        f"The volume claims {names} were deleted: each goes, with its data, when its pod ends. "
-        f"While all partitions are in sync, delete the pods ({pods}) one after the other: each "
+        f"The volume claims {names} were deleted; each is removed, with its data, when its pod "
+        f"stops. While all partitions are in sync, delete the pods ({pods}) one at a time: each "
         "broker comes back with an empty volume and copies its replicas from the others."
     )
     term.stall(StallSource.DELETED_VOLUMES, Cause(reason=DELETED, message=text))

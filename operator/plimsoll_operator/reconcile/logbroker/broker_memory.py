@@ -72,7 +72,7 @@ class BrokerMemory:
             if isinstance(record, BrokerFenced):
                 self._away(record.broker_id, record.cause, now_ms)
             elif isinstance(record, BrokerRegistered):
-                self._away(record.broker_id, "it registered, and has not caught up yet", now_ms)
+                self._away(record.broker_id, "it has registered but not caught up yet", now_ms)
             elif isinstance(record, BrokerUnfenced):
                 self.fenced.pop(record.broker_id, None)
         return changed

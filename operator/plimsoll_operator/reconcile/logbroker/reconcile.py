@@ -82,14 +82,14 @@ async def _make(term: Term, cluster: LogCluster, broker_id: BrokerId) -> None:
         made = await term.kube.get(LOG_BROKERS, cluster.key[0], name)
         owners = [one["uid"] for one in made["metadata"].get("ownerReferences") or ()]
         if cluster.metadata.uid not in owners:
-            raise Retry(f"LogBroker {name} of an earlier LogCluster is still there") from None
+            raise Retry(f"LogBroker {name} of a deleted LogCluster still exists") from None
     found = term.objects.log_brokers.put(made)
     if found is not None:
         term.mark(Target(LOG_BROKERS, *found.key))
 
 
 async def _remove(term: Term, key: Key, uid: str) -> None:
-    logger.info("removing LogBroker %s: it stands for no broker", key[1])
+    logger.info("removing LogBroker %s: no such broker in the cluster", key[1])
     try:
         await term.kube.delete(LOG_BROKERS, *key, uid=uid)
     except (NotFound, Conflict):

@@ -64,9 +64,9 @@ def _not_begun(found: Reassignment, answer: ReassignmentState | Refused) -> Reas
     if isinstance(answer, Refused):
         why = (answer.reason, answer.message)
     elif found.spec.paused:
-        why = ("Paused", "It begins when paused is false.")
+        why = ("Paused", "Paused; set paused to false to start.")
     else:
-        why = ("Starting", "It is about to begin.")
+        why = ("Starting", "About to start.")
     phase: Phase = "Paused" if why[0] == "Paused" else "Pending"
     waits = isinstance(answer, Refused)
     return ReassignmentStatus(phase=phase, conditions=_conditions(phase, *why, waits=waits))
@@ -91,14 +91,17 @@ def _why(
         case "Completed" if row.total == 0:
             return (
                 "NothingToMove",
-                "Nothing to move: awayFrom names brokers without a replica of these partitions.",
+                "Nothing to move: the brokers in awayFrom have no replicas of these partitions.",
             )
         case "Completed":
-            return "Done", f"All {row.total} partitions are where they should be."
+            return "Done", f"All {row.total} partitions have their requested replicas."
         case "Cancelled":
-            return "Cancelled", "What was not done was rolled back."
+            return "Cancelled", "Cancelled; unfinished moves were rolled back."
         case "Paused":
-            return "Paused", f"{moving} partitions go on when paused is false."
+            return (
+                "Paused",
+                f"Paused with {moving} partitions unfinished; set paused to false to continue.",
+            )
         case _:
             return "Moving", f"{moving} of {row.total} partitions are moving."
 
@@ -119,7 +122,7 @@ def _conditions(
         else _not("Failed", "Nothing has failed."),
         condition("Blocked", True, reason, message)
         if blocked
-        else _not("Blocked", "It waits for nothing."),
+        else _not("Blocked", "Nothing is blocked."),
     ]
     return tuple(found)
 

@@ -82,6 +82,6 @@ async def _exists(term: Term, row: Row) -> bool:
     except NotFound:
         return False
     except ApiError as error:
-        raise Retry(f"Reassignment {row.object.name} cannot be read: {error}") from error
+        raise Retry(f"cannot read Reassignment {row.object.name}: {error}") from error
     meta = found["metadata"]
     return meta["uid"] == row.object.uid and not meta.get("deletionTimestamp")

@@ -28,13 +28,13 @@ def approval_reason(
     hash of the plan of now; `shown`: those that were shown in this term."""
     ask = f"Set spec.approvedPlan to {name} to carry out the plan in status.plan."
     if any(p.moving for p in image.partitions.values()):
-        ask += " Others move partitions now, and what they move changes it: approve it after them."
+        ask += " Other moves are in progress and change the plan: approve it when they are done."
     approved = found.spec.approved_plan
     if approved and approved == name:
-        return "Starting", "The plan is approved, and is about to begin."
+        return "Starting", "The plan is approved and about to start."
     if approved in shown:
-        return "PlanChanged", f"The plan that was approved is not the one of now any more. {ask}"
+        return "PlanChanged", f"The approved plan is out of date. {ask}"
     if approved:
-        text = f"spec.approvedPlan is {approved}, which is no plan that was shown lately."
+        text = f"spec.approvedPlan is {approved}, which matches no recent plan."
         return "UnknownPlan", f"{text} {ask}"
     return "AwaitingApproval", ask

@@ -97,15 +97,18 @@ def _why(found: Rebalance, phase: Phase, row: Row | None, view: View) -> tuple[s
             name = view.plan.hash if view.plan else ""
             return approval_reason(found, name, view.image, view.shown)
         case "Planning":
-            return "Planning", "The plan is being made."
+            return "Planning", "The plan is being computed."
         case "Paused":
-            return "Paused", "It goes on when paused is false."
+            return "Paused", "Paused; set paused to false to continue."
         case "NothingToDo":
-            return "NothingToDo", "Nothing would be better elsewhere; nothing moves."
+            return "NothingToDo", "The placement is already optimal; nothing moves."
         case "Completed":
             return "Done", _done(row)
         case "Cancelled":
-            return "Cancelled", "What was under way was rolled back, and nothing more was begun."
+            return (
+                "Cancelled",
+                "Cancelled; moves in progress were rolled back, and no others were started.",
+            )
         case "Failed" if row is not None:
             return row.reason or "Failed", row.message
         case _:
@@ -114,11 +117,11 @@ def _why(found: Rebalance, phase: Phase, row: Row | None, view: View) -> tuple[s
 
 def _done(row: Row | None) -> str:
     if row is None or not row.dropped:
-        text = f"All {row.total if row else 0} partitions are where they should be."
+        text = f"All {(row.total if row else 0)} partitions have their planned replicas."
     else:
         text = (
-            f"{row.moved} of {row.total} partitions were moved; {row.dropped} were left alone,"
-            " because their replicas or their topics had changed meanwhile."
+            f"{row.moved} of {row.total} partitions were moved; {row.dropped} were skipped "
+            "because their replicas or topics changed in the meantime."
         )
     return f"{text} {row.message if row else ''}".strip()
 
@@ -138,7 +141,7 @@ def _conditions(phase: Phase, reason: str, message: str, view: View) -> tuple[Co
         else condition("Failed", False, "NotFailed", "Nothing has failed."),
         condition("Blocked", True, reason, message)
         if blocked
-        else condition("Blocked", False, "NotBlocked", "It waits for nothing."),
+        else condition("Blocked", False, "NotBlocked", "Nothing is blocked."),
     ]
     if (planned := _planned(view)) is not None:
         found.append(planned)
@@ -153,23 +156,25 @@ def _planned(view: View) -> Condition | None:
     if planned is None:
         known = view.plan is not None
         return (
-            condition("Planned", True, "Planned", "The plan was made earlier.") if known else None
+            condition("Planned", True, "Planned", "The plan was computed earlier.")
+            if known
+            else None
         )
     plan, unknown = planned.plan, ""
     if plan.unknown_disks:
         unknown = (
-            f" Of the disk of {brokers_text(plan.unknown_disks, NAMED_AT_MOST)} no figure is known:"
-            " planned by counts alone."
+            f" The disk usage of {brokers_text(plan.unknown_disks, NAMED_AT_MOST)} is unknown, "
+            "so the plan goes by replica counts only."
         )
     if plan.relaxations:
         text = " ".join(each.message for each in plan.relaxations)
         return condition("Planned", True, plan.relaxations[0].rule, text + unknown)
     if plan.moved_replicas <= plan.lower_bound:
-        text = f"{plan.moved_replicas} replicas move, and fewer would not do."
+        text = f"{plan.moved_replicas} replicas move, the minimum."
         return condition("Planned", True, "MinimalMoves", text + unknown)
     text = (
-        f"{plan.moved_replicas} replicas move; {plan.lower_bound} would even out numbers alone,"
-        " without racks and the placement formula."
+        f"{plan.moved_replicas} replicas move; {plan.lower_bound} would suffice for even "
+        "counts, without racks and the placement formula."
     )
     return condition("Planned", True, "MovesForPlacement", text + unknown)
 

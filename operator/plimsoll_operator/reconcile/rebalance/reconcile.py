@@ -107,14 +107,14 @@ def _tell_who_approves(term: Term, found: Rebalance, status: RebalanceStatus) ->
     if before is not None and before.plan is not None and before.plan.hash == plan.hash:
         return
     moves, name = plan.moves, found.metadata.name
-    copies = f"{moves.replicas} replicas, {moves.leaders} leaders, {moves.bytes} to be copied"
+    copies = f"{moves.replicas} replicas and {moves.leaders} leaders move, {moves.bytes} are copied"
     # Without the hash: an Event stays as it was written, and what others move changes the plan.
     term.tell(
         Occurrence(
             key=f"rebalance-{found.metadata.uid}-waits",
             reason="RebalanceAwaitsApproval",
-            message=f"Rebalance {name} waits until spec.approvedPlan has the hash that its"
-            f" status.plan.hash shows ({copies}).",
+            message=f"Rebalance {name} waits for approval: set spec.approvedPlan to the hash in "
+            f"status.plan.hash ({copies}).",
             about=about_seen(REBALANCES.kind, found.metadata),
         )
     )
@@ -200,7 +200,7 @@ async def _write_details(term: Term, found: Rebalance, planned: Planned) -> str 
             return None
         await term.kube.apply(CONFIG_MAPS, config_map(meta, term.image, planned))
     except ApiError as error:
-        raise Retry(f"ConfigMap {name} cannot be written: {error}", after_ms=REFUSED_MS) from error
+        raise Retry(f"cannot write ConfigMap {name}: {error}", after_ms=REFUSED_MS) from error
     return name
 
 
@@ -249,6 +249,6 @@ async def _exists(term: Term, row: Row) -> bool:
     except NotFound:
         return False
     except ApiError as error:
-        raise Retry(f"Rebalance {row.object.name} cannot be read: {error}") from error
+        raise Retry(f"cannot read Rebalance {row.object.name}: {error}") from error
     meta = found["metadata"]
     return meta["uid"] == row.object.uid and not meta.get("deletionTimestamp")

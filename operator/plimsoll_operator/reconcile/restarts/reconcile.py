@@ -74,7 +74,7 @@ async def reconcile(term: Term) -> None:
     except Unavailable as error:
         raise Retry(str(error)) from error
     except ApiError as error:
-        why = Cause(reason=REFUSED, message=f"The API server refuses: {error}")
+        why = Cause(reason=REFUSED, message=f"The API server rejected a request: {error}")
         term.stall(StallSource.RESTARTS, why)
         raise Retry(str(error)) from error
     term.unstall(StallSource.RESTARTS)
@@ -208,7 +208,9 @@ class Pass:
         if one.pod is None or one.terminating or one.pod_uid != grant.pod_uid:
             return
         name = one.pod["metadata"]["name"]
-        logger.info("%s/%s: restarted into %s, as granted", namespace, name, grant.revision)
+        logger.info(
+            "%s/%s: restarting into revision %s, as granted", namespace, name, grant.revision
+        )
         with suppress(NotFound):
             await self.term.kube.delete(PODS, namespace, name, uid=str(grant.pod_uid))
 

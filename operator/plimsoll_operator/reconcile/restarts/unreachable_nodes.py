@@ -46,12 +46,12 @@ async def replace_pod(term: Term, broker_id: BrokerId, pod: Object) -> BlockedAc
     vouched = await _is_gone(term, node_name)
     broker = term.image.brokers.get(broker_id)
     if not vouched:
-        until = f"node {node_name} is back, or is deleted, or has the taint {labels.OUT_OF_SERVICE}"
+        until = f"node {node_name} is back, is deleted, or has the taint {labels.OUT_OF_SERVICE}"
         return _stays(term, broker_id, "NodeUnreachable", until)
     if broker is not None and not broker.fenced:
         return _stays(term, broker_id, "BrokerNotFenced", f"broker {broker_id} is fenced")
     meta = pod["metadata"]
-    logger.warning("%s is deleted by force: its node %s is gone", meta["name"], node_name)
+    logger.warning("force-deleting pod %s: its node %s is gone", meta["name"], node_name)
     await term.kube.delete(PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace_seconds=0)
     return None
 

@@ -34,9 +34,9 @@ def namespace_refusal(
     return Refusal(
         reason=Reason.NotAllowed,
         message=(
-            f"LogCluster {cluster.metadata.namespace}/{cluster.metadata.name} does not take topics "
-            f"from namespace {topic.metadata.namespace}; its owner lists namespaces in "
-            "spec.topics.allowedNamespaces."
+            f"LogCluster {cluster.metadata.namespace}/{cluster.metadata.name} does not accept "
+            f"Topics from namespace {topic.metadata.namespace}; its owner can add the namespace "
+            "to spec.topics.allowedNamespaces."
         ),
     )
 
@@ -51,7 +51,7 @@ def _name_refusal(topic: Topic, cluster: LogCluster) -> Refusal | None:
     if topic.topic_name.startswith(prefix):
         return None
     text = (
-        f"Topics of namespace {namespace} have names that begin with {prefix}, not"
-        f" {topic.topic_name} (spec.topics.prefix of the LogCluster)."
+        f"Topic names in namespace {namespace} must begin with {prefix}; {topic.topic_name} "
+        "does not (spec.topics.prefix of the LogCluster)."
     )
     return Refusal(reason=Reason.NotAllowed, message=text)

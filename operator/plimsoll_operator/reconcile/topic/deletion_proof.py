@@ -57,7 +57,7 @@ async def reconcile(term: Term) -> None:
         else:
             await crd_age.note(term, CRD_NAME, TOPICS_CRD)
     except ApiError as error:
-        raise Retry(f"absence is not proven: {error}") from error
+        raise Retry(f"cannot confirm that the object is gone: {error}") from error
 
 
 async def _examine(term: Term, suspects: list[Topic]) -> None:
@@ -65,7 +65,7 @@ async def _examine(term: Term, suspects: list[Topic]) -> None:
         return
     since = await crd_age.counts_since(term, CRD_NAME, TOPICS_CRD)
     if since is None:
-        logger.warning("the Topic CRD is going, and every object with it: absent topics stay")
+        logger.warning("the Topic CRD is being deleted; keeping the topics of missing objects")
         return
     absent = await _absent(term, suspects, since)
     listed = await list_watched(term.kube, TOPICS, term.options.namespaces)
@@ -91,7 +91,10 @@ async def _absent(term: Term, suspects: list[Topic], since: str) -> list[Topic]:
     found = []
     for namespace in sorted({t.object.namespace for t in due if t.object}):
         if not await namespace_stands(term, namespace):
-            logger.info("namespace %s is going or gone: its absent topics stay", namespace)
+            logger.info(
+                "namespace %s is being deleted or gone; keeping the topics of its missing objects",
+                namespace,
+            )
             continue
         for topic in due:
             holder = topic.object
@@ -111,7 +114,9 @@ def _is_due(topic: Topic, now_ms: int) -> bool:
 async def _is_proven(term: Term, topic: Topic, holder: TopicObject, since: str) -> bool:
     """It did not go with its CRD, and a last read does not find it."""
     if term.seen_uids.get(holder.uid, "") < since:
-        logger.warning("topic %s: the CRD is another one now; it stays", topic.name)
+        logger.warning(
+            "topic %s kept: the Topic CRD was recreated since its object was seen", topic.name
+        )
         return False
     return await _is_absent(term, topic, holder)
 

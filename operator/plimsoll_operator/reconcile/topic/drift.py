@@ -42,11 +42,11 @@ def _formula(
 
 def drift(image: ClusterImage, count: int, partitions: int) -> Condition:
     if not count:
-        text = "Every partition is where the formula would put it."
+        text = "Every partition is placed as the placement formula would place it."
         return condition("DriftDetected", False, "AsPlaced", text)
     empty = [b for b in image.members if b in image.brokers and not image.hosted.get(b)]
     text = (
-        f"The formula would place {count} of {partitions} partitions otherwise on today's brokers;"
-        " nothing moves by itself, a Rebalance can."
+        f"The placement formula would place {count} of {partitions} partitions differently on "
+        "the current brokers. Nothing moves automatically; create a Rebalance to move them."
     )
     return condition("DriftDetected", True, "BrokerAdded" if empty else "ReplicasMoved", text)

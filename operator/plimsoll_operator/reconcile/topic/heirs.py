@@ -93,5 +93,5 @@ async def namespace_labels(term: Term, topic: Topic, cluster: LogCluster) -> dic
     try:
         found = await term.kube.get(NAMESPACES, None, namespace)
     except ApiError as error:
-        raise Retry(f"namespace {namespace} cannot be read: {error}") from error
+        raise Retry(f"cannot read namespace {namespace}: {error}") from error
     return dict(found["metadata"].get("labels") or {})

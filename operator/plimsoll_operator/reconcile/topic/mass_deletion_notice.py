@@ -49,8 +49,9 @@ def sentence(mass: Mass, cluster: LogCluster, most: int) -> str:
     names = ", ".join(mass.names[:NAMES_MAX])
     more = len(mass.names) - NAMES_MAX
     return (
-        f"{mass.count} Topic objects disappeared within an hour ({names}"
-        f"{f' and {more} more' if more > 0 else ''}). More than {most} look like an accident: no "
-        f"data is removed. {way_out(cluster, mass.newest_ms)} Or set "
-        f"spec.topics.deletion.maxPerHour of {namespace}/{name} to {mass.count} or more for good."
+        f"{mass.count} Topic objects disappeared within an hour "
+        f"({names}{(f' and {more} more' if more > 0 else '')}). More than {most} look like an "
+        f"accident, so no data is removed. {way_out(cluster, mass.newest_ms)} Or set "
+        f"spec.topics.deletion.maxPerHour of {namespace}/{name} to {mass.count} or more for "
+        "good."
     )

@@ -56,7 +56,7 @@ def _not_followed(term: Term, key: Key) -> str:
         unread = term.objects.topics.unread(key)
         return unread.sentence if unread else ""
     if term.missing.intersection(("topics", "brokers")):
-        return f"LogCluster {term.key[0]}/{term.key[1]}: what it says of topics cannot be read."
+        return f"LogCluster {term.key[0]}/{term.key[1]}: its spec.topics cannot be read."
     return ""
 
 
@@ -70,7 +70,7 @@ async def _name_leaders(term: Term, topic: Topic) -> None:
     refused = [one for one in answer.partitions if one.code]
     if not refused:
         return
-    more = f" And {len(refused) - 1} more like this." if len(refused) > 1 else ""
+    more = f" And {len(refused) - 1} more." if len(refused) > 1 else ""
     _refuse(term, topic, refused[0].reason, refused[0].message + more)
     raise Retry(refused[0].message)
 
@@ -96,7 +96,7 @@ def _tell_accepted(term: Term, topic: Topic, before: Condition) -> None:
         key=f"accepted-{topic.metadata.uid}",
         undoes=f"refused-{topic.metadata.uid}-{before.reason}",
         reason="TopicAccepted",
-        message=f"Topic {topic.topic_name} is as its spec says; before: {before.reason}.",
+        message=f"Topic {topic.topic_name} now matches its spec; before: {before.reason}.",
         about=about_seen(TOPICS.kind, topic.metadata),
     )
     term.tell(told)
@@ -121,9 +121,10 @@ async def _detach(term: Term, topic: Topic, refusal: Refusal) -> None:
         raise Retry(answer.message)
     namespace, name = topic.key
     text = (
-        f"Topic {bound.name} is detached from the object {namespace}/{name}, whose namespace may "
-        "declare no topics here any more. It stays as it is, with its data, and counts among "
-        "those without an object; the same object takes it back when its namespace may again."
+        f"Topic {bound.name} is detached from the object {namespace}/{name}, because its "
+        "namespace may no longer declare topics in this cluster. The topic and its data stay, "
+        "as a topic without an object; the same object owns it again once its namespace is "
+        "allowed again."
     )
     key = f"detached-{bound.id}"
     term.tell(

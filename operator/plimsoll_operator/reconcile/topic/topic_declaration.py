@@ -59,7 +59,7 @@ def declare(
     if own:
         return Refusal(
             reason=Reason.InvalidConfig,
-            message=f"Set {OWN_FIELDS[min(own)]} instead of the config {min(own)}.",
+            message=f"Use {OWN_FIELDS[min(own)]} instead of the config {min(own)}.",
         )
     unstated = _unstated(cluster) if committed is None else _as_decided(committed)
     partitions = topic.spec.partitions or unstated.partitions

@@ -29,7 +29,7 @@ def move(
 
 def reconciling(moving: list[Partition]) -> Condition:
     if not moving:
-        text = "Every partition has the replicas that it should have."
+        text = "Every partition has its intended replicas."
         return condition("Reconciling", False, "Done", text)
     changing = any(len(p.target) != len(p.settled) for p in moving)
     reason = "ChangingReplicationFactor" if changing else "MovingReplicas"

@@ -157,17 +157,17 @@ def _serving(partitions: list[Partition], sight: Sight) -> Condition:
             "Ready",
             False,
             "PartitionsOffline",
-            f"{len(offline)} of {len(partitions)} partitions have no leader; unhealthy[].waitsFor "
-            f"names the brokers that would bring them back. Partition {worst.index}: "
-            f"{sight.outlook(worst).why}",
+            f"{len(offline)} of {len(partitions)} partitions have no leader; "
+            "status.unhealthy[].waitsFor lists the brokers that they wait for. Partition "
+            f"{worst.index}: {sight.outlook(worst).why}",
         )
     if under:
         return condition(
             "Ready",
             False,
             "UnderMinISR",
-            f"{under} of {len(partitions)} partitions are below min ISR: they can be read, but "
-            "writes with acks=all are refused until replicas catch up.",
+            f"{under} of {len(partitions)} partitions are below min ISR: reads work, but writes "
+            "with acks=all are rejected until replicas catch up.",
         )
     return condition(
         "Ready",

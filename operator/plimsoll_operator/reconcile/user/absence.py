@@ -35,7 +35,7 @@ async def note_crd(term: Term) -> None:
     try:
         await crd_age.note(term, CRD_NAME, USERS_CRD)
     except ApiError as error:
-        logger.info("the CRD of Users is not noted yet: %s", error)
+        logger.info("cannot read the User CRD yet: %s", error)
 
 
 async def fate(term: Term, row: DeclaredUser) -> Fate:
@@ -51,7 +51,9 @@ async def fate(term: Term, row: DeclaredUser) -> Fate:
         found = await term.kube.get(USERS, namespace, name)
     except NotFound:
         if term.seen_uids.get(row.object.uid, "") < since:
-            logger.warning("user %s: the CRD is another one now; it stays", row.user_name)
+            logger.warning(
+                "user %s kept: the User CRD was recreated since its object was seen", row.user_name
+            )
             return Fate.STANDS
         return Fate.GONE
     return Fate.STANDS if found["metadata"]["uid"] == row.object.uid else Fate.REPLACED

@@ -44,8 +44,8 @@ async def wait_ms(term: Term, cluster: LogCluster, row: DeclaredUser) -> int:
         await _note(term, row, now_ms)
         since_ms = now_ms
         text = (
-            f"{row.object} is gone: the user {row.user_name} may log in for"
-            f" {grace_ms_of_all // 1000} s more."
+            f"{row.object} was deleted: the user {row.user_name} can log in for "
+            f"{grace_ms_of_all // 1000} s more."
         )
         key = f"user-gone-{row.object.uid}"
         term.tell(Occurrence(key=key, reason="UserPendingDeletion", message=text))
@@ -113,12 +113,12 @@ def _too_many(term: Term, cluster: LogCluster) -> dict[str, str]:
             names = ", ".join(name for _, name in sorted(users)[:NAMES_MAX])
             more = len(users) - NAMES_MAX
             found[namespace] = (
-                f"{count} User objects of namespace {namespace} disappeared within an hour ({names}"
-                f"{f' and {more} more' if more > 0 else ''}). More than {most} look like an"
-                " accident: no user is cut off. Re-apply them (disabled: true cuts one off at"
-                " once), or acknowledge these alone:"
-                f" {users_way_out(cluster, namespace, max(users)[0])} Or set"
-                f" spec.users.deletion.maxPerHour to {count} or more for good."
+                f"{count} User objects of namespace {namespace} disappeared within an hour "
+                f"({names}{(f' and {more} more' if more > 0 else '')}). More than {most} look "
+                "like an accident, so no user is cut off. Re-apply them (disabled: true cuts "
+                "one off at once), or acknowledge these alone: "
+                f"{users_way_out(cluster, namespace, max(users)[0])} Or set "
+                f"spec.users.deletion.maxPerHour to {count} or more for good."
             )
     return found
 

@@ -23,7 +23,7 @@ async def wait_for_newest(term: Term, user: User | None) -> None:
     try:
         newest = (await term.kube.get(USERS, *user.key))["metadata"]
     except ApiError as error:
-        raise Retry(f"a disabled User is read again: {error}") from error
+        raise Retry(f"cannot re-read a disabled User: {error}") from error
     seen = user.metadata
     if (newest.get("uid"), newest.get("generation", 0)) != (seen.uid, seen.generation):
-        raise Retry("a disabled User has changed since it was seen")
+        raise Retry("a disabled User changed since it was last seen")

@@ -50,9 +50,8 @@ from plimsoll_operator.status.status_writer import Target
 
 LOOK_MS = 60_000
 QUOTA_NOT_ALLOWED = (
-    "spec.quotas states more than holds for users without quotas of their own, or other quotas than"
-    " Kafka's tools gave the user: a User of another namespace than the LogCluster's is held to"
-    " these."
+    "spec.quotas exceeds the default quotas of users, or differs from the quotas that Kafka's "
+    "tools set for this user. A User outside the LogCluster's namespace cannot change them."
 )
 
 
@@ -84,7 +83,7 @@ async def reconcile(term: Term, key: Key) -> None:
     try:
         ready = await _settled(term, user, term.cluster)
     except Rejected as error:  # for good, as things are: its owner is told
-        ready = condition("Ready", False, "Rejected", f"The API server refuses: {error}")
+        ready = condition("Ready", False, "Rejected", f"The API server rejected a request: {error}")
     except ApiError as error:
         raise Retry(str(error)) from error
     if ready is None:
@@ -198,7 +197,9 @@ async def _take_away(term: Term, user: User, cluster: LogCluster) -> tuple[Rulin
 
 def _ready(term: Term, user: User) -> Condition:
     if user.spec.disabled:
-        return condition("Ready", False, "Disabled", "spec.disabled: the user may not log in.")
+        return condition(
+            "Ready", False, "Disabled", "The user cannot log in: spec.disabled is true."
+        )
     asked = {name for listener in term.image.listeners for name in listener.authentication}
     wanted = {SPEC_NAMES[one] for one in logins.mechanisms_of(user)}
     if user.service_account is not None:
@@ -207,11 +208,11 @@ def _ready(term: Term, user: User) -> Condition:
         wanted = {TLS_LOGIN}
     if wanted and not wanted & asked:
         text = (
-            "No listener of the LogCluster asks for a login by "
-            f"{' or '.join(sorted(wanted))}: see spec.listeners[].authentication."
+            f"No listener of the LogCluster accepts a login by {' or '.join(sorted(wanted))}; "
+            "see spec.listeners[].authentication."
         )
         return condition("Ready", False, "ListenerMissing", text)
-    return condition("Ready", True, "Serving", "The user may log in.")
+    return condition("Ready", True, "Serving", "The user can log in.")
 
 
 def _object(user: User) -> UserObject:
@@ -244,7 +245,7 @@ async def _wanted_certificates(
     if authority is None and (why := client_signing.why_unusable(term)):
         raise _NotNow("ClientCaMissing", why)
     if authority is None:
-        raise Retry("the clients' authority is not known yet", after_ms=500)
+        raise Retry("the clients CA is not known yet", after_ms=500)
     found = await _own_secret(term, user)
     known = row.certificates if row is not None and row.owner == user.metadata.uid else ()
     try:
@@ -252,7 +253,7 @@ async def _wanted_certificates(
             user, term.cluster_id, authority, found, known, certificate_ms(term)
         )
     except Unreadable as error:
-        raise Retry(f"the clients' authority cannot sign: {error}") from error
+        raise Retry(f"the clients CA cannot sign: {error}") from error
     bootstrap = await _bootstrap(term, (TLS_LOGIN,))
     wanted = logins.certificate_secret(user, settled.pair, settled.former, bootstrap)
     await _put(term, user, found, wanted)
@@ -266,7 +267,10 @@ async def _own_secret(term: Term, user: User) -> Object | None:
             return found
         if logins.is_of_namesake(found, user):
             term.add_later(Work(Task.USER, user.key), logins.NAMESAKE_LOOK_MS)
-        text = f"Secret {user.secret_name} is not of this User; delete it, or set spec.secretName."
+        text = (
+            f"Secret {user.secret_name} does not belong to this User; delete it, or set "
+            "spec.secretName to another name."
+        )
         raise _NotNow("SecretForeign", text)
     return found
 
@@ -280,7 +284,7 @@ async def _credentials(term: Term, user: User) -> tuple[ScramCredential, ...]:
         key = own.key or logins.PASSWORD_KEY
         password = None if given is None else logins.password_in(given, key)
         if password is None:
-            text = f"Secret {own.name} does not exist, or has no password under the key {key}."
+            text = f"Secret {own.name} does not exist, or contains no password under the key {key}."
             raise _NotNow("SecretMissing", text)
     else:
         password = await _password_of_holder(term, user)
@@ -354,7 +358,7 @@ async def _put(term: Term, user: User, found: Object | None, wanted: Object) -> 
             meta = {**wanted["metadata"], "resourceVersion": found["metadata"]["resourceVersion"]}
             await term.kube.replace(SECRETS, {**wanted, "metadata": meta})
     except Conflict as error:
-        raise Retry(f"Secret {user.secret_name} has just changed") from error
+        raise Retry(f"Secret {user.secret_name} changed concurrently") from error
 
 
 async def _authority(term: Term) -> str:
@@ -405,7 +409,7 @@ async def _forget(term: Term, row: DeclaredUser) -> None:
         if labels is not None and fate is not absence.Fate.STANDS:
             claims = await heirs.claims_on(term, cluster, row)
     except ApiError as error:
-        raise Retry(f"absence is not proven: {error}") from error
+        raise Retry(f"cannot confirm that the object is gone: {error}") from error
     if fate is absence.Fate.STANDS:
         await deletion_grace.is_back(term, row)
         return

@@ -91,8 +91,9 @@ def taken_name(user: User, security: Security) -> NotAllowed | None:
     if not (password or rules or security.is_super_user(principal)):
         return None
     text = (
-        f"The user {name} has a password, rules or all rights already, by Kafka's tools or the"
-        " LogCluster's superUsers; its owner takes these away first, or gives it another name."
+        f"User {name} already has a password, rules or super user rights, from Kafka's tools or "
+        "the LogCluster's superUsers. The LogCluster's owner must remove these first, or choose "
+        "another userName."
     )
     return NotAllowed("UserNameTaken", text)
 

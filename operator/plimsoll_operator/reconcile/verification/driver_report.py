@@ -70,13 +70,13 @@ def _progress(content: dict[str, Any], driver: SparkDriver) -> VerificationStatu
     phase: Phase = "Verifying" if content.get("phase") == "Verifying" else "Producing"
     verify = driver.verification.spec.verify
     timeout_s = (verify and verify.timeout_seconds) or TIMEOUT_SECONDS_DEFAULT
-    text = "The run is producing."
+    text = "The driver is producing records."
     if phase == "Verifying":
         text = (
-            "The topic is read back and compared with what was acknowledged. A verdict comes "
-            f"within verify.timeoutSeconds ({timeout_s}), and by deadlineSeconds "
-            f"({driver.deadline_seconds}) after the start in any case; records that others write "
-            f"to the topic make it longer. How far it is: {driver.where_it_says}"
+            "The topic is read back and compared with what was acknowledged. The verdict is due "
+            f"within verify.timeoutSeconds ({timeout_s}), and at the latest deadlineSeconds "
+            f"({driver.deadline_seconds}) after the start; records that other clients write to "
+            f"the topic make it take longer. Progress: {driver.where_it_says}"
         )
     return VerificationStatus(
         phase=phase,
@@ -91,7 +91,7 @@ def _progress(content: dict[str, Any], driver: SparkDriver) -> VerificationStatu
 def _verdict(content: dict[str, Any], name: str) -> VerificationStatus:
     verdict = content.get("verdict")
     if verdict not in VERDICTS:
-        text = f"ConfigMap {name} holds no verdict under {VERDICT} that can be read."
+        text = f"ConfigMap {name} contains no valid verdict under {VERDICT}."
         return VerificationStatus(
             phase="Failed",
             verdict="Inconclusive",

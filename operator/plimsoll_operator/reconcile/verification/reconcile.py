@@ -162,9 +162,11 @@ async def _of_the_driver(
     if job is None and status is not None:
         job = await _find(term, JOBS, verification, driver.job)  # it may have been made just now
         if job is None:
-            return _ended_without_a_verdict(status, f"Job {driver.job} was deleted before its end.")
+            return _ended_without_a_verdict(
+                status, f"Job {driver.job} was deleted before it finished."
+            )
     if job is not None and _is_over(job):
-        text = f"The driver's pod ended without a verdict; see {driver.where_it_says}"
+        text = f"The driver's pod exited without a verdict; see {driver.where_it_says}"
         return _ended_without_a_verdict(status, text)
     if job is not None and status is None:
         return _pending("DriverStarted", "The driver's pod is starting.")
@@ -175,21 +177,24 @@ def _waits_for(term: Term, verification: Verification, driver: SparkDriver) -> C
     if term.options.no_driver:
         return _condition("VerificationDisabled", term.options.no_driver)
     if not driver.image and not (verification.spec.runner and verification.spec.runner.image):
-        return _condition("VerificationDisabled", "Install the chart with verification.enabled.")
+        return _condition(
+            "VerificationDisabled",
+            "Verifications are disabled; install the chart with verification.enabled=true.",
+        )
     if (why := _no_way_in(term, verification, driver)) is not None:
         return why
     topic_id = term.image.topic_ids.get(verification.spec.topic)
     if topic_id is None:
         name = verification.spec.topic
-        text = f"There is no topic {name} yet: this begins when one is declared or created."
+        text = f"Topic {name} does not exist yet; the run starts when it is declared or created."
         return _condition("TopicNotFound", text)
     topic = term.image.topics[topic_id]
     if any(p.leader is None for p in partitions_of(term.image, topic)):
         return _condition("TopicNotServing", f"Topic {topic.name} has partitions without a leader.")
     if (earlier := _earlier(term, verification)) is not None:
         text = (
-            f"Verification {earlier} is about topic {topic.name} too, and neither could tell its "
-            "records from the other's; this one begins when that one has ended."
+            f"Verification {earlier} also uses topic {topic.name}, and two runs cannot tell "
+            "their records apart; this one starts when that one has finished."
         )
         return _condition("TopicBusy", text)
     return None
@@ -200,16 +205,16 @@ def _no_way_in(term: Term, verification: Verification, driver: SparkDriver) -> C
     if verification.spec.user is None:
         if open_to_all(term.image.listeners) is not None:
             return None
-        text = (
-            "Without spec.user the driver needs a listener without tls and authentication; the"
-            " LogCluster has none."
-        )
+        text = "The LogCluster has no listener without tls and authentication; set spec.user."
         return _condition("ListenerMissing", text)
     if not driver.login:
-        text = f"There is no User {verification.spec.user} of this LogCluster beside it yet."
+        text = (
+            f"User {verification.spec.user} of this LogCluster does not exist in the "
+            "Verification's namespace yet."
+        )
         return _condition("UserNotFound", text)
     if not driver.servers:
-        text = "No broker has a listener open that asks for the password of such a User."
+        text = "No broker has an open listener that accepts the password of this User."
         return _condition("ListenerMissing", text)
     return None
 
@@ -227,7 +232,7 @@ async def _waits_for_login(term: Term, driver: SparkDriver) -> Condition | None:
     # It is written before a broker has the listener open, and again when there are servers to name.
     if data.keys() >= LOGIN_FILES and data.get("bootstrap.servers"):
         return None
-    text = f"Secret {driver.login} of User {driver.verification.spec.user} holds no login yet."
+    text = f"Secret {driver.login} of User {driver.verification.spec.user} contains no login yet."
     return _condition("UserNotReady", text)
 
 
@@ -280,9 +285,9 @@ def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
     if needed_s <= left_s:
         return None
     message = (
-        f"{spec.produce.records} records at {rate} a second take {needed_s:.0f} s, and of "
-        f"deadlineSeconds ({driver.deadline_seconds}) {left_s:.0f} s are for writing: ask for "
-        "fewer records, a higher rate or a later deadline. No driver was started."
+        f"{spec.produce.records} records at {rate} per second take {needed_s:.0f} s, but "
+        f"deadlineSeconds ({driver.deadline_seconds}) leaves {left_s:.0f} s for writing. Set "
+        "fewer records, a higher rate or a longer deadline. No driver was started."
     )
     return VerificationStatus(
         phase="Failed",
@@ -302,9 +307,9 @@ def cannot_tell(term: Term, verification: Verification) -> VerificationStatus | 
     if not asked & {"NoLoss", "NoGap"}:
         return None
     message = (
-        f"Topic {name} is compacted: it keeps the last record of each key alone, so NoLoss and "
-        "NoGap cannot be told. Verify a topic with cleanup.policy delete, or state other checks. "
-        "No driver was started."
+        f"Topic {name} is compacted: it keeps only the last record of each key, so NoLoss and "
+        "NoGap cannot be checked. Use a topic with cleanup.policy delete, or other checks. No "
+        "driver was started."
     )
     return VerificationStatus(
         phase="Failed",
@@ -353,8 +358,8 @@ async def _find(term: Term, kind: Kind, verification: Verification, name: str) -
         return found
     namesake = (VERIFICATIONS.kind, verification.metadata.name)
     if going or namesake in [(one.get("kind"), one.get("name")) for one in owners]:
-        raise Retry(f"{name} of an earlier Verification is still there", after_ms=LOOK_MS)
+        raise Retry(f"{name} of a deleted Verification still exists", after_ms=LOOK_MS)
     raise _NameTaken(
-        f"{kind.kind} {name} is there and not of this Verification, so no driver is started: delete"
-        " it, or make a Verification of another name."
+        f"{kind.kind} {name} exists and does not belong to this Verification, so no driver is "
+        "started. Delete it, or create a Verification with another name."
     )
