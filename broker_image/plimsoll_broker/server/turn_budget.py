@@ -15,7 +15,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
-BUDGET_S = 0.01
+BUDGET_S = 0.005
 """For so long requests are served in one turn; the request that is served then ends."""
 
 
