@@ -57,6 +57,12 @@ class PrincipalHoldings:
             held[name] = sum(pool.held(principal) for pool in pools())
         return held
 
+    def pools(self) -> Iterator[tuple[str, FairPool]]:
+        """All of them by name; a name may be that of several."""
+        yield from self._pools.items()
+        for name, pools in self._several.items():
+            yield from ((name, pool) for pool in pools())
+
     def states(self) -> Iterator[tuple[str, PoolState]]:
         for name, pool in self._pools.items():
             yield name, _state(pool)

@@ -38,7 +38,10 @@ def clients_of(
         yield OffsetCommitter(mine, stream(), told.clients, told.groups)
     for number in range(options.hoarders):
         mine = _of(habits, f"hoarder-{number}", number % options.partitions)
-        yield GroupHoarder(mine, stream(), told.clients)
+        hoarder = GroupHoarder(mine, stream(), told.clients)
+        if options.hoarders == 1:
+            hoarder.pause_s = 0.002
+        yield hoarder
 
 
 def _of(habits: Habits, name: str, partition: int) -> Habits:

@@ -71,6 +71,8 @@ def cleaning_configs(options: RunOptions) -> dict[str, str | int | bool]:
         wanted |= {"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 200}
     if options.hoarders:
         wanted |= LITTLE_ROOM_FOR_GROUPS
+        if options.hoarders == 1:  # alone it comes to its share within a run
+            wanted["memory.limit.bytes"] = 2**20
     if not options.compacted and options.offsets_partitions is None:
         return wanted
     return wanted | {

@@ -28,6 +28,7 @@ from plimsoll_sim.checkers.clean_marker import check_marker
 from plimsoll_sim.checkers.groups import GroupChecker
 from plimsoll_sim.checkers.liveness import is_finished, unfinished
 from plimsoll_sim.checkers.replica_predicates import ReplicaChecker
+from plimsoll_sim.checkers.shares import ShareChecker
 from plimsoll_sim.checkers.stale_serving import LeaseChecker
 from plimsoll_sim.cluster.ordered_requests import Ordered, in_nobodys_name
 from plimsoll_sim.cluster.patience import WAIT_STEPS_MAX as _MOST
@@ -103,6 +104,7 @@ class World:
         self.groups = GroupChecker(ghost, now_us, offsets_kept(options))
         self.replicas = ReplicaChecker(ghost, now_us, self._tempt, self.groups.written.check)
         self.leases = LeaseChecker(ghost, now_us)
+        self.shares = ShareChecker(now_us, looks=bool(options.hoarders or options.tenants))
         self.witness = ClientChecker(self.ghost)
         self.objects = AppliedObjects(self.api_server, NAMESPACE, CLUSTER_NAME)
         self.etcd.observers.append(self._stored)
@@ -256,6 +258,7 @@ class World:
                 self.replicas.look(host)
                 self.leases.look(host)
                 self.groups.look(host)
+                self.shares.look(host)
                 if not loop.behind:
                     standstill.look(self.network, host)
                 if self.secured is not None:

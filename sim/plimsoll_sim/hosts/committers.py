@@ -96,7 +96,9 @@ async def coordinator_of(client: Client, rng: random.Random, group: str) -> str:
 
 class GroupHoarder(Client):
     """Commits for ever more groups, as much as one may say of an offset, whatever it is answered;
-    now and then it deletes one."""
+    now and then it deletes one.  `pause_s`: after each."""
+
+    pause_s = 0.02
 
     async def session(self) -> None:
         group = f"{self.habits.name}.{self._rng.randrange(HOARDED)}"
@@ -114,7 +116,7 @@ class GroupHoarder(Client):
                 await self.ask(connection, ApiKey.OFFSET_COMMIT, 8, values)
         finally:
             connection.close()
-        await self.think(0.02)
+        await self.think(self.pause_s)
 
 
 class OffsetCommitter(Client):

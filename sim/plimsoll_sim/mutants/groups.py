@@ -24,6 +24,19 @@ PROFILE, EXPIRY = "groups", "expiry"
 
 GROUPS: tuple[Mutant, ...] = (
     Mutant(
+        name="one-takes-all",
+        rule="a principal holds at most as much of a pool as stays free (security.md)",
+        scenarios=("C20",),
+        profile="shares",
+        edits=(
+            Edit(
+                "core/plimsoll_core/quotas/fair_pool.py",
+                "        return held <= left or held <= self.floor\n",
+                "        return True\n",
+            ),
+        ),
+    ),
+    Mutant(
         name="tell-before-commit",
         rule="an answer about a group waits until its last record is committed (5.8)",
         scenarios=("C03",),

@@ -75,6 +75,19 @@ GROUPS: dict[str, Profile] = {
             "hoarders": (3, 4),
         },
     ),
+    # One takes what it may have, and no more, beside others who find room.
+    "shares": Profile(
+        faults={**_ABOUT.faults, "elect_preferred_leaders": 8},
+        choices={
+            **_ABOUT.choices,
+            "brokers": (3,),
+            "committers": (2, 3),
+            "members": ((),),
+            "offsets_partitions": (1,),
+            "segment_bytes": (1_000_000,),
+            "hoarders": (1,),
+        },
+    ),
     "expiry by wrong clocks": Profile(
         faults={**_EXPIRY.faults, "set_wall_clock_back": 12}, choices=_EXPIRY.choices
     ),

@@ -1,0 +1,73 @@
+"""What brokers' pools hold for principals: A11 HeldWithinShare · A12 RoomForNewcomers.
+
+Looks at the pools themselves after each step of a broker, in runs whose tenants log in or whose
+clients hoard groups.  What a coordinator loads from its log counts whatever it is, so that the
+memory of groups is judged while all of them are loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from plimsoll_broker.coordinator.group_shard import ShardPhase
+from plimsoll_broker.coordinator.roles import Coordinators
+from plimsoll_core.quotas.fair_pool import FairPool
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.oracle.partition_ghost import Violation
+
+OF_GROUPS = ("group memory", "groups", "members")
+"""What coordinators load counts in these."""
+SLACK_PART = 16
+"""Of a pool, beyond a share: what was admitted in one moment, and replies that are counted once
+they are made."""
+WANTED_US_MAX = 10_000_000
+"""For so long somebody who holds less than an equal share may find no room."""
+
+
+class ShareChecker:
+    """One for all brokers of a world.  `looks`: False where no client takes more than a little."""
+
+    def __init__(self, now_us: Callable[[], int], *, looks: bool) -> None:
+        self._now_us = now_us
+        self._looks = looks
+        self._held: dict[tuple[str, int, str, str], int] = {}
+        self._wanted_us: dict[str, int] = {}
+
+    def look(self, host: BrokerHost) -> None:
+        """After a step in which this broker did something."""
+        node = host.node
+        if not self._looks or host.manager is None or node is None or node._serving is None:
+            return
+        coordinators = node._serving.coordinators
+        for name, pool in node._serving.clients.memory.holdings.pools():
+            grows = name in OF_GROUPS and not _all_loaded(coordinators)
+            self._judge(host, name, pool, may_grow=grows)
+        self._newcomers(host, coordinators)
+
+    def _judge(self, host: BrokerHost, name: str, pool: FairPool, *, may_grow: bool) -> None:
+        principal = pool.largest()
+        if principal is None:
+            return
+        held, key = pool.held(principal), (host.name, host.lives, name, principal)
+        before, self._held[key] = self._held.get(key, 0), held
+        if may_grow:
+            return
+        bound = max(pool.capacity // 2, pool.floor) + pool.capacity // SLACK_PART
+        if before < held > bound:
+            text = f"{host.name}: {principal} has {held} of {pool.capacity} of its {name}"
+            raise Violation("HeldWithinShare", text)
+
+    def _newcomers(self, host: BrokerHost, coordinators: Coordinators) -> None:
+        if not coordinators.memory.wants_room:
+            self._wanted_us.pop(host.name, None)
+            return
+        since_us = self._wanted_us.setdefault(host.name, self._now_us())
+        if self._now_us() - since_us > WANTED_US_MAX:
+            text = f"{host.name}: who holds less than an equal share of its groups finds no room"
+            raise Violation("RoomForNewcomers", text)
+
+
+def _all_loaded(coordinators: Coordinators) -> bool:
+    return all(
+        shard.phase is ShardPhase.ACTIVE and not shard.holds_back for shard in coordinators.shards()
+    )
