@@ -10,6 +10,7 @@ from tests.test_tidy import tracked
 
 from plimsoll_sim.faults.fault_table import FAULTS
 from plimsoll_sim.runs.profiles.profile_table import PROFILES
+from plimsoll_wire.api_versions import SUPPORTED
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -109,6 +110,27 @@ def test_architecture_names_classes_and_calls_that_exist() -> None:
     missing = {one for one in named if not re.search(rf"^class {one}\b", text, re.MULTILINE)}
     missing |= {one for one in called if f"def {one}(" not in text}
     assert not missing
+
+
+API_ROW = re.compile(r"^- ([\d, –]+?) [A-Z].*? \(([\d, –*]+)\):", re.MULTILINE)
+
+
+def spans(text: str) -> list[tuple[int, int]]:
+    """`0–1, 3` as [(0, 1), (3, 3)]; a version with a star is advertised only."""
+    pairs = [one.split("–") for one in text.split(", ") if not one.endswith("*")]
+    return [(int(pair[0]), int(pair[-1])) for pair in pairs]
+
+
+def test_protocol_lists_the_apis_and_versions_that_are_served() -> None:
+    page = (ROOT / "docs/protocol.md").read_text()
+    listed: dict[int, tuple[int, int]] = {}
+    for keys, versions in API_ROW.findall(page):
+        served = spans(versions)
+        numbers = [key for first, last in spans(keys) for key in range(first, last + 1)]
+        listed |= dict(
+            zip(numbers, served * (len(numbers) if len(served) == 1 else 1), strict=True)
+        )
+    assert listed == {int(key): (one.first, one.last) for key, one in SUPPORTED.items()}
 
 
 def test_architecture_draws_the_floors_as_the_imports_are() -> None:
