@@ -67,7 +67,7 @@ def _series(row: MetricRow) -> str:
     """Return labels and number of series, without what the page says of all rows."""
     labels = row.labels[2:] if row.labels[:2] == operator.CLUSTER else row.labels
     shown = ", ".join(f"`{label}`" for label in labels)
-    number = "" if row.series == "1" or row.series == operator.EACH_LED else row.series
+    number = "" if row.series in ("1", operator.EACH_LED) else row.series
     return "; ".join(part for part in (shown, number) if part)
 
 

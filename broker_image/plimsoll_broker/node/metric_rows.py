@@ -186,7 +186,7 @@ GROUP_ROWS = (
 )  # fmt: skip
 
 _LAG = ("group", "topic")
-_LAG_SERIES = "1 per group and topic, at most group.lag.series.max per broker (1,000)"
+_LAG_SERIES = "at most group.lag.series.max"
 SECURITY_ROWS = (
     _row("logins", "counter", "Successful logins"),
     _row("logins_failed", "counter", "Failed logins"),

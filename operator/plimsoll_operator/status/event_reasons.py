@@ -180,22 +180,20 @@ _HEAD = f"""# Events
 
 Events (`events.k8s.io/v1`, reporting controller `{REPORTING_CONTROLLER}`) say what happened; each
 object's conditions say what is so now. `kubectl describe` shows them with the LogCluster and with
-the object of the third column; a Topic's are in its namespace. A repeated Event is written once a
+the object that its entry names; a Topic's are in its namespace. A repeated Event is written once a
 minute, at most 5 Events a second. Events `…Blocked` name the condition that the action waits for;
 `status.blocked` shows it meanwhile.
 
 Made by `python -m plimsoll_operator.status.event_reasons docs/events.md`.
 
-| reason | type | also at | meaning |
-|---|---|---|---|
 """
 
 
 def render() -> str:
     """The document."""
     rows = sorted(REASONS, key=lambda row: row.reason)
-    also = {row.reason: "" if row.about == ONLY_CLUSTER else row.about for row in rows}
-    lines = (f"| `{r.reason}` | {r.type} | {also[r.reason]} | {r.meaning} |" for r in rows)
+    also = {row.reason: "" if row.about == ONLY_CLUSTER else f"; {row.about}" for row in rows}
+    lines = (f"- `{r.reason}` ({r.type}{also[r.reason]}): {r.meaning}" for r in rows)
     return _HEAD + "\n".join(lines) + "\n"
 
 
