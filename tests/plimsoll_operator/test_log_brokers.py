@@ -185,10 +185,14 @@ async def test_fenced_broker_that_keeps_falling_out_says_until_when_it_waits_onc
     assert ready(scene) == ("False", "HeldBack")
     assert shown(scene)["conditions"][0]["message"] == (
         "Broker 1 was fenced 2 times within ten minutes, so it is held back until 4 s after the "
-        "last time, or until one of its partitions has no leader or too few replicas in sync."
+        "last time, or until one of its partitions needs it as its leader or for its min ISR."
     )
     commit(scene, BACK)
     assert ready(scene) == ("True", "Serving")
+    assert shown(scene)["conditions"][0]["message"] == (
+        "Broker 1 is ready. It was fenced 2 times within ten minutes, so it joins no ISR that has "
+        "enough replicas until 4 s after the last time."
+    )
 
 
 async def test_next_operator_knows_since_when_a_broker_is_fenced_from_what_was_shown():

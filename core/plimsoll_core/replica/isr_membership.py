@@ -44,7 +44,8 @@ def expansion(
         return None
     if leader.followers[follower].log_start < log_start:
         return None
-    if now_ms < leader.not_before_ms or not _eligible(leader, follower, around):
+    refused = now_ms < leader.followers[follower].join_not_before_ms
+    if refused or not _eligible(leader, follower, around):
         return None
     if not leader.enough_in_sync and not _within_lag(leader, follower, around, now_ms):
         return None
@@ -80,7 +81,7 @@ def shrinkage(
     if not isinstance(isr, CommittedIsr):
         return None
     leaving = lagging(leader, around, log_end, now_ms)
-    if not leaving or now_ms < leader.not_before_ms:
+    if not leaving or now_ms < leader.shrink_not_before_ms:
         return None
     staying = tuple(replica for replica in isr.committed if replica not in leaving)
     return PendingShrink(

@@ -96,6 +96,7 @@ class FollowerProgress:
         "_fetch_ms",
         "_presence",
         "broker_epoch",
+        "join_not_before_ms",
         "log_end",
         "log_start",
     )
@@ -104,6 +105,8 @@ class FollowerProgress:
         self.log_end: int | None = None
         self.log_start = 0
         self.broker_epoch: int | None = None
+        # The controller refused it as a member of the ISR: it is proposed again from then on.
+        self.join_not_before_ms = 0
         self._fetch_ms = 0
         self._fetch_leader_end: int | None = None
         self._caught_up_ms = caught_up_ms
@@ -165,9 +168,9 @@ class Leader:
         "followers",
         "isr",
         "min_isr",
-        "not_before_ms",
         "partition",
         "quorum",
+        "shrink_not_before_ms",
         "start_offset",
     )
 
@@ -183,7 +186,7 @@ class Leader:
             if replica != me
         }
         self.min_isr = partition.effective_min_isr
-        self.not_before_ms = 0
+        self.shrink_not_before_ms = 0
         self.set_isr(CommittedIsr(committed=partition.isr))
 
     def set_isr(self, state: IsrState) -> None:
@@ -206,8 +209,18 @@ class Leader:
         }
         self.partition = partition
         self.min_isr = partition.effective_min_isr
-        self.not_before_ms = 0
+        self.shrink_not_before_ms = 0
+        for progress in self.followers.values():
+            progress.join_not_before_ms = 0
         self.set_isr(CommittedIsr(committed=partition.isr))
+
+    def refused(self, until_ms: int) -> None:
+        """The controller refused the proposal in flight, because of a member that is not eligible:
+        until then it is not made again.  Other followers may join or leave meanwhile."""
+        if isinstance(self.isr, PendingExpand):
+            self.followers[self.isr.joining].join_not_before_ms = until_ms
+        else:
+            self.shrink_not_before_ms = until_ms
 
     def must_copy_anew(self, broker_id: int, *, empty: bool) -> bool:
         """Return True if what a follower holds counts for nothing: this log was elected without the

@@ -278,7 +278,7 @@ class Replica:
         if found is ProposalOutcome.COMMITTED and answer is not None:
             self._committed(leader, answer)
         elif found is ProposalOutcome.NOT_APPLIED:
-            leader.not_before_ms = now_ms + INELIGIBLE_BACKOFF_MS
+            leader.refused(now_ms + INELIGIBLE_BACKOFF_MS)
             self._settle(leader, CommittedIsr(committed=leader.isr.committed))
         return found is ProposalOutcome.UNANSWERED
 

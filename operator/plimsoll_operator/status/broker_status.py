@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import Broker, ClusterImage
-from plimsoll_core.controller.brokers.unfencing_wait import HoldBack
+from plimsoll_core.controller.kernel.held_back_brokers import HoldBack
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.phrasing import bytes_text
 from plimsoll_core.planner.disk_room import DiskRoom
@@ -100,12 +100,20 @@ def _disk_pressure(broker_id: BrokerId, view: ShownBroker) -> tuple[Condition, .
     return (condition("DiskPressure", True, "NearlyFull", text),)
 
 
+def _joins_later(held: HoldBack) -> str:
+    return (
+        f"It was fenced {held.times} times within ten minutes, so it joins no ISR that has enough "
+        f"replicas until {held.wait_ms // 1000} s after the last time."
+    )
+
+
 def _ready(
     image: ClusterImage, broker_id: BrokerId, state: BrokerState, seen: BrokerSeen
 ) -> Condition:
     if state == "Active":
         full = "".join(f" {one.message}" for one in _disk_pressure(broker_id, seen.view))
-        return condition("Ready", True, "Serving", f"Broker {broker_id} is ready.{full}")
+        later = "" if seen.held_back is None else f" {_joins_later(seen.held_back)}"
+        return condition("Ready", True, "Serving", f"Broker {broker_id} is ready.{later}{full}")
     more = f" {seen.trouble.rstrip('.')}." if seen.trouble else ""
     if state == "NotRegistered":
         text = f"Broker {broker_id} has not registered yet.{more}"
@@ -120,7 +128,7 @@ def _ready(
         text = (
             f"Broker {broker_id} was fenced {held.times} times within ten minutes, so it is "
             f"held back until {held.wait_ms // 1000} s after the last time, or until one of its "
-            f"partitions has no leader or too few replicas in sync.{more}"
+            f"partitions needs it as its leader or for its min ISR.{more}"
         )
         return condition("Ready", False, "HeldBack", text)
     why = f": {seen.fenced.why.rstrip('.')}" if seen.fenced is not None else ""

@@ -43,8 +43,8 @@ FAILOVER: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 "core/plimsoll_core/controller/brokers/heartbeat.py",
-                "held is None or is_waited_for(turn, broker.id)",
-                "held is None",
+                "not is_held_back(turn, broker.id) or return_helps(turn, broker.id)",
+                "not is_held_back(turn, broker.id)",
             ),
         ),
         by_chance=False,
@@ -55,9 +55,61 @@ FAILOVER: tuple[Mutant, ...] = (
         scenarios=("S48",),
         edits=(
             Edit(
-                "core/plimsoll_core/controller/brokers/unfencing_wait.py",
+                "core/plimsoll_core/controller/kernel/held_back_brokers.py",
                 "min(1_000 << len(recent), settings.flap_wait_ms_max)",
                 "0",
+            ),
+        ),
+        by_chance=False,
+    ),
+    Mutant(
+        name="lets-in-who-keeps-falling-out",
+        rule="an ISR that has enough members admits no broker that is held back (3.2)",
+        scenarios=("S48b",),
+        edits=(
+            Edit(
+                "core/plimsoll_core/controller/partitions/alter_partition.py",
+                "if not turn.soft.flaps or len(partition.isr) <",
+                "if turn or len(partition.isr) <",
+            ),
+        ),
+        by_chance=False,
+    ),
+    Mutant(
+        name="begins-with-who-keeps-falling-out",
+        rule="a new partition begins without a broker that is held back, if it can (3.2)",
+        scenarios=("S48b",),
+        edits=(
+            Edit(
+                "core/plimsoll_core/controller/topics/topic_creation.py",
+                "return steady if len(steady) >= min(min_isr, len(row)) else present",
+                "return present if steady else present",
+            ),
+        ),
+        by_chance=False,
+    ),
+    Mutant(
+        name="takes-back-who-reaches-no-min-isr",
+        rule="a return helps where the ISR with it reaches its minimum (3.2)",
+        scenarios=("S48c",),
+        edits=(
+            Edit(
+                "core/plimsoll_core/controller/brokers/unfencing_wait.py",
+                "    return len(able) >= p.effective_min_isr\n",
+                "    return bool(able)\n",
+            ),
+        ),
+        by_chance=False,
+    ),
+    Mutant(
+        name="takes-back-who-may-not-lead",
+        rule="a return helps a leaderless partition that the broker may lead (3.2)",
+        scenarios=("S48c",),
+        edits=(
+            Edit(
+                "core/plimsoll_core/controller/brokers/unfencing_wait.py",
+                "        return _may_lead(turn, p, broker_id)\n",
+                "        return True or _may_lead(turn, p, broker_id)\n",
             ),
         ),
         by_chance=False,

@@ -170,8 +170,8 @@ TRUST: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 CORE + "controller/kernel/decision.py",
-                "return not failed or failed.get(broker_id) !=",
-                "return True or failed.get(broker_id) !=",
+                "return failed.get(broker_id) ==",
+                "return False and failed.get(broker_id) ==",
             ),
         ),
     ),

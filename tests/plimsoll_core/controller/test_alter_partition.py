@@ -192,3 +192,25 @@ def test_alter_partition_rejects_replica_with_restart_grant_until_it_has_restart
     assert "about to be restarted" in answer.message
     restarted("new")
     assert world.propose([0, 1, 2]).code == 0
+
+
+def test_alter_partition_admits_held_back_broker_below_min_isr_alone(world: Any) -> None:
+    world.declare("two", strategy="Explicit", assignment=((0, 1, 2),), min_isr=3)
+    world.kill(2)
+    world.register(2)
+    assert not world.beat(2).is_fenced, "topic two waits for it"
+    refused = world.propose([0, 1, 2])
+    assert refused.code == Reason.IneligibleReplica.code
+    assert "keeps falling out" in refused.message
+    assert world.propose([0, 1, 2], name="two").code == 0
+    world.now_ms += 2_000
+    assert world.propose([0, 1, 2]).code == 0
+
+
+def test_alter_partition_keeps_held_back_member(world: Any) -> None:
+    world.declare("two", strategy="Explicit", assignment=((0, 1, 2),), min_isr=3)
+    world.kill(2)
+    world.register(2)
+    world.beat(2)
+    world.propose([0, 1, 2], name="two")
+    assert world.propose([0, 2], name="two").code == 0

@@ -240,6 +240,65 @@ class TestFlapping:
         world.register(2)
         assert world.beat(2).is_fenced
 
+    def test_broker_whose_return_reaches_no_min_isr_is_held_back(self, new_world: Any) -> None:
+        world = new_world(4)
+        world.declare(strategy="Explicit", assignment=((0, 1, 2),), min_isr=3)
+        world.kill(1)
+        world.now_ms += world.settings.session_timeout_ms
+        world.kill(2)
+        world.register(2)
+        assert world.beat(2).is_fenced, "broker 1 is dead for good"
+        world.register(1)
+        assert not world.beat(1).is_fenced, "both together are enough"
+        assert not world.beat(2).is_fenced
+
+    def test_broker_that_may_not_lead_leaderless_partition_is_held_back(self, world: Any) -> None:
+        world.kill(2, 1, 0)
+        assert world.p().elr == (0, 1)
+        world.register(2)
+        assert world.beat(2).is_fenced
+        world.register(1, clean=True)
+        assert not world.beat(1).is_fenced
+
+    def test_broker_with_failed_log_of_leaderless_partition_is_held_back(self, world: Any) -> None:
+        world.kill(2, 1, 0)
+        world.register(1, clean=True)
+        world.soft.failed[world.p().key] = {1: world.image.brokers[1].broker_epoch}
+        assert world.beat(1).is_fenced
+
+    @pytest.mark.parametrize(
+        ("strategy", "fenced"), [("Balanced", True), ("Manual", False), ("Proactive", False)]
+    )
+    def test_last_known_member_returns_as_strategy_may_elect_it(
+        self, new_world: Any, strategy: str, fenced: bool
+    ) -> None:
+        """Balanced waits for broker 0's report, and broker 0 is dead for good."""
+        world = new_world(2)
+        configs = {"unclean.recovery.strategy": strategy}
+        world.declare(replication_factor=2, configs=configs)
+        world.register(0)
+        world.now_ms += world.settings.session_timeout_ms
+        world.register(1)
+        assert world.p().needs_recovery
+        assert world.p().last_known_elr == (0, 1)
+        assert world.beat(1).is_fenced is fenced
+
+    def test_new_partition_begins_without_held_back_member(self, world: Any) -> None:
+        world.declare(
+            "single",
+            strategy="Explicit",
+            assignment=((2,),),
+            replication_factor=1,
+            min_isr=1,
+        )
+        world.kill(2)
+        world.register(2, clean=True)
+        assert not world.beat(2).is_fenced, "it alone may lead single-0"
+        world.declare("late", strategy="Explicit", assignment=((2, 0, 1), (2, 1, 0)), partitions=2)
+        assert [world.p(index, "late").isr for index in (0, 1)] == [(0, 1), (1, 0)]
+        world.declare("all", strategy="Explicit", assignment=((2, 0, 1),), min_isr=3)
+        assert world.p(name="all").isr == (2, 0, 1), "its min ISR needs all"
+
     def test_planned_shutdowns_do_not_count(self, world: Any) -> None:
         assert world.beat(2, want_shutdown=True).should_shut_down
         world.register(2, clean=True)

@@ -205,6 +205,19 @@ def test_ineligible_member_rolls_the_proposal_back() -> None:
     assert len(leader.proposals) == 2
 
 
+def test_refused_newcomer_delays_neither_another_join_nor_a_shrink() -> None:
+    leader = Copy(1, a_partition(isr=(1, 4), replicas=(1, 2, 3, 4)))
+    leader.fetched_by(2, 0)
+    leader.answer(Code.INELIGIBLE_REPLICA)
+    leader.fetched_by(3, 0)
+    assert [m.broker_id for m in leader.proposals[-1].new_isr] == [1, 4, 3]
+    leader.answer(Code.INELIGIBLE_REPLICA)
+    leader.write(1)
+    leader.lag_check(after_ms=LAG_MS + 1)
+    leader.fetched_by(2, 1)
+    assert isinstance(isr_of(leader), PendingShrink)
+
+
 def test_s30_an_overtaken_proposal_keeps_the_maximal_set_until_metadata_comes() -> None:
     leader = Copy(1)
     leader.write(1)

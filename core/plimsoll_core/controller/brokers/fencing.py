@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from plimsoll_core.cluster.model import Broker
 from plimsoll_core.cluster.records import BrokerFenced, BrokerUnfenced
-from plimsoll_core.controller.brokers.unfencing_wait import note_flap
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.held_back_brokers import note_flap
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId

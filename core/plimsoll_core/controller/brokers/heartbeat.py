@@ -15,8 +15,9 @@ from plimsoll_core.cluster.model import Broker
 from plimsoll_core.cluster.records import BrokerShutdownStarted
 from plimsoll_core.controller.brokers.fencing import fence, leave, unfence
 from plimsoll_core.controller.brokers.metadata_finalization import finalize
-from plimsoll_core.controller.brokers.unfencing_wait import held_back, is_waited_for
+from plimsoll_core.controller.brokers.unfencing_wait import return_helps
 from plimsoll_core.controller.kernel.decision import DecisionContext, stale_epoch
+from plimsoll_core.controller.kernel.held_back_brokers import is_held_back
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.controller.partitions.failed_disks import hand_leaders_over
 from plimsoll_core.controller.partitions.unclean_recovery import wake
@@ -114,14 +115,13 @@ def _fenced(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answer
     if request.want_shutdown:
         return HeartbeatAnswer(is_caught_up=caught_up, is_fenced=True, should_shut_down=True)
     behind = bool(request.unknown_metadata)
-    if caught_up and not request.want_fence and not broker.shutting_down and not behind:
-        held = held_back(turn.soft, broker.id, turn.now_ms, turn.settings)
-        if held is None or is_waited_for(turn, broker.id):
-            unfence(turn, broker)
-            wake(turn, broker.id)
-            # Whoever waits for a cluster's brokers uses next what only newer metadata can hold.
-            finalize(turn)
-            return HeartbeatAnswer(is_caught_up=True, is_fenced=False, should_shut_down=False)
+    may = caught_up and not request.want_fence and not broker.shutting_down and not behind
+    if may and (not is_held_back(turn, broker.id) or return_helps(turn, broker.id)):
+        unfence(turn, broker)
+        wake(turn, broker.id)
+        # Whoever waits for a cluster's brokers uses next what only newer metadata can hold.
+        finalize(turn)
+        return HeartbeatAnswer(is_caught_up=True, is_fenced=False, should_shut_down=False)
     return HeartbeatAnswer(is_caught_up=caught_up, is_fenced=True, should_shut_down=False)
 
 

@@ -8,8 +8,8 @@ and its successor fences.  Sources: the rule of docs/protocol.md for fencing; KI
 from __future__ import annotations
 
 from plimsoll_core.controller.brokers.fencing import fence
-from plimsoll_core.controller.brokers.unfencing_wait import note_flap
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.held_back_brokers import note_flap
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Tick

@@ -1,55 +1,52 @@
-"""For how long a broker that keeps falling out stays fenced.
+"""Whether a broker that is held back is unfenced all the same: where its return helps.
 
-Called for heartbeats, and by what fences.  Each fall within the window doubles the wait, up to a
-maximum; falling out on request does not count.  What cannot be written without the broker does not
-wait (docs/protocol.md 3.2).
+Called for heartbeats of fenced brokers.  It helps a partition that it may lead and that has no
+leader, and one whose ISR reaches its minimum with it: without it nobody writes there.  While it is
+held back it joins no other ISR (`partitions.alter_partition`), so that falling out again stalls no
+producer (docs/protocol.md 3.2).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from plimsoll_core.cluster.model import Partition
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.controller.kernel.volatile_state import VolatileState
+from plimsoll_core.controller.partitions.unclean_recovery import strategy_of, suspects
 from plimsoll_core.ids import BrokerId
 
 
-def note_flap(turn: DecisionContext, broker_id: BrokerId) -> None:
-    """The broker fell out without being asked to."""
-    kept = _recent(turn.soft, broker_id, turn.now_ms, turn.settings)
-    turn.soft.flaps[broker_id] = [*kept[-15:], turn.now_ms]
+def return_helps(turn: DecisionContext, broker_id: BrokerId) -> bool:
+    return any(_helps(turn, p, broker_id) for p in turn.hosted(broker_id))
 
 
-def is_waited_for(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    """Return True if a partition with a replica on the broker has no leader, or too few in sync.
-
-    If the broker fails again, such a partition loses nothing: it cannot be written meanwhile.
-    """
-    return any(p.leader is None or len(p.isr) < p.effective_min_isr for p in turn.hosted(broker_id))
-
-
-class HoldBack(NamedTuple):
-    """`times`: how often the broker fell out within the window, the last time at `last_ms`; for
-    that it stays fenced for `wait_ms` from then on."""
-
-    times: int
-    last_ms: int
-    wait_ms: int
+def _helps(turn: DecisionContext, p: Partition, broker_id: BrokerId) -> bool:
+    if p.leader is None:
+        return _may_lead(turn, p, broker_id)
+    if len(p.isr) >= p.effective_min_isr:
+        return False
+    # Several that are held back help together.  One that is dead for good does not count.
+    able = {r for r in p.replicas if r in p.isr or r == broker_id or _is_here(turn, r)}
+    return len(able) >= p.effective_min_isr
 
 
-def held_back(
-    soft: VolatileState, broker_id: BrokerId, now_ms: int, settings: Settings
-) -> HoldBack | None:
-    """Return None if the broker need not wait."""
-    recent = _recent(soft, broker_id, now_ms, settings)
-    wait_ms = min(1_000 << len(recent), settings.flap_wait_ms_max)
-    if not recent or now_ms >= recent[-1] + wait_ms:
-        return None
-    return HoldBack(len(recent), recent[-1], wait_ms)
+def _may_lead(turn: DecisionContext, p: Partition, broker_id: BrokerId) -> bool:
+    """Cleanly, or by its topic's strategy; with a log that is in service."""
+    if turn.out_of_service(broker_id, p):
+        return False
+    if p.isr or p.elr:
+        if broker_id in (*p.isr, *p.elr):
+            return True
+        return strategy_of(turn.image, p, turn.settings) == "Proactive"
+    strategy = strategy_of(turn.image, p, turn.settings)
+    if strategy == "Proactive":
+        return True
+    known = suspects(p)
+    if broker_id not in known:
+        return False
+    # A person may name it at any time; a balanced recovery waits until all of them have reported.
+    return strategy == "Manual" or all(r == broker_id or _is_here(turn, r) for r in known)
 
 
-def _recent(soft: VolatileState, broker_id: BrokerId, now_ms: int, settings: Settings) -> list[int]:
-    """Return the times within the window at which the broker was fenced without asking for it."""
-    since = now_ms - settings.flap_window_ms
-    return [at for at in soft.flaps.get(broker_id, []) if at > since]
+def _is_here(turn: DecisionContext, broker_id: BrokerId) -> bool:
+    """Whether the broker takes part, or waits for it: a fenced one whose heartbeats come."""
+    broker = turn.image.brokers.get(broker_id)
+    return broker is not None and (turn.acceptable(broker_id) or turn.has_session(broker))

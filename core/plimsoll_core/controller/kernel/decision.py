@@ -88,10 +88,14 @@ class DecisionContext:
 
     def may_lead(self, broker_id: BrokerId, partition: Partition) -> bool:
         """Acceptable, with a disk that takes this partition's log."""
-        if not self.acceptable(broker_id):
-            return False
+        return self.acceptable(broker_id) and not self.out_of_service(broker_id, partition)
+
+    def out_of_service(self, broker_id: BrokerId, partition: Partition) -> bool:
+        """Whether the present lifetime of a registered broker lost its log of the partition."""
         failed = self.soft.failed.get(partition.key) if self.soft.failed else None
-        return not failed or failed.get(broker_id) != self.image.brokers[broker_id].broker_epoch
+        if not failed:
+            return False
+        return failed.get(broker_id) == self.image.brokers[broker_id].broker_epoch
 
     def active(self) -> set[BrokerId]:
         return {broker_id for broker_id in self.image.brokers if self.acceptable(broker_id)}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import Partition, PartitionKey, Recovery
 from plimsoll_core.controller.kernel.decision import DecisionContext, stale_epoch
+from plimsoll_core.controller.kernel.held_back_brokers import is_held_back
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
@@ -192,6 +193,20 @@ def newcomers_stay(case: Case) -> Refusal | None:
     return None
 
 
+def newcomers_are_not_held_back(case: Case) -> Refusal | None:
+    """An ISR that has enough members does not wait for one that keeps falling out."""
+    turn, partition = case.turn, case.partition
+    if not turn.soft.flaps or len(partition.isr) < partition.effective_min_isr:
+        return None
+    for member in case.proposal.new_isr:
+        if member.broker_id not in partition.isr and is_held_back(turn, member.broker_id):
+            return case.refuse(
+                Reason.IneligibleReplica,
+                f"broker {member.broker_id} keeps falling out, and is held back for a while.",
+            )
+    return None
+
+
 # Order matters: a stale leader must hear that it is stale before it hears that its proposal is
 # wrong, and a controller that is behind must not call a request stale.
 CHECKS: tuple[Check, ...] = (
@@ -203,4 +218,5 @@ CHECKS: tuple[Check, ...] = (
     recovery_only_ends,
     members_are_eligible,
     newcomers_stay,
+    newcomers_are_not_held_back,
 )

@@ -7,7 +7,7 @@ rest.  Source: the protocol's rules for topics; KIP-4.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from uuid import UUID
@@ -16,6 +16,7 @@ from plimsoll_core.cluster.model import PartitionKey, Topic, TopicObject
 from plimsoll_core.cluster.records import PartitionsCreated, TopicCreated
 from plimsoll_core.controller.brokers.broker_removal import all_stay
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.held_back_brokers import is_held_back
 from plimsoll_core.controller.kernel.rack_rules import brokers_have_racks, check_spread, located
 from plimsoll_core.controller.topics.topic_limits import check_partitions
 from plimsoll_core.errors import Reason, Refusal
@@ -155,15 +156,29 @@ def create(turn: DecisionContext, plan: TopicPlan, cause: str) -> Topic:
 
 def add_partitions(turn: DecisionContext, topic_id: UUID, rows: Assignment, cause: str) -> None:
     active = turn.active()
+    held = frozenset(b for b in active if is_held_back(turn, b))
+    topic = turn.image.topics[topic_id]
     turn.add(
         PartitionsCreated(
             cause=cause,
             topic_id=topic_id,
-            first=turn.image.topics[topic_id].partitions,
+            first=topic.partitions,
             replicas=rows,
-            isr=tuple(tuple(broker for broker in row if broker in active) for row in rows),
+            isr=tuple(_first_isr(row, active, held, topic.min_isr) for row in rows),
         )
     )
+
+
+def _first_isr(
+    row: Sequence[BrokerId],
+    active: AbstractSet[BrokerId],
+    held: AbstractSet[BrokerId],
+    min_isr: int,
+) -> tuple[BrokerId, ...]:
+    """The active replicas; those that are `held` back join later where there are enough others."""
+    present = tuple(broker for broker in row if broker in active)
+    steady = tuple(broker for broker in present if broker not in held)
+    return steady if len(steady) >= min(min_isr, len(row)) else present
 
 
 def declared_elsewhere(topic: Topic, instead: str) -> Refusal | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plimsoll_core.controller.brokers.unfencing_wait import HoldBack, held_back
+from plimsoll_core.controller.kernel.held_back_brokers import HoldBack, held_back
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.kube.seen_objects import Key
