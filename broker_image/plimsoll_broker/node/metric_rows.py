@@ -88,7 +88,7 @@ TRAFFIC_ROWS = (
 PARTITION_ROWS = (
     _row("partitions", "gauge", "Replicas on this broker"),
     _row("partitions_limit", "gauge", "Replicas for which the broker has memory and descriptors"),
-    _row("offline_partitions", "gauge", "Replicas whose log is out of service"),
+    _row("offline_partitions", "gauge", "Replicas with a log out of service"),
     _row("disk_reserve_bytes", "gauge",
          "Bytes of the disk that clients must leave free; 0: unknown yet"),
     _row("disk_short", "gauge",
@@ -97,10 +97,11 @@ PARTITION_ROWS = (
     _row("disk_refusals", "counter", "Batches of clients refused for lack of disk space"),
     _row("full_disk_partitions", "gauge", "Replicas out of service until the full disk has room"),
     _row("leaderless_partitions", "gauge",
-         "Replicas here whose partition has no leader, or an unresponsive one"),
+         "Replicas here of partitions without a responsive leader"),
     _row("moving_partitions", "gauge", "Replicas being copied to this broker"),
     _row("leaders", "gauge", "Partitions led by this broker"),
-    _row("under_replicated_partitions", "gauge", "Partitions led here whose ISR lacks a replica"),
+    _row("under_replicated_partitions", "gauge",
+         "Partitions led here with a replica missing from the ISR"),
     _row("under_min_isr_partitions", "gauge",
          "Partitions led here with fewer caught-up replicas than min ISR"),
     _row("reduced_to_min_isr_partitions", "gauge",
@@ -168,7 +169,7 @@ GROUP_ROWS = (
     _row("group_rebalances", "counter", "Rebalances started here"),
     _row("offset_commits", "counter", "Offsets committed here"),
     _row("offset_commit_failures", "counter",
-         "Offsets whose commit failed, by Kafka's code", ("code",),
+         "Offsets that failed to commit, by Kafka's code", ("code",),
          "1 per code met, 6 from the start"),
     _row("group_loads", "counter", "Loaded partitions of __consumer_offsets"),
     _row("group_load_seconds", "counter", "Total duration of these loads"),
@@ -180,7 +181,7 @@ GROUP_ROWS = (
     _row("groups_unloaded", "gauge",
          "Groups not loaded for lack of memory; their clients are refused"),
     _row("group_lag_series_left_out", "gauge",
-         "Topics of groups whose lag is not shown (group.lag.series.max)"),
+         "Topics of groups without shown lag (group.lag.series.max)"),
     _row("group_lag_partitions_left_out", "gauge",
          "Committed offsets without lag, because the log end is unknown"),
 )  # fmt: skip
@@ -220,7 +221,7 @@ QUOTA_ROWS = (
     _row("long_work_wait_seconds", "counter", "Total time for which it waited"),
     _row("long_work_refused", "counter",
          "Work that cost its connection, because too much of its principal's waited"),
-    _row("long_work_dropped", "counter", "Work whose client left before it began"),
+    _row("long_work_dropped", "counter", "Work dropped because its client left"),
 )  # fmt: skip
 
 LAG_ROWS = (

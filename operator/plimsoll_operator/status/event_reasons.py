@@ -124,7 +124,7 @@ REASONS = (
         "RestartEnded", "Normal", ONLY_CLUSTER, "It is back and in sync, or the restart was undone."
     ),
     _waits("Restart", "A restart"),
-    _waits("ReplacePod", "The replacement of a pod whose node is gone"),
+    _waits("ReplacePod", "The replacement of a pod on a lost node"),
     _waits("Drain", "The emptying of a broker"),
     _waits("Start", "The start of moves"),
     _waits("GrowVolume", "The growth of a volume"),
@@ -166,7 +166,7 @@ REASONS = (
         Reason.MetadataRegressed.name,
         "Warning",
         ONLY_CLUSTER,
-        "The metadata log lacks what brokers hold: nobody decides until a person helps.",
+        "The metadata log lacks what brokers hold: no operator decides until a person helps.",
     ),
     EventReason(
         Reason.MetadataTooNew.name,
