@@ -27,9 +27,9 @@ from plimsoll_core.quotas.fair_pool import FairPool
 
 T = TypeVar("T")
 
-THREADS = 4
-"""Of the process's 32, so that others are left for the disk: one principal has two, a second and a
-third one each.  More would only wait for the interpreter's lock."""
+THREADS = 2
+"""Of the process's 32: one for a principal, whoever else wants one, and one for the next.  More
+would only wait for the interpreter's lock, and the event loop with them."""
 WAITING_MAX = 8192
 """Of all principals together; one alone has half.  Each is a task of two or three KiB."""
 WAITING_FLOOR = 16
