@@ -62,6 +62,16 @@ def read_times(thread_id: int, threads: Path = _THREADS) -> ThreadTimes | None:
     return ThreadTimes(int(waited) / 1e9 + _throttled_s(), state == "D")
 
 
+def waited_ms(thread_id: int) -> int:
+    """Return for how long a thread of this process waited for a processor, in milliseconds; 0 if
+    the kernel does not tell."""
+    try:
+        times = read_times(thread_id)
+    except OSError:
+        return 0
+    return 0 if times is None else round(1000 * times.waited_s)
+
+
 def _throttled_s() -> float:
     """Seconds for which the container used up its CPU limit; 0.0 without a limit."""
     for path, field, unit in _THROTTLED:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import signal
 import sys
+import threading
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,7 +44,7 @@ from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.status.operator_metrics import Metrics
 from plimsoll_operator.status.status_writer import WRITES_AT_ONCE
 from plimsoll_process.collector import tune
-from plimsoll_process.hang_watch import HangWatch
+from plimsoll_process.hang_watch import HangWatch, waited_ms
 from plimsoll_process.log_lines import LineOutput
 from plimsoll_process.loop_watch import LoopWatch
 from plimsoll_process.thread_turns import switch_soon
@@ -101,6 +102,7 @@ def main() -> None:
         pod_look=pod_look(Kube(pools.kube)),
         now_ms=wall_ms,
         monotonic_ms=monotonic_ms,
+        waited_ms=partial(waited_ms, threading.get_native_id()),
         history=partial(_history, options, Kube(pools.status)),
     )
     tune()

@@ -119,6 +119,20 @@ async def test_released_lease_is_taken_without_waiting_for_its_end(api: Scripted
     assert holder(api) == "y"
 
 
+async def test_released_lease_tells_its_next_holder_how_slow_calls_are(api: ScriptedKube):
+    """The first call of a new leader, busy with its take-over, may take longer than a lease."""
+    first, second = a_candidate(api, "x"), a_candidate(api, "y")
+    first.timing = second.timing = Timing()
+    first._pace.note(round(asyncio.get_running_loop().time() * 1000), 3_000)
+    await first.acquire()
+    await first.release()
+    await second.acquire()
+    assert second.timing == Timing().times(3)
+    assert api.find(LEASES, "kafka", "main-0123")["spec"]["leaseDurationSeconds"] == 15
+    await asyncio.sleep(61)
+    assert second.timing == Timing(), "its own calls are quick"
+
+
 async def test_lease_that_somebody_edited_since_its_renewal_is_released(api: ScriptedKube):
     lease = a_candidate(api, "x")
     await lease.acquire()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -67,14 +68,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> TurnsAsTime:
     return turns
 
 
-def a_controller(log: MemoryLog) -> Controller:
+def a_controller(log: MemoryLog, **options: Any) -> Controller:
     return Controller(
         cluster_id=CLUSTER,
         name="test",
         log=log,  # type: ignore[arg-type]
         settings=Settings(session_timeout_ms=SESSION_MS),
         identity="test",
-        options=ControllerOptions(backoff_ms=1, backoff_ms_max=5, tick_ms=10),
+        options=ControllerOptions(backoff_ms=1, backoff_ms_max=5, tick_ms=10, **options),
     )
 
 
@@ -145,6 +146,46 @@ async def test_opinion_of_long_ago_judges_nobody(clock: TurnsAsTime) -> None:
         assert await controller.run() is Outcome.HANDED_OVER
     assert taking_part(controller) == [0, 1, 2]
     assert controller.epoch == 2
+
+
+async def test_starved_controller_calls_no_broker_silent(clock: TurnsAsTime) -> None:
+    """It waits for a processor all the time: what brokers sent may still be unread."""
+    controller = a_controller(MemoryLog(), waited_ms=lambda: clock.now_ms)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        for broker_id in range(3):
+            await take_part(controller, broker_id)
+        for _ in range(10 * SESSION_MS // controller.options.tick_ms):
+            await asyncio.sleep(0)
+        assert not task.done(), "nothing was handed over"
+        assert taking_part(controller) == [0, 1, 2]
+        await controller.stop()
+        assert await task is Outcome.STOPPED
+
+
+async def test_starved_controller_judges_mass_silence_by_itself(clock: TurnsAsTime) -> None:
+    controller = a_controller(MemoryLog(), waited_ms=lambda: clock.now_ms // 2)
+    all_fenced = asyncio.Event()
+
+    def note(*_: object) -> None:
+        if len(controller.image.brokers) == 3 and not taking_part(controller):
+            all_fenced.set()
+
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        for broker_id in range(3):
+            await take_part(controller, broker_id)
+        controller.subscribe(note)
+        await asyncio.wait(
+            [task, fenced := asyncio.ensure_future(all_fenced.wait())],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        assert fenced.done(), "nothing was handed over"
+        await controller.stop()
+        assert await task is Outcome.STOPPED
+    assert controller.epoch == 1
 
 
 class FullLog(MemoryLog):

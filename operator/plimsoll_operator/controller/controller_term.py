@@ -63,6 +63,11 @@ logger = logging.getLogger("plimsoll.controller")
 TAKE_OVER_ATTEMPTS = 5
 ACTIVATE_AGAIN_MS = 200
 STOP_MS_MAX = 2_000
+STARVED_SHARE, STARVED_MS = 4, 60_000
+"""A controller that waited for a processor for one part in so many of a tick's interval is starved,
+and counts as that for so long.  It hands over to nobody: the next one would find the same, and each
+take-over costs the processor time that is missing.  It judges by itself, one session timeout later
+(`mass_silence`)."""
 
 
 class _HandOver(Exception):
@@ -107,6 +112,10 @@ class Controller:
         self._stopping = asyncio.Event()
         self._activated = asyncio.Event()
         self._opinion_until_ms = 0
+        # At the last tick (`ControllerOptions.waited_ms`).
+        self._waited_ms = 0
+        # Until then no hand-over helps.
+        self._starved_until_ms = 0
         self._background: asyncio.Task[None] | None = None
         self.snapshotter = Snapshotter(self, log)
 
@@ -218,7 +227,7 @@ class Controller:
         now_ms, queue = self._clock.now_ms(), self._committer.queue
         try:
             decision = decide(queue.speculative, self.soft, request, now_ms, self.settings)
-            if decision.hand_over:
+            if decision.hand_over and now_ms >= self._starved_until_ms:
                 self._end(_HandOver())
                 return None
             committed = queue.add(decision.records, decision.answer, decision.image)
@@ -396,5 +405,10 @@ class Controller:
 
     def _tick(self, late_ms: int) -> None:
         self.stats.loop_lag(late_ms)
+        before_ms, self._waited_ms = self._waited_ms, self.options.waited_ms()
+        waited_ms = self._waited_ms - before_ms
+        if waited_ms * STARVED_SHARE >= self.options.tick_ms + late_ms:
+            self._starved_until_ms = self._clock.now_ms() + STARVED_MS
         if self._active:
+            late_ms = max(late_ms, waited_ms)
             self._decide(Tick(late_ms=late_ms)).add_done_callback(heard)

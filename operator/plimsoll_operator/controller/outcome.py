@@ -39,6 +39,9 @@ class ControllerOptions:
     """Told of the log each time that it was read, before the term's first commit."""
     topic_id_key: bytes = field(default=b"", repr=False)
     """Random, of the process; empty: ids of topics can be foretold, as in simulations."""
+    waited_ms: Callable[[], int] = lambda: 0
+    """For how long this process could run and got no processor, in all.  Brokers are called silent
+    by the rest of the time alone: what they sent in it may still be unread."""
     opinion_ms: int = 60_000
     """For how long a hand-over is remembered.  Longer than the pause in which another operator may
     lead; older observations say nothing about brokers that fall silent much later."""

@@ -109,7 +109,7 @@ class Lease:
 
     async def hold(self, renewed: Renewed) -> LeaseLoss:
         """Renew until the Lease is lost.  Cancel to stop holding, then `release`."""
-        deadline_ms = _now_ms() + self._base.renew_ms
+        deadline_ms = _now_ms() + self.timing.renew_ms
         while True:
             started_ms = _now_ms()
             stated = self.timing
@@ -155,6 +155,8 @@ class Lease:
         if not self._is_free(found):
             return None
         spec = found.setdefault("spec", {})
+        self._pace.inherit(_now_ms(), 1000 * int(spec.get("leaseDurationSeconds") or 0))
+        timing = self.timing
         previous = spec.get("holderIdentity") or None
         vacant_ms = _age_ms(spec.get("renewTime"), self._wall_ms())
         transitions = int(spec.get("leaseTransitions") or 0) + (previous != self._identity)
@@ -163,7 +165,7 @@ class Lease:
             # Perhaps those of a LogCluster that is gone, with which the Lease would go.
             found["metadata"]["ownerReferences"] = self._owners
         try:
-            self._held = await self._replace(found, timeout_s)
+            self._held = await self._replace(found, timing.call_ms / 1000)
         except Conflict:
             return None
         return Acquired(vacant_ms=vacant_ms, previous=previous)
@@ -257,7 +259,8 @@ class Lease:
 
 
 def _released(lease: Object) -> Object:
-    lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
+    """Nobody holds it; how long it lasted is left to whoever takes it over."""
+    lease["spec"] |= {"holderIdentity": ""}
     return lease
 
 

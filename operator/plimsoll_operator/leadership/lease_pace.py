@@ -53,6 +53,13 @@ class LeasePace:
         if took_ms * CALLS_A_LEASE > self._base.lease_ms:
             self._late.append((now_ms, took_ms))
 
+    def inherit(self, now_ms: int, lasts_ms: int) -> None:
+        """Another holder stated that the Lease lasts so long: its calls count as ours.  A take-over
+        makes whoever leads busy before its first call can tell how slow calls are."""
+        lasts_ms = min(lasts_ms, self._base.lease_ms * FACTOR_MAX)
+        if lasts_ms > self._base.lease_ms:
+            self._late.append((now_ms, lasts_ms // CALLS_A_LEASE))
+
     def timing(self, now_ms: int) -> Timing:
         while self._late and self._late[0][0] <= now_ms - REMEMBERED_MS:
             self._late.popleft()

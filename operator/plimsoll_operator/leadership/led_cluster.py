@@ -91,6 +91,7 @@ class LedCluster:
             identity=parts.options.identity,
             options=ControllerOptions(
                 always_confirmed=parts.alone,
+                waited_ms=parts.waited_ms,
                 topic_id_key=parts.options.topic_id_key,
                 on_open=self._opened,
             ),

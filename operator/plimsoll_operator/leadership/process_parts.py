@@ -71,6 +71,8 @@ class Parts:
     now_ms: Callable[[], int]
     # Its monotonic clock, in milliseconds.
     monotonic_ms: Callable[[], int]
+    # For how long the event loop waited for a processor since the process began.
+    waited_ms: Callable[[], int] = lambda: 0
     # Whether nobody else can lead these clusters: the next term begins as soon as one has ended,
     # and that the log is locked by this process is proof enough of leading.
     alone: bool = False
