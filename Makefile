@@ -78,6 +78,12 @@ chaos: setup ## Real clients of a local cluster hurt at random (FOR=seconds CLIE
 	@$(PY) -m tests.integration.chaos --seconds $(FOR) --clients $(CLIENTS) \
 	  $(if $(SECURE),--secure) $(if $(OPERATIONS),--operations)
 
+LOAD ?= 100
+.PHONY: storm
+storm: FOR := $(if $(filter command line,$(origin FOR)),$(FOR),300)
+storm: setup ## The local node without processors for five minutes (FOR=seconds LOAD=processes PARTITIONS=count)
+	@$(PY) -m tests.e2e.storm --seconds $(FOR) --load $(LOAD) $(if $(PARTITIONS),--partitions $(PARTITIONS))
+
 SEED ?= 1
 .PHONY: tenants
 tenants: setup ## A hostile user or stranger beside a tenant that measures (FOR=seconds SEED=n)

@@ -80,6 +80,8 @@ class Place:
     # Folders with the logins of a closed cluster's users; None: the cluster is open.
     writer: Path | None = None
     reader: Path | None = None
+    # How long a producer tries, where its library can be told.
+    delivery_ms: int = DELIVERY_MS
 
 
 class Client(ABC):

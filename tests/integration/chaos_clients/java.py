@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tests.conformance.kafka_jars import java_command, kafka_jars
 from tests.integration.chaos_clients.frame import (
-    DELIVERY_MS,
     GROUP,
     PARTITIONS,
     PLAIN,
@@ -79,8 +78,8 @@ class Java(Kind):
             "acks": "all",
             "enable.idempotence": "true",
             "linger.ms": 2,
-            "delivery.timeout.ms": DELIVERY_MS,
-            "max.block.ms": DELIVERY_MS,
+            "delivery.timeout.ms": place.delivery_ms,
+            "max.block.ms": place.delivery_ms,
         }
         config |= java_login(place.writer)
         command = self._command(place, f"producer-{topic}", words, config)

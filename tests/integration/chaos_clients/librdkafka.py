@@ -8,7 +8,6 @@ import random
 import confluent_kafka
 from tests.integration.chaos_clients.frame import (
     COMMIT_EACH,
-    DELIVERY_MS,
     GOES_ON_S_MAX,
     GROUP,
     PARTITIONS,
@@ -31,7 +30,7 @@ QUIET = {"log_level": 0}
 class LibrdkafkaWriter(Writer):
     def _work(self) -> None:
         login = librdkafka_login(self.place.writer)
-        config = {**QUIET, "message.timeout.ms": DELIVERY_MS, **login}
+        config = {**QUIET, "message.timeout.ms": self.place.delivery_ms, **login}
         producer = a_producer(self.place.bootstrap, **config)
         rng = random.Random(self.place.seed)
         number = 0
