@@ -21,7 +21,7 @@ from plimsoll_operator.kube.resources import CONFIG_MAPS, LOG_CLUSTERS, SECRETS,
 from plimsoll_operator.pki.authority import (
     describe,
 )
-from plimsoll_operator.reconcile.cluster import client_authorities
+from plimsoll_operator.reconcile.cluster import authorities
 from plimsoll_operator.reconcile.stall_causes import StallSource
 from plimsoll_operator.reconcile.user import reconcile as user
 from plimsoll_operator.status.status_writer import Target
@@ -54,7 +54,7 @@ class Certified(Scene):
         cluster, context = self.term.cluster, self.term.context
         assert cluster is not None
         assert context is not None
-        await client_authorities.reconcile(self.term, cluster, context)
+        await authorities.reconcile(self.term, cluster, context)
 
     async def reconciled(self) -> Condition:
         await self.look()

@@ -19,7 +19,7 @@ from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.metalog.interface import LogUsage
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
-from plimsoll_operator.reconcile.cluster.inside_mode import certificates_status
+from plimsoll_operator.reconcile.cluster.inside import certificates_status
 from plimsoll_operator.reconcile.reconcile_term import Term, Work
 
 Reply = Callable[[Request], Answer]

@@ -29,7 +29,7 @@ from plimsoll_operator.kube.resources import (
 from plimsoll_operator.reconcile.registry import draft_of
 from plimsoll_operator.status import operator_metrics
 from plimsoll_operator.status.event_reasons import REASONS
-from plimsoll_operator.status.occurrence import Occurrence
+from plimsoll_operator.status.events import Occurrence
 from plimsoll_operator.status.status_writer import Target
 
 UNSCHEDULABLE = "Unschedulable: 0/3 nodes are available: 3 Insufficient memory."

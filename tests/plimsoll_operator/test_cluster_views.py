@@ -21,7 +21,7 @@ from plimsoll_core.cluster.records import BrokerFenced
 from plimsoll_core.controller.kernel.volatile_state import Contact, VolatileState
 from plimsoll_core.ids import BrokerId, MetadataOffset
 from plimsoll_operator.status import cluster_views
-from plimsoll_operator.status.what_if import what_if
+from plimsoll_operator.status.cluster_views import what_if
 
 ROWS = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
 

@@ -6,7 +6,7 @@ from tests.plimsoll_operator.builders import a_cluster, an_image, replay
 from tests.plimsoll_operator.test_user_handler import Users
 
 from plimsoll_core.quotas.state import QuotaEntity
-from plimsoll_operator.reconcile.cluster import quotas
+from plimsoll_operator.reconcile.cluster import access
 from plimsoll_operator.reconcile.stall_causes import StallSource
 
 
@@ -43,7 +43,7 @@ async def test_logcluster_that_declares_defaults_has_them_committed() -> None:
             "defaultIp": {"connectionsPerSecond": 20},
         }
     )
-    await quotas.declare(users.term, declared)
+    await access.declare_quotas(users.term, declared)
     found = {
         str(row.entity): dict(row.values.items())
         for row in users.decided.image.quotas.rows.values()
@@ -52,7 +52,7 @@ async def test_logcluster_that_declares_defaults_has_them_committed() -> None:
         "ip <default>": {"connection_creation_rate": 20.0},
         "user <default>": {"producer_byte_rate": 2.0**20},
     }
-    await quotas.declare(users.term, a_cluster())
+    await access.declare_quotas(users.term, a_cluster())
     assert not users.decided.image.quotas.rows
 
 
@@ -60,7 +60,7 @@ async def test_quotas_that_the_metadata_version_does_not_know_stall_their_cluste
     users = Users()
     users.decided.image = replay(an_image())
     limited = a_cluster(quotas={"defaultUser": {"requestPercentage": 10}})
-    await quotas.declare(users.term, limited)
+    await access.declare_quotas(users.term, limited)
     assert users.term.stall_causes[StallSource.QUOTAS].reason == "MetadataTooOld"
-    await quotas.declare(users.term, a_cluster())
+    await access.declare_quotas(users.term, a_cluster())
     assert StallSource.QUOTAS not in users.term.stall_causes

@@ -26,7 +26,7 @@ from plimsoll_operator.reconcile.reconcile_term import Term, Work
 from plimsoll_operator.reconcile.topic import deletion_proof
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.cluster_counts import cluster_status
-from plimsoll_operator.status.occurrence import Occurrence
+from plimsoll_operator.status.events import Occurrence
 
 DAY_MS = 86_400_000
 APPLIED = {"creationTimestamp": "2026-02-01T00:00:00Z"}

@@ -16,8 +16,7 @@ from plimsoll_core.cluster.records import (
 )
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.kube.resources import Kind
-from plimsoll_operator.status.events import Events
-from plimsoll_operator.status.occurrence import About, Occurrence
+from plimsoll_operator.status.events import About, Events, Occurrence
 from plimsoll_operator.status.record_events import occurrences
 
 FENCED = BrokerFenced(cause="fenced on proof: gone", broker_id=BrokerId(1), broker_epoch=1)

@@ -14,8 +14,7 @@ from plimsoll_core.controller.moves.disk_figures import FRESH_MS
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.broker_figures import BrokerFigures
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.broker_figures import ShownBroker
-from plimsoll_operator.status.broker_status import BrokerSeen, broker_status
+from plimsoll_operator.status.broker_status import BrokerSeen, ShownBroker, broker_status
 
 MIB = 2**20
 

@@ -23,8 +23,8 @@ from plimsoll_operator.pki.authority import (
     new_authority,
     signed_by,
 )
-from plimsoll_operator.reconcile.cluster import inside, inside_mode
-from plimsoll_operator.reconcile.cluster.authorization import secure_condition
+from plimsoll_operator.reconcile.cluster import inside
+from plimsoll_operator.reconcile.cluster.access import secure_condition
 from plimsoll_operator.reconcile.stall_causes import StallSource
 
 NOW_MS = 1_800_000_000_000
@@ -110,7 +110,7 @@ class Inside:
         term = self.scene.term
         assert term.cluster is not None
         assert term.context is not None
-        wanted = await inside_mode.decide(term, term.cluster)
+        wanted = await inside.decide(term, term.cluster)
         await inside.reconcile(term, term.cluster, term.context, wanted)
 
     async def settle(self, passes: int = 12) -> None:

@@ -15,14 +15,9 @@ from plimsoll_core.security.inside import Inside, InsideMode
 from plimsoll_operator.api.cluster_status import LogClusterStatus
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
-from plimsoll_operator.reconcile.cluster import (
-    inside,
-    inside_mode,
-    logcluster_status,
-    pinned_choices,
-)
+from plimsoll_operator.reconcile.cluster import inside, logcluster_status, pinned_choices
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
-from plimsoll_operator.reconcile.cluster.authorization import secure_condition
+from plimsoll_operator.reconcile.cluster.access import secure_condition
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
 
@@ -55,7 +50,7 @@ async def decided(scene: Scene) -> InsideMode:
     term = scene.term
     await pinned_choices.read(term)
     assert term.cluster is not None
-    return await inside_mode.decide(term, term.cluster)
+    return await inside.decide(term, term.cluster)
 
 
 async def test_new_cluster_is_required_and_its_status_says_so_before_it_has_members() -> None:

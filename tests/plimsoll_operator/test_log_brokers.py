@@ -27,7 +27,7 @@ from plimsoll_operator.reconcile import registry
 from plimsoll_operator.reconcile.logbroker import reconcile as log_broker
 from plimsoll_operator.reconcile.logbroker.broker_memory import brokers_of
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
-from plimsoll_operator.status.metadata_log_status import metadata_durable
+from plimsoll_operator.status.cluster_conditions import metadata_durable
 from plimsoll_operator.status.status_writer import Target
 
 ONE = ("kafka", "main-1")

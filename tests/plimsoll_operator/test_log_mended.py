@@ -21,7 +21,7 @@ from plimsoll_operator.metalog.kube_objects import Place
 from plimsoll_operator.metalog.ring_log import RingLog
 from plimsoll_operator.reconcile.cluster import metadata_log_repair
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.occurrence import Occurrence
+from plimsoll_operator.status.events import Occurrence
 
 WAIT_S = 30
 PLACE = Place(namespace="kafka", cluster_name="main", cluster_id=CLUSTER)

@@ -13,7 +13,7 @@ from plimsoll_core.messages.requests import BrokerProvenDead
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.kube.resources import REBALANCES
 from plimsoll_operator.manifests import rebalance as rebalances
-from plimsoll_operator.reconcile.cluster import edit_settling, logcluster_status
+from plimsoll_operator.reconcile.cluster import logcluster_status, membership
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
 from plimsoll_operator.status.status_writer import Target
@@ -52,7 +52,7 @@ class Draining(Scene):
     async def edit(self, **brokers: Any) -> None:
         self.declare(brokers=brokers)
         await self.look()
-        self.ms += edit_settling.SETTLE_MS
+        self.ms += membership.SETTLE_MS
         await self.look()
 
     def copy(self, off: int | None = None) -> None:

@@ -16,8 +16,8 @@ from plimsoll_operator.api.labels import short_id
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import REBALANCES, Kind
-from plimsoll_operator.reconcile.cluster import edit_settling
-from plimsoll_operator.reconcile.cluster.membership_rebalances import SOON_MS
+from plimsoll_operator.reconcile.cluster import membership
+from plimsoll_operator.reconcile.cluster.drain_and_fill import SOON_MS
 from plimsoll_operator.reconcile.work_queue import Retry
 
 
@@ -85,7 +85,7 @@ async def test_broker_that_is_being_removed_joins_again_only_when_that_has_ended
     scene.declare(brokers={"count": 3})
     for _ in range(3):
         with suppress(Retry):
-            await scene.look(after_ms=edit_settling.SETTLE_MS)
+            await scene.look(after_ms=membership.SETTLE_MS)
         assert scene.image.members == (0, 1)
         assert ("statefulsets", "kafka", "main-broker-2") in scene.kube.objects
     del scene.kube.refuse["delete"]

@@ -21,11 +21,11 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import PODS, REBALANCES, VOLUME_CLAIMS
-from plimsoll_operator.reconcile.cluster import edit_settling
+from plimsoll_operator.reconcile.cluster import membership
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
-from plimsoll_operator.reconcile.cluster.membership_rebalances import KEPT_MAX
+from plimsoll_operator.reconcile.cluster.drain_and_fill import KEPT_MAX
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.occurrence import Occurrence
+from plimsoll_operator.status.events import Occurrence
 
 
 class Growing(Scene):
@@ -50,7 +50,7 @@ class Growing(Scene):
         """The spec is changed, seen, and settles."""
         self.declare(brokers=brokers, **self.more)
         await self.look()
-        await self.look(after_ms=edit_settling.SETTLE_MS)
+        await self.look(after_ms=membership.SETTLE_MS)
 
     def commit(self, *records: Any) -> None:
         self.controller.image = replay(self.controller.image, *records)
@@ -119,12 +119,12 @@ class TestGrowing:
         await scene.look()
         scene.declare(brokers={"count": 4})
         await scene.look()
-        await scene.look(after_ms=edit_settling.SETTLE_MS - 1)
+        await scene.look(after_ms=membership.SETTLE_MS - 1)
         assert scene.image.members == (0, 1, 2)
         scene.declare(brokers={"count": 5})
         await scene.look(after_ms=1)
         assert scene.image.members == (0, 1, 2), "an edit begins it anew"
-        await scene.look(after_ms=edit_settling.SETTLE_MS)
+        await scene.look(after_ms=membership.SETTLE_MS)
         assert scene.image.members == (0, 1, 2, 3, 4)
         assert scene.made("statefulsets") == SETS
 
@@ -156,7 +156,7 @@ class TestGrowing:
         empty = Growing(an_image())
         await empty.look()
         empty.declare(brokers={"count": 4})
-        empty.term.settling = ((0, 1, 2, 3), -edit_settling.SETTLE_MS)
+        empty.term.settling = ((0, 1, 2, 3), -membership.SETTLE_MS)
         await empty.look()
         empty.join(3)
         await empty.look()
@@ -246,14 +246,14 @@ class TestShrinking:
 
     async def test_another_broker_leaves_while_one_is_drained(self, scene: Growing) -> None:
         four = Growing(with_topic(an_image((0, 1, 2, 3)), ((0, 1),), holder=None))
-        four.ms = edit_settling.SETTLE_MS
+        four.ms = membership.SETTLE_MS
         four.declare(brokers={"count": 3, "excludedIds": [1]})
         await four.look()
-        four.term.settling = ((0, 2, 3), -edit_settling.SETTLE_MS)
+        four.term.settling = ((0, 2, 3), -membership.SETTLE_MS)
         await four.look()
         assert list(four.rebalances()) == ["main-drain-1"]
         four.declare(brokers={"count": 2, "excludedIds": [0, 1]})
-        four.term.settling = ((2, 3), -edit_settling.SETTLE_MS)
+        four.term.settling = ((2, 3), -membership.SETTLE_MS)
         await four.look()
         assert four.image.leaving == (0, 1)
         assert sorted(four.rebalances()) == ["main-drain-0", "main-drain-1"]

@@ -30,9 +30,9 @@ from plimsoll_operator.kube.port import HttpRequest, HttpResponse
 from plimsoll_operator.pki.expiry import ListenerCertificate
 from plimsoll_operator.reconcile.work_queue import ReconcileQueue, Retry
 from plimsoll_operator.reconcile_times import ReconcileCounters, ReconcileTimes
-from plimsoll_operator.status import isr_sizes
+from plimsoll_operator.status import gauges
+from plimsoll_operator.status.cluster_counts import CountedImage, count
 from plimsoll_operator.status.metric_rows import ROWS
-from plimsoll_operator.status.partition_counts import CountedImage, count
 from plimsoll_operator.status.unclean_recovery_condition import UncleanElections
 from plimsoll_process.loop_holds import LoopHolds
 
@@ -72,7 +72,7 @@ def test_isr_sizes_are_written_once_for_each_image():
     line = 'plimsoll_partition_isr_size{namespace="kafka",cluster="main",topic="orders",'
     assert f'{line}partition="2"}} 3.0\n'.encode() in text
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(isr_sizes, "_written", lambda *_: b"anew")
+        patch.setattr(gauges, "_written", lambda *_: b"anew")
         assert metrics.isr_sizes() == text
         shows.led = [(("kafka", "main"), leading(replay(image, isr_changed(2, (0,)))))]
         assert metrics.isr_sizes().endswith(b"anew")

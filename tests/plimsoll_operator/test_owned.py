@@ -33,7 +33,7 @@ from plimsoll_operator.process.child_watches import OwnedWatches, SeenChildren
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
-from plimsoll_operator.status.occurrence import Occurrence
+from plimsoll_operator.status.events import Occurrence
 
 WAIT_S = 30
 

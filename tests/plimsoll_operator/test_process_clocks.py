@@ -11,8 +11,7 @@ from plimsoll_operator.api.conditions import condition, micro_timestamp, millise
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.kube.resources import LEASES, TOPICS
 from plimsoll_operator.leadership.lease import Lease
-from plimsoll_operator.status.events import Events
-from plimsoll_operator.status.occurrence import Occurrence
+from plimsoll_operator.status.events import Events, Occurrence
 from plimsoll_operator.status.status_writer import StatusDraft, StatusWriter, Target
 
 LONG_AGO_MS = 981_173_106_789

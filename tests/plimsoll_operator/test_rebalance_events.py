@@ -2,7 +2,7 @@
 
 from tests.plimsoll_operator.rebalancing import Rebalancings
 
-from plimsoll_operator.status.occurrence import Occurrence
+from plimsoll_operator.status.events import Occurrence
 from plimsoll_operator.status.record_events import occurrences
 
 MIB = 2**20

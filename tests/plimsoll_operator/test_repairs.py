@@ -7,7 +7,7 @@ from tests.plimsoll_operator.rolling import NEW, OLD, Cluster, a_cluster, declar
 
 from plimsoll_operator.api.labels import REVISION
 from plimsoll_operator.kube.resources import STATEFUL_SETS
-from plimsoll_operator.status.occurrence import Occurrence
+from plimsoll_operator.status.events import Occurrence
 
 NAME = "main-broker-0"
 

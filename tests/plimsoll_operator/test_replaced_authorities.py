@@ -10,7 +10,7 @@ from plimsoll_core.security.client_certificates import (
 )
 from plimsoll_operator.pki.rotation import AGAIN_MS, DAY_MS
 from plimsoll_operator.reconcile.certificate_time import APART_MS
-from plimsoll_operator.reconcile.cluster.authority_secrets import certificate_times
+from plimsoll_operator.reconcile.cluster.authorities import certificate_times
 from plimsoll_operator.reconcile.stall_causes import StallSource
 
 

@@ -7,7 +7,7 @@ from tests.plimsoll_operator.builders import an_image
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.security.inside import Inside, InsideMode
 from plimsoll_core.security.state import Authorization, Mode
-from plimsoll_operator.reconcile.cluster.authorization import secure_condition
+from plimsoll_operator.reconcile.cluster.access import secure_condition
 
 
 @pytest.mark.parametrize(

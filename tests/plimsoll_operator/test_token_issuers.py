@@ -22,7 +22,7 @@ from plimsoll_operator.kube.port import OPENID_CONFIGURATION, OPENID_KEYS, HttpR
 from plimsoll_operator.kube.resources import CONFIG_MAPS, SERVICE_ACCOUNTS
 from plimsoll_operator.pki.token_keys import KEYS_MAX, keys_of
 from plimsoll_operator.preflight.rights import RIGHTS
-from plimsoll_operator.reconcile.cluster import token_issuers
+from plimsoll_operator.reconcile.cluster import access
 from plimsoll_operator.reconcile.stall_causes import StallSource
 
 PODS = {"name": "pods", "port": 9094, "tls": {}, "authentication": ["ServiceAccount"]}
@@ -50,7 +50,7 @@ class Declared:
     async def look(self) -> tuple[TokenIssuer, ...]:
         term = self.scene.term
         assert term.cluster is not None
-        await token_issuers.reconcile(term, term.cluster)
+        await access.reconcile(term, term.cluster)
         return self.deciding.image.security.issuers
 
     def give(self, keys: Any, key: str = "jwks.json") -> None:
@@ -110,8 +110,8 @@ async def test_new_key_is_added_and_one_that_is_withdrawn_goes() -> None:
     made.publish(*new)
     assert len(ids(await made.look())) == 2
     for _ in range(3):
-        made.now_ms += token_issuers.LOOK_MS - 1
-        assert len(ids(await made.look())) == (2 if made.now_ms < 2 * token_issuers.LOOK_MS else 1)
+        made.now_ms += access.LOOK_MS - 1
+        assert len(ids(await made.look())) == (2 if made.now_ms < 2 * access.LOOK_MS else 1)
     assert ids(await made.look()) == ["zzz"]
 
 
@@ -123,7 +123,7 @@ async def test_api_servers_that_publish_different_keys_in_turn_end_no_session() 
     await made.look()
     before = len(made.deciding.records)
     for keys in ((one,), (one, two), (one,), (two,), (one,), (one, two)):
-        made.now_ms += token_issuers.LOOK_MS
+        made.now_ms += access.LOOK_MS
         made.publish(*keys)
         assert {"a", "b"} <= set(ids(await made.look()))
     gone = made.deciding.records[before:]

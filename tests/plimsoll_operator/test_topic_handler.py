@@ -17,7 +17,7 @@ from plimsoll_core.messages.requests import Answer, DeclareTopic, Request, Topic
 from plimsoll_operator.kube.resources import NAMESPACES, TOPICS
 from plimsoll_operator.reconcile.topic import reconcile as topic
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.occurrence import About, Occurrence
+from plimsoll_operator.status.events import About, Occurrence
 from plimsoll_operator.status.status_writer import Target
 
 KEY = ("kafka", "orders")

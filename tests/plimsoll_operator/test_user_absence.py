@@ -17,7 +17,7 @@ from plimsoll_operator.reconcile.reconcile_term import Task, Work
 from plimsoll_operator.reconcile.registry import all_work
 from plimsoll_operator.reconcile.user import reconcile as user
 from plimsoll_operator.reconcile.work_queue import ReconcileQueue, Retry
-from plimsoll_operator.status.occurrence import Occurrence
+from plimsoll_operator.status.events import Occurrence
 
 
 async def gone(scene: Users) -> None:

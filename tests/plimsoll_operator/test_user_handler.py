@@ -20,8 +20,8 @@ from plimsoll_core.security.acl_index import AclQuestion
 from plimsoll_core.security.state import Mode
 from plimsoll_operator.api.user import UserStatus
 from plimsoll_operator.kube.resources import CONFIG_MAPS, SECRETS, USERS
-from plimsoll_operator.reconcile.cluster import authorization
-from plimsoll_operator.reconcile.cluster.authorization import secure_condition
+from plimsoll_operator.reconcile.cluster import access
+from plimsoll_operator.reconcile.cluster.access import secure_condition
 from plimsoll_operator.reconcile.registry import KINDS
 from plimsoll_operator.reconcile.user import reconcile as user
 from plimsoll_operator.status.status_writer import Target
@@ -299,7 +299,7 @@ async def test_name_that_another_object_has_is_refused() -> None:
 async def declared(scene: Scene) -> None:
     cluster = scene.term.cluster
     assert cluster is not None
-    await authorization.declare(scene.term, cluster)
+    await access.declare_authorization(scene.term, cluster)
 
 
 async def test_key_that_disguises_unknown_users_is_committed_once_a_listener_asks_for_logins() -> (

@@ -56,8 +56,7 @@ from plimsoll_operator.status.commit_effects import (
     leader_changes,
     unclean_elections,
 )
-from plimsoll_operator.status.events import Events
-from plimsoll_operator.status.occurrence import Occurrence
+from plimsoll_operator.status.events import Events, Occurrence
 from plimsoll_operator.status.record_events import occurrences
 from plimsoll_operator.status.status_writer import StatusWriter, Target
 

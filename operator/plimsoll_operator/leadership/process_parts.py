@@ -20,11 +20,11 @@ from plimsoll_operator.leadership.isr_departures import PodLook
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.pki.expiry import ListenerCertificate
-from plimsoll_operator.reconcile.cluster.authority_secrets import certificate_times
+from plimsoll_operator.reconcile.cluster.authorities import certificate_times
 from plimsoll_operator.reconcile.cluster.logcluster_status import unclean_recovery_of
 from plimsoll_operator.reconcile.reconcile_term import Term, Work
 from plimsoll_operator.reconcile_times import ReconcileTimes
-from plimsoll_operator.status.image_gauges import members_of
+from plimsoll_operator.status.gauges import members_of
 from plimsoll_operator.status.operator_metrics import Controllers, Metrics
 from plimsoll_operator.status.unclean_recovery_condition import UncleanElections
 

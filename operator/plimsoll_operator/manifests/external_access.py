@@ -2,7 +2,7 @@
 begin at, and with TLSRoute a route of the Gateway API to each of them.
 
 A Service that a broker has for a listener keeps its name, and so its ports and addresses, as long
-as listener and broker are there.  Which address that makes, `reconcile.cluster.external_addresses`
+as listener and broker are there.  Which address that makes, `reconcile.cluster.external_access`
 reads from the objects' status.
 """
 

@@ -18,7 +18,7 @@ from plimsoll_operator.leadership.process_parts import Led, Parts
 from plimsoll_operator.process.view_access import Denied
 from plimsoll_operator.rights_explanation import explanation, question
 from plimsoll_operator.status import cluster_views
-from plimsoll_operator.status.what_if import what_if
+from plimsoll_operator.status.cluster_views import what_if
 
 ROOT = "/v1/clusters"
 ONE = ROOT + "/{namespace}/{cluster}"

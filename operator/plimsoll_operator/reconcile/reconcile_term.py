@@ -47,7 +47,7 @@ from plimsoll_operator.reconcile.stall_causes import (
 )
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.copy_meter import Meter
-from plimsoll_operator.status.occurrence import Occurrence
+from plimsoll_operator.status.events import Occurrence
 from plimsoll_operator.status.status_writer import Status, Target
 
 Kept = TypeVar("Kept")

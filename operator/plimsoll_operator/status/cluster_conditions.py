@@ -1,25 +1,133 @@
-"""The conditions of a LogCluster: when it is Ready and Reconciling.  Pure."""
+"""The conditions of a LogCluster: Ready, Reconciling, MetadataDurable, open listeners.  Pure.
+
+The committed endpoints say where a listener is open; brokers report with heartbeats why it is
+not.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
+from plimsoll_core.cluster.listener_peers import for_clients
 from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.controller.kernel.volatile_state import Contact
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.phrasing import brokers_text, sentence_start
 from plimsoll_operator.api.cluster_status import (
     BrokersStatus,
     LogClusterStatus,
+    MetadataLogStatus,
     PartitionsStatus,
 )
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
-from plimsoll_operator.status.closed_listeners import (
-    NOTHING_TOLD,
-    Told,
-    sentences,
-    without_address,
-)
-from plimsoll_operator.status.partition_health import have
+from plimsoll_operator.api.quantities import binary
+from plimsoll_operator.controller.controller_term import Controller
+from plimsoll_operator.status.broker_status import copies_of
+from plimsoll_operator.status.cluster_counts import have
+
+WHY_MAX = 3
+"""Brokers whose own words are told of one listener."""
+
+Told = Mapping[BrokerId, Mapping[str, str]]
+"""Why a broker has not opened a listener, by its name."""
+
+NOTHING_TOLD: Told = {}
+
+
+def told_by(contacts: Mapping[BrokerId, Contact]) -> Told:
+    """What brokers said last."""
+    return {
+        broker_id: contact.figures.closed_listeners
+        for broker_id, contact in contacts.items()
+        if contact.figures is not None
+    }
+
+
+def closed(image: ClusterImage) -> dict[str, list[BrokerId]]:
+    """By listener, the brokers that take part without having it open.  One that has no address
+    outside yet registers no endpoint: `without_address` says that."""
+    active = [broker for _, broker in sorted(image.brokers.items()) if broker.active]
+    found = {
+        one.name: [
+            broker.id
+            for broker in active
+            if for_clients(broker, one) is None
+            and not (one.external and one.advertised_of(broker.id) is None)
+        ]
+        for one in image.listeners
+    }
+    return {name: brokers for name, brokers in found.items() if brokers}
+
+
+def without_address(image: ClusterImage, whys: Mapping[str, str]) -> str:
+    """A sentence for each listener whose clients are outside and that has no address there for a
+    broker that takes part; empty: there is none.  `whys`: by listener, what was missing last."""
+    said = []
+    for one in image.listeners:
+        if not one.external:
+            continue
+        active = [broker for _, broker in sorted(image.brokers.items()) if broker.active]
+        lacking = [b.id for b in active if one.advertised_of(b.id) is None]
+        if active and not (lacking or one.bootstrap_servers):
+            said.append(f"Listener {one.name} has no external bootstrap address yet.")
+        if lacking:
+            why = f": {whys[one.name]}" if whys.get(one.name) else ""
+            who = brokers_text(lacking)
+            said.append(f"Listener {one.name} has no external address for {who} yet{why}.")
+    return " ".join(said)
+
+
+def sentences(image: ClusterImage, told: Told) -> str:
+    """One for each listener; empty: all are open wherever a broker takes part."""
+    return " ".join(
+        f"Listener {name} is not open on {brokers_text(brokers)}{_why(name, brokers, told)}."
+        for name, brokers in closed(image).items()
+    )
+
+
+def _why(name: str, brokers: list[BrokerId], told: Told) -> str:
+    known = [(one, told[one][name]) for one in brokers if name in told.get(one, {})]
+    if not known:
+        return ""
+    return f" ({'; '.join(f'broker {one}: {why}' for one, why in known[:WHY_MAX])})"
+
+
+DURABLE: Final = "MetadataDurable"
+COPIES_ENOUGH = 3
+
+
+def metadata_log_status(controller: Controller) -> MetadataLogStatus:
+    """Objects and their size: where the log is made of objects."""
+    image, usage = controller.image, controller.snapshotter.usage
+    return MetadataLogStatus(
+        offset=image.next_offset,
+        controller_epoch=image.controller_epoch,
+        objects=None if usage is None else usage.slots_used,
+        objects_max=None if usage is None else usage.slots,
+        size=None if usage is None else binary(usage.batch_bytes + usage.snapshot_bytes),
+        commit_p99_milliseconds=controller.stats.commit_p99_ms,
+        copies=copies_of(controller),
+    )
+
+
+def metadata_durable(controller: Controller) -> Condition | None:
+    """Whether brokers could tell what was committed, should the log itself be lost.  None: brokers
+    that take part have not been heard of in this term, so nobody can say."""
+    image = controller.image
+    taking_part = [b for b in sorted(image.brokers) if image.brokers[b].active]
+    if any(b not in controller.soft.contacts for b in taking_part):
+        return None
+    copies = copies_of(controller)
+    where = f"{sentence_start(brokers_text(copies))} hold" + ("s" if len(copies) == 1 else "")
+    text = f"{where} a copy of the metadata log." if copies else "No broker holds a copy."
+    if len(copies) >= COPIES_ENOUGH:
+        return condition(DURABLE, True, "ThreeCopies", text)
+    if copies and set(copies) == set(image.members):
+        return condition(DURABLE, True, "EveryBroker", text)
+    return condition(DURABLE, False, "TooFewCopies", text)
+
 
 NO_WHYS: Mapping[str, str] = {}
 

@@ -1,6 +1,7 @@
 """Kubernetes Events: what happened, where `kubectl describe` shows it.
 
-Best effort: a bounded queue, a few writes a second, and whatever does not fit is counted and left.
+`Occurrence` is an Event to be written and the object that it is about.  Best effort: a bounded
+queue, a few writes a second; an Event that does not fit is counted and dropped.
 """
 
 from __future__ import annotations
@@ -9,15 +10,57 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
+from plimsoll_core.cluster.model import ReassignmentObject, RebalanceObject, TopicObject
+from plimsoll_core.security.state import UserObject
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.conditions import micro_timestamp
 from plimsoll_operator.api.labels import REPORTING_CONTROLLER
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.meta import ObjectMeta
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.resources import EVENTS, LOG_CLUSTERS, Kind
-from plimsoll_operator.status.occurrence import About, Occurrence, about_seen
+
+LENGTH_MAX = 1_000
+
+
+class About(NamedTuple):
+    """One of the users' objects."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrence:
+    """What an Event will say.  `key`: the same key within a minute is the same Event, unless one
+    that `undoes` it came between.  `about`: the object that it is about besides the LogCluster;
+    both tell of it.  `unclean`: the elected leader may lack acknowledged records."""
+
+    key: str
+    undoes: str = ""
+    reason: str
+    message: str
+    warning: bool = False
+    about: About | None = None
+    unclean: bool = False
+
+
+def about_committed(
+    kind: str, found: TopicObject | ReassignmentObject | RebalanceObject | UserObject | None
+) -> About | None:
+    """An object as the metadata name it; None for a topic that has none."""
+    return None if found is None else About(kind, found.namespace, found.name, found.uid)
+
+
+def about_seen(kind: str, meta: ObjectMeta) -> About:
+    """An object as a watch has brought it."""
+    return About(kind, meta.namespace, meta.name, meta.uid)
+
 
 logger = logging.getLogger("plimsoll.events")
 

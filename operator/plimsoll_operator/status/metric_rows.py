@@ -61,7 +61,7 @@ ISR_SIZE = MetricRow("plimsoll_partition_isr_size", "gauge",
                      "Size of the ISR; clusters with at most 2,000 partitions only",
                      (*CLUSTER, "topic", "partition"),
                      "1 per partition, at most 2,000 per cluster")  # fmt: skip
-"""Of all that are shown by far the most series: `isr_sizes` writes them."""
+"""Of all that are shown by far the most series: `gauges` writes them."""
 
 CONTROLLER_ROWS = (
     MetricRow("plimsoll_controller_commits", "counter",

@@ -30,12 +30,10 @@ from plimsoll_operator.kube.api_calls import ApiCalls
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.pki.expiry import ListenerCertificate
 from plimsoll_operator.reconcile_times import ReconcileCounters, ReconcileTimes
+from plimsoll_operator.status.cluster_counts import CountedImage
 from plimsoll_operator.status.commit_counters import CommitCounters
-from plimsoll_operator.status.image_gauges import ImageGauges
-from plimsoll_operator.status.isr_sizes import IsrSizes
+from plimsoll_operator.status.gauges import ImageGauges, IsrSizes, object_gauges
 from plimsoll_operator.status.metric_rows import PREFIX, TABLE
-from plimsoll_operator.status.object_gauges import object_gauges
-from plimsoll_operator.status.partition_counts import CountedImage
 from plimsoll_operator.status.unclean_recovery_condition import UncleanElections
 from plimsoll_process.loop_holds import LoopHolds
 from plimsoll_process.loop_watch import loop_metrics

@@ -18,9 +18,9 @@ from plimsoll_operator.api.conditions import condition, milliseconds, timestamp
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.metalog.codec import decode_records
 from plimsoll_operator.metalog.interface import OpenedLog
+from plimsoll_operator.status.cluster_counts import margin
 from plimsoll_operator.status.commit_effects import certain_losses, unclean_elections
-from plimsoll_operator.status.occurrence import Occurrence
-from plimsoll_operator.status.partition_health import margin
+from plimsoll_operator.status.events import Occurrence
 
 TYPE = "UncleanRecovery"
 SHOWN_MS = 86_400_000

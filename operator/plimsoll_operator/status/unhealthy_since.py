@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.cluster.records import PartitionsChanged, PartitionsCreated, Record, TopicRemoved
 from plimsoll_core.ids import TopicId
-from plimsoll_operator.status.partition_health import is_healthy
+from plimsoll_operator.status.cluster_counts import is_healthy
 
 
 class Unhealthy:

@@ -18,7 +18,7 @@ from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.pki.rotation import Authorities
 from plimsoll_operator.reconcile.certificate_time import APART_MS
-from plimsoll_operator.reconcile.cluster.inside_mode import NAMES
+from plimsoll_operator.reconcile.cluster.inside import NAMES
 from plimsoll_sim.checkers.inside import InsideChecker
 from plimsoll_sim.cluster.secured_parts import SecuredParts
 from plimsoll_sim.cluster.specs import CERTIFIED

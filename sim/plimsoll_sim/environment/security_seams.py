@@ -18,7 +18,7 @@ from plimsoll_broker.security import certificate_logins
 from plimsoll_net import handshakes, shown_certificate, tls_policy
 from plimsoll_net.inside_identity import FILES, InsideFiles
 from plimsoll_operator.pki import authority, rotation
-from plimsoll_operator.reconcile.cluster import client_authorities
+from plimsoll_operator.reconcile.cluster import authorities
 from plimsoll_operator.reconcile.user import reconcile as user_reconciler
 from plimsoll_sim.environment import certificates, simulated_tls
 
@@ -38,7 +38,7 @@ OF_TLS = ("mutual_context", "asking_context")
 BRIEF: tuple[tuple[Any, str, int], ...] = (
     (rotation, "OVERLAP_MS", 12),
     (rotation, "CLIENT_OVERLAP_MS", 3),
-    (client_authorities, "LOOK_MS", 36),
+    (authorities, "LOOK_MS", 36),
     (user_reconciler, "LOOK_MS", 36),
 )
 """What else takes days, as a part of the life of an authority, and how often that is looked at."""

@@ -23,7 +23,7 @@ from plimsoll_operator.kube.resources import LOG_CLUSTERS, SECRETS, USERS
 from plimsoll_operator.manifests.listener_secrets import authorities_of, data_of
 from plimsoll_operator.pki.authority import KeyPair
 from plimsoll_operator.pki.rotation import Authorities
-from plimsoll_operator.reconcile.cluster.client_authorities import CLIENT_CA
+from plimsoll_operator.reconcile.cluster.authorities import CLIENT_CA
 from plimsoll_sim.desired.objects import AppliedObjects
 from plimsoll_sim.desired.users import WHOLE, EditedUsers
 from plimsoll_sim.environment import certificates

@@ -219,7 +219,7 @@ RIGHTS: tuple[Mutant, ...] = (
         profile="clients' authority",
         edits=(
             Edit(
-                OPERATOR + "reconcile/cluster/client_authorities.py",
+                OPERATOR + "reconcile/cluster/authorities.py",
                 "former_ms = rotation.CLIENT_OVERLAP_MS",
                 "former_ms = None",
             ),

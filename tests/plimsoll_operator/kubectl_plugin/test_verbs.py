@@ -29,7 +29,7 @@ from plimsoll_operator.kubectl_plugin import (
 from plimsoll_operator.kubectl_plugin.problems import Problem, ViewUnavailable
 from plimsoll_operator.kubectl_plugin.shown import Findings, as_text, group
 from plimsoll_operator.status import cluster_views
-from plimsoll_operator.status.what_if import what_if
+from plimsoll_operator.status.cluster_views import what_if
 
 READY = {"type": "Ready", "status": "True", "reason": "Serving", "message": "All serve."}
 

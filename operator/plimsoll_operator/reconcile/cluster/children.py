@@ -1,6 +1,8 @@
-"""The children that a LogCluster requires.  Pure.
+"""A LogCluster's children: which objects it requires, creating them, and restoring them.
 
-Which brokers it has is the controller's decision (`plimsoll_core.controller.brokers.membership`).
+`children` is pure.  `apply_child` creates a child, and restores one that another client deleted or
+changed; `pod_monitor` does so for the PodMonitor that spec.podMonitor asks for.  Called by
+`reconcile`.
 """
 
 from __future__ import annotations
@@ -10,12 +12,19 @@ from collections.abc import Iterable
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.labels import Manifest
+from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.resources import POD_MONITORS, kind_of
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.manifests.networkpolicy import network_policy
 from plimsoll_operator.manifests.poddisruptionbudget import pod_disruption_budget
+from plimsoll_operator.manifests.podmonitor import pod_monitor, pod_monitor_name
 from plimsoll_operator.manifests.serviceaccount import service_account
 from plimsoll_operator.manifests.services import bootstrap_service, brokers_service
 from plimsoll_operator.manifests.statefulset import stateful_set
+from plimsoll_operator.reconcile.reconcile_term import Term
+from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.events import Occurrence
 
 
 def children(context: Context, listeners: tuple[Listener, ...] = ()) -> list[Manifest]:
@@ -33,3 +42,125 @@ def children(context: Context, listeners: tuple[Listener, ...] = ()) -> list[Man
 def broker_sets(context: Context, broker_ids: Iterable[BrokerId]) -> list[Manifest]:
     """The brokers' StatefulSets."""
     return [stateful_set(context, broker_id) for broker_id in sorted(broker_ids)]
+
+
+async def apply_child(term: Term, manifest: Object) -> Object:
+    """Apply a child, unless it still belongs to an earlier object of the same name, or nobody has
+    touched it since this term applied the same; returns it."""
+    before = await _check_owner(term, manifest)
+    name = _name(manifest)
+    if before is not None and (
+        term.applied.get(name) == manifest and term.unchanged_at.get(name) == _version(before)
+    ):
+        return before
+    after = await term.kube.apply(kind_of(manifest), manifest)
+    term.unchanged_at[name] = _version(after)
+    if before is None:
+        _made(term, manifest, "was deleted")
+    elif _version(before) != _version(after):
+        _made(term, manifest, "was changed")
+    else:
+        term.applied[name] = manifest
+    return after
+
+
+async def create_child(term: Term, manifest: Object) -> None:
+    """Create a child, unless it is there; of one that is, only the labels are restored."""
+    found = await _check_owner(term, manifest)
+    if found is not None:
+        await _label(term, manifest, found)
+        term.applied[_name(manifest)] = manifest
+        return
+    try:
+        await term.kube.create(kind_of(manifest), manifest)
+    except Conflict:
+        raise Retry(
+            f"{manifest['metadata']['name']} was created concurrently", after_ms=500
+        ) from None
+    _made(term, manifest, "was deleted")
+
+
+async def _label(term: Term, manifest: Object, found: Object) -> None:
+    """Children are found by their labels."""
+    wanted, shown = manifest["metadata"]["labels"], found["metadata"].get("labels") or {}
+    if wanted.items() <= shown.items():
+        return
+    own = {**found["metadata"], "labels": {**shown, **wanted}}
+    kind = {"apiVersion": manifest["apiVersion"], "kind": manifest["kind"]}
+    await term.kube.replace(kind_of(manifest), {**kind, **found, "metadata": own})
+    _made(term, manifest, "lost labels")
+
+
+def _made(term: Term, manifest: Object, why: str) -> None:
+    """A child that this term applied already, and that differs now, was changed by others."""
+    kind, name = _name(manifest)
+    if term.applied.get((kind, name)) == manifest:
+        text = f"{kind} {name} {why} by another client; the operator restored it."
+        key = f"restored-{kind}-{name}-{why}"
+        term.tell(Occurrence(key=key, reason="Restored", message=text, warning=True))
+    term.applied[kind, name] = manifest
+
+
+def _version(found: Object) -> str:
+    version: str = found["metadata"]["resourceVersion"]
+    return version
+
+
+def _name(manifest: Object) -> tuple[str, str]:
+    return manifest["kind"], manifest["metadata"]["name"]
+
+
+async def _check_owner(term: Term, manifest: Object) -> Object | None:
+    """The child, if it exists.  An earlier object's is waited out, never adopted."""
+    meta = manifest["metadata"]
+    try:
+        found = await term.kube.get(kind_of(manifest), meta["namespace"], meta["name"])
+    except NotFound:
+        return None
+    owners = [o["uid"] for o in found["metadata"].get("ownerReferences") or ()]
+    if found["metadata"].get("deletionTimestamp") or owners != [meta["ownerReferences"][0]["uid"]]:
+        raise Retry(f"{manifest['kind']} {meta['name']} of a deleted owner still exists")
+    return found
+
+
+DISABLED = (
+    "spec.podMonitor asks for a PodMonitor, but this operator creates none: set the chart's "
+    "metrics.podMonitor.perLogCluster to true."
+)
+
+
+async def reconcile_pod_monitor(term: Term, context: Context) -> None:
+    """Raises Unavailable; a refusal is told by an Event."""
+    wanted = pod_monitor(context)
+    if not term.options.pod_monitors:
+        if wanted is not None:
+            _tell(term, DISABLED)
+        return
+    try:
+        if wanted is not None:
+            await apply_child(term, wanted)
+        else:
+            await _remove(term, context)
+    except Unavailable:
+        raise
+    except ApiError as error:
+        if wanted is not None:
+            _tell(term, f"Cannot create the brokers' PodMonitor: {error.reply}.")
+
+
+async def _remove(term: Term, context: Context) -> None:
+    """Of this LogCluster; one of the same name that somebody else made stays."""
+    name = pod_monitor_name(context)
+    try:
+        found = await term.kube.get(POD_MONITORS, context.namespace, name)
+    except NotFound:
+        return
+    uid = context.cluster.metadata.uid
+    if uid in [owner["uid"] for owner in found["metadata"].get("ownerReferences") or ()]:
+        await term.kube.delete(POD_MONITORS, context.namespace, name, uid=found["metadata"]["uid"])
+        term.applied.pop((POD_MONITORS.kind, name), None)
+
+
+def _tell(term: Term, message: str) -> None:
+    key = "pod-monitor"
+    term.tell(Occurrence(key=key, reason="PodMonitorRefused", message=message, warning=True))

@@ -1,21 +1,24 @@
-"""Clients outside: has Services and routes made for the listeners that are for them, and finds out
-where each broker is reached.
+"""Listeners for clients outside: their Services and routes, and the address of each broker.
 
-Called before listeners are committed, whose records carry the addresses to the brokers, which
-register them.  An address that was found stays until another one is: a pod that restarts, or a
-load balancer that is made anew, takes nothing away.  What cannot be had is said for its listener,
-and holds up nothing else.
+Called before listeners are committed; their records carry the addresses to the brokers, which
+register them.  Addresses are read from Services, nodes and Gateways.  A found address stays until
+another one is found: a pod that restarts, or a load balancer that is recreated, takes nothing away.
+A missing object or address is reported for its listener, and delays no other listener.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from plimsoll_core.addresses import host_and_port
 from plimsoll_core.cluster.listeners import Advertised
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api import labels
+from plimsoll_operator.api.external_access import ParentRef
 from plimsoll_operator.api.listeners import DeclaredListener, Outside
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError, NotFound, Unavailable
@@ -31,11 +34,142 @@ from plimsoll_operator.kube.resources import (
 )
 from plimsoll_operator.manifests import external_access as manifests
 from plimsoll_operator.manifests.manifest_context import Context
-from plimsoll_operator.reconcile.cluster import external_addresses as pure
-from plimsoll_operator.reconcile.cluster.external_addresses import HostPort
 from plimsoll_operator.reconcile.cluster.listener_objects import applied, listed, remove_others
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.work_queue import Retry
+
+NODE_ADDRESSES = ("ExternalDNS", "ExternalIP", "InternalDNS", "InternalIP", "Hostname")
+"""Types of a node's addresses, the best for who is outside first; as Strimzi prefers them."""
+BOOTSTRAP_MAX = 3
+TOLD_MAX = 500
+"""Characters of others' sentences that are passed on."""
+_LEGAL_HOST = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._]{0,251}[A-Za-z0-9])?")
+
+
+class HostPort(NamedTuple):
+    """A DNS name or an IP address, and a port."""
+
+    host: str
+    port: int
+
+    @property
+    def text(self) -> str:
+        """As Kafka clients take it."""
+        return host_and_port(self.host, self.port)
+
+
+def legal_host(text: object) -> str | None:
+    """A name or an address as certificates state it; None: it is neither."""
+    if not isinstance(text, str) or "%" in text:  # a scope means something on its host alone
+        return None
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        return text if _LEGAL_HOST.fullmatch(text) else None
+
+
+def load_balancer_host(service: Object) -> str | None:
+    """What the load balancer's controller put into the status, a name rather than an address."""
+    shown = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    for entry in shown:
+        if (found := legal_host(entry.get("hostname")) or legal_host(entry.get("ip"))) is not None:
+            return found
+    return None
+
+
+def node_port(service: Object) -> int | None:
+    """That the API server gave the Service's only port."""
+    ports = (service.get("spec") or {}).get("ports") or ()
+    return next((one["nodePort"] for one in ports if one.get("nodePort")), None)
+
+
+def node_host(node: Object) -> str | None:
+    """By which clients outside reach a node."""
+    shown = (node.get("status") or {}).get("addresses") or ()
+    for kind in NODE_ADDRESSES:
+        for entry in shown:
+            if (
+                entry.get("type") == kind
+                and (found := legal_host(entry.get("address"))) is not None
+            ):
+                return found
+    return None
+
+
+def gateway_port(gateway: Object, parent: ParentRef, name: str) -> int | None:
+    """Of the Gateway's listener that a route for `name` is attached to: the one that is stated,
+    else the first that may be; it passes TLS on.  None: there is none."""
+    for entry in (gateway.get("spec") or {}).get("listeners") or ():
+        passes_on = (entry.get("tls") or {}).get("mode") == "Passthrough"
+        if entry.get("protocol") != "TLS" or not passes_on:
+            continue
+        if parent.section_name in (None, entry.get("name")) and _covers(entry, name):
+            return int(entry["port"])
+    return None
+
+
+def _covers(entry: Object, name: str) -> bool:
+    """Whether a Gateway's listener is for a name: it is its own, under its wildcard, or any is."""
+    own = str(entry.get("hostname") or "").lower()
+    if own.startswith("*."):
+        return name.lower().endswith(own[1:])
+    return own in ("", name.lower())
+
+
+class NotPassedOn(NamedTuple):
+    """A sentence's part; `refused`: a Gateway's controller says it, of the route as it is."""
+
+    why: str
+    refused: bool
+
+
+def not_passed_on(route: Object, parent: ParentRef, namespace: str) -> NotPassedOn | None:
+    """Why a Gateway, in `namespace`, does not pass on what a TLSRoute is for; None: it does.
+
+    Only what is said of the route as it is now counts: a controller that has not seen a change of
+    it says of which generation it speaks."""
+    generation = (route.get("metadata") or {}).get("generation")
+    gateway = f"Gateway {namespace}/{parent.name}"
+    for shown in (route.get("status") or {}).get("parents") or ():
+        if not _is_of(shown.get("parentRef") or {}, parent, namespace, route):
+            continue
+        said = {
+            one.get("type"): one
+            for one in shown.get("conditions") or ()
+            if one.get("observedGeneration") in (None, generation)
+        }
+        if "Accepted" not in said:
+            continue
+        if (one := said["Accepted"]).get("status") != "True":
+            return NotPassedOn(f"{gateway} does not accept the route: {_told(one)}", refused=True)
+        if (one := said.get("ResolvedRefs", {})).get("status") == "False":
+            why = f"{gateway} cannot resolve the route's backend: {_told(one)}"
+            return NotPassedOn(why, refused=True)
+        return None
+    return NotPassedOn(f"{gateway} has not accepted the route yet", refused=False)
+
+
+def _is_of(shown: Object, parent: ParentRef, namespace: str, route: Object) -> bool:
+    """Whether a route's status speaks of this parent: it repeats what the route's spec states."""
+    own = (route.get("metadata") or {}).get("namespace")
+    return (
+        shown.get("name") == parent.name
+        and (shown.get("namespace") or own) == namespace
+        and (shown.get("sectionName") or None) == parent.section_name
+        and (shown.get("port") or None) == parent.port
+    )
+
+
+def _told(condition: Object) -> str:
+    """What another controller wrote."""
+    return str(condition.get("message") or condition.get("reason"))[:TOLD_MAX]
+
+
+def bootstrap_servers(found: Iterable[HostPort]) -> str | None:
+    """Some that clients can begin at, as they take them; None: there are none."""
+    texts = list(dict.fromkeys(one.text for one in found))[:BOOTSTRAP_MAX]
+    return ",".join(texts) or None
+
 
 REFUSED = "ExternalAccessRefused"
 NO_TLS_ROUTES = (
@@ -255,7 +389,7 @@ async def _find(
             Advertised(broker_id=BrokerId(one), host=at.host, port=at.port)
             for one, at in sorted(known.items())
         ),
-        bootstrap_servers=pure.bootstrap_servers(begin),
+        bootstrap_servers=bootstrap_servers(begin),
     )
     shared = [address.host for address in begin]
     for broker_id in brokers:
@@ -271,7 +405,7 @@ def _override(asked: _Sought) -> HostPort | None:
     )
     if stated is None or stated.port is None:
         return None
-    host = pure.host(stated.host)
+    host = legal_host(stated.host)
     if host is None:
         raise _NoAddress("advertised is not a valid host name or address")
     return HostPort(host, stated.port)
@@ -284,7 +418,7 @@ async def _address(term: Term, asked: _Sought, objects: OutsideObjects) -> HostP
         return override
     host = manifests.stated_host(asked.context, asked.listener, asked.broker_id)
     if host is not None:
-        host = pure.host(host)
+        host = legal_host(host)
         if host is None:
             raise _NoAddress("hostTemplate does not produce a valid host name")
     service = objects.services.get(asked.name)
@@ -293,11 +427,11 @@ async def _address(term: Term, asked: _Sought, objects: OutsideObjects) -> HostP
     if asked.listener.reach == "TLSRoute":
         return await _behind_gateway(term, asked, host, objects)
     if asked.listener.reach == "LoadBalancer":
-        host = host or pure.load_balancer_host(service)
+        host = host or load_balancer_host(service)
         if host is None:
             raise _NoAddress(f"Service {asked.name} has no ingress in its status")
         return HostPort(host, asked.listener.port)
-    port = pure.node_port(service)
+    port = node_port(service)
     if port is None:
         raise _NoAddress(f"Service {asked.name} has no node port")
     if host is None:
@@ -310,8 +444,8 @@ async def _bootstrap(term: Term, asked: _Sought, objects: OutsideObjects) -> lis
     """Where clients begin by a Service of its own; empty: brokers' addresses do."""
     nodes_answer = asked.listener.reach == "NodePort" and asked.listener.bootstrap_host is None
     if nodes_answer:
-        port = pure.node_port(objects.services.get(asked.name) or {})
-        hosts = [pure.node_host(node) for _, node in sorted(objects.nodes.items())]
+        port = node_port(objects.services.get(asked.name) or {})
+        hosts = [node_host(node) for _, node in sorted(objects.nodes.items())]
         return [] if port is None else [HostPort(one, port) for one in hosts if one is not None]
     try:
         return [await _address(term, asked, objects)]
@@ -337,7 +471,7 @@ async def _node_host(term: Term, context: Context, broker_id: int, nodes: dict[s
         except ApiError as error:
             why = f"cannot read node {name} ({error.reply}; set the chart's rbac.readNodes)"
             raise _NoAddress(why) from error
-    host = pure.node_host(nodes[name])
+    host = node_host(nodes[name])
     if host is None:
         raise _NoAddress(f"node {name} has no address in its status")
     return host
@@ -354,7 +488,7 @@ async def _behind_gateway(
     whys, refused = [], False
     for parent in asked.listener.parent_refs or ():
         namespace = parent.namespace or asked.context.namespace
-        if (found := pure.not_passed_on(route, parent, namespace)) is not None:
+        if (found := not_passed_on(route, parent, namespace)) is not None:
             whys.append(f"{TLS_ROUTES.kind} {asked.name}: {found.why}")
             refused = refused or found.refused
             continue
@@ -365,7 +499,7 @@ async def _behind_gateway(
         except ApiError as error:
             why = f"cannot read Gateway {namespace}/{parent.name} ({error.reply})"
             raise _NoAddress(f"{why}; set its port in parentRefs") from error
-        port = pure.gateway_port(gateway, parent, host)
+        port = gateway_port(gateway, parent, host)
         if port is not None:
             return HostPort(host, port)
         whys.append(

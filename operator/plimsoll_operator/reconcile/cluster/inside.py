@@ -1,11 +1,13 @@
 """Certificates that brokers and the operator show each other, and the way to the declared mode.
 
-Called with each pass over the cluster, and every second or two while something is under way.  A
-broker's certificate is committed before it is in the Secret, and the one before is refused only
-after the broker has told that it shows the new one; so no step needs a restart, and none cuts a
-broker off.  The authority's key is in the operator's namespace; the controller's own certificate is
-made in memory by each term, at its beginning and whatever the spec says (`show_at_once`).
-docs/design/012-inside-certificates.md.
+`decide` says which mode is wanted: the stated one, else Required for a new cluster and the present
+one for a cluster that had brokers before. The choice stands in the status before anything is made
+for a new cluster. `reconcile` is called with each reconcile of the cluster, and every second or two
+while a step is under way. A broker's certificate is committed before it is in the Secret, and the
+previous one is refused only after the broker has reported that it shows the new one; so no step
+needs a restart, and none cuts a broker off. The CA's key is in the operator's namespace; the
+controller's own certificate is made in memory by each term, at its beginning and whatever the spec
+says (`show_at_once`).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.broker_figures import BrokerFigures, InsideFigures
 from plimsoll_core.messages.brokers import AllowCertificates, SetInsideMode
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.security.inside import (
@@ -22,12 +25,18 @@ from plimsoll_core.security.inside import (
     InsideMode,
     broker_identity,
     controller_identity,
+    unstated_mode,
 )
 from plimsoll_net.inside_identity import AUTHORITIES, CERTIFICATE, KEY, MODE, identity_of
 from plimsoll_net.tls_policy import BadCertificate
 from plimsoll_operator.api import labels
+from plimsoll_operator.api.certificates import ModeName
+from plimsoll_operator.api.cluster_status import CertificatesStatus, InternalCertificatesStatus
 from plimsoll_operator.api.labels import ROTATE_INSIDE
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.resources import SECRETS
 from plimsoll_operator.manifests import listener_secrets as manifests
 from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.pki import inside_rotation
@@ -37,24 +46,141 @@ from plimsoll_operator.pki.authority import (
     describe,
     issue_inside,
     signed_by,
+    why_unusable,
 )
 from plimsoll_operator.pki.expiry import AuthorityKind
 from plimsoll_operator.pki.rotation import Authorities
 from plimsoll_operator.reconcile.certificate_time import certificate_ms
-from plimsoll_operator.reconcile.cluster.authority_secrets import (
+from plimsoll_operator.reconcile.cluster.authorities import (
     AuthoritySecret,
     certificate_times,
     read_authorities,
     settled,
     write_secret,
 )
-from plimsoll_operator.reconcile.cluster.inside_holdings import HeldByBroker, held_by
 from plimsoll_operator.reconcile.cluster.listeners import FOREIGN, LOOK_MS, NO_CERTIFICATE
+from plimsoll_operator.reconcile.cluster.pinned_choices import part_of, shown_status
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
 
 logger = logging.getLogger("plimsoll.inside")
+
+AGAIN_MS = 500
+NAMES: dict[InsideMode, ModeName] = {
+    InsideMode.OFF: "Off",
+    InsideMode.PERMISSIVE: "Permissive",
+    InsideMode.REQUIRED: "Required",
+}
+
+
+async def decide(term: Term, cluster: LogCluster) -> InsideMode:
+    """The mode that is wanted; for a new cluster it is in the status when this returns.  Raises
+    Retry."""
+    stated, image = cluster.stated_inside, term.image
+    if stated is not None:
+        pinned = stated
+    else:
+        pinned = unstated_mode(
+            term.pinned_inside, image.inside.mode, has_brokers=bool(image.brokers)
+        )
+    if pinned is not term.pinned_inside:
+        term.pinned_inside = pinned
+        term.mark_cluster()
+    if stated is None and not image.brokers:
+        await _keep(term, pinned)
+    return pinned
+
+
+async def _keep(term: Term, pinned: InsideMode) -> None:
+    try:
+        if _is_kept(await shown_status(term), pinned):
+            return
+        await term.write_status()
+        status = await shown_status(term)
+    except ApiError as error:
+        raise Retry(f"the internal TLS mode is not in the status yet:  {error}") from error
+    if _is_kept(status, pinned):
+        return
+    if "versions" in status and "certificates" not in status:
+        # The CRD is older than this operator: nothing can remember it but the log, later.
+        logger.warning(
+            "the LogCluster CRD has no status.certificates; install the CRDs of this release"
+        )
+        return
+    raise Retry("the internal TLS mode is not in the status yet", after_ms=AGAIN_MS)
+
+
+def _is_kept(status: dict[str, object], pinned: InsideMode) -> bool:
+    found = part_of(status, "certificates", CertificatesStatus)
+    return found is not None and found.internal.pinned == NAMES[pinned]
+
+
+def certificates_status(term: Term) -> CertificatesStatus | None:
+    """None: nothing was decided in this term yet."""
+    if term.pinned_inside is None:
+        return None
+    mode = NAMES[term.image.inside.mode]
+    return CertificatesStatus(
+        internal=InternalCertificatesStatus(mode=mode, pinned=NAMES[term.pinned_inside])
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldByBroker:
+    """A broker, its Secret, and what it told with its last heartbeat."""
+
+    broker_id: BrokerId
+    secret: Object | None
+    files: dict[str, bytes]
+    told: InsideFigures | None
+    takes_part: bool
+    # Why its copy of the metadata, on disk, may still say Required; empty: it does not.
+    copy_closed: str
+    # Why its Secret is not written: it is somebody else's; empty: it is the cluster's.
+    foreign: str
+
+    @property
+    def pair(self) -> KeyPair | None:
+        """None: there is none that could be used."""
+        pair = KeyPair(certificate=self.files.get(CERTIFICATE, b""), key=self.files.get(KEY, b""))
+        return None if why_unusable(pair) else pair
+
+
+async def held_by(term: Term, context: Context, broker_id: BrokerId) -> HeldByBroker:
+    try:
+        name = labels.broker_tls(context.name, broker_id)
+        secret: Object | None = await term.kube.get(SECRETS, context.namespace, name)
+    except NotFound:
+        secret = None
+    foreign = manifests.why_foreign(context, broker_id, secret)
+    broker = term.image.brokers.get(broker_id)
+    contact = term.controller.soft.contacts.get(broker_id)
+    if broker is None or contact is None or contact.broker_epoch != broker.broker_epoch:
+        figures = None
+    else:
+        figures = contact.figures
+    told = None if figures is None else figures.inside
+    return HeldByBroker(
+        broker_id=broker_id,
+        secret=secret,
+        files=manifests.inside_of(secret),
+        told=told,
+        takes_part=broker is not None and not broker.fenced,
+        copy_closed=_copy_closed(figures),
+        foreign=foreign,
+    )
+
+
+def _copy_closed(figures: BrokerFigures | None) -> str:
+    if figures is None or figures.inside is None:
+        return "it has not sent a heartbeat yet."
+    if figures.copied_offset is None:
+        return (
+            "it cannot update its metadata copy on disk, which still says Required (see its log)."
+        )
+    return "it still requires TLS." if figures.inside.only_tls else ""
+
 
 UNDER_WAY_MS = 1_000
 AUTHORITY = "internal-ca"

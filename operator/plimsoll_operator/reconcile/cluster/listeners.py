@@ -37,18 +37,18 @@ from plimsoll_operator.pki.authority import (
 )
 from plimsoll_operator.pki.expiry import AuthorityKind, CertificateKind
 from plimsoll_operator.reconcile.certificate_time import certificate_ms
-from plimsoll_operator.reconcile.cluster import cert_manager, external_access
-from plimsoll_operator.reconcile.cluster.authority_secrets import (
+from plimsoll_operator.reconcile.cluster import external_access, listener_objects
+from plimsoll_operator.reconcile.cluster.authorities import (
     AuthoritySecret,
     certificate_times,
     settled,
     write_secret,
 )
-from plimsoll_operator.reconcile.cluster.child_repair import apply_child
+from plimsoll_operator.reconcile.cluster.children import apply_child
 from plimsoll_operator.reconcile.cluster.external_access import OutsideAccess
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
-from plimsoll_operator.status.closed_listeners import closed
+from plimsoll_operator.status.cluster_conditions import closed
 
 logger = logging.getLogger("plimsoll.listeners")
 
@@ -191,7 +191,7 @@ async def _ask_issuers(
     for one in (one for one in asking if one.external):
         known = (access.names.get((one.name, broker_id), ()) for broker_id in brokers)
         names[one.name] = tuple(dict.fromkeys(name for some in known for name in some))
-    whys = await cert_manager.ask(term, context, asking, names)
+    whys = await listener_objects.ask(term, context, asking, names)
     return [f"Listener {name}: {why}." for name, why in sorted(whys.items())]
 
 

@@ -23,25 +23,24 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.blocked_actions import blocked_condition, that_wait, worst_first
-from plimsoll_operator.reconcile.cluster.authorization import secure_condition
-from plimsoll_operator.reconcile.cluster.edit_settling import unsettled
+from plimsoll_operator.reconcile.cluster.access import secure_condition
 from plimsoll_operator.reconcile.cluster.external_access import external_whys
-from plimsoll_operator.reconcile.cluster.inside import waits_of
-from plimsoll_operator.reconcile.cluster.inside_mode import certificates_status
+from plimsoll_operator.reconcile.cluster.inside import certificates_status, waits_of
+from plimsoll_operator.reconcile.cluster.membership import unsettled
 from plimsoll_operator.reconcile.cluster.pinned_choices import part_of
 from plimsoll_operator.reconcile.cluster.release_versions import versions
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.restarts.pod_state import troubles_text
 from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
 from plimsoll_operator.reconcile.restarts.roll_progress import rolls_condition
-from plimsoll_operator.status.closed_listeners import told_by
-from plimsoll_operator.status.cluster_conditions import cluster_conditions
-from plimsoll_operator.status.cluster_counts import cluster_status, groups_status
-from plimsoll_operator.status.metadata_log_status import (
+from plimsoll_operator.status.cluster_conditions import (
     DURABLE,
+    cluster_conditions,
     metadata_durable,
     metadata_log_status,
+    told_by,
 )
+from plimsoll_operator.status.cluster_counts import cluster_status, groups_status
 from plimsoll_operator.status.status_writer import StatusDraft, Target
 from plimsoll_operator.status.unclean_recovery_condition import TYPE as UNCLEAN
 from plimsoll_operator.status.unclean_recovery_condition import UncleanRecovery

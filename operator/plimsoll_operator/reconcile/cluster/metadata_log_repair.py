@@ -13,7 +13,7 @@ from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.topic.deletion_proof import namespace_stands
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.occurrence import LENGTH_MAX, Occurrence
+from plimsoll_operator.status.events import LENGTH_MAX, Occurrence
 
 NAMES_MAX = 5
 

@@ -2,7 +2,7 @@
 
 The brokers' release is what the status pinned, else what their StatefulSets were made as, and for a
 new cluster the operator's own.  How brokers and the operator talk to each other is what the status
-pinned, else decided from the log (`inside_mode`).  The status is read for these alone.
+pinned, else decided from the log (`inside.decide`).  The status is read for these alone.
 """
 
 from __future__ import annotations

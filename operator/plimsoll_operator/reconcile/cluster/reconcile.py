@@ -1,8 +1,8 @@
 """A LogCluster: the objects that run its members.
 
-Members are committed (`members`) before anything is made for them.  StatefulSets are created here
+Members are committed (`membership`) before anything is made for them. StatefulSets are created here
 and changed by `rolls` alone, because a changed template would reach whichever pod happens to be
-restarted next.  `child_repair` restores a child that was deleted or changed by hand.
+restarted next. `children` restores a child that was deleted or changed by hand.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import INVALID_SPEC
 from plimsoll_operator.manifests.configmap import config_map
 from plimsoll_operator.reconcile.cluster import (
-    authorization,
-    client_authorities,
+    access,
+    authorities,
     inside,
-    inside_mode,
     listeners,
-    members,
-    pod_monitors,
-    quotas,
+    membership,
     release_versions,
-    token_issuers,
     volume_growth,
 )
-from plimsoll_operator.reconcile.cluster.child_repair import apply_child, create_child
-from plimsoll_operator.reconcile.cluster.children import broker_sets, children
+from plimsoll_operator.reconcile.cluster.children import (
+    apply_child,
+    broker_sets,
+    children,
+    create_child,
+    reconcile_pod_monitor,
+)
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.user import tenants
@@ -77,15 +78,15 @@ async def reconcile(term: Term) -> None:
     context = term.context
     if context is None:
         return
-    wanted_inside = await inside_mode.decide(term, cluster)
-    rows = await members.settle(term, cluster)
+    wanted_inside = await inside.decide(term, cluster)
+    rows = await membership.settle(term, cluster)
     await _limit_movement(term, cluster)
-    await authorization.declare(term, cluster)
-    await quotas.declare(term, cluster)
+    await access.declare_authorization(term, cluster)
+    await access.declare_quotas(term, cluster)
     tenants.follow_grants(term, cluster)
     try:
-        await token_issuers.reconcile(term, cluster)
-        await client_authorities.reconcile(term, cluster, context)
+        await access.reconcile(term, cluster)
+        await authorities.reconcile(term, cluster, context)
         await inside.reconcile(term, cluster, context, wanted_inside)
         await listeners.reconcile(term, cluster, context)
         for manifest in children(context, term.image.listeners):
@@ -93,9 +94,9 @@ async def reconcile(term: Term) -> None:
         await create_child(term, config_map(context))
         for manifest in broker_sets(context, term.image.members):
             await create_child(term, manifest)
-        await members.follow(term, context, rows)
+        await membership.follow(term, context, rows)
         await volume_growth.reconcile(term, cluster)
-        await pod_monitors.reconcile(term, context)
+        await reconcile_pod_monitor(term, context)
     except Unavailable as error:
         raise Retry(str(error)) from error
     except ApiError as error:

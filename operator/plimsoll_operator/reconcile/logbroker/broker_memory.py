@@ -31,7 +31,7 @@ from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.api.logbroker import FencedStatus
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.reconcile.reconcile_term import Term
-from plimsoll_operator.status.broker_figures import ShownBroker, view_of
+from plimsoll_operator.status.broker_status import ShownBroker, view_of
 
 WHY_LENGTH_MAX = 1_000
 OF_ONE = (

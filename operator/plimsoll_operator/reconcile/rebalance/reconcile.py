@@ -34,7 +34,7 @@ from plimsoll_operator.reconcile.rebalance.rebalance_status import FINAL, View, 
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.copy_meter import Meter
-from plimsoll_operator.status.occurrence import Occurrence, about_seen
+from plimsoll_operator.status.events import Occurrence, about_seen
 from plimsoll_operator.status.status_writer import Target
 
 LOOK_MS = 1_000

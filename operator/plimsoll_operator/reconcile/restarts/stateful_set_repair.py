@@ -17,7 +17,7 @@ from plimsoll_operator.manifests.statefulset import revision, stateful_set
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.restarts.pod_state import Compared, PodState
 from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
-from plimsoll_operator.status.occurrence import Occurrence
+from plimsoll_operator.status.events import Occurrence
 
 logger = logging.getLogger("plimsoll.repairs")
 

@@ -36,7 +36,7 @@ from plimsoll_operator.reconcile.topic.deletion_acknowledgement import is_acknow
 from plimsoll_operator.reconcile.topic.heirs import TopicClaims, claims_on, declares
 from plimsoll_operator.reconcile.topic.mass_deletion_notice import mass_deletion, sentence
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.occurrence import LENGTH_MAX, Occurrence
+from plimsoll_operator.status.events import LENGTH_MAX, Occurrence
 
 logger = logging.getLogger("plimsoll.absence")
 

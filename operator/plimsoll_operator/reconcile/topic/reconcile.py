@@ -15,7 +15,7 @@ from plimsoll_operator.reconcile.topic.heirs import namespace_labels
 from plimsoll_operator.reconcile.topic.leaders_to_elect import named_leaders
 from plimsoll_operator.reconcile.topic.topic_declaration import declare, object_of
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.occurrence import LENGTH_MAX, Occurrence, about_seen
+from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_seen
 from plimsoll_operator.status.status_writer import Target
 
 

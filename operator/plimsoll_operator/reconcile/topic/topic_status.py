@@ -23,8 +23,8 @@ from plimsoll_operator.kube.resources import TOPICS
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.topic import drift, topic_progress
+from plimsoll_operator.status.cluster_counts import have, is_healthy, margin, partitions_of
 from plimsoll_operator.status.copy_meter import Meter
-from plimsoll_operator.status.partition_health import have, is_healthy, margin, partitions_of
 from plimsoll_operator.status.status_writer import StatusDraft, Target
 from plimsoll_operator.status.unhealthy_since import Unhealthy
 

@@ -41,8 +41,8 @@ from plimsoll_operator.reconcile.verification.driver_report import (
     reported,
 )
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.occurrence import LENGTH_MAX, Occurrence, about_seen
-from plimsoll_operator.status.partition_health import partitions_of
+from plimsoll_operator.status.cluster_counts import partitions_of
+from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_seen
 from plimsoll_operator.status.status_writer import Target
 
 LOOK_MS = 2_000

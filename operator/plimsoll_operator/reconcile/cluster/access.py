@@ -1,23 +1,35 @@
-"""Whose tokens clients may log in with: their keys are read here, and committed for the brokers.
+"""Access as a LogCluster declares it: authorization, quotas, and token issuers.
 
-Called with each pass over the cluster, and once a minute while some are believed, so that a new key
-is known before much is signed with it, and a withdrawn one ends its sessions.  Brokers ask nobody.
-Keys that cannot be read leave those that were committed before, with what is declared of their
-issuer now; keys of another issuer or another ConfigMap do not stay.  An issuer by whom nobody can
-be believed is left out: it holds up no other one's keys.
+`declare_authorization` and `declare_quotas` commit what the spec states; `secure_condition` says
+whether the cluster is secure.  `reconcile` reads the keys of the token issuers with each reconcile
+of the cluster, and once a minute while an issuer is declared, and commits them for the brokers, so
+that a new key is known before much is signed with it and a withdrawn key ends its sessions.
+Unreadable keys leave those committed before; keys of another issuer or another ConfigMap do not
+stay.  An invalid issuer is left out and delays no other.
 """
 
 from __future__ import annotations
 
-import msgspec
+import secrets
 
+import msgspec
+from msgspec.structs import replace
+
+from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.controller.security.token_issuers import malformed
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.requests import Refused
-from plimsoll_core.messages.security import DeclareTokenIssuers
+from plimsoll_core.messages.security import DeclareAuthorization, DeclareQuotas, DeclareTokenIssuers
+from plimsoll_core.quotas.state import BY_CLUSTER
+from plimsoll_core.security.inside import InsideMode
+from plimsoll_core.security.state import Authorization, Mode
 from plimsoll_core.security.tokens import TokenIssuer, TokenKey
+from plimsoll_operator.api.authorization import committed
 from plimsoll_operator.api.cluster_ids import kafka_id
+from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.quotas import rows_of
 from plimsoll_operator.api.token_issuers import KEY_DEFAULT, SERVICE_ACCOUNTS, DeclaredIssuer
 from plimsoll_operator.kube.errors import ApiError, NotFound, Unavailable
 from plimsoll_operator.kube.port import OPENID_CONFIGURATION, OPENID_KEYS
@@ -25,6 +37,72 @@ from plimsoll_operator.kube.resources import CONFIG_MAPS
 from plimsoll_operator.pki.token_keys import KEYS_MAX, keys_of
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
+
+DISGUISE_BYTES = 32
+
+
+async def declare_authorization(term: Term, cluster: LogCluster) -> None:
+    """A refusal stands until the metadata version is newer, or the spec another one."""
+    if "authorization" in term.missing:
+        return  # it was stated, and cannot be read
+    known = term.image.security.authorization
+    declared = cluster.spec.authorization
+    asks = any(listener.authentication for listener in term.image.listeners)
+    if declared is None and known == Authorization() and not asks:
+        term.unstall(StallSource.AUTHORIZATION)
+        return
+    disguise = known.disguise or secrets.token_bytes(DISGUISE_BYTES)
+    wanted = committed(declared, disguise)
+    if wanted != known:
+        answer = await term.ask(DeclareAuthorization(authorization=wanted))
+        if isinstance(answer, Refused):
+            why = Cause(reason=answer.reason, message=answer.message)
+            term.stall(StallSource.AUTHORIZATION, why)
+            return
+    term.unstall(StallSource.AUTHORIZATION)
+
+
+def secure_condition(image: ClusterImage, waits: str = "") -> Condition | None:
+    """What is open, the widest first; None: nobody asked for anything to be closed.  `waits`: why
+    brokers and controllers are not in the mode that is declared."""
+    found = _widest(image, waits)
+    if found is None or found.status == "True" or not waits:
+        return found
+    return replace(found, message=f"{found.message} {waits}")
+
+
+def _widest(image: ClusterImage, waits: str) -> Condition | None:
+    access = image.security.authorization
+    asks = [one.name for one in image.listeners if one.authentication]
+    closed_inside = image.inside.mode is InsideMode.REQUIRED
+    if access.mode is Mode.OFF and not asks and image.inside.mode is InsideMode.OFF and not waits:
+        return None
+    open_to_all = [one.name for one in image.listeners if not one.authentication]
+    if open_to_all or not image.listeners:
+        names = ", ".join(open_to_all) or "the default one"
+        text = f"Listeners without authentication ({names}) accept anonymous clients."
+        return condition("Secure", False, "AnonymousListener", text)
+    if access.mode is not Mode.ENFORCE:
+        text = f"spec.authorization.mode is {access.mode.value}: every user may do everything."
+        return condition("Secure", False, "AuthorizationOff", text)
+    if not closed_inside:
+        text = (
+            "Clients must log in and need rights, but connections among brokers and the "
+            "operator are not authenticated (spec.certificates.internal.mode is "
+            f"{image.inside.mode.value} so far)."
+        )
+        return condition("Secure", False, "PlaintextInside", text)
+    if plaintext := [one.name for one in image.listeners if not one.tls]:
+        text = f"Traffic of listeners without tls ({', '.join(plaintext)}) is not encrypted."
+        return condition("Secure", False, "PlaintextListener", text)
+    if access.allow_everyone_if_no_acl:
+        text = "Every user has all rights on resources that no rule names (allowEveryoneIfNoAcl)."
+        return condition("Secure", False, "AllowEveryone", text)
+    text = (
+        "Clients log in over TLS and need rights; brokers and the operator authenticate each other."
+    )
+    return condition("Secure", True, "Closed", text)
+
 
 LOOK_MS = 60_000
 WITHDRAWN_AFTER_MS = 2 * LOOK_MS
@@ -214,3 +292,16 @@ def _stated(declared: DeclaredIssuer, keys: tuple[TokenKey, ...]) -> TokenIssuer
         user_prefix=f"{declared.name}:" if prefix is None else prefix,
         keys=keys,
     )
+
+
+async def declare_quotas(term: Term, cluster: LogCluster) -> None:
+    """A refusal stands until the metadata version is newer, or the spec another one."""
+    if "quotas" in term.missing:
+        return  # they were stated, and cannot be read
+    wanted = rows_of(cluster.spec.quotas)
+    if wanted != tuple(term.image.quotas.of_owner(BY_CLUSTER)):
+        answer = await term.ask(DeclareQuotas(rows=wanted))
+        if isinstance(answer, Refused):
+            term.stall(StallSource.QUOTAS, Cause(reason=answer.reason, message=answer.message))
+            return
+    term.unstall(StallSource.QUOTAS)

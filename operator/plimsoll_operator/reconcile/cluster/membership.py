@@ -1,0 +1,268 @@
+"""The members of a cluster follow spec.brokers, step by step.
+
+An edit of the count or the exclusions counts when it has settled: ten seconds without another edit.
+`settle` declares new members, drains brokers that leave, and removes them once they are empty.  The
+remains of a removed broker are its pods, its registration and, if asked for, its volume.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.controller.brokers.membership import next_members
+from plimsoll_core.errors import Reason
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.brokers import SetLeaving, UnregisterBroker, VolumeGone
+from plimsoll_core.messages.requests import Refused, SetMembers
+from plimsoll_core.phrasing import brokers_text
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.cluster_status import BlockedAction
+from plimsoll_operator.api.conditions import condition, milliseconds
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.kube.errors import Conflict, NotFound
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.resources import PODS, STATEFUL_SETS, VOLUME_CLAIMS, Kind
+from plimsoll_operator.manifests.manifest_context import Context
+from plimsoll_operator.reconcile.cluster import drain_and_fill
+from plimsoll_operator.reconcile.cluster.drain_and_fill import blocked
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.work_queue import Retry
+
+SETTLE_MS = 10_000
+
+
+Ids = tuple[BrokerId, ...]
+
+
+def is_settled(term: Term, wanted: Ids) -> bool:
+    """Whether this has been wished for long enough; what is committed already needs no time."""
+    image = term.image
+    going = [b for b in image.members if b not in wanted]
+    if set(wanted) <= set(image.members) and going == [b for b in image.leaving if b in going]:
+        term.settling = None
+        return True
+    if term.settling is None or term.settling[0] != wanted:
+        term.settling = (wanted, term.monotonic_ms())
+    left_ms = term.settling[1] + SETTLE_MS - term.monotonic_ms()
+    if left_ms > 0:
+        term.add_later(Work(Task.CLUSTER, term.key), left_ms)
+    return left_ms <= 0
+
+
+def unsettled(term: Term, cluster: LogCluster) -> Condition | None:
+    """What is said while the members are not, and do not become, what the spec asks for now; None
+    when they are or do.  An edit that cannot be followed at all is not looked at by `is_settled`:
+    what that remembers may be of an earlier one."""
+    image = term.image
+    wanted = next_members(image.members, cluster.count, cluster.excluded_ids)
+    if set(wanted) == set(image.members) - set(image.leaving):
+        return None
+    if term.settling is not None and term.settling[0] == wanted:
+        if term.monotonic_ms() - term.settling[1] < SETTLE_MS:
+            return settling_condition(wanted)
+        text = (
+            f"The spec asks for {brokers_text(wanted)}; the change is blocked, see the "
+            "condition Blocked."
+        )
+        return condition("Reconciling", True, "Blocked", text)
+    return None
+
+
+def settling_condition(wanted: Ids) -> Condition:
+    """Edits often come in several; a wish stands for some seconds before it is acted on."""
+    text = (
+        f"The spec asks for {brokers_text(wanted)}; the change starts when the spec has not "
+        "been edited for some seconds."
+    )
+    return condition("Reconciling", True, "Settling", text)
+
+
+LOOK_MS = 2_000
+
+
+async def settle(term: Term, cluster: LogCluster) -> list[BlockedAction]:
+    """What is committed about members; before anything is made for them."""
+    wanted = next_members(term.image.members, cluster.count, cluster.excluded_ids)
+    if not term.image.members:
+        await _set_members(term, wanted)
+        return []
+    if not is_settled(term, wanted):
+        return []
+    if new := set(wanted) - set(term.image.members):
+        refusal = await _set_members(term, (*term.image.members, *new))
+        if refusal is not None:
+            return [blocked(term, min(new), refusal.reason, refusal.message, "Start")]
+    rows = await _set_leaving(term, wanted)
+    image = term.image
+    empty = [b for b in image.leaving if b not in wanted and not image.hosted.get(b)]
+    kept = tuple(b for b in image.members if b not in empty)
+    if kept != image.members:
+        refusal = await _set_members(term, kept)
+        if refusal is not None:
+            raise Retry(refusal.message)
+    return rows
+
+
+async def follow(term: Term, context: Context, rows: list[BlockedAction]) -> None:
+    """What is made and removed because of what is committed; `rows`: what waits already."""
+    rows = [*rows, *await drain_and_fill.reconcile(term, context)]
+    rows += await remove_remains(term, context.cluster)
+    term.block("Members", rows)
+    if rows or term.image.leaving or term.image.newcomers or removal_unfinished(term):
+        term.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
+
+
+async def _set_members(term: Term, wanted: Ids) -> Refused | None:
+    answer = await term.ask(SetMembers(broker_ids=tuple(sorted(wanted))))
+    if isinstance(answer, Refused):
+        return answer
+    # New brokers may be what a refused topic waits for.
+    for key in term.refusals:
+        term.add(Work(Task.TOPIC, key))
+    return None
+
+
+async def _set_leaving(term: Term, wanted: Ids) -> list[BlockedAction]:
+    """Sets leaving members once the joining ones have joined; takes a leave back at once."""
+    image = term.image
+    going = tuple(b for b in image.members if b not in wanted)
+    former = tuple(b for b in image.leaving if b not in image.members)
+    begun = tuple(b for b in going if b in image.leaving)
+    waiting = [b for b in going if b not in begun]
+    if absent := _absent(image):
+        text = f"{brokers_text(absent)} joined and can take replicas"
+        rows = [blocked(term, b, "WaitingForBrokers", text) for b in waiting]
+        await _commit_leaving(term, (*begun, *former))
+        return rows
+    refusal = await _commit_leaving(term, (*going, *former))
+    if refusal is None:
+        return []
+    await _commit_leaving(term, (*begun, *former))
+    return [blocked(term, b, refusal.reason, refusal.message) for b in waiting]
+
+
+def _absent(image: ClusterImage) -> Ids:
+    """Newcomers that do not take part yet."""
+    brokers = image.brokers
+    return tuple(b for b in image.newcomers if b not in brokers or not brokers[b].active)
+
+
+async def _commit_leaving(term: Term, leaving: Ids) -> Refused | None:
+    leaving = tuple(sorted(leaving))
+    if leaving == term.image.leaving:
+        return None
+    answer = await term.ask(SetLeaving(broker_ids=leaving))
+    if isinstance(answer, Refused):
+        return answer
+    return None
+
+
+logger = logging.getLogger("plimsoll.membership")
+
+POD_LATE_MS = 30_000
+"""So long after its grace a pod is said to be stuck."""
+
+
+async def remove_remains(term: Term, cluster: LogCluster) -> list[BlockedAction]:
+    """One step further with each; returns what they wait for."""
+    standing = await _remove_sets(term, cluster)
+    rows: list[BlockedAction] = []
+    for broker_id in sorted(set(term.image.brokers) - set(term.image.members)):
+        if broker_id in standing or term.image.hosted.get(broker_id):
+            continue
+        pod = await _read(term, PODS, labels.broker_pod(cluster.key[1], broker_id))
+        if pod is None:
+            await _unregister(term, cluster, broker_id)
+        else:
+            rows += _stuck(term, broker_id, pod)
+    await _remove_volumes(term, cluster)
+    return rows
+
+
+def removal_unfinished(term: Term) -> bool:
+    """Whether there is something to look at again soon."""
+    return bool(set(term.image.brokers) - set(term.image.members)) or bool(term.image.released)
+
+
+async def _remove_sets(term: Term, cluster: LogCluster) -> set[BrokerId]:
+    """Returns the brokers whose StatefulSets were there."""
+    namespace, name = cluster.key
+    found = await term.kube.list(
+        STATEFUL_SETS, namespace, label_selector=f"{labels.CLUSTER}={name}"
+    )
+    standing: set[BrokerId] = set()
+    for item in found.items:
+        meta = item["metadata"]
+        number = labels.broker_of(name, meta["name"])
+        if number is None:
+            continue  # whoever labelled it so, it is no broker's
+        broker_id = BrokerId(number)
+        standing.add(broker_id)
+        if broker_id in term.image.members or term.image.hosted.get(broker_id):
+            continue
+        logger.info("removing %s: broker %d was removed from the cluster", meta["name"], broker_id)
+        await term.kube.delete(STATEFUL_SETS, namespace, meta["name"], uid=meta["uid"])
+    return standing
+
+
+def _stuck(term: Term, broker_id: BrokerId, pod: Object) -> Iterator[BlockedAction]:
+    """A pod on a node that is gone does not end by itself."""
+    deleted = pod["metadata"].get("deletionTimestamp")
+    if deleted is None or term.server_ms() < milliseconds(deleted) + POD_LATE_MS:
+        return
+    text = f"deleted pod {pod['metadata']['name']}, which failed to terminate in time"
+    yield blocked(term, broker_id, "PodRemains", text)
+
+
+async def _unregister(term: Term, cluster: LogCluster, broker_id: BrokerId) -> None:
+    claim = None
+    if cluster.deletes_volumes:
+        claim = await _read(term, VOLUME_CLAIMS, claim_name(cluster, broker_id))
+    broker = term.image.brokers.get(broker_id)
+    if broker is None:
+        return
+    answer = await term.ask(
+        UnregisterBroker(
+            broker_id=broker_id,
+            broker_epoch=broker.broker_epoch,
+            pvc_uid=str(claim["metadata"]["uid"]) if claim and _is_ours(term, claim) else None,
+        )
+    )
+    if isinstance(answer, Refused) and answer.known_reason is not Reason.BrokerLives:
+        raise Retry(answer.message)
+
+
+def claim_name(cluster: LogCluster, broker_id: BrokerId) -> str:
+    """As the StatefulSet controller names it."""
+    return f"data-{labels.broker_pod(cluster.key[1], broker_id)}"
+
+
+def _is_ours(term: Term, claim: Object) -> bool:
+    """Not one that an earlier cluster of the same name left."""
+    found = claim["metadata"].get("labels") or {}
+    return found.get(labels.CLUSTER_ID) == labels.short_id(term.cluster_id)
+
+
+async def _remove_volumes(term: Term, cluster: LogCluster) -> None:
+    """What was released, by the uid that was released; a successor goes on where this one ends."""
+    for pvc_uid, broker_id in sorted(term.image.released.items()):
+        name = claim_name(cluster, broker_id)
+        claim = await _read(term, VOLUME_CLAIMS, name)
+        if claim is None or claim["metadata"]["uid"] != pvc_uid:
+            await term.ask(VolumeGone(pvc_uid=pvc_uid))
+        elif not claim["metadata"].get("deletionTimestamp"):
+            logger.info("deleting %s: broker %d was removed", name, broker_id)
+            try:
+                await term.kube.delete(VOLUME_CLAIMS, term.key[0], name, uid=pvc_uid)
+            except (NotFound, Conflict):
+                continue
+
+
+async def _read(term: Term, kind: Kind, name: str) -> Object | None:
+    try:
+        return await term.kube.get(kind, term.key[0], name)
+    except NotFound:
+        return None

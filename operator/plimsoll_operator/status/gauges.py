@@ -1,0 +1,217 @@
+"""Gauges of committed images and of users' objects, read at each scrape.
+
+The lines of `IsrSizes` are made once for each image and kept as bytes, because the client library
+would escape each label anew with every scrape. `object_gauges` shows what the objects' own statuses
+say; series are bounded: of many, the first by name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from plimsoll_core.cluster.isr_shrinks import covered_as_broker
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.controller.controller_term import Controller
+from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key, Objects, Shelf
+from plimsoll_operator.status.broker_status import backlog_of
+from plimsoll_operator.status.cluster_counts import MARGINS, PartitionCounts, brokers_status
+from plimsoll_operator.status.copy_meter import copied
+from plimsoll_operator.status.metric_rows import IMAGE_ROWS, ISR_SIZE, TABLE
+
+PARTITIONS_SHOWN_MAX = 2_000
+_HEAD = f"# HELP {ISR_SIZE.name} {ISR_SIZE.text}\n# TYPE {ISR_SIZE.name} {ISR_SIZE.kind}\n".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Of one cluster, and what they were made of: values, so they stay true of these."""
+
+    partitions: object
+    topics: object
+    text: bytes
+
+
+class IsrSizes:
+    """Of all clusters that are led here."""
+
+    def __init__(self) -> None:
+        self._made: dict[Key, _Lines] = {}
+
+    def text(self, led: Iterable[tuple[Key, ClusterImage]]) -> bytes:
+        """In the text format of Prometheus; what was led before is forgotten."""
+        self._made = {key: self._lines(key, image) for key, image in led}
+        return b"".join((_HEAD, *(lines.text for lines in self._made.values())))
+
+    def _lines(self, key: Key, image: ClusterImage) -> _Lines:
+        made = self._made.get(key)
+        if made and made.partitions is image.partitions and made.topics is image.topics:
+            return made
+        return _Lines(image.partitions, image.topics, _written(key, image))
+
+
+def _written(key: Key, image: ClusterImage) -> bytes:
+    """Nothing of a cluster that has too many partitions.  Names of Kubernetes and of Kafka have no
+    character that would have to be escaped."""
+    if len(image.partitions) > PARTITIONS_SHOWN_MAX:
+        return b""
+    namespace, cluster = key
+    begun = {
+        topic_id: f'{ISR_SIZE.name}{{namespace="{namespace}",cluster="{cluster}",'
+        f'topic="{topic.name}",partition="'
+        for topic_id, topic in image.topics.items()
+    }
+    return "".join(
+        f'{begun[partition.topic_id]}{partition.index}"}} {len(partition.isr)}.0\n'
+        for partition in image.partitions.values()
+        if partition.topic_id in begun
+    ).encode()
+
+
+class ImageGauges:
+    """One family for all clusters: `add` each, then `families`."""
+
+    def __init__(self) -> None:
+        self._families = {row.name: TABLE.gauges(row.name) for row in IMAGE_ROWS}
+
+    def families(self) -> Iterator[Metric]:
+        yield from self._families.values()
+
+    def add(self, key: Key, controller: Controller, counts: PartitionCounts) -> None:
+        """A cluster whose controller is active."""
+        image = controller.image
+        for name, value in _of_cluster(image, counts).items():
+            self._family(name).add_metric(key, value)
+        left = _left_bytes(controller)
+        self._family("move_left_bytes").add_metric(key, left)
+        for margin in MARGINS:
+            labels = (*key, margin)
+            self._family("partitions_by_margin").add_metric(labels, counts.by_margin[margin])
+        for broker_id in members_of(image):
+            self._add_broker(key, broker_id, controller, counts)
+
+    def _family(self, name: str) -> GaugeMetricFamily:
+        return self._families[f"plimsoll_{name}"]
+
+    def _add_broker(
+        self, key: Key, broker_id: BrokerId, controller: Controller, counts: PartitionCounts
+    ) -> None:
+        image, labels = controller.image, (*key, str(broker_id))
+        broker = image.brokers.get(broker_id)
+        away = broker is None or not broker.active
+        expected = broker_id in image.newcomers or covered_as_broker(image, broker_id) is not None
+        fenced = away and not expected
+        self._family("member_fenced").add_metric(labels, float(fenced))
+        self._family("member_leaderships").add_metric(labels, counts.leaders[broker_id])
+        replicas = len(image.hosted.get(broker_id, ()))
+        self._family("member_replicas").add_metric(labels, replicas)
+        contact = controller.soft.contacts.get(broker_id)
+        if contact is None:
+            return
+        silent_ms = max(0, controller.now_ms - contact.last_ms)
+        self._family("heartbeat_age_seconds").add_metric(labels, silent_ms / 1000)
+        if (backlog := backlog_of(controller, broker_id)) is not None:
+            self._family("metadata_backlog_records").add_metric(labels, backlog.records)
+            self._family("metadata_backlog_seconds").add_metric(labels, backlog.age_ms / 1000)
+
+
+def members_of(image: ClusterImage) -> list[BrokerId]:
+    """And who is on its way out."""
+    return sorted({*image.members, *image.leaving, *image.brokers})
+
+
+def _of_cluster(image: ClusterImage, counts: PartitionCounts) -> dict[str, float]:
+    brokers = brokers_status(image)
+    moves = [*image.reassignments.values(), *image.rebalances.values()]
+    running = [move for move in moves if move.phase == "Running"]
+    return {
+        "controller_epoch": image.controller_epoch,
+        "metadata_offset": image.next_offset,
+        "topics": len(image.topics),
+        "topics_pending_deletion": sum(
+            topic.pending_deletion is not None for topic in image.topics.values()
+        ),
+        "partitions": counts.total,
+        "partitions_offline": counts.offline,
+        "partitions_under_replicated": counts.under_replicated,
+        "partitions_under_min_isr": counts.under_min_isr,
+        "partitions_at_min_isr": counts.at_min_isr,
+        "partitions_reduced_to_min_isr": counts.reduced_to_min_isr,
+        "partitions_moving": counts.moving,
+        "partitions_not_led_by_preferred": counts.not_led_by_preferred,
+        "restart_grants": len(image.grants),
+        "reassignments_running": sum(r.phase == "Running" for r in image.reassignments.values()),
+        "rebalances_running": sum(r.phase == "Running" for r in image.rebalances.values()),
+        "moves_paused": sum(move.paused for move in running),
+        "brokers_desired": brokers.desired,
+        "brokers_ready": brokers.ready,
+        "brokers_fenced": brokers.fenced,
+    }
+
+
+def _left_bytes(controller: Controller) -> int:
+    """Only partitions that move were told of."""
+    image, copies = controller.image, controller.soft.copies
+    left = 0
+    for key, sizes in copies.items():
+        partition = image.partitions.get(PartitionKey(*key))
+        found = None if partition is None else copied(partition, sizes)
+        if found is not None:
+            left += max(0, found.total - found.copied)
+    return left
+
+
+NAMED_MAX = 100
+VERDICTS = ("", "Passed", "Violated", "Inconclusive")
+
+
+def object_gauges(objects: Objects) -> Iterator[Metric]:
+    """Of every kind."""
+    shelves: dict[str, Shelf[Any]] = {
+        "LogCluster": objects.clusters,
+        "Topic": objects.topics,
+        "Reassignment": objects.reassignments,
+        "Rebalance": objects.rebalances,
+        "Verification": objects.verifications,
+        "User": objects.users,
+        "LogBroker": objects.log_brokers,
+    }
+    stalled: dict[tuple[str, ...], float] = {}
+    not_ready: Counter[str] = Counter()
+    for kind, shelf in shelves.items():
+        for (namespace, name), conditions in shelf.all_conditions():
+            for shown in conditions:
+                if shown.type == "Stalled" and shown.status == "True":
+                    stalled[namespace, kind, name, shown.reason] = 1
+                elif shown.type == "Ready" and shown.status == "False":
+                    not_ready[kind] += 1
+        for namespace, name in shelf.unread_keys():
+            stalled[namespace, kind, name, INVALID_SPEC] = 1
+    yield TABLE.gauges("plimsoll_stalled", dict(islice(sorted(stalled.items()), NAMED_MAX)))
+    counts = {(kind,): float(not_ready[kind]) for kind in shelves}
+    yield TABLE.gauges("plimsoll_not_ready_objects", counts)
+    yield from _verifications(objects.verifications)
+
+
+def _verifications(shelf: Shelf[Any]) -> Iterator[Metric]:
+    """A namespace that has any shows every verdict."""
+    verdicts: dict[tuple[str, ...], float] = {}
+    violated: dict[tuple[str, ...], float] = {}
+    for found in shelf:
+        namespace, name = found.key
+        for verdict in VERDICTS:
+            verdicts.setdefault((namespace, verdict), 0)
+        verdict = shelf.verdict(found.key)
+        if (namespace, verdict) in verdicts:
+            verdicts[namespace, verdict] += 1
+        if verdict == "Violated":
+            violated[namespace, name] = 1
+    yield TABLE.gauges("plimsoll_verifications", verdicts)
+    named = dict(islice(sorted(violated.items()), NAMED_MAX))
+    yield TABLE.gauges("plimsoll_verification_violated", named)
