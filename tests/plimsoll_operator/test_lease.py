@@ -133,6 +133,22 @@ async def test_released_lease_tells_its_next_holder_how_slow_calls_are(api: Scri
     assert second.timing == Timing(), "its own calls are quick"
 
 
+async def test_starved_holder_states_the_longest_lease_before_a_call_is_late(api: ScriptedKube):
+    holder, loop = a_candidate(api, "x"), asyncio.get_running_loop()
+    holder.timing = Timing()
+    holder.waited_ms = lambda: round(loop.time() * 500)
+    await holder.acquire()
+    holding = asyncio.create_task(holder.hold(lambda _: None))
+    await asyncio.sleep(10)
+    assert holder.timing == Timing().times(FACTOR_MAX)
+    stated = api.find(LEASES, "kafka", "main-0123")["spec"]["leaseDurationSeconds"]
+    assert stated == 5 * FACTOR_MAX
+    holder.waited_ms = lambda: 0
+    await asyncio.sleep(70)
+    assert holder.timing == Timing()
+    holding.cancel()
+
+
 async def test_lease_that_somebody_edited_since_its_renewal_is_released(api: ScriptedKube):
     lease = a_candidate(api, "x")
     await lease.acquire()

@@ -25,6 +25,8 @@ from plimsoll_operator.leadership.lease_pace import FACTOR_MAX, LeasePace, Timin
 
 logger = logging.getLogger("plimsoll.lease")
 
+STARVED_SHARE = 4
+"""Starved is who waited for a processor for one part in so many of the time."""
 Renewed = Callable[[int], None]
 """Told after each renewal how many milliseconds ago its call started."""
 
@@ -83,6 +85,9 @@ class Lease:
         self._seen: Object | None = None
         self._seen_at_ms = 0
         self._held: Object | None = None
+        # For how long this process waited for a processor, in all; and then, when it was looked at.
+        self.waited_ms: Callable[[], int] = lambda: 0
+        self._waited, self._looked_ms = 0, 0
 
     @property
     def timing(self) -> Timing:
@@ -98,6 +103,7 @@ class Lease:
         """Wait until the Lease is ours."""
         while True:
             started_ms = _now_ms()
+            self._look_at_starvation(started_ms)
             try:
                 acquired = await self._try()
             except ApiError as error:
@@ -112,6 +118,7 @@ class Lease:
         deadline_ms = _now_ms() + self.timing.renew_ms
         while True:
             started_ms = _now_ms()
+            self._look_at_starvation(started_ms)
             stated = self.timing
             try:
                 if not await self._renew(stated):
@@ -142,6 +149,14 @@ class Lease:
                     await self._api.replace(LEASES, _released(found), timeout_s=timeout_s)
         except ApiError as error:
             logger.info("cannot release Lease %s: %s", self._name, error)
+
+    def _look_at_starvation(self, now_ms: int) -> None:
+        """Since the last look, a second or more ago."""
+        waited_ms = self.waited_ms()
+        starved_ms, since_ms = waited_ms - self._waited, now_ms - self._looked_ms
+        self._waited, self._looked_ms = waited_ms, now_ms
+        if starved_ms > 0 and starved_ms * STARVED_SHARE >= since_ms:
+            self._pace.starving(now_ms)
 
     async def _try(self) -> Acquired | None:
         timing = self.timing

@@ -60,6 +60,11 @@ class LeasePace:
         if lasts_ms > self._base.lease_ms:
             self._late.append((now_ms, lasts_ms // CALLS_A_LEASE))
 
+    def starving(self, now_ms: int) -> None:
+        """This process gets little of a processor: the next call may take longer than any before,
+        so that the longest Lease is stated at once."""
+        self._late.append((now_ms, self._base.lease_ms * FACTOR_MAX // CALLS_A_LEASE))
+
     def timing(self, now_ms: int) -> Timing:
         while self._late and self._late[0][0] <= now_ms - REMEMBERED_MS:
             self._late.popleft()

@@ -118,6 +118,7 @@ class _Run:
             wall_ms=parts.now_ms,
             owners=owner("LogCluster", name, found.metadata.uid),
         )
+        lease.waited_ms = parts.waited_ms
         self._log = parts.metadata_log(found.key, self._id)
         leader = LedCluster(parts, found, self._id, self._log, lease_name)
         self._candidate = Candidate(lease, leader, self._objection, alone=parts.alone)
