@@ -57,7 +57,7 @@ MARKED = ("tests/integration", "tests/conformance", "tests/e2e", "tests/plimsoll
 # They have namespaces and kinds of their own.
 BARE = e2e("node", "metalog", "api_contract")
 # They leave the release and the operator's pods as they are: each may run beside any other.
-USING_A = e2e("demo", "operator")
+USING_A = e2e("demo", "operator", "dead_replica")
 USING_B = e2e("cli", "mishaps", "racks", "admission", "tokens")
 # They kill operators or restart them in turn, and bear it when another test does.
 KILLING_A, KILLING_B = e2e("operations"), e2e("inside", "listeners")

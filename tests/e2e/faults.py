@@ -17,8 +17,8 @@ SLOW = "64kbit"
 
 @contextmanager
 def paused(drill: Drill, broker: int) -> Iterator[None]:
-    """A broker hangs: its sockets stay open, and nothing answers.  After a minute and a half of
-    that the kubelet ends its process and starts another."""
+    """A broker hangs: its sockets stay open, and nothing answers.  Nobody ends its process, since a
+    stopped one is not hung."""
     pid = drill.process(broker)
     os.kill(pid, signal.SIGSTOP)
     try:
