@@ -31,7 +31,7 @@ def bracketed(host: str) -> str:
 
 def split_address(address: str) -> tuple[str, int]:
     """Host without brackets, and port.  Raises ValueError when there is no port, or an IPv6 address
-    without brackets, of which nobody can say where it ends."""
+    without brackets, since its end is ambiguous."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit():
         raise ValueError(f"{address!r} is no HOST:PORT")
@@ -57,7 +57,8 @@ def is_literal(host: str) -> bool:
 
 
 def network_of(host: str) -> str:
-    """What a peer's limits count for: its address; of IPv6 the /64 that is one customer's."""
+    """Return what a peer's limits are charged to: its address; of IPv6 the /64 that is one
+    customer's."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,6 +1,6 @@
-"""Whether a timer that judges the silence of others waits, because this process did not run.
+"""Delays a timer that judges the silence of others if this process itself did not run.
 
-A timer that comes late says nothing about those who are judged: the process was stopped or busy,
+A late timer says nothing about the peers that it judges: the process was stopped or busy,
 and what came meanwhile may be unread.  A stop interrupts `epoll_wait`, and asyncio's loop then
 runs what is due before it reads a socket; after a suspended machine, peers send again; and of a
 thousand connections most are served in later turns.  Asked by a broker's timers of sessions, of lag
@@ -17,7 +17,7 @@ READ_MS = 500
 
 
 class LateTimer:
-    """Of one timer, whose judgement is never put off twice: a busy process judges too."""
+    """Of one timer; its judgement is never put off twice: a busy process judges too."""
 
     __slots__ = ("_waits",)
 

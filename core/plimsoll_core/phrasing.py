@@ -25,7 +25,7 @@ DOWN = "is down"
 
 
 def down_text(broker_id: int) -> str:
-    """`Broker 1 is down`: a sentence's beginning, to which whoever knows adds why."""
+    """`Broker 1 is down`: the beginning of a sentence; the caller adds the reason."""
     return f"Broker {broker_id} {DOWN}"
 
 
@@ -36,7 +36,7 @@ def ids_text(broker_ids: Iterable[int]) -> str:
 
 
 def replicas_text(row: Iterable[int]) -> str:
-    """`2, 0, 1`: a replica list, whose order matters."""
+    """`2, 0, 1`: a replica list, in its order."""
     return ", ".join(str(broker_id) for broker_id in row)
 
 

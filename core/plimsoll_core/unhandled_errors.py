@@ -2,7 +2,7 @@
 
 Called by the loops' exception handlers of the broker and the operator.  asyncio only logs such a
 thing and goes on, with whatever the callback had begun left half done: a partition that is
-never stepped again, a task whose end goes unnoticed.  Source: docs/design/009-exceptions.md.
+never stepped again, a task that ends unnoticed.  Source: docs/design/009-exceptions.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def ends_process(context: Mapping[str, Any], ours: str | None = None) -> BaseExc
     A failed connection is the world's fault, and so is a report without an exception (a task that
     was dropped at the end, a peer's data after its close).  `ours`: only exceptions that passed
     through a module of this prefix, where libraries run tasks of their own in the same loop.
-    `costs` in the context: whoever met it has named its price already (a connection, say).
+    `costs` in the context: the code that met it has named its price already (a connection, say).
     """
     error = context.get("exception")
     if (

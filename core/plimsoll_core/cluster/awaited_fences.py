@@ -1,6 +1,6 @@
 """Which fences an answer that names leaders waits for: of leaders that were just lost.  Pure.
 
-A leader's process dies, and its clients ask another broker who leads now, within the millisecond:
+A leader's process dies, and its clients ask another broker for the leader, within the millisecond:
 before the controller has committed the election.  An answer that names the dead leader again sends
 them back to it, and librdkafka then asks the next time after up to a second.  A follower learns of
 the death when the clients do, by its own connection to the leader; so it waits for the fence a

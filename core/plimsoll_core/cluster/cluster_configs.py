@@ -164,7 +164,7 @@ OWN_KEYS = {
             1_000,
             0,
             10_000,
-            "Groups' topics whose lag a coordinator shows, those furthest behind; 0: none.",
+            "Groups' topics with a lag that a coordinator shows, those furthest behind; 0: none.",
         ),
         integer(
             "metric.topic.series.max",

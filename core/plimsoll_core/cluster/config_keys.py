@@ -1,4 +1,4 @@
-"""What kinds of configs there are, and which texts are values of each.
+"""The types of configs, and the texts that are values of each.
 
 Called by `topic_configs` and `cluster_configs`, which hold the keys.
 """

@@ -39,7 +39,7 @@ HOUR_MS = 3_600_000
 
 
 def apply(image: ClusterImage, record: r.Record) -> ClusterImage:
-    """The image after `record`, whose offset is `image.next_offset`."""
+    """Return the image after `record`, at offset `image.next_offset`."""
     changed = _APPLIERS[type(record)](image, record)
     return replace(changed, next_offset=MetadataOffset(image.next_offset + 1))
 

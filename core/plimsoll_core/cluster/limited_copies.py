@@ -1,4 +1,4 @@
-"""Selects the copies whose rate is limited, and their limit.
+"""Selects the copies with a limited rate, and their limit.
 
 Read by the brokers.  Only a replica that is added and not in sync is limited: not one that fell
 behind, nor one that commits have begun to wait for.  An object with a limit of its own has that

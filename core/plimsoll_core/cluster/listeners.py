@@ -36,7 +36,7 @@ class Listener(
 
     `tls_version_min`: the oldest version of TLS that it speaks, "1.2" or "1.3"; None: it is
     plaintext.  `authentication`: the ways in which clients prove their user name, of which
-    each client has to use one; none: nobody is asked for a name.  `connections_max` None: the
+    each client has to use one; none: no name is required.  `connections_max` None: the
     brokers' own limit.  `connections_max_reauth_ms`: after so long clients have to log in again;
     None: when what they logged in with ends.  `advertised`: the brokers' addresses for clients
     outside, as far as they are known, in the order of the brokers; None: clients are inside, and

@@ -231,7 +231,7 @@ class RebalanceMove(_Stored, frozen=True, kw_only=True):
 
 
 class Rebalance(_Stored, frozen=True, kw_only=True):
-    """A Rebalance object whose plan was begun, as committed: it is never begun twice.
+    """A Rebalance object with a plan that was begun, as committed: it is never begun twice.
 
     `total` and `moved` count partitions, `replicas` and `replicas_moved` what is copied; `dropped`
     partitions that were left alone, because they changed meanwhile.  `lowest_isr_margin`: the
@@ -335,15 +335,15 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
 
     `hosted` is an index over `partitions` by replica, so that what a broker's change touches is
     found without a scan; `preferred` counts them by first replica, so that a new topic begins where
-    the fewest are; `min_isr_behind` counts, of each topic whose min ISR has not reached all of its
-    partitions, those that have another one.  `name` is empty until the cluster is declared.
+    the fewest are; `min_isr_behind` counts, for each topic with a min ISR that has not reached all
+    of its partitions, those that have another one.  `name` is empty until the cluster is declared.
     `reassignments` and `rebalances`: by the uids of their objects, until those are gone;
     `rebalance_rests`: of those that have not ended.  `grants`: restarts under way.
     `proven_revision`: what the last broker that came back from one runs; another revision is tried
     on one broker first.  `leaving`: brokers that are being emptied.  `newcomers`: members that were
     added to those that there were, until they have joined.  `released`: volumes that may be
-    deleted, by the uids of their claims, and whose they were.  `metadata_version`: what the log
-    may hold (`record_versions`).  `listeners`: where clients connect; none: to the one that the
+    deleted, by the uids of their claims, with their brokers.  `metadata_version`: what the log may
+    hold (`record_versions`).  `listeners`: where clients connect; none: to the one that the
     brokers' own configuration names.  `security`: credentials, users, rules.  `quotas`: what
     clients may use.  `inside`: whether brokers and controllers talk with TLS, and their
     certificates.

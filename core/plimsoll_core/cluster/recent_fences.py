@@ -1,17 +1,17 @@
 """Which fenced brokers clients are still told of: those that were fenced a moment ago.  Pure.
 
-A fence and the elections that it causes come in one image.  librdkafka (2.16, for one) that finds,
+A fence and the elections that it causes come in one image. librdkafka (2.16, for one) that finds,
 in one answer, new leaders for its partitions and their old leader missing from the brokers, ends
 the old leader's handle while records still move from there to the new ones; it then often forgets
-who leads, and asks again after up to a second.  An answer of a broker that has not heard of the
+the leader, and asks again after up to a second.  An answer of a broker that has not heard of the
 election yet brings the old leader back, and the next one costs another second.  So a broker stays
 in the list for a while after its fence, without any partition.
 
 One that stopped cleanly does not: it handed its partitions over in earlier images, and every active
-broker applied those before the fence.  Nobody misses it, and admin clients that ask each listed
+broker applied those before the fence.  No client misses it, and admin clients that ask each listed
 broker would wait for it.  Of one that died it does not matter what it led last: what is taken from
-it comes in several images where it is much.  Called by brokers' views of the image.
-Source: docs/protocol.md §5.6.
+it comes in several images where it is much.  Called by brokers' views of the image.  Source:
+docs/protocol.md §5.6.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NONE: frozenset[BrokerId] = frozenset()
 
 
 class RecentFences:
-    """What one broker saw; it knows nothing of fences from before its first image."""
+    """One broker's view; it knows nothing of fences from before its first image."""
 
     def __init__(self) -> None:
         self._until_ms: dict[BrokerId, int] = {}

@@ -62,7 +62,7 @@ def acls_removed(image: ClusterImage, record: r.AclsRemoved) -> ClusterImage:
     acls, index = image.security.acls, image.security.index
     for acl in record.acls:
         owners = acls[acl]
-        assert record.owner in owners, "who does not want a rule cannot give it up"
+        assert record.owner in owners, "only an owner of a rule can give it up"
         left = tuple(owner for owner in owners if owner != record.owner)
         if left:
             acls = acls.set(acl, left)

@@ -1,6 +1,6 @@
 """The state changes that metadata ask of replicas: start, close, lead, follow.
 
-What the controller commits is a request to each replica whose role it changes; the epoch that a
+A commit of the controller is a request to each replica that gets another role; the epoch that a
 request carries is the partition's leader epoch.  The controller counts what it requests, a broker
 what it receives and completes, by the same words.  Pure.
 Source: the design document V2, "the entire lifecycle of a state change".

@@ -139,7 +139,7 @@ KEYS: tuple[ConfigKey, ...] = (
         UNCLEAN_RECOVERY,
         ("Balanced", "Proactive", "Manual"),
         "The leader when every complete replica is lost: the most complete of all that may be "
-        "(Balanced), of those that answer soon (Proactive), or whom a human names (Manual).",
+        "(Balanced), of those that answer soon (Proactive), or the one that a user names (Manual).",
         any_case=True,
     ),
 )
@@ -153,7 +153,7 @@ LISTS = frozenset(
         "leader.replication.throttled.replicas",
     }
 )
-"""The keys whose values are lists: a client may add and take away items."""
+"""The keys with lists as values: a client may add and take away items."""
 
 _MIN_ISR_KEY = integer(MIN_ISR, 1, 1, INT32_MAX, "How many in-sync replicas a commit needs.")
 

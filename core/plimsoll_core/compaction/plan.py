@@ -97,7 +97,7 @@ def _too_young(segment: SealedSegment, lag_min_ms: int, now_ms: int | None) -> b
 
 
 def urgency(plan: CleaningPlan, *, internal: bool) -> tuple[bool, bool, float]:
-    """The log with the greatest one is cleaned first: internal topics, whose size is what a
+    """The log with the greatest one is cleaned first: internal topics, since their size is what a
     coordinator loads, then what is overdue, then the dirtiest."""
     return internal, plan.overdue, plan.dirty_ratio
 

@@ -40,13 +40,13 @@ def delete_horizon(
 def keeps_record(*, superseded: bool, expired_tombstone: bool) -> bool:
     """`superseded`: the part that is cleaned holds a later record of its key.
 
-    What is not the last value of its key goes; so does a tombstone whose horizon has passed.
+    Records that are not the last of their key go, and tombstones past their horizon.
     """
     return not (superseded or expired_tombstone)
 
 
 def is_expired(horizon: Horizon, now_ms: int | None) -> bool:
-    """Return True if the tombstones of a batch may go.  One whose horizon is new stays this
+    """Return True if the tombstones of a batch may go.  One with a new horizon stays this
     time."""
     if horizon.at_ms is None or horizon.is_new or now_ms is None:
         return False
@@ -54,7 +54,7 @@ def is_expired(horizon: Horizon, now_ms: int | None) -> bool:
 
 
 class EmptyBatch(NamedTuple):
-    """What a batch is, of whose records none stays."""
+    """The reduced form of a batch of which no record stays."""
 
     ends_segment: bool
     begins_epoch: bool

@@ -36,7 +36,7 @@ def committed(names: Collection[str]) -> list[int]:
 
 
 class Rest(NamedTuple):
-    """What is left to do of a committed swap: first the renames, then the removals, each in order,
+    """The remaining steps of a committed swap: first the renames, then the removals, each in order,
     then the directory is synced, then `last` is renamed, then it is synced again."""
 
     renames: list[tuple[str, str]]

@@ -1,1 +1,1 @@
-"""What every coordinator on this broker shares: outcomes, deadlines, codes, hashing."""
+"""The shared parts of a broker's coordinators: outcomes, deadlines, codes, hashing."""

@@ -1,4 +1,4 @@
-"""What a coordinator's client hears when the log under the coordinator would not take a record.
+"""Translates the errors of a coordinator's log into those that its clients expect.
 
 The shell calls it with the replica's code, before an append and when a wait for the commit ends.
 Source: Kafka's `CoordinatorOperationExceptionHelper`.

@@ -1,4 +1,4 @@
-"""What a coordinator's decision asks for: the only way in which a handler's request is answered.
+"""The outcome of a coordinator's decision: the only way in which a handler's request is answered.
 
 A rule returns a `CoordinatorOutcome` and writes nothing durable.  The shell appends and applies
 `records`, and lets every reply leave once all that was ever written of the group is committed: what
@@ -27,7 +27,7 @@ class RefusedAsWhole:
 
 
 class Reply(NamedTuple):
-    """An answer for whoever holds `token`: the request at hand, or one that was parked before."""
+    """The answer to the request of `token`: the one at hand, or one that was parked before."""
 
     token: object
     """The shell's: it is compared and handed back, never looked into."""
@@ -37,14 +37,14 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorOutcome(Generic[RecordT, OperationT]):
-    """What follows from one operation, in the order in which the shell does it.
+    """The effects of one operation, in the order in which the shell carries them out.
 
     Whatever a rule changes in soft state must hold whether `records` get into the log or not: what
     depends on that belongs into `then`.
     """
 
     key: str | None
-    """The group (or transactional id) whose last written record replies wait for; None: the whole
+    """Replies wait for the last written record of this group (or transactional id); None: the whole
     shard's."""
 
     records: tuple[RecordT, ...] = ()

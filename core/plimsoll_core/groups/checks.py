@@ -66,8 +66,8 @@ def check_begins(turn: GroupTurn, group_id: str, owner: str) -> bool:
 def no_room(group_id: str, owner: str, code: Code) -> RefusedAsWhole:
     """A principal's groups take all that it may hold, or all that there is."""
     message = (
-        f"No room for group {group_id}: the groups of {owner or 'nobody'} take their share of this "
-        "coordinator's memory. Delete groups or offsets that are not used any more (DeleteGroups, "
-        "OffsetDelete), commit less metadata, or give the brokers more memory."
+        f"No room for group {group_id}: the groups of {owner or 'no principal'} take their share"
+        " of this coordinator's memory. Delete groups or offsets that are not used any more"
+        " (DeleteGroups, OffsetDelete), commit less metadata, or give the brokers more memory."
     )
     return RefusedAsWhole(code, message)

@@ -90,7 +90,7 @@ class Member:
         self.member_id = member_id
         # Of a static member (KIP-345).
         self.group_instance_id = group_instance_id
-        # Who it is on the network, for tools.
+        # Its name and address, for tools.
         self.client_id = ""
         self.client_host = ""
         # What it said when it joined last.

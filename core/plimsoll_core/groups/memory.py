@@ -24,7 +24,7 @@ from plimsoll_core.quotas.fair_pool import FairPool
 GROUP_BYTES = 1_024
 """One group: its name, its state, its deadlines."""
 TOPIC_BYTES = 320
-"""One topic of a group, whose partitions have a table of their own."""
+"""One topic of a group, with a table for its partitions."""
 OFFSET_BYTES = 208
 """One committed offset beside its metadata."""
 GENERATION_BYTES = 512
@@ -37,7 +37,7 @@ UNLOADED_BYTES = 320
 PRINCIPAL_MAX = 255
 """Characters of a principal that are kept: longer ones that begin alike share."""
 BYTES_ASSUMED = 2**30 // 8
-"""An eighth of a gibibyte, for a broker whose memory is not stated."""
+"""An eighth of a gibibyte, for a broker without a stated memory."""
 _RESERVE_PART = 8
 """A part of the budget is used for deletions of groups that are not loaded, and for nothing else:
 however full it is, room can be made."""

@@ -48,7 +48,8 @@ class GroupSettings:
     initial_rebalance_delay_ms: int = 3_000
     """`group.initial.rebalance.delay.ms`: a group that begins waits so long for others to come."""
     lag_series_max: int = 1_000
-    """`group.lag.series.max`: groups' topics whose lag is shown; 0: none is measured."""
+    """`group.lag.series.max`: the number of groups' topics with a shown lag; 0: none is
+    measured."""
 
     @staticmethod
     def of(configs: Mapping[str, str]) -> GroupSettings:

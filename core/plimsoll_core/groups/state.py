@@ -53,7 +53,7 @@ class Group:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        # The principal that it is counted to (`groups.memory`); empty: nobody.
+        # The principal that it is counted to (`groups.memory`); empty: none.
         self.owner = ""
         # What it is counted with.
         self.size_bytes = GROUP_BYTES + text_bytes(group_id)
@@ -104,7 +104,7 @@ class GroupsState:
         self.memory = ShardMemory(memory)
         # Groups that are in the log and not in memory, by id: nothing is known of their offsets.
         self.unloaded: dict[str, UnloadedGroup] = {}
-        # There was no room for their names either: nobody knows which other groups exist.
+        # There was no room for their names either: it is unknown which other groups exist.
         self.more_unloaded = False
         # How often names were forgotten.
         self.forgotten = 0

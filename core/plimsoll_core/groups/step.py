@@ -81,7 +81,7 @@ def step(turn: GroupTurn, op: o.Operation, token: object) -> GroupOutcome:
 def _decided(turn: GroupTurn, op: o.Operation, token: object) -> GroupOutcome:
     outcome = _RULES[type(op)](turn, op, token)
     answered = any(reply.token is token for reply in (*outcome.at_once, *outcome.replies))
-    assert token is None or answered or outcome.parked, f"nobody answers {op}"
+    assert token is None or answered or outcome.parked, f"no reply to {op}"
     return outcome
 
 

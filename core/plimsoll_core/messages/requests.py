@@ -224,7 +224,7 @@ class SetMembers(Message, frozen=True, kw_only=True):
 class Activated(Message, frozen=True, kw_only=True):
     """The term's first record is committed: re-run unfinished fences, shutdowns and elections.
 
-    `cluster_name` declares a cluster whose log is new.  `second_opinion`: the term before this one
+    `cluster_name` declares a cluster with a new log.  `second_opinion`: the term before this one
     ended because most brokers fell silent at once (`Decision.hand_over`).
     """
 

@@ -56,7 +56,7 @@ def settle(net: Shifts, targets: Mapping[BrokerId, int]) -> bool:
             )
             if not over or not under:
                 break
-            # Who has no target only gives (a vacancy): that is what the plan is for, so first.
+            # A vacancy has no target and only gives: that is what the plan is for, so first.
             source = min(over, key=lambda each: (each[1] in targets, *each))[1]
             stuck |= find(net, source, [broker for _, broker in under])
     return all(count == targets.get(broker, 0) for broker, count in net.count.items())
@@ -143,7 +143,7 @@ def _follow(net: Shifts, came: Mapping[BrokerId, BrokerId], goal: BrokerId) -> b
 
 
 def _negative_cycle(net: Shifts) -> list[tuple[BrokerId, BrokerId]] | None:
-    """The shifts of a cycle whose costs add up to less than nothing, by Bellman and Ford.
+    """Return the shifts of a cycle of negative cost (Bellman and Ford), or None.
 
     A chain from a broker to one with one less swaps their counts: a way back that shifts nothing,
     at no cost, makes a cycle of it.

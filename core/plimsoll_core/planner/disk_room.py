@@ -2,7 +2,7 @@
 
 Called by the planner's switch with a plan that was made by counts.  A tenth of each disk stays
 free: clients go on writing while replicas are copied.  What a broker gives away is not counted as
-room for what it gets, since nobody knows which ends first.  A broker of which no figure is known
+room for what it gets, since it is unknown which ends first.  A broker of which no figure is known
 is planned by counts alone, and the plan names it.
 """
 
@@ -51,7 +51,8 @@ Rooms = Mapping[BrokerId, DiskRoom]
 
 
 def overfilled(plan: Plan, rooms: Rooms) -> dict[BrokerId, int]:
-    """Return the brokers whose reserve the plan would use, and the bytes that it adds to each."""
+    """Return the brokers with a reserve that the plan would use, and the bytes that it adds to
+    each."""
     incoming = _incoming(plan.moves)
     return {
         broker: size

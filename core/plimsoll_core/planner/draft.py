@@ -26,8 +26,8 @@ from plimsoll_core.planner.survey import (
 class PlanDraft:
     """Rows as the goal wants them.
 
-    `urgent`: partitions that the goal is about, to be moved first.  `evened`: brokers whose loads
-    should differ by at most one, if the goal promises that.
+    `urgent`: partitions that the goal is about, to be moved first.  `evened`: brokers with loads
+    that should differ by at most one, if the goal promises that.
     """
 
     rows: Rows

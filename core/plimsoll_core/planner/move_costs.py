@@ -1,9 +1,9 @@
 """Which moves of replicas are allowed in a plan in the making, and which of them costs least.
 
-Used by the planner's goals, through `augment`.  A slot whose replica has to leave, or that was
-just added, stands in its row as a vacancy: a broker id below zero, which holds it and must give it
-away.  So draining, moving off and growing are one and the same: vacancies to be filled.
-Never relaxes a rack rule; `fewest_moves.fill` does when there is no other way.
+Used by the planner's goals, through `augment`.  A slot with a replica that has to leave, or that
+was just added, stands in its row as a vacancy: a broker id below zero, which holds it and must give
+it away.  So draining, moving off and growing are one and the same: vacancies to be filled.  Never
+relaxes a rack rule; `fewest_moves.fill` does when there is no other way.
 """
 
 from __future__ import annotations

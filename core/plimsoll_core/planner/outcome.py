@@ -94,7 +94,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def moved_leaders(self) -> int:
-        """Partitions whose preferred leader changes."""
+        """Partitions with another preferred leader than before."""
         return sum(move.before[0] != move.after[0] for move in (*self.moves, *self.reorders))
 
     @property

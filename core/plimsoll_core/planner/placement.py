@@ -79,7 +79,7 @@ def _ring(brokers: Sequence[Located]) -> tuple[list[BrokerId], bool]:
 
 
 def start_at(brokers: Sequence[Located], first: int) -> int:
-    """Where a topic began whose first partition belongs to `first`."""
+    """Return the start of a topic, given the owner of its first partition."""
     ring, _ = _ring(brokers)
     return ring.index(BrokerId(first)) if first in ring else 0
 

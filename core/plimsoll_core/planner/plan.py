@@ -33,7 +33,7 @@ from plimsoll_core.planner.survey import Survey, survey
 def plan(request: Request) -> Plan | Refusal:
     """By counts, and as far as the disks have room.
 
-    A broker whose disk has none gets nothing where the goal can do without it; what evens out, or
+    A broker with a full disk gets nothing if the goal can do without it; what evens out, or
     fills brokers that are named, is bounded; the rest is refused."""
     rooms = {broker.id: broker.disk for broker in request.brokers if broker.disk is not None}
     found = by_counts(request)

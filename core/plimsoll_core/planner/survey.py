@@ -55,7 +55,8 @@ class Survey:
         barred: Mapping[int, AbstractSet[BrokerId]] | None = None,
         needs_of: Sequence[Row] | None = None,
     ) -> Layout:
-        """Ready to spread; `needs_of`: rows whose racks are to be kept, when not today's."""
+        """Ready to spread; `needs_of`: the rows that tell which racks are to be kept, if not
+        today's."""
         need = self._needs(rows, receivers, barred or {}, needs_of or self.home)
         return Layout(
             Opening(

@@ -1,7 +1,7 @@
 """Cuts a plan into waves: the moves that may run now, and those that wait.
 
 Called again and again while a plan runs, with the partitions as they are then; the first wave is
-what may be started.  Order decides who goes first, so equal plans give equal waves.
+what may be started.  Order decides which move goes first, so equal plans give equal waves.
 Source: the protocol's rule for the full rebalance (throttled waves, at most W partitions per
 broker, only partitions with at least min ISR in sync).
 """

@@ -1,7 +1,7 @@
 """Connections of each address: how many are open, how many came lately, and which are refused.
 
 Pure; one for each broker, whatever the listener.  Counts are of open connections, and so bounded
-by their number; rates are in a bounded table, where whoever came the longest ago is forgotten.
+by their number; rates are in a bounded table, where the address seen longest ago is forgotten.
 What an address is limited to, its own row or the default's says; an IPv6 address counts with its
 /64, which is one customer's.
 Source: `max.connections.per.ip` and its overrides, KIP-612; `ConnectionQuotas` of Kafka.
@@ -19,7 +19,7 @@ from plimsoll_core.quotas.rates import SAMPLE_MS, WindowedRate
 from plimsoll_core.quotas.state import NO_QUOTAS, ClientQuotas
 
 RATES_MAX = 10_000
-"""Addresses whose rates are known."""
+"""The number of addresses with a known rate."""
 TOO_MANY = "max-connections-per-ip"
 TOO_FAST = "connection-creation-rate"
 REASONS = (TOO_MANY, TOO_FAST)
@@ -58,7 +58,7 @@ class AddressConnections:
 
     @property
     def rates(self) -> int:
-        """Addresses whose rates are known."""
+        """The number of addresses with a known rate."""
         return len(self._rates)
 
     def arrived(self, host: str, now_ms: int) -> ConnectionVerdict:

@@ -1,4 +1,4 @@
-"""Which quotas there can be: of whom, by which keys, how much.
+"""Legal quotas: their entities, keys and values.
 
 Called by the controller for what clients and objects ask.  Source: KIP-546, KIP-612;
 `ClientQuotaControlManager` of Kafka.  Beyond Kafka, names have a length, values are finite, and an

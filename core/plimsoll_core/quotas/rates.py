@@ -1,4 +1,4 @@
-"""How much was used, and how long whoever used too much has to wait: Kafka's two measures.
+"""The rate of use, and the throttle time above the limit: Kafka's two measures.
 
 Pure; times are of one clock that never goes back, in milliseconds.  Source: `Rate`, `SampledStat`,
 `TokenBucket` and `QuotaUtils` of Kafka, with its defaults `quota.window.num` and

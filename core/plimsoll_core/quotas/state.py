@@ -1,8 +1,8 @@
-"""What is committed of quotas, and which of them holds for a client.
+"""The committed quotas, and the choice of the one that holds for a client.
 
 A part of a cluster's image, changed by `cluster.quota_records` alone.  Source: KIP-13, KIP-55,
 KIP-124, KIP-599, KIP-612; `ClientQuotaManager` of Kafka for the order in which quotas are looked
-for and for who shares one.
+up, and for the clients that share one.
 """
 
 from __future__ import annotations
@@ -141,7 +141,8 @@ class ClientQuotas(msgspec.Struct, frozen=True, kw_only=True):
         """The first row in Kafka's order that states the quota.
 
         A row of a user and of a client id, default or not, is kept by each pair for itself; one of
-        a user alone by all that the user runs; one of a client id alone by all who use it."""
+        a user alone by all that the user runs; one of a client id alone by all clients that use it.
+        """
         for named_user in (user, DEFAULT):
             for named_client in (client_id, DEFAULT, None):
                 bound = self._bound(quota, named_user, named_client)
@@ -167,7 +168,7 @@ class ClientQuotas(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
     def of_owner(self, owner: str) -> Iterator[QuotaRow]:
-        """What an object declares, in one order."""
+        """Yield the rows that an object declares, in one order."""
         mine = (row for row in self.rows.values() if row.owner == owner)
         return iter(sorted(mine, key=lambda row: row.entity.order))
 
@@ -179,4 +180,4 @@ def quotas_of(rows: Iterable[QuotaRow]) -> ClientQuotas:
 
 
 NO_QUOTAS = ClientQuotas()
-"""Of a cluster that limits nobody."""
+"""The quotas of a cluster without limits."""

@@ -1,10 +1,10 @@
-"""What each client used of its quotas on one broker, and for how long it is not read.
+"""The use of quotas by each client on one broker, and how long a client is throttled.
 
 Pure: times are handed in, in milliseconds of a clock that never goes back.  Tables are bounded:
-when one is full, whoever came the longest ago is forgotten, unless a connection of his is open.
-Users, client ids and pairs have tables of their own, so that who makes up client ids crowds out no
-user.
-Source: `ClientQuotaManager`, `ClientRequestQuotaManager`, `ControllerMutationQuotaManager`.
+when one is full, the client seen longest ago is forgotten, unless a connection of it is open.
+Users, client ids and pairs have tables of their own, so that a client that makes up client ids
+crowds out no user.  Source: `ClientQuotaManager`, `ClientRequestQuotaManager`,
+`ControllerMutationQuotaManager`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ M = TypeVar("M", WindowedRate, TokenBucket)
 
 
 class Accounts(Generic[M]):
-    """By user and client id, of which one may be None: whoever shares it."""
+    """By user and client id, of which one may be None: all clients that share it."""
 
     __slots__ = ("_known", "_make", "_tables")
 
@@ -70,7 +70,8 @@ class Accounts(Generic[M]):
 
 
 class HeldRate:
-    """One limit with the rate of whoever shares it; for as long as a connection keeps it."""
+    """One limit with the rate of all clients that share it; for as long as a connection keeps
+    it."""
 
     __slots__ = ("_a_second", "bound", "quota", "rate")
 
@@ -110,7 +111,7 @@ class HeldRate:
 
 
 class HeldBucket:
-    """`controller_mutation_rate` with the tokens of whoever shares it."""
+    """`controller_mutation_rate` with the tokens of all clients that share it."""
 
     __slots__ = ("bound", "bucket", "quota")
 
@@ -164,9 +165,9 @@ class ClientUsage:
 
 
 class HeldLimits:
-    """What holds for the requests of one connection with one client id.
+    """The limits for the requests of one connection with one client id.
 
-    Of whoever is far from its quotas nearly every Produce is allowed ahead (`covers`), and costs
+    Nearly every Produce of a client far from its quotas is allowed ahead (`covers`), and costs
     subtractions.  What clients are told is what they would be told if each were charged by itself;
     a request that takes more time than was left is told with the next one."""
 

@@ -29,10 +29,10 @@ UNKNOWN_END = -1
 def check_follower(log: LogView, fetch: FollowerFetch, *, complete: bool) -> Code | EndOffset:
     """Check a follower's position, beyond `check_position`.
 
-    A follower whose last epoch ended before everything here begins again.  This log knows that the
-    epoch ended at or before its start, but not with which record: a log that ends there may hold
-    what was never committed.  Nothing at or after the start can be the same, and what is below it
-    is deleted, so the follower loses nothing.
+    A follower with a last epoch that ended before everything here begins again.  This log knows
+    that the epoch ended at or before its start, but not with which record: a log that ends there
+    may hold what was never committed.  Nothing at or after the start can be the same, and what is
+    below it is deleted, so the follower loses nothing.
 
     A follower that names no last epoch holds no record (a power cut may have taken them all), and
     agrees with any log: it begins where this one does, or what lies before would be missing there.

@@ -130,7 +130,7 @@ def reset(
     if leader_start > log.log_end_offset:
         return begin_again(leader_start)
     if leader_start < log.log_end_offset and log.epochs.epoch_of_last(log.log_end_offset) is None:
-        # It holds nothing, and nobody knows of which history that is.
+        # It holds nothing, and it is unknown of which history.
         return begin_again(leader_start)
     return None
 

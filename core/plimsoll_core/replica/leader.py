@@ -175,7 +175,7 @@ class Leader:
     )
 
     def __init__(self, me: BrokerId, partition: Partition, log_end: int, now_ms: int) -> None:
-        # Who has begun to copy this log from where it begins; None: others may have the same log.
+        # Followers that copy this log anew from its start; None: others may have the same log.
         self.copied_anew: set[int] | None = None
         self.epoch = partition.leader_epoch
         self.start_offset = log_end

@@ -23,7 +23,7 @@ from plimsoll_core.replica.replica_values import BatchInfo, Duplicate
 PRODUCER_BYTES = 1_152
 """The memory of one producer with its last five batches, measured."""
 PRODUCERS_ASSUMED = 2**30 // 8 // PRODUCER_BYTES
-"""An eighth of a gibibyte, for a broker whose memory is not stated."""
+"""An eighth of a gibibyte, for a broker without a stated memory."""
 AT_ONCE = 5_000
 """Producers that are gone through in one call: some milliseconds, and up to one log more."""
 KEPT_MAX = AT_ONCE // 4
@@ -57,7 +57,7 @@ class ProducerMemory:
         # Grows with each newcomer.
         self.came = 0
         self._numbers = count()
-        # Of logs that are open: one that is closed is in nobody's hands.
+        # Open logs only: a closed log is not referenced any more.
         self._logs: WeakValueDictionary[int, Remembers] = WeakValueDictionary()
         # Of logs that are still to forget, and `came` when that was found.
         self._to_forget: list[_Share] = []
@@ -115,7 +115,7 @@ class ProducerMemory:
         known = sum(map(len, logs.values()))
         enough = self.limit - self._least_room
         if known > self.limit or (known > enough and not self._to_forget):
-            self.came += 1  # who writes from now on wrote after this
+            self.came += 1  # producers that write from now on wrote after this
             self._to_forget, self._found_at = self._shares(logs), self.came
         known = self._forget(logs, known)
         self._room = max(enough - known, 0) + 1
@@ -135,9 +135,9 @@ class ProducerMemory:
             (number for number, log in logs.items() if len(log)),
             key=lambda number: logs[number].written_at,
         )
-        nobody = max(len(oldest_first) - room, 0)
-        one = (_Share(number, 1) for number in oldest_first[nobody:] if len(logs[number]) > 1)
-        return [*one, *(_Share(number, 0) for number in oldest_first[:nobody])]
+        none_kept = max(len(oldest_first) - room, 0)
+        one = (_Share(number, 1) for number in oldest_first[none_kept:] if len(logs[number]) > 1)
+        return [*one, *(_Share(number, 0) for number in oldest_first[:none_kept])]
 
     def _forget(self, logs: Mapping[int, Remembers], known: int) -> int:
         """Return the number of producers that remain."""

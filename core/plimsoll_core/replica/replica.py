@@ -290,7 +290,7 @@ class Replica:
         moving = self.partition.adding or self.partition.removing
         if not current or moving:
             return  # the answer may have ended the move, and does not say so: metadata does
-        # The answer says nothing of the ELR: until the metadata does, all who left may be in it.
+        # The answer says nothing of the ELR: until the metadata does, all that left may be in it.
         left = {*self.partition.elr, *self.partition.isr} - {*answer.isr}
         enough = len(answer.isr) >= self.partition.effective_min_isr
         elr = () if enough else tuple(b for b in self.partition.replicas if b in left)
@@ -301,7 +301,7 @@ class Replica:
 
     def _settle(self, leader: Leader, isr: IsrState) -> None:
         leader.set_isr(isr)
-        self._end_moved = True  # who is out may want to join again: followers are looked at
+        self._end_moved = True  # replicas out of the ISR may want to join again
         self._in_sync_set_changed()
 
     def _in_sync_set_changed(self) -> None:

@@ -1,9 +1,8 @@
-"""Whether a principal may do something: Kafka's rules, at a cost that the number of ACLs does not
-change.
+"""Decides by ACLs as Kafka does, at a cost that does not depend on their number.
 
 Made beside an image and changed by what a record adds or removes.  A decision looks at the cells of
-the principal and of everybody: two literal names, and one prefix for each length of prefix that
-there is.  Source: `StandardAuthorizerData` and `Authorizer.authorizeByResourceType` of Kafka 4.1.
+the principal and of User:*: two literal names, and one prefix for each length of prefix that there
+is.  Source: `StandardAuthorizerData` and `Authorizer.authorizeByResourceType` of Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -147,7 +146,7 @@ class AclIndex(msgspec.Struct, frozen=True):
 
     def has_rules(self, principal: str, kind: ResourceType) -> bool:
         """Return True if any rule is about the principal or User:*, and resources of the type."""
-        return any((who, kind) in self.rules for who in (principal, EVERYBODY))
+        return any((holder, kind) in self.rules for holder in (principal, EVERYBODY))
 
     def allows_on_any(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType
@@ -156,8 +155,8 @@ class AclIndex(msgspec.Struct, frozen=True):
         of this very operation that no Deny dominates (KIP-679)."""
         found = [
             rules
-            for who in (principal, EVERYBODY)
-            if (rules := self.rules.get((who, kind))) is not None
+            for holder in (principal, EVERYBODY)
+            if (rules := self.rules.get((holder, kind))) is not None
         ]
         bits = _DENIES[operation]
 
@@ -183,8 +182,8 @@ class AclIndex(msgspec.Struct, frozen=True):
         return False
 
     def _cells(self, principal: str, kind: ResourceType, name: str) -> Iterator[Cell]:
-        for who in (principal, EVERYBODY):
-            rules = self.rules.get((who, kind))
+        for holder in (principal, EVERYBODY):
+            rules = self.rules.get((holder, kind))
             if rules is None:
                 continue
             for literal in (name, WILDCARD):

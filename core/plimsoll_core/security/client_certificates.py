@@ -1,8 +1,8 @@
-"""Certificates as logins: whose are believed, which user's a shown one is, and by what name.
+"""Logins by certificates: trusted authorities, and the user of a certificate.
 
-Pure: TLS verifies the chain, the shell reads the certificate, and this module says whom it lets in.
+Pure: TLS verifies the chain, the shell reads the certificate, and this module returns its user.
 A certificate of the cluster's own authority is a user's because its fingerprint is committed as
-that user's: no name in it is looked at, and one that is committed no more lets nobody in.  One of
+that user's: no name in it is read, and a removed fingerprint is refused.  One of
 another authority is called by its distinguished name, written as Java does, which no other kind of
 user can have: it has an equals sign.  Source: RFC 2253, KIP-371, `DefaultKafkaPrincipalBuilder`.
 """

@@ -1,9 +1,9 @@
-"""Who is inside: brokers and controllers, by what their certificates say and the log allows.
+"""Identities inside: brokers and controllers, by their certificates and the committed fingerprints.
 
 A certificate of the cluster's internal authority names one identity, `plimsoll://<cluster
 id>/broker/<id>` or `…/controller`.  Whether it is still believed is committed: of each broker the
 fingerprints of the certificates that it may show, the newest first, so that one that was replaced
-is refused from the record on, whoever has its key.  A controller's certificate is made by each
+is refused from the record on, also with its key.  A controller's certificate is made by each
 operator process for itself, and stands in no record.
 
 The functions say what is wrong with a peer, as a reason for metrics; empty: nothing.  They read

@@ -1,4 +1,4 @@
-"""Which right each Kafka API requires, and on what: one table, a row for every API that is served.
+"""The right that each Kafka API requires: one table, a row for every API that is served.
 
 A broker answers no API that has no row here (`handlers.security.gate`); how what is refused is
 told, its guards say.  Source: Kafka's `KafkaApis` and `ControllerApis` (operations and resources
@@ -38,7 +38,7 @@ _ON_CONFIGS = {
     operation: (_topic(operation), _group(operation), _cluster(operation))
     for operation in (_Op.DESCRIBE_CONFIGS, _Op.ALTER_CONFIGS)
 }
-"""The resource types whose configs can be named; the cluster stands for brokers."""
+"""The resource types with configs that can be named; the cluster stands for brokers."""
 
 REQUIREMENTS: Mapping[int, tuple[Requirement, ...]] = {
     0: (_topic(_Op.WRITE),),  # Produce

@@ -1,7 +1,7 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512: what is kept of a password, and the server's side of a login.
 
 Pure: nonces and times are given.  What is kept does not let its reader log in (StoredKey and
-ServerKey of RFC 5802).  A user that does not exist is answered like one whose password is wrong.
+ServerKey of RFC 5802).  A user that does not exist gets the same answer as a wrong password.
 Source: RFC 5802, RFC 7677, KIP-84, KIP-554; `ScramSaslServer` of Kafka.
 """
 
@@ -158,7 +158,7 @@ def begin(
     """Answer a client's first message.  `disguise`: the key by which users that do not exist have
     a salt, the same each time."""
     user, gs2_header, bare, client_nonce = _read_first(client_first)
-    # Made for who exists, too: the time that it takes would tell them apart.
+    # Also for a known user: the time that it takes would tell them apart.
     salt = salt_of(hmac.digest(disguise, f"{mechanism} {user}".encode(), "sha256"))
     iterations = ITERATIONS_MIN
     if (credential := find(user)) is not None:
@@ -181,7 +181,7 @@ def _read_first(message: bytes) -> tuple[str, bytes, bytes, str]:
         raise ScramError("delegation tokens are not served")
     user = _name(bare[1])
     if found[2] is not None and _name(found[2]) not in ("", user):
-        raise ScramError("it would act as somebody else")
+        raise ScramError("it would act as another user")
     gs2_header = message[: len(message) - len(found[3])]
     return user, gs2_header, found[3], bare[2].decode()
 

@@ -1,4 +1,4 @@
-"""What is committed about who may do what: credentials, users, ACLs, and whether they are enforced.
+"""The committed credentials, users and ACLs, and the mode of authorization.
 
 A part of a cluster's image, changed by `cluster.security_records` alone.
 """
@@ -85,7 +85,7 @@ class DeclaredUser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class UserRemoval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The grace of a user whose object was gone is over; `at_ms`: wall clock."""
+    """The grace of a user without an object is over; `at_ms`: wall clock."""
 
     namespace: str
     at_ms: int
@@ -239,8 +239,8 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType
     ) -> bool:
         """Return True if there may be some resource of the type on which it may."""
-        # As in Kafka, a name that nobody uses stands for what rules of everybody, super users and
-        # the default give.
+        # As in Kafka, an unused name stands for the rights from rules of User:*, super users and
+        # the default.
         if self.allows(AclQuestion(principal, host, operation, kind, "hardcode")):
             return True
         return self.index.allows_on_any(principal, host, operation, kind)

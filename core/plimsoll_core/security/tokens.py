@@ -1,8 +1,8 @@
-"""Tokens as logins: whose are believed, what a client sends, and what a verified one says.
+"""Logins by tokens: trusted issuers, the client's message, and the claims of a verified token.
 
 Pure: the shell verifies signatures with a key that `candidates` names, and nothing of a token is
-read before that but its key's id.  Issuers and their public keys are committed, so brokers ask
-nobody.  Source: RFC 7519, RFC 7628, KIP-255, KIP-768; `OAuthBearerClientInitialResponse` of Kafka;
+read before that but its key's id.  Issuers and their public keys are committed, so brokers send no
+request.  Source: RFC 7519, RFC 7628, KIP-255, KIP-768; `OAuthBearerClientInitialResponse` of Kafka;
 projected ServiceAccount tokens of Kubernetes.
 """
 
@@ -73,10 +73,10 @@ class TokenIssuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 def token_mark(issuer: TokenIssuer, key: TokenKey) -> bytes:
     """Return a mark that identifies a login by the key and the issuer; it cannot be used to log
     in."""
-    who = (issuer.name, issuer.login, issuer.issuer, issuer.audiences)
+    named_by = (issuer.name, issuer.login, issuer.issuer, issuer.audiences)
     named = (issuer.user_claim, issuer.user_prefix)
     by = (key.key_id, key.algorithm, key.public_key)
-    return hashlib.sha256(msgspec.json.encode((who, named, by))).digest()[:16]
+    return hashlib.sha256(msgspec.json.encode((named_by, named, by))).digest()[:16]
 
 
 class TokenRefusal(Enum):

@@ -119,7 +119,7 @@ def _fenced(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answer
     if may and (not is_held_back(turn, broker.id) or return_helps(turn, broker.id)):
         unfence(turn, broker)
         wake(turn, broker.id)
-        # Whoever waits for a cluster's brokers uses next what only newer metadata can hold.
+        # Clients that wait for a cluster's brokers use next what only newer metadata can hold.
         finalize(turn)
         return HeartbeatAnswer(is_caught_up=True, is_fenced=False, should_shut_down=False)
     return HeartbeatAnswer(is_caught_up=caught_up, is_fenced=True, should_shut_down=False)

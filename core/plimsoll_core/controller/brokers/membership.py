@@ -67,9 +67,9 @@ def _check_dropped(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refus
 
 
 def _check_new(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refusal | None:
-    """Refuse an id whose volume is still being deleted: a broker starts on the volume of its name.
-    Refuse an id whose removal has not ended: its StatefulSet may be deleted at any moment, also by
-    an operator that was paused since it looked."""
+    """Refuse an id with a volume that is still being deleted: a broker starts on the volume of its
+    name.  Refuse an id that is still being removed: its StatefulSet may be deleted at any moment,
+    also by an operator that was paused since it looked."""
     image = turn.image
     going = sorted(set(image.brokers).intersection(wanted) - set(image.members))
     if going and image.members:

@@ -30,7 +30,7 @@ from plimsoll_core.phrasing import brokers_text
 def empty_volume_is_no_last_copy(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
     """A failed mount looks exactly like an empty disk.
 
-    A process whose volume was empty at its start says so whenever it registers, also for another
+    A process that started on an empty volume says so whenever it registers, also for another
     listener: any last copy that it holds was written since.
     """
     known = turn.image.brokers.get(request.broker_id)
@@ -253,7 +253,7 @@ def no_other_process_lives(turn: DecisionContext, request: RegisterBroker) -> Re
     )
 
 
-# Order matters: whose volume it is comes before what it may do.
+# Order matters: the owner of the volume is checked before its state.
 CHECKS: tuple[Check, ...] = (
     cluster_id_is_ours,
     cluster_is_declared,

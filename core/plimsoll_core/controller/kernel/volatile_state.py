@@ -47,8 +47,8 @@ class Report:
 class VolatileState:
     """Controller state that is not logged and is lost on failover: one term's."""
 
-    # Random, of this process: ids of new topics follow from it, too.  Who knows nothing else of a
-    # topic than its name could foretell its id otherwise, and learn by it whether there is one.
+    # Random, of this process: ids of new topics follow from it, too.  A
+    # client that knows only a topic's name could otherwise compute its id, and learn if it exists.
     topic_id_key: bytes = b""
     # When each broker's registered lifetime was last heard of, and what it said of itself.
     contacts: dict[BrokerId, Contact] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class VolatileState:
     shutdown_offsets: dict[BrokerId, MetadataOffset] = field(default_factory=dict)
     # When a broker was fenced without having asked for it, within the flap window.
     flaps: dict[BrokerId, list[int]] = field(default_factory=dict)
-    # Brokers whose fence or registration is under way in slices.  They are not electable meanwhile.
+    # Brokers with a fence or registration under way in slices.  They are not electable meanwhile.
     leaving: set[BrokerId] = field(default_factory=set)
     # Brokers that were fenced for silence, and when.
     expired: dict[BrokerId, int] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class VolatileState:
     reports: dict[PartitionKey, dict[BrokerId, Report]] = field(default_factory=dict)
     # When a Proactive recovery stops waiting for more reports.
     overdue_ms: dict[PartitionKey, int] = field(default_factory=dict)
-    # Replicas whose log is out of service, by the lifetime of the broker that said so; until it
+    # Replicas with an offline log, by the broker epoch that reported it; until it
     # reports that log again or follows with it.
     failed: dict[PartitionKey, dict[BrokerId, BrokerEpoch]] = field(default_factory=dict)
     # Brokers that were refused for an empty volume that may stand for the last copy.

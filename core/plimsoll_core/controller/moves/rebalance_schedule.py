@@ -274,8 +274,8 @@ def moved_by(turn: DecisionContext, p: Partition, held: Mover | None) -> str:
     have ended: it limits and rolls back every move of its partitions."""
     if held is not None and not p.moving:
         return f"{held} holds {name(turn, p)} until it has ended; the Rebalance waits for that."
-    whose = "Another request" if held is None else str(held)
-    return f"{whose} moves {name(turn, p)}; the Rebalance waits until that has ended."
+    mover = "Another request" if held is None else str(held)
+    return f"{mover} moves {name(turn, p)}; the Rebalance waits until that has ended."
 
 
 def name(turn: DecisionContext, p: Partition) -> str:

@@ -3,10 +3,10 @@
 `elect_leaders` is called for ElectLeaders.  A preferred leader comes from the ISR, so its election
 costs only a new leader epoch.  An unclean leader is the most complete of the replicas that reported
 their logs.  `name_leaders` is called for NameLeaders: it elects, once, the named leader of a
-partition that has none, in the stated leader epoch only.  It also admits a broker whose volume came
-back empty (`brokers.registration`).  `leadership_return` returns leaderships without a request.
-Sources: the rules of docs/protocol.md for elections on request and for leaderless partitions;
-KIP-460.
+partition that has none, in the stated leader epoch only.  It also admits a broker with a volume
+that came back empty (`brokers.registration`).  `leadership_return` returns leaderships without a
+request.  Sources: the rules of docs/protocol.md for elections on request and for leaderless
+partitions; KIP-460.
 """
 
 from __future__ import annotations

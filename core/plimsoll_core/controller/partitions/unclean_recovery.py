@@ -1,14 +1,14 @@
 """Unclean recovery: elects a leader where no replica may lead cleanly, and says when.
 
 Called for ReportReplicaLogs, when a broker is unfenced, and by ticks for what waited long enough.
-Clean election always comes first: a member of the ISR or the ELR that can lead does, before anybody
-is asked here.  Then the topic's strategy decides.  Balanced: every member of the LastKnownELR must
-have told, in its present lifetime and about the present term, how far its log goes; the greatest
-log leads, and as long as one of them is silent nothing is decided.  Proactive: of those that have
-told when the wait is over.  Manual: none, until a person names one.  A leader chosen here may
-lack records that were acknowledged, and the record's cause says so; it says that records are lost
-when another replica told of a longer log.
-Source: the protocol's rule for leaderless partitions; KIP-966.
+Clean election always comes first: a member of the ISR or the ELR that can lead does, before this
+module is asked.  Then the topic's strategy decides.  Balanced: every member of the LastKnownELR
+must have told, in its present lifetime and about the present term, how far its log goes; the
+greatest log leads, and as long as one of them is silent nothing is decided.  Proactive: of those
+that have told when the wait is over.  Manual: none, until a person names one.  A leader chosen here
+may lack records that were acknowledged, and the record's cause says so; it says that records are
+lost when another replica told of a longer log.  Source: the protocol's rule for leaderless
+partitions; KIP-966.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def report(turn: DecisionContext, request: ReportReplicaLogs) -> Answer | Refusa
             _note(turn, request, log)
             noted[partition.key] = partition
     back_in_service(turn, request.broker_id, noted.values())
-    # Who is led by now is not asked any more.
+    # A partition with a leader is left alone.
     _recover(turn, [turn.image.partitions[key] for key in noted])
     if len(now) < len(request.logs):
         turn.again = replace(request, logs=request.logs[len(now) :])

@@ -226,8 +226,8 @@ def user_object_gone(turn: DecisionContext, request: UserObjectGone) -> Answer |
     settle_user(turn, name, None, request.object.uid)
     row = turn.image.security.users[name]
     if row.disabled and (_is_account(row.object, name) or not illegal_subject(name)):
-        # Without a row it would be an account, or a certificate's subject, that nobody says
-        # anything of: those log in.
+        # Without a row it would be an account, or a certificate's subject, without a declaration:
+        # those log in.
         kept = replace(row, object=replace(row.object, uid=NO_OBJECT), gone_since_ms=None)
         turn.add(UserDeclared(cause="its object is gone", user=kept))
     else:
@@ -237,9 +237,9 @@ def user_object_gone(turn: DecisionContext, request: UserObjectGone) -> Answer |
 
 
 def _hand_over(turn: DecisionContext, row: DeclaredUser, heir: UserObject) -> None:
-    """Give everything that the object declared to its heir, whose next declaration says which of it
-    stays.  The owner of a credential is left as it is: it shows that the password is not from the
-    heir's Secret."""
+    """Give everything that the object declared to its heir; the heir's next declaration says which
+    of it stays.  The owner of a credential is left as it is: it shows that the password is not from
+    the heir's Secret."""
     cause = "handed over: its object is gone and another one declares it"
     security, former = turn.image.security, row.object.uid
     acls = [acl for acl, owners in security.acls.items() if former in owners]

@@ -1,7 +1,7 @@
-"""Changes what clients may use: for clients' tools, and as a LogCluster or a User object declares.
+"""Changes clients' quotas: for clients' tools, and as a LogCluster or a User object declares.
 
-Called for AlterQuotas and DeclareQuotas, and by `declared_users`.  Of whom an object declares
-quotas, they are changed through it alone.  Source: KIP-546; ClientQuotaControlManager.
+Called for AlterQuotas and DeclareQuotas, and by `declared_users`.  Quotas that an object declares
+change through that object alone.  Source: KIP-546; ClientQuotaControlManager.
 """
 
 from __future__ import annotations

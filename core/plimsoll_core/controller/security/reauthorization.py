@@ -1,7 +1,6 @@
-"""Decides again whether the client for whom a broker asks may have what it asks for, and is still
-logged in: its user may have been disabled, or its password changed, while the request was on its
-way.  What is asked for in nobody's name is refused where rights are enforced: its broker has not
-heard that they are.
+"""Checks again the rights and the login of the client that a broker asks for: its user may have
+been disabled, or its password changed, while the request was on its way.  A request without a
+client is refused while rights are enforced: its broker has not heard that they are.
 
 Called by `decide` before a forwarded request is decided, with the image that the change is made
 from: rights that were taken away since the broker looked count here.  A request of which a part is
@@ -41,7 +40,7 @@ _REASONS = {
 
 _NOBODY = Refusal(
     reason=Reason.ClusterAuthorizationFailed,
-    message="The broker does not say who asks for it, and rights are enforced; ask again, also"
+    message="The broker names no client for this request, and rights are enforced; ask again, also"
     " another broker.",
 )
 
@@ -109,7 +108,7 @@ def _deleted(image: ClusterImage, request: DeleteTopics) -> _Rows:
     known = (image.topics.get(topic_id) for topic_id in request.ids)
     for name in (*request.names, *(topic.name for topic in known if topic is not None)):
         needed = ((_Op.DELETE, _Type.TOPIC, name), (_Op.DELETE, _Type.CLUSTER, CLUSTER_NAME))
-        # Who may describe a topic is told when there is none.
+        # A client that may describe a topic is told if it does not exist.
         described = (_Op.DESCRIBE, _Type.TOPIC, name)
         yield needed if name in image.topic_ids else (*needed, described)
 

@@ -63,7 +63,7 @@ def _create_one(turn: DecisionContext, room: PartitionRoom, wish: NewTopic) -> T
 
 
 def _plan(turn: DecisionContext, room: PartitionRoom, wish: NewTopic) -> TopicPlan | Refusal:
-    # As in Kafka, that a topic exists is told before what is wrong with its configs: who makes a
+    # As in Kafka, TOPIC_ALREADY_EXISTS comes before errors in the configs: a client that creates a
     # topic if it is missing waits for that code.
     if refusal := _may_create(turn, wish):
         return refusal

@@ -2,12 +2,12 @@
 
 Called when an object or a client states another one; by a new term for what its predecessor left
 half done; and by ticks for what this term did: while the log is full a slice is dropped, and with
-it the request whose remainder it was, but not what was committed before it.
-It lives in every partition, under the partition epoch: a leader must know the new one before any
-of its proposals is committed again, and what the controller shrinks reaches it afterwards, in the
-order of the log.  An ISR that is large enough now needs no ELR; else both lists stay, because a
-partition without a leader still waits for them.
-Source: the protocol's rule for min ISR changes (Kafka forgets both lists: KIP-966's ClearElr).
+it the request that it belonged to, but not what was committed before it.  It lives in every
+partition, under the partition epoch: a leader must know the new one before any of its proposals is
+committed again, and what the controller shrinks reaches it afterwards, in the order of the log.  An
+ISR that is large enough now needs no ELR; else both lists stay, because a partition without a
+leader still waits for them.  Source: the protocol's rule for min ISR changes (Kafka forgets both
+lists: KIP-966's ClearElr).
 """
 
 from __future__ import annotations

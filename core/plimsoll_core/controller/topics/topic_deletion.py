@@ -63,7 +63,7 @@ def _together(pending: list[int], since_ms: int) -> int:
 
 
 def _removed_lately(image: ClusterImage, now_ms: int) -> int:
-    """Return the number of topics whose data was removed within the last hour."""
+    """Return the number of topics removed with their data within the last hour."""
     return sum(at > now_ms - HOUR_MS for at in image.removals_ms)
 
 

@@ -7,7 +7,7 @@ not checked.  Existing partitions stay, and are replicated, whatever the limit.
 
 A topic belongs to the principal that created it (`Topic.owner`, committed), or, on a listener
 without authentication, to the client's network.  All principals share the brokers' partitions by
-`FairPool`'s rule.  Super users have no share, only the brokers' limit; nor have objects, whose
+`FairPool`'s rule.  Super users have no share, only the brokers' limit; nor have objects: their
 number is limited by rights on Kubernetes and by `topics.limits.partitionsPerNamespace`.
 """
 

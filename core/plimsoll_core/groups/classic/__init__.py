@@ -1,1 +1,1 @@
-"""Groups whose members share out partitions themselves: join, sync, heartbeat, leave."""
+"""Groups with members that share out partitions themselves: join, sync, heartbeat, leave."""

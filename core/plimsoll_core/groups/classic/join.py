@@ -1,4 +1,4 @@
-"""JoinGroup: who may join, who has to come again with an id, and whom everybody has to wait for.
+"""JoinGroup: admits members, gives out ids, and decides which members a rebalance waits for.
 
 Called by `groups.step`.  Source: Kafka's `classicGroupJoin`, KIP-345 (static members), KIP-394
 (ids), KIP-814 (leaders that need not assign); docs/protocol.md §5.8.1.

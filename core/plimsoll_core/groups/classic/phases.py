@@ -132,7 +132,7 @@ def complete_joining(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> 
         if member_id not in group.joins and member.group_instance_id is None:
             stand_up(turn, group, member_id, effects)
     if group.members and not group.joins:
-        # Nobody is there who could lead: until sessions end, or somebody comes.
+        # No member could lead: wait until sessions end, or a member joins.
         group.phase = Preparing(None)
         wait_ms = max(group.rebalance_timeout_ms, _NOBODY_CAME_MS_MIN)
         turn.soft.deadlines.set(joining, turn.now_ms + wait_ms)

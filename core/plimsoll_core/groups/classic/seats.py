@@ -1,8 +1,8 @@
 """The members and pending ids of a classic group in memory.
 
 Called by the rules of groups.  A loaded group is built when it is first asked for, and the sessions
-of its members begin then.  A group without members whose emptiness is stored is dropped from
-memory.  Every seat, a member or a pending id, is counted here.  `Effects` collects what a decision
+of its members begin then.  A group without members is dropped from memory once its emptiness is
+stored.  Every seat, a member or a pending id, is counted here.  `Effects` collects what a decision
 replies and writes.
 """
 

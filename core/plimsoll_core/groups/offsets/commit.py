@@ -111,7 +111,7 @@ def check_committer(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None
     stored = None if durable is None else durable.stored
     is_stored = stored is not None and stored.generation == group.generation
     if isinstance(group.phase, Completing) or not is_stored:
-        # Nobody knows yet what this generation consumes.
+        # It is not known yet what this generation consumes.
         return RefusedAsWhole(Code.REBALANCE_IN_PROGRESS)
     prolong(turn, group, group.members[op.member_id])
     return None
@@ -152,8 +152,8 @@ def _record(
 
 
 _DOUBTFUL = (
-    "A topic of this group may have been deleted; until the newest metadata are here nobody can "
-    "tell whether its offsets still count."
+    "A topic of this group may have been deleted; until this broker has the newest metadata it "
+    "cannot tell whether its offsets still count."
 )
 
 

@@ -38,7 +38,7 @@ from plimsoll_core.groups.state import Group
 from plimsoll_core.groups.turn import ExpiryDue, GroupTurn
 
 CONSUMER = "consumer"
-"""The protocol type whose subscriptions are known."""
+"""The protocol type with known subscriptions."""
 NAMES_MAX = 20_000
 """Topics in all subscriptions of a group together: gone through in a few milliseconds."""
 
