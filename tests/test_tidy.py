@@ -421,3 +421,44 @@ def test_markdown_keeps_to_its_limit_of_words() -> None:
     """A new page replaces sentences of an old one."""
     words = sum(len(path.read_text().split()) for path in tracked("*.md"))
     assert words <= MARKDOWN_WORDS_MAX
+
+
+PEOPLE = re.compile(r"\b(?:who|whose|whom|whoever|nobody|somebody|everybody)\b", re.IGNORECASE)
+PEOPLE_MAX = {
+    "plimsoll_broker": 283,
+    "plimsoll_core": 6,
+    "plimsoll_net": 26,
+    "plimsoll_operator": 324,
+    "plimsoll_process": 8,
+    "plimsoll_sim": 265,
+    "plimsoll_spark": 9,
+    "plimsoll_wire": 12,
+}
+"""How often each package says *who* and the like in its docstrings and string literals.  These
+words are for people: a broker, a log or a client has a name.  The counts only shrink; where people
+are meant, they stay."""
+
+
+def people_named(tree: ast.Module) -> int:
+    """Return how often docstrings and string literals say *who*, *whose* or *nobody*."""
+    return sum(
+        len(PEOPLE.findall(node.value))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_package_says_who_no_more_often_than_recorded(package: str) -> None:
+    counts = {
+        str(path.relative_to(ROOT)): count
+        for path in product()
+        if package in path.parts and (count := people_named(ast.parse(path.read_text())))
+    }
+    assert sum(counts.values()) <= PEOPLE_MAX[package], f"name the component instead: {counts}"
+
+
+def test_people_are_found_in_docstrings_and_in_parts_of_sentences() -> None:
+    text = 'def f(x):\n    """Whose it is."""\n    return f"{x} is whoever asks, nobody else"\n'
+    assert people_named(ast.parse(text)) == 3
+    assert people_named(ast.parse("who = 'the broker'")) == 0
