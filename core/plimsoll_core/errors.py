@@ -22,6 +22,7 @@ class Code(IntEnum):
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
     MESSAGE_TOO_LARGE = 10
+    STALE_CONTROLLER_EPOCH = 11
     OFFSET_METADATA_TOO_LARGE = 12
     COORDINATOR_LOAD_IN_PROGRESS = 14
     COORDINATOR_NOT_AVAILABLE = 15
@@ -105,6 +106,7 @@ class Reason(Enum):
     UnknownTopicId = (Code.UNKNOWN_TOPIC_ID, "unknown-topic-id")
     FencedLeaderEpoch = (Code.FENCED_LEADER_EPOCH, "fenced-leader-epoch")
     StaleBrokerEpoch = (Code.STALE_BROKER_EPOCH, "stale-broker-epoch")
+    StaleControllerEpoch = (Code.STALE_CONTROLLER_EPOCH, "stale-controller-epoch")
     InvalidUpdateVersion = (Code.INVALID_UPDATE_VERSION, "invalid-update-version")
     InconsistentClusterId = (Code.INCONSISTENT_CLUSTER_ID, "inconsistent-cluster-id")
     IneligibleReplica = (Code.INELIGIBLE_REPLICA, "ineligible-replica")

@@ -50,10 +50,16 @@ class Peer:
             return await self.reader.readexactly(length)
 
     async def command(
-        self, request: control.BrokerRequest, cluster_id: UUID = CLUSTER
+        self,
+        request: control.BrokerRequest,
+        cluster_id: UUID = CLUSTER,
+        *,
+        controller_epoch: int = 0,
     ) -> control.CommandReply:
         command = control.Command(
-            cluster_id=cluster_id, controller_epoch=ControllerEpoch(0), request=request
+            cluster_id=cluster_id,
+            controller_epoch=ControllerEpoch(controller_epoch),
+            request=request,
         )
         self.writer.write(control.encode_request(7, "test", command))
         frame = await self.frame()

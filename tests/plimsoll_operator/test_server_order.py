@@ -45,10 +45,14 @@ def listening(controller: Controller) -> list[Request]:
     return heard
 
 
-def send(peer: Peer, correlation_id: int, request: control.BrokerRequest) -> None:
+def send(
+    peer: Peer, correlation_id: int, request: control.BrokerRequest, controller_epoch: int = 0
+) -> None:
     """Ask without waiting for the answer."""
     command = control.Command(
-        cluster_id=CLUSTER, controller_epoch=ControllerEpoch(0), request=request
+        cluster_id=CLUSTER,
+        controller_epoch=ControllerEpoch(controller_epoch),
+        request=request,
     )
     peer.writer.write(control.encode_request(correlation_id, "test", command))
 
@@ -120,19 +124,45 @@ async def test_proposal_on_an_older_connection_is_never_decided_after_its_newer_
         older, newer = await Peer.to(server), await Peer.to(server)
         listener = await a_listener()
         epoch = await unfenced(older, controller, listener.sockets[0].getsockname()[1])
+        term = controller.epoch
         proposal = AlterPartition(broker_id=BrokerId(0), broker_epoch=epoch, proposals=())
-        assert isinstance((await older.command(proposal)).answer, PartitionsAnswer)
-        await newer.command(a_heartbeat(epoch))
-        assert isinstance((await older.command(proposal)).answer, PartitionsAnswer), (
-            "a heartbeat that only looks for the controller takes nothing over"
+        assert isinstance(
+            (await older.command(proposal, controller_epoch=term)).answer, PartitionsAnswer
         )
-        assert isinstance((await newer.command(proposal)).answer, PartitionsAnswer)
+        await newer.command(a_heartbeat(epoch))
+        assert isinstance(
+            (await older.command(proposal, controller_epoch=term)).answer, PartitionsAnswer
+        ), "a heartbeat that only looks for the controller takes nothing over"
+        assert isinstance(
+            (await newer.command(proposal, controller_epoch=term)).answer, PartitionsAnswer
+        )
         heard = listening(controller)
-        send(older, 8, proposal)
-        send(older, 9, proposal)
+        send(older, 8, proposal, term)
+        send(older, 9, proposal, term)
         assert await older.closed()
-        assert isinstance((await newer.command(proposal)).answer, PartitionsAnswer)
+        assert isinstance(
+            (await newer.command(proposal, controller_epoch=term)).answer, PartitionsAnswer
+        )
         assert len([asked for asked in heard if isinstance(asked, AlterPartition)]) == 1
         listener.close()
         await older.close()
         await newer.close()
+
+
+async def test_proposal_sent_to_an_earlier_term_is_not_decided() -> None:
+    """A copy that was delayed over failovers comes after its leader was told "not applied"."""
+    async with serving() as (server, controller):
+        peer, listener = await Peer.to(server), await a_listener()
+        epoch = await unfenced(peer, controller, listener.sockets[0].getsockname()[1])
+        proposal = AlterPartition(broker_id=BrokerId(0), broker_epoch=epoch, proposals=())
+        heard = listening(controller)
+        for term in (controller.epoch - 1, controller.epoch + 1):
+            reply = await peer.command(proposal, controller_epoch=term)
+            assert isinstance(reply.answer, Refused)
+            assert (reply.answer.reason, reply.answer.code) == ("StaleControllerEpoch", 11)
+            assert reply.controller_epoch == controller.epoch, "the broker learns the term by it"
+        assert not any(isinstance(asked, AlterPartition) for asked in heard)
+        reply = await peer.command(proposal, controller_epoch=controller.epoch)
+        assert isinstance(reply.answer, PartitionsAnswer)
+        listener.close()
+        await peer.close()

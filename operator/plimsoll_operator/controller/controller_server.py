@@ -274,6 +274,9 @@ class BrokerConnection(asyncio.Protocol):
         if sessions is not None and not self._may_propose(sessions, command.request):
             self.close("replaced by a newer connection of the same broker")
             return finished_future()
+        if (refusal := _of_another_term(command, controller)) is not None:
+            self._reply(correlation_id, controller, refusal)
+            return finished_future()
         forwarded = command.request if isinstance(command.request, Forwarded) else None
         if forwarded and (refusal := self._forwarded.refusal(forwarded)):
             self._reply(correlation_id, controller, refusal)
@@ -396,3 +399,19 @@ class BrokerConnection(asyncio.Protocol):
             self.close("the broker does not read its replies")
             return
         self._transport.write(control.encode_reply(correlation_id, body))
+
+
+def _of_another_term(command: control.Command, controller: Controller) -> Refused | None:
+    """Refuse proposals that were sent to another term; the broker sends them again to this one.
+
+    A copy that was delayed over failovers could otherwise be committed after its leader had heard
+    from a later term that the proposal is not applied (docs/protocol.md 4.6)."""
+    if not isinstance(command.request, AlterPartition):
+        return None
+    if command.controller_epoch == controller.epoch:
+        return None
+    text = (
+        f"The proposals were sent to controller epoch {command.controller_epoch}; this one is "
+        f"{controller.epoch}. Send them again."
+    )
+    return refused(Reason.StaleControllerEpoch, text)
