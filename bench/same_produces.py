@@ -28,7 +28,7 @@ _CLIENT = "same"
 
 def produce(address: tuple[str, int], topic: str, batch_bytes: int, requests: int) -> None:
     """With acks=1, to partition 0; any refusal raises AssertionError."""
-    frame = _frame(topic, batch_bytes)
+    frame = frame_of(topic, batch_bytes)
     # Behind the correlation id: tags, one topic, its name, one partition, which is 0.
     code_at = 4 + 1 + 1 + 1 + len(topic) + 1 + 4
     with socket.create_connection(address, timeout=60) as connection:
@@ -43,13 +43,14 @@ def produce(address: tuple[str, int], topic: str, batch_bytes: int, requests: in
                 assert code == 0, f"refused with {code}"
 
 
-def _frame(topic: str, batch_bytes: int) -> bytes:
+def frame_of(topic: str, batch_bytes: int, *, acks: int = 1) -> bytes:
+    """A request with one batch of so many bytes for partition 0."""
     count, now_ms = max(1, batch_bytes // RECORD_BYTES), int(time.time() * 1000)
     header = BatchHeader(0, 0, -1, 2, 0, 0, count - 1, now_ms, now_ms, -1, -1, -1, count)
     records = seal(header, b"".join(a_record(n, b"x" * RECORD_BYTES) for n in range(count)))
     values = {
         "transactional_id": None,
-        "acks": 1,
+        "acks": acks,
         "timeout": 30_000,
         "topic_data": [{"name": topic, "partition_data": [{"index": 0, "records": records}]}],
     }
