@@ -192,6 +192,11 @@ class Framer:
             self._begin_large(begin, length)
         return None
 
+    def take_back(self, frame: bytearray) -> None:
+        """Keep a frame that `next_frame` has just given; it gives it again, before all others."""
+        self._frame = frame
+        self._length = self._got = len(frame)
+
     def limit_of(self, length: int, beginning: bytes) -> int | None:
         """Asked about a frame above `frame_bytes_max`, by its length and as many of its first
         `BEGINNING_BYTES` as are here: the limit of its kind; None: it cannot be told from those.

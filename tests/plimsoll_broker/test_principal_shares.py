@@ -302,6 +302,17 @@ def test_administrators_and_brokers_make_room_last():
     assert (len(order), order.shares.used) == (1, 0)
 
 
+def test_client_that_becomes_a_broker_makes_no_room():
+    order = RequestOrder(8)
+    one = AnyConnection("User:a")
+    order.opened(one)
+    order.requested(one)
+    one.is_broker = True
+    order.requested(one)
+    assert order.makes_room() is None
+    assert (len(order), order.shares.used) == (1, 0)
+
+
 # --- what is told ---------------------------------------------------------------------------------
 
 

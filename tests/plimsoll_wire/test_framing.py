@@ -237,3 +237,16 @@ def test_large_frame_grows_where_it_is_in_bounded_steps():
         assert framer.held == held + growth
         at += count
     assert framer.next_frame() == content[:size]
+
+
+@pytest.mark.parametrize("size", [3, 3 * CHUNK_BYTES])
+def test_frame_taken_back_is_given_again_first(size: int):
+    framer = Framer(LIMIT)
+    framer.receive(framed([b"a" * size]))
+    frame = framer.next_frame()
+    framer.receive(framed([b"def"]))
+    framer.take_back(frame)
+    assert framer.unfinished
+    assert framer.next_frame() is frame
+    assert framer.next_frame() == b"def"
+    assert not framer.unfinished

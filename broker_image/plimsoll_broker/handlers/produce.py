@@ -25,7 +25,12 @@ from plimsoll_broker.handlers.long_produces import (
     check_at_once,
 )
 from plimsoll_broker.handlers.produce_answer import ProduceAnswer
-from plimsoll_broker.handlers.produce_rights import DeniedTopics, denied_at_once, denied_in_slices
+from plimsoll_broker.handlers.produce_rights import (
+    NOTHING,
+    DeniedTopics,
+    denied_at_once,
+    denied_in_slices,
+)
 from plimsoll_broker.replication.disk_shares import REFUSED_TEXT
 from plimsoll_broker.replication.hosted_partition import Demand, Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
@@ -101,10 +106,14 @@ class ProduceHandler:
         connection, charges = context.connection, context.charges
         denied: DeniedTopics | None = None
         if len(request.topics) <= PARTITIONS_AT_ONCE and self._serving.lines.idle(connection):
-            denied = denied_at_once(context.rights, request)
-            request = _without_contents(request, denied)
-            if not self._manager.store.new_logs.among(_places(request, denied)):
-                checked = check_at_once(request, self._leading(denied))
+            denied = NOTHING
+            if context.rights is not None:
+                denied = denied_at_once(context.rights, request)
+                request = _without_contents(request, denied)
+            new_logs = self._manager.store.new_logs
+            if not new_logs or not new_logs.among(_places(request, denied)):
+                leads = self._leading(denied) if denied.names else self._leads
+                checked = check_at_once(request, leads)
             else:
                 checked = None
             if checked is not None:
@@ -205,7 +214,7 @@ class ProduceHandler:
         """Take or refuse it, and let its writer wait if that is what it wants."""
         name = answer.request.topics[topic].name
         # In the turn of the append, however long the request has waited.
-        if not answer.denied.may(name):
+        if answer.denied.rights is not None and not answer.denied.may(name):
             answer.add(topic, ProducedPartition(index, Code.TOPIC_AUTHORIZATION_FAILED))
             return
         hosted = self._manager.by_name(name, index)

@@ -101,10 +101,11 @@ class Pool:
     woken by principal, in turn, and within a principal in the order in which it came.
     """
 
-    __slots__ = ("_accounts", "_notify", "_waiting", "limit", "refused", "shares")
+    __slots__ = ("_accounts", "_for_fetches", "_notify", "_waiting", "limit", "refused", "shares")
 
     def __init__(self, limit: int, notify: Callable[[], None]) -> None:
         self.limit = limit
+        self._for_fetches = limit - limit // _FETCH_PART
         self.shares = FairPool(limit)
         self.refused = 0
         self._notify = notify
@@ -123,12 +124,7 @@ class Pool:
 
     @property
     def free_for_fetches(self) -> int:
-        return self.limit - self.limit // _FETCH_PART - self.shares.used
-
-    @property
-    def calm(self) -> bool:
-        """Whether so little is used that no principal can hold its share."""
-        return self.shares.used * 2 < self.limit
+        return self._for_fetches - self.shares.used
 
     @property
     def short(self) -> bool:
@@ -140,12 +136,14 @@ class Pool:
         in their own shares, and the one that holds most, if that is more than an even share."""
         return _pressing(self.shares, self._waiting, self._accounts)
 
-    def take(self, principal: str, size: int) -> None:
-        self.shares.take(principal, size)
-
     def give_back(self, principal: str, size: int) -> None:
         self.shares.give_back(principal, size)
-        if (self._waiting or self._accounts) and self._could_wake():
+        if self._waiting or self._accounts:
+            self.room_made()
+
+    def room_made(self) -> None:
+        """Call `notify` if a connection that waits could go on."""
+        if self._could_wake():
             self._notify()
 
     def wait(self, waiter: Waiter, principal: str, size: int = 1) -> None:
@@ -204,7 +202,7 @@ class Pool:
     def portion(self, principal: str, wanted: int) -> int:
         """What a fetch may have now; 0: it must wait."""
         shares = self.shares
-        free = self.limit - self.limit // _FETCH_PART - shares.used
+        free = self._for_fetches - shares.used
         if shares.used + wanted < free // _GRANT_PART:
             return wanted  # whatever the principal holds of what is used
         room = (free - shares.held(principal) + 1) // 2
@@ -253,11 +251,6 @@ class Intake:
     @property
     def used(self) -> int:
         return self.shares.used + (0 if self._ahead is None else self._ahead.beyond)
-
-    @property
-    def calm(self) -> bool:
-        """Whether so little is used that no principal can hold its share."""
-        return self.shares.used * 2 < self.limit
 
     @property
     def short(self) -> bool:
@@ -359,7 +352,10 @@ class RequestAccount:
     def may_hold(self) -> bool:
         """Whether its principal has room for more requests that wait."""
         intake = self._intake
-        return intake is None or intake.calm or intake.shares.admits(self.principal, 1)
+        if intake is None:
+            return True
+        shares = intake.shares
+        return shares.used * 2 < shares.capacity or shares.admits(self.principal, 1)
 
     def admit(self, size: int, waiter: Waiter, held: int) -> bool:
         """Take so many bytes, or have `waiter` woken when there may be room.  `held`: what the
@@ -384,7 +380,10 @@ class RequestAccount:
         """Return True if there is room for `size` bytes more, or if its principal has nothing but
         the `held` bytes of this request; else `waiter` is woken.  Takes nothing."""
         intake = self._intake
-        if intake is None or intake.shares.admits(self.principal, size):
+        if intake is None:
+            return True
+        shares = intake.shares
+        if 2 * (shares.used + size) <= shares.capacity or shares.admits(self.principal, size):
             return True
         if intake.shares.held(self.principal) <= held:
             return True
@@ -525,29 +524,35 @@ class Account:
         read than that: `settle` says what it came to."""
         if self._pool is None or wanted <= 0:
             return wanted
-        granted = 0 if self.held >= self._share else self._pool.portion(self.principal, wanted)
+        if self.held >= self._share:
+            return 0
+        granted = self._pool.portion(self.principal, wanted)
         self.hold(granted)
         return granted
 
     def settle(self, granted: int, size: int) -> None:
         """A grant came to `size` bytes."""
-        self.hold(size - granted)
+        if size < granted:
+            self.give_back(granted - size)
+        elif size > granted:
+            self.hold(size - granted)
 
     def hold(self, size: int) -> None:
         """Bytes that are there already; fewer than were held before, if negative."""
         if size < 0:
             self.give_back(-size)
-        elif self._pool is not None:
+        elif (pool := self._pool) is not None:
             self.held += size
-            self._pool.take(self.principal, size)
+            pool.shares.take(self.principal, size)
 
     def give_back(self, size: int) -> None:
-        if self._pool is None or not size:
+        pool = self._pool
+        if pool is None or not size:
             return
         self.held -= size
         if self._waiting and self.held < self._share:
-            self._pool.enqueue(self)
-        self._pool.give_back(self.principal, size)
+            pool.enqueue(self)
+        pool.give_back(self.principal, size)
 
     def wait(self, waiter: Waiter) -> None:
         """A fetch was granted nothing: it is woken when it might be."""

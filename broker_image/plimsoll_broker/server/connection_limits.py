@@ -105,6 +105,8 @@ class RequestOrder(Generic[C]):
         self.brokers: OrderedDict[C, None] = OrderedDict()
         # As whom a stranger or a client is counted.
         self._counted: dict[C, str] = {}
+        # The client that made the last request of all.
+        self._newest: C | None = None
 
     def __len__(self) -> int:
         return len(self._counted) + len(self.brokers)
@@ -122,17 +124,22 @@ class RequestOrder(Generic[C]):
 
     def requested(self, connection: C) -> None:
         """It made a request, and is the last of its principal that makes room."""
-        held = self._clients.get(self._counted.get(connection, ""))
-        if held is not None and connection in held and not connection.is_broker:
-            held.move_to_end(connection)
-            return
-        self.closed(connection)
         if connection.is_broker:
-            self.brokers[connection] = None
-        else:
-            self._add(self._clients, connection)
+            if connection not in self.brokers:
+                self.closed(connection)
+                self.brokers[connection] = None
+        elif connection is not self._newest:
+            held = self._clients.get(self._counted.get(connection, ""))
+            if held is not None and connection in held:
+                held.move_to_end(connection)
+            else:
+                self.closed(connection)
+                self._add(self._clients, connection)
+            self._newest = connection
 
     def closed(self, connection: C) -> None:
+        if connection is self._newest:
+            self._newest = None
         self.brokers.pop(connection, None)
         principal = self._counted.pop(connection, None)
         if principal is None:

@@ -97,7 +97,7 @@ class DiskFile:
 
     def pread(self, size: int, position: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
-        with _translated(self.path):
+        try:
             data = os.pread(self._fd, size, position)
             if len(data) == size or not data:
                 return data
@@ -107,6 +107,8 @@ class DiskFile:
                 parts.append(data)
                 got += len(data)
             return b"".join(parts)
+        except OSError as error:  # as `_translated`, which costs more than a read of the page cache
+            raise StorageError(_fault(error), self.path, error.strerror or str(error)) from error
 
     def size(self) -> int:
         with _translated(self.path):

@@ -68,7 +68,9 @@ class _EntryFile:
         if index >= self._written:
             values = self._entry.unpack_from(self._pending, (index - self._written) * size)
         else:
-            values = self._entry.unpack(self._open().pread(size, index * size))
+            self.used = True
+            file = self.open_file or self._opened()
+            values = self._entry.unpack(file.pread(size, index * size))
         return values[0], values[1]
 
     def append(self, first: int, second: int) -> None:

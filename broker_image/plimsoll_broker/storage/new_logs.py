@@ -46,6 +46,9 @@ class NewLogs:
             self._undurable.pop(partition, None)
             log.make_durable = partial(self._make_one_durable, partition)
 
+    def __bool__(self) -> bool:
+        return bool(self._new)
+
     def among(self, partitions: Iterable[Partition]) -> list[Partition]:
         """Those whose first append would still have to make their logs durable."""
         return [at for at in partitions if at in self._new] if self._new else []

@@ -130,7 +130,8 @@ class Segment:
 
     def append(self, data: Buffer, headers: Sequence[BatchHeader]) -> None:
         """Write the batches; after an error part of them may be in the file: `drop_tail`."""
-        self.file.append(data)
+        self.used = True
+        (self.open_file or self._opened(make=False)).append(data)
         position = self.size
         for header in headers:
             self._note(header, position)
@@ -313,7 +314,9 @@ class Segment:
         self, position: int, max_bytes: int, up_to_offset: int | None
     ) -> tuple[bytes | memoryview, int]:
         # Never ask for more than there is: the buffer is made before anything is read.
-        data = self.file.pread(min(max(max_bytes, HEADER_SIZE), self.size - position), position)
+        self.used = True
+        file = self.open_file or self._opened(make=False)
+        data = file.pread(min(max(max_bytes, HEADER_SIZE), self.size - position), position)
         written_here = position >= self._found_bytes
         whole = position + len(data) == self.size and len(data) <= max_bytes
         if up_to_offset is None and whole and written_here:
@@ -321,7 +324,7 @@ class Segment:
         if len(data) >= HEADER_SIZE and (length := peek_header(data).length) > len(data):
             if length > self.size - position:
                 raise BatchError(BadBatch.TORN, position)
-            data = self.file.pread(length, position)
+            data = file.pread(length, position)
         limit = 2**63 - 1 if up_to_offset is None else up_to_offset
         end, next_offset = whole_batches(data, limit, max_bytes)
         cut = len(data) - end

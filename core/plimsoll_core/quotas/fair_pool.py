@@ -71,13 +71,14 @@ class FairPool:
     def give_back(self, principal: str, size: int) -> None:
         if not size:
             return
-        left = self._held[principal] - size
-        assert left >= 0, "given back twice"
+        held = self._held
+        left = held[principal] - size
         self.used -= size
-        if left:
-            self._held[principal] = left
+        if left > 0:
+            held[principal] = left
         else:
-            del self._held[principal]
+            assert not left, "given back twice"
+            del held[principal]
 
     def largest(self) -> str | None:
         """Return the principal that holds most, or None if the pool is empty.
