@@ -196,7 +196,8 @@ async def test_topics_that_one_client_has_made_leave_a_bounded_number_of_lines(
     monkeypatch.setattr(client_lines, "INTERVAL_S", 0.0)
     caplog.set_level(logging.INFO, "plimsoll.topics")
     alice, bob = ConnectionState(), ConnectionState()
-    alice.principal, bob.principal = "User:alice", "User:bob"
+    alice.logged_in_as("User:alice")
+    bob.logged_in_as("User:bob")
     SERVING.set(alice)
     for number in range(300):
         await ask(harness, f"new-{number}")

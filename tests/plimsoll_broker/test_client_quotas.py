@@ -20,6 +20,7 @@ from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
 from plimsoll_broker.server import client_quotas
 from plimsoll_broker.server.client_quotas import Quotas
+from plimsoll_broker.server.connection_flow import MUTED
 from plimsoll_broker.server.dispatch import ConnectionState
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.errors import Code
@@ -246,7 +247,7 @@ async def test_request_of_which_a_part_is_here_is_served_though_its_connection_i
     writer.write(large[:300_000])
     sessions = alone.broker.server._open
     await until(lambda: any(one._receiver.came > 250_000 for one in sessions))
-    (session,) = (one for one in sessions if one._slots)
+    (session,) = (one for one in sessions if one._flow.waiting)
     assert await produced(other, 1_000) == 0
     assert await correlation_id(reader) == 1
     assert session._receiver.came > 0
@@ -254,8 +255,8 @@ async def test_request_of_which_a_part_is_here_is_served_though_its_connection_i
     writer.write(request_frame(ApiKey.PRODUCE, 9, 3, "test", body))
     assert await correlation_id(reader) == 2
     # The next one is not read.
-    await until(lambda: not session._reading)
-    assert session._muting.holds
+    await until(lambda: not session._flow.reading)
+    assert session._flow.held & MUTED
     assert session._receiver.came == 0
     writer.transport.abort()
 

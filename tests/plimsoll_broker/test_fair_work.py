@@ -14,11 +14,12 @@ from tests.plimsoll_broker.trio import WAIT_S
 from plimsoll_broker.server import fair_work
 from plimsoll_broker.server.dispatch import SERVING, CloseConnection, ConnectionState
 from plimsoll_broker.server.fair_work import FairWork, UsedTime
+from plimsoll_core.security.acl import ANONYMOUS
 
 
 def connection_of(user: str) -> ConnectionState:
     connection = ConnectionState()
-    connection.principal = f"User:{user}"
+    connection.logged_in_as(f"User:{user}")
     return connection
 
 
@@ -173,6 +174,7 @@ async def test_waiting_work_is_bounded_by_a_share_each() -> None:
 async def test_work_before_a_login_is_counted_for_the_address() -> None:
     work, connection = FairWork(), ConnectionState()
     connection.address = "10.0.0.7"
+    connection.logged_in_as(ANONYMOUS)
     await asks(work, connection, lambda: None)
     assert list(work.used.seconds()) == ["10.0.0.7"]
 

@@ -71,12 +71,14 @@ async def test_commit_counts_in_the_quota_of_producers() -> None:
 @pytest.mark.parametrize("principal", ["User:alice", ANONYMOUS])
 async def test_group_counts_to_its_user_or_to_an_address_without_login(principal: str) -> None:
     harness = Harness()
-    harness.connection.principal, harness.connection.address = principal, "10.0.0.7"
+    harness.connection.address = "10.0.0.7"
+    harness.connection.logged_in_as(principal)
     expected = "10.0.0.7" if principal == ANONYMOUS else principal
     await harness.commit(8, (0, 1))
     assert harness.coordinators.model.turn.state.groups["g"].owner == expected
     other = Harness()
-    other.connection.principal, other.connection.address = principal, "10.0.0.7"
+    other.connection.address = "10.0.0.7"
+    other.connection.logged_in_as(principal)
     await other.join(3)
     assert other.coordinators.model.turn.state.groups["g"].owner == expected
 

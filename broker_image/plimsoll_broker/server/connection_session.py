@@ -11,13 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import cast
 
 from plimsoll_broker.server.client_memory_pools import Account, RequestAccount
 from plimsoll_broker.server.client_quotas import Charges, measured
 from plimsoll_broker.server.connection_activity import Activity, seconds_since
+from plimsoll_broker.server.connection_flow import (
+    MUTED,
+    NO_TURN,
+    OUTPUT_FULL,
+    ConnectionFlow,
+    FlowState,
+    NextStep,
+)
 from plimsoll_broker.server.dispatch import (
     SERVING,
     CloseConnection,
@@ -42,6 +50,12 @@ from plimsoll_wire.framing import FrameTooLarge
 from plimsoll_wire.headers import RequestHeader, parse_request_header
 from plimsoll_wire.primitives import MalformedMessage
 
+_STEPS: dict[NextStep, Callable[[asyncio.Transport], None]] = {
+    NextStep.PAUSE: lambda transport: transport.pause_reading(),
+    NextStep.RESUME: lambda transport: transport.resume_reading(),
+    NextStep.CLOSE: lambda transport: transport.close(),
+}
+
 
 class Session(asyncio.BufferedProtocol):
     """The listener reads `conduct` to find overdue connections."""
@@ -49,16 +63,12 @@ class Session(asyncio.BufferedProtocol):
     def __init__(self, owner: SessionOwner) -> None:
         self._owner = owner
         self._limits = limits = owner.limits
-        self._in_flight_max = limits.in_flight_max
-        self._memory = memory = owner.memory
+        self._output_bytes_max = limits.output_bytes_max
+        memory = owner.memory
         self._replies = None if memory is None else memory.replies
-        self._slots: deque[ReplySlot] = deque()
-        # A request whose reply may be long, while it is made: nothing is begun behind it.
-        self._long: ReplySlot | None = None
+        self._flow: ConnectionFlow[ReplySlot] = ConnectionFlow(limits.in_flight_max)
         self._transport: asyncio.Transport | None = None
-        self._reading = True
         self._admitted = False
-        self._output_full = False
         self._handling = -1
         self._loop = loop = asyncio.get_running_loop()
         account = Account(self._replies, limits.output_bytes_max)
@@ -67,8 +77,7 @@ class Session(asyncio.BufferedProtocol):
         self._sender = ReplySender(account, loop)
         self._receiver = RequestReceiver(limits, partial(owner.serves, self._connection), requests)
         self.activity = Activity(loop.time())
-        self._postponed = False  # whether what is here waits for a later turn of the loop
-        self._muting = Muting(loop)
+        self._muting = Muting(loop, self._flow)
 
     # --- the transport's calls --------------------------------------------------------------------
 
@@ -77,30 +86,29 @@ class Session(asyncio.BufferedProtocol):
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=self._limits.output_bytes_max, low=0)
         self._sender.connected(transport)
-        self._connection.opened(transport, self.close)
+        self._connection.opened(transport, self.close, self._flow.refuse)
         self._connection.inside_peer = transport.get_extra_info(INSIDE_PEER)
         self._admitted = self._owner.admits(transport)
         if not self._admitted:
-            self._transport = None
+            self._gone()
         elif not self._owner.opened(self):
             transport.abort()
         elif (proof := transport.get_extra_info(CLIENT_PROOF)) is not None:
             self._owner.proved(self._connection, proof)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._owner.stats.waiting -= len(self._slots)
-        for slot in self._slots:
+        self._gone()
+        dropped = self._flow.drop_all()
+        self._owner.stats.waiting -= len(dropped)
+        for slot in dropped:
             self._receiver.let_go(slot)
             if slot.future is not None:
                 slot.future.cancel()
-        self._slots.clear()
-        self._long = None
         if self._admitted:
             self._owner.left(self._connection.host)
         self._connection.lost()
         self._muting.end()
-        if self._memory is not None:
+        if self._replies is not None:
             self._connection.account.forget_to_serve(self)
         self._receiver.close(self)
         self._sender.lost()
@@ -116,16 +124,17 @@ class Session(asyncio.BufferedProtocol):
             self._pump()
 
     def eof_received(self) -> bool:
-        """It sends no more; what it waits for is still answered, and then the connection closed.
-        A follower does not do that: it is gone, and counts for nothing from now on."""
+        """The peer has half-closed: answer pending requests, then close.  Followers never
+        half-close: theirs is a disconnect."""
         self.activity.half_closed_s = self._loop.time()
-        return not self.is_broker and bool(self._slots or self._postponed or not self._may_serve())
+        self._flow.peer_ended()
+        return not self.is_broker and bool(self._flow.waiting or not self._may_serve())
 
     def pause_writing(self) -> None:
-        self._output_full = True
+        self._flow.hold(OUTPUT_FULL)
 
     def resume_writing(self) -> None:
-        self._output_full = False
+        self._flow.release(OUTPUT_FULL)
         self._sender.settle()
         self._send_what_is_due()
 
@@ -148,8 +157,8 @@ class Session(asyncio.BufferedProtocol):
         self._connection.listener = listener
 
     def conduct(self, now: float, *, wanted: bool = False) -> Conduct:
-        """Its activity until now, by which the listener chooses what to close; `wanted`: others
-        wait for the memory of its principal's requests."""
+        """Return a snapshot of the activity, by which the listener chooses connections to close.
+        `wanted`: others wait for the memory of its principal's requests."""
         self._sender.settle()
         activity, let_in = self.activity, self._connection.let_in
         silent = activity.silent_for(now, self._muting.until_s, let_in=let_in)
@@ -160,7 +169,7 @@ class Session(asyncio.BufferedProtocol):
         return Conduct(
             silent=silent,
             spoken=activity.spoken,
-            waiting=bool(self._slots),
+            waiting=bool(self._flow.waiting),
             owing=seconds_since(activity.owing_s, now),
             came=self._receiver.came_within(now, activity.owing_s, lately(limits.owing_ms(wanted))),
             starved=seconds_since(activity.starved_s, now),
@@ -176,7 +185,11 @@ class Session(asyncio.BufferedProtocol):
             self._owner.stats.closed_for[reason] += 1
             self._owner.closed(self)
             self._transport.abort()
-            self._transport = None
+            self._gone()
+
+    def _gone(self) -> None:
+        self._transport = None
+        self._flow.close()
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -187,15 +200,16 @@ class Session(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """The turn of the loop has come for which this session waited."""
-        self._postponed = False
+        self._flow.release(NO_TURN)
         self._pump()
 
     def _pump(self) -> None:
         """Serve the frames that are there, as long as nothing is full and the turn lasts."""
-        may_serve, receiver = True, self._receiver
+        may_serve, idle, receiver = True, False, self._receiver
         try:
             while may_serve := self._may_serve():
                 if not receiver.unfinished:
+                    idle = True
                     break
                 if not (may_serve := self._has_turn()):
                     break
@@ -211,31 +225,38 @@ class Session(asyncio.BufferedProtocol):
             self.close(str(refusal) or "refused")
         except Exception as error:  # noqa: BLE001 - whatever it is, only this client pays
             self._broke(self._handling, error)
-        self._adjust_reading(may_serve=may_serve)
+        if idle and self._flow.reading and self.activity.starved_s is None:
+            self.activity.owing_s = None  # as after nearly every request: it is read on
+        else:
+            self._adjust_reading(may_serve=may_serve)
 
     def _has_turn(self) -> bool:
-        """False: what is here waits for a later turn of the loop."""
+        """Return False if this turn's budget is spent; the session waits for a later turn."""
         turns = self._owner.turns
-        if not self._postponed and turns.is_spent(self._loop):
-            self._postponed = True
-            turns.wait(self._loop, self._connection.holder, self._go_on)
-        return not self._postponed
+        if not turns.is_spent(self._loop):
+            return True
+        self._flow.hold(NO_TURN)
+        turns.wait(self._loop, self._connection.holder, self._go_on)
+        return False
 
     def _may_serve(self) -> bool:
-        if self._transport is None or self._output_full or self._connection.ending:
+        """Return True if the next request may be served; if memory for its reply is what it waits
+        for, the session is woken when there may be some."""
+        flow = self._flow
+        if flow.held:
             return False
-        if self._muting.timer is not None and self._muting.holds:
-            return False
-        slots, replies = self._slots, self._replies
-        account = self._connection.account
-        if slots and (
-            len(slots) >= self._in_flight_max
-            or not self._connection.requests.may_hold
-            or self._long is not None
-            or account.held >= self._limits.output_bytes_max
+        connection = self._connection
+        if flow.waiting and (
+            flow.is_full
+            or connection.account.held >= self._output_bytes_max
+            or not connection.requests.may_hold
         ):
             return False
-        if replies is None or replies.calm or account.may_serve:
+        replies = self._replies
+        if replies is None or replies.shares.used * 2 < replies.limit:
+            return True  # too little is used for any principal to hold its share
+        account = connection.account
+        if account.may_serve:
             return True
         account.wait_to_serve(self)
         return False
@@ -246,33 +267,29 @@ class Session(asyncio.BufferedProtocol):
         activity = self.activity
         if activity.owing_s is None and self._may_serve():
             activity.owing_s = activity.heard_s
-        reading = activity.owing_s is not None and not self._muting.holds
+        reading = activity.owing_s is not None and not self._flow.held & MUTED
         return reading and self._receiver.may_receive(self)
 
     def _adjust_reading(self, *, may_serve: bool) -> None:
-        activity = self.activity
-        quiet = activity.half_closed_s is None and activity.starved_s is None
-        if may_serve and self._reading and quiet and not self._receiver.unfinished:
-            activity.owing_s = None
-            return  # as after nearly every request: it is read on, and owes nothing
-        transport = self._transport
+        activity, flow, transport = self.activity, self._flow, self._transport
         if transport is None or transport.is_closing():
             return
-        if activity.half_closed_s is not None:
-            if may_serve and not self._slots:
-                transport.close()
+        is_open = flow.state is FlowState.OPEN
+        has_room = is_open and may_serve and self._receiver.may_receive(self)
+        step = flow.next_step(may_serve=may_serve, has_room=has_room)
+        if step is not NextStep.KEEP:
+            _STEPS[step](transport)
+        if flow.state is FlowState.HALF_CLOSED:
             return
-        wanted = may_serve and self._receiver.may_receive(self)
-        if wanted != self._reading:
-            (transport.resume_reading if wanted else transport.pause_reading)()
-            self._reading = wanted
-        owing = wanted and self._receiver.unfinished
+        owing = has_room and self._receiver.unfinished
         # While something else is full memory is not asked for.
         starved = may_serve and self._receiver.starved
         activity.waits(self._loop.time(), owing=owing, starved=starved)
 
     def _serve(self, frame: bytearray, charged: int) -> None:
-        self.activity.owing_s, self._muting.spares = None, False
+        self.activity.owing_s = None
+        if self._muting.spares:
+            self._muting.spare_no_more()
         began_ns = time.monotonic_ns()
         try:
             owner, connection, header = self._owner, self._connection, parse_request_header(frame)
@@ -290,7 +307,7 @@ class Session(asyncio.BufferedProtocol):
                 result = self._charge(context.charges, header, result)
             elif (ahead := context.time_ahead) is not None:
                 ahead.left -= time.monotonic_ns() - began_ns
-            if connection.let_in:
+            if connection.sasl is None or connection.let_in:
                 self.activity.spoken = True
                 owner.heard(self)
             if result is None:
@@ -307,13 +324,16 @@ class Session(asyncio.BufferedProtocol):
             slot.kept = self._receiver.keeps(frame, charged, parsed=key == ApiKey.FETCH)
             charged = 0
         finally:
-            self._receiver.give_back(charged)
-        slot.future = later(result)
-        if key in LONG_REPLIES:
-            self._long = slot
-        self._slots.append(slot)
+            if charged:
+                self._receiver.give_back(charged)
+        slot.future = result if isinstance(result, ReplyLater) else later(result)
+        self._wait_for(slot, slot.future, frame)
+
+    def _wait_for(self, slot: ReplySlot, future: Later, frame: bytearray) -> None:
+        """The reply comes later; those behind it wait for it."""
+        self._flow.add(slot, long=slot.header.api_key in LONG_REPLIES)
         self._owner.stats.waiting += 1
-        slot.future.add_done_callback(partial(self._completed, slot))
+        future.add_done_callback(partial(self._completed, slot))
         if len(frame) > SMALL_BYTES:
             # The transport itself still has a view of it.
             self._loop.call_soon(self._receiver.free, slot, frame)
@@ -337,22 +357,21 @@ class Session(asyncio.BufferedProtocol):
 
     def _answer(self, header: RequestHeader, reply: Reply, began_ns: int) -> None:
         slot = ReplySlot(header, began_ns, reply)
-        if self._slots:
+        if self._flow.waiting:
             slot.held = self._sender.hold(reply)
-            self._slots.append(slot)
+            self._flow.add(slot)
             self._owner.stats.waiting += 1
         else:
             self._send(slot)
 
     def _completed(self, slot: ReplySlot, future: Later) -> None:
         """Its reply is held from now on; whatever is due is sent.  Whoever made it goes on."""
-        if slot is self._long:
-            self._long = None
+        flow = self._flow
+        flow.replied(slot)
         try:
             self._receiver.let_go(slot)
             if self._transport is not None:
-                due = not self._output_full and self._slots and self._slots[0] is slot
-                self._take(slot, future, holds=not due)
+                self._take(slot, future, holds=not flow.is_due(slot))
                 self._send_what_is_due()
             elif not future.cancelled() and (error := future.exception()) is not None:
                 self._report(slot, error)
@@ -371,12 +390,9 @@ class Session(asyncio.BufferedProtocol):
 
     def _send_what_is_due(self) -> None:
         """Send every reply whose turn it is, as long as the peer takes them."""
-        slots = self._slots
-        while slots and not self._output_full and self._transport is not None:
-            future = slots[0].future
-            if future is not None and not future.done():
-                break
-            slot = slots.popleft()
+        flow = self._flow
+        while (slot := flow.next_due()) is not None:
+            future = slot.future
             self._owner.stats.waiting -= 1
             if future is not None and slot.reply is None:
                 self._take(slot, future, holds=False)
@@ -386,7 +402,7 @@ class Session(asyncio.BufferedProtocol):
                 self._send(slot)
             else:
                 self._took(slot.header.api_key, slot.began_ns)
-        if not self._reading or self.activity.half_closed_s is not None:
+        if not flow.reading:
             # What came meanwhile waits; but not in the middle of who made a reply.
             self._loop.call_soon(self.wake)
 
@@ -417,6 +433,6 @@ class Session(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._owner.stats.bytes_out += self._sender.send(slot.header, slot.reply, slot.held)
             self._took(slot.header.api_key, slot.began_ns)
-            if (reason := self._connection.ending) and not self._slots:
+            if (reason := self._connection.ending) and not self._flow.waiting:
                 self._owner.stats.closed_for[reason] += 1
                 self._transport.close()  # what was sent still arrives

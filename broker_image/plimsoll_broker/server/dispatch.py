@@ -72,6 +72,10 @@ def _nobody_to_cut_off(_: str) -> None:
     """Of a connection that no session has."""
 
 
+def _nobody_to_refuse() -> None:
+    """Of a connection that no session has."""
+
+
 class ConnectionState:
     """What handlers remember of one connection, for as long as it lasts.
 
@@ -83,6 +87,8 @@ class ConnectionState:
     `address`: of its client, the /64 of an IPv6 address.
     `sasl`: its login, None: none is asked for.  `login`: the mark of the key by which it has logged
     in (`OnBehalf`), empty: by none.  `principal`, `host` and `client`: who is at its other end.
+    `holder`: the principal that what it holds and uses is counted for: its user, or its address
+    where there is no login, or none yet.
     `inside_peer`: whom its certificate names, None: it showed none.
     `rights`: what is remembered of decisions about it.  `forget`: called when it is lost.
     `waits`: its work that waits for a thread, let go when it is lost; `is_lost`: it was.
@@ -91,6 +97,7 @@ class ConnectionState:
     """
 
     __slots__ = (
+        "_refuse",
         "account",
         "address",
         "client",
@@ -99,6 +106,7 @@ class ConnectionState:
         "fetch_replied_ms",
         "fetch_session",
         "forget",
+        "holder",
         "host",
         "inside_peer",
         "is_broker",
@@ -134,22 +142,17 @@ class ConnectionState:
             self.sasl = SaslSession(mechanisms_of(listener.authentication))
         self.principal = ANONYMOUS
         self.login = b""
-        self.host = self.address = self.client = ""
+        self.host = self.address = self.client = self.holder = ""
         self.inside_peer: Peer | None = None
         self.rights: Any = None
         self.limits: Any = None
         self.ending = ""
         # The session's own way to close it.
         self.cut_off: Callable[[str], None] = _nobody_to_cut_off
+        self._refuse: Callable[[], None] = _nobody_to_refuse
         self.forget: Callable[[], None] | None = None
         self.waits: dict[Closable, None] = {}
         self.is_lost = False
-
-    @property
-    def holder(self) -> str:
-        """The principal that what it holds and uses is counted for: its user, or its address where
-        there is no login, or none yet."""
-        return self.address if self.principal == ANONYMOUS else self.principal
 
     @property
     def listener_name(self) -> str:
@@ -160,8 +163,15 @@ class ConnectionState:
         """Whether it has logged in, where that is asked for; also while it does so again."""
         return self.sasl is None or self.sasl.identity is not None
 
-    def opened(self, transport: asyncio.BaseTransport, cut_off: Callable[[str], None]) -> None:
-        """Its client's address, and how its session closes it."""
+    def opened(
+        self,
+        transport: asyncio.BaseTransport,
+        cut_off: Callable[[str], None],
+        refuse: Callable[[], None],
+    ) -> None:
+        """Note the client's address.  `cut_off` closes the connection at once, `refuse` has no
+        further request served."""
+        self._refuse = refuse
         peer = transport.get_extra_info("peername") or ("", 0)
         self.host, self.client, self.cut_off = peer[0], f"{peer[0]}:{peer[1]}", cut_off
         self.address = network_of(peer[0])
@@ -172,7 +182,13 @@ class ConnectionState:
         self.principal = principal
         self._belongs_to_holder()
 
+    def ends(self, reason: str) -> None:
+        """Serve no further request, and close the connection once its last reply is sent."""
+        self.ending = reason
+        self._refuse()
+
     def _belongs_to_holder(self) -> None:
+        self.holder = self.address if self.principal == ANONYMOUS else self.principal
         self.account.belongs_to(self.holder)
         self.requests.belongs_to(self.holder)
 
@@ -192,7 +208,7 @@ class ConnectionState:
         self.close()
         for wait in tuple(self.waits):
             wait.close()
-        self.cut_off = _nobody_to_cut_off
+        self.cut_off, self._refuse = _nobody_to_cut_off, _nobody_to_refuse
         self.rights = None
         forget, self.forget = self.forget, None
         if forget is not None:

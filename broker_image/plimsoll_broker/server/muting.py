@@ -9,45 +9,55 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
+
+from plimsoll_broker.server.connection_flow import MUTED, ConnectionFlow
 
 
 class Muting:
-    """It refers to its session only while that is muted."""
+    """Sets and releases the hold MUTED of a `ConnectionFlow`.  Refers to its session only while
+    that is muted."""
 
-    __slots__ = ("_loop", "spares", "timer", "until_s")
+    __slots__ = ("_flow", "_loop", "_timer", "spares", "until_s")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, flow: ConnectionFlow[Any]) -> None:
         self._loop = loop
+        self._flow = flow
         # None: it is not muted.
-        self.timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         # By the loop's clock; 0: it was never muted.
         self.until_s = 0.0
         # Whether one request is served nevertheless.
         self.spares = False
 
-    @property
-    def holds(self) -> bool:
-        return self.timer is not None and not self.spares
-
     def mute(self, throttle_ms: int, resume: Callable[[], None], came: int = 0) -> None:
-        """From now on for so long, then `resume`; what was said before is not shortened.  `came`:
-        bytes of a large request that is not whole, which hold memory."""
+        """Mute for this long, then call `resume`.  Never shortens an earlier muting.  `came`: bytes
+        of a large request that is not whole; they hold memory, so that request is still served."""
         if not throttle_ms:
             return
-        if self.timer is None:
+        if self._timer is None:
             self.spares = came > 0
         until_s = self._loop.time() + throttle_ms / 1000
         if until_s > self.until_s:
             self.until_s = until_s
             self.end()
-            self.timer = self._loop.call_at(until_s, self._over, resume)
+            self._timer = self._loop.call_at(until_s, self._over, resume)
+        if self._timer is not None and not self.spares:
+            self._flow.hold(MUTED)
+
+    def spare_no_more(self) -> None:
+        """The one request that was spared is served."""
+        self.spares = False
+        if self._timer is not None:
+            self._flow.hold(MUTED)
 
     def _over(self, resume: Callable[[], None]) -> None:
-        self.timer = None
+        self._timer = None
+        self._flow.release(MUTED)
         resume()
 
     def end(self) -> None:
         """The connection is lost."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -55,8 +55,8 @@ class RequestReceiver(Framer):
         self._limits = limits
         self._serves = serves
         self._account = account
-        # A Fetch that is whole, while there is no room for it as objects.
-        self._held_back: bytearray | None = None
+        # Whether the next frame is a Fetch for which there was no room as objects.
+        self._held_back = False
         self._charged = 0  # bytes of the intake that the unfinished frame has
         self.starved = False  # whether it waits for memory
         # How fast the unfinished frame came lately, whose first byte came at `_owing_s`.
@@ -72,8 +72,8 @@ class RequestReceiver(Framer):
         return None if owing_s is None else self._progress.within(now, self.came, window_s)
 
     @property
-    def unfinished(self) -> bool:
-        return self._held_back is not None or self._frame is not None or self._begin < self._end
+    def came(self) -> int:
+        return 0 if self._held_back else super().came
 
     def next_request(self, waiter: Waiter) -> tuple[bytearray, int] | None:
         """A frame and how much of the intake it has; `free` or `give_back` that.  A Fetch may be
@@ -82,15 +82,17 @@ class RequestReceiver(Framer):
 
         Raises FrameTooLarge.
         """
-        frame = self._held_back
-        if frame is None and (frame := self.next_frame()) is None:
+        frame = self.next_frame()
+        if frame is None:
             return None
         if frame.startswith(_FETCH_KEY):
             parsed = min(len(frame) * PARSED_FACTOR, PARSED_MAX)
             if not self._account.admit_alone(parsed, waiter, self._charged):
-                self._held_back, self.starved = frame, True
+                self.take_back(frame)
+                self._held_back = self.starved = True
                 return None
-            self._held_back, self.starved = None, False
+            if self._held_back:
+                self._held_back = self.starved = False
         charged, self._charged = self._charged, 0
         return frame, charged
 
@@ -111,7 +113,7 @@ class RequestReceiver(Framer):
 
     def may_receive(self, waiter: Waiter) -> bool:
         """Whether there is memory for what comes next; else `waiter` is woken when there may be."""
-        if self._held_back is not None:
+        if self._held_back:
             return False
         growth = self.growth
         if growth:
@@ -126,7 +128,9 @@ class RequestReceiver(Framer):
 
     def keeps(self, frame: bytearray, charged: int, *, parsed: bool) -> int:
         """What a request that waits has of the intake from now on; `parsed`: in objects, too."""
-        kept = len(frame) + min(len(frame) * PARSED_FACTOR, PARSED_MAX) * parsed
+        kept = len(frame)
+        if parsed:
+            kept += min(kept * PARSED_FACTOR, PARSED_MAX)
         if kept >= charged:
             self._account.take(kept - charged)
         else:
@@ -145,15 +149,16 @@ class RequestReceiver(Framer):
 
     def let_go(self, slot: ReplySlot) -> None:
         """It is answered, or its connection is lost."""
-        kept, slot.kept = slot.kept, 0
-        self.give_back(kept)
+        kept = slot.kept
+        if kept:
+            slot.kept = 0
+            self._account.give_back(kept)
 
     def give_back(self, charged: int) -> None:
         self._account.give_back(charged)
 
     def close(self, waiter: Waiter) -> None:
         self.drop()
-        self._held_back = None
         self._account.forget(waiter)
         charged, self._charged = self._charged, 0
         self._account.give_back(charged)

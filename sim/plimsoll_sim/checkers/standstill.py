@@ -6,6 +6,7 @@ gives up and calls again would hide a connection on which nothing happens any mo
 
 from __future__ import annotations
 
+from plimsoll_broker.server.connection_flow import OUTPUT_FULL, FlowState
 from plimsoll_broker.server.connection_session import Session
 from plimsoll_net.tls_connection import TlsConnection
 from plimsoll_sim.environment.connection_end import End
@@ -40,19 +41,20 @@ def _check(end: BoundedEnd) -> None:
         served = served.session
     if not isinstance(served, Session) or unsent:
         return
-    if served._output_full:
+    flow = served._flow
+    if flow.held & OUTPUT_FULL:
         raise _standstill(end, "a session has paused")
-    if served._slots and (first := served._slots[0]).future is not None and first.future.done():
+    if flow.waiting and (first := flow.waiting[0]).future is not None and first.future.done():
         raise _standstill(end, "a session does not answer")
-    if not served._reading and not served._slots and not _is_held_up(served):
+    if not flow.reading and not flow.waiting and not _is_held_up(served):
         raise _standstill(end, "a session does not read")
 
 
 def _is_held_up(session: Session) -> bool:
     """By something else than its peer."""
-    others = session._muting.holds or session._postponed or session.activity.starved_s is not None
-    ends = session._connection.ending or session.activity.half_closed_s is not None
-    return bool(others or ends or not session._connection.account.may_serve)
+    flow, starved = session._flow, session.activity.starved_s is not None
+    held = flow.held or flow.state is not FlowState.OPEN
+    return bool(held or starved or not session._connection.account.may_serve)
 
 
 def _standstill(end: BoundedEnd, what: str) -> Violation:

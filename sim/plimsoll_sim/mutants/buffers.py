@@ -29,7 +29,8 @@ BUFFERS: tuple[Mutant, ...] = (
         scenarios=("B01",),
         profile="full buffers",
         edits=(
-            Edit(SESSION, "        self._output_full = False\n        self._sender.settle()",
+            Edit(SESSION,
+                 "        self._flow.release(OUTPUT_FULL)\n        self._sender.settle()",
                  "        self._sender.settle()"),
         ),
     ),

@@ -321,8 +321,8 @@ MUTANTS: tuple[tuple[Mutant, str], ...] = (
                 "headers-before-the-right",
                 "no header of a batch is read before its right",
                 BROKER + "handlers/produce.py",
-                "            request = _without_contents(request, denied)\n            if not self",
-                "            if not self",
+                "    request = _without_contents(request, denied)\n            new_logs",
+                "    pass\n            new_logs",
                 "test_rights_before_contents.py",
             ),
             (

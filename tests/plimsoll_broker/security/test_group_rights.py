@@ -39,7 +39,7 @@ class GroupsOfAlice(Harness):
         if acls:
             self.secured.allow(*acls)
         self.handlers = guarded(self.handlers, self.secured.authority, Aside())
-        self.connection.principal = "User:alice"
+        self.connection.logged_in_as("User:alice")
 
 
 MEMBER = {"generation_id": 1, "member_id": "m", "group_instance_id": None}

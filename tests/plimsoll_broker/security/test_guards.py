@@ -46,7 +46,7 @@ class AskedByAlice:
     def __init__(self, secured: Secured, principal: str = "User:alice") -> None:
         self.secured = secured
         self.connection = ConnectionState()
-        self.connection.principal = principal
+        self.connection.logged_in_as(principal)
         self.connection.host = "10.0.0.1"
 
     def __call__(

@@ -120,7 +120,7 @@ def _answered(
         return reply
     authority.stats.failed_logins += 1
     _note(authority, context, "LoginFailed")
-    context.connection.ending = told.closes
+    context.connection.ends(told.closes)
     loop = asyncio.get_running_loop()
     later: asyncio.Future[Reply | None] = loop.create_future()
     timer = loop.call_later(FAILED_AFTER_S, _tell, later, reply)

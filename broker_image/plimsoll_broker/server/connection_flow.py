@@ -1,0 +1,193 @@
+"""ConnectionFlow: the states of a client connection, and the order of its replies.  No I/O.
+
+`Session` owns one for each connection, tells it what happens, and does what it says.
+
+States and what happens in them:
+
+    OPEN         The peer sends requests and gets replies.
+    HALF_CLOSED  The peer has closed its sending half.  Requests that are here are answered, then
+                 the connection is closed.
+    REFUSED      The broker has refused the peer (a failed login).  The reply that says so is the
+                 last one; no request is served any more.
+    CLOSED       The transport is closed or lost.  Nothing is served or sent.
+
+`TRANSITIONS` is the whole table.  A connection never leaves CLOSED.
+
+Beside its state a connection has holds, each with one owner that sets and releases it: the peer
+takes no replies (OUTPUT_FULL), the client is throttled (MUTED), the turn of the event loop has
+spent its budget (NO_TURN).  No request is served while there is a hold.  Requests that wait for
+their replies hold up the next one only by their number, or if the reply of one may be long.
+
+Reading follows: the transport is read in OPEN while the next request may be served and there is
+memory for it, and is paused otherwise.  Replies leave in the order of their requests.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeVar
+
+
+class FlowState(Enum):
+    OPEN = "open"
+    HALF_CLOSED = "half-closed"
+    REFUSED = "refused"
+    CLOSED = "closed"
+
+
+class FlowEvent(Enum):
+    """What changes the state."""
+
+    PEER_ENDED = "the peer closed its sending half"
+    REFUSED = "the broker refused the peer"
+    CLOSED = "the transport was closed or lost"
+
+
+TRANSITIONS: dict[FlowState, dict[FlowEvent, FlowState]] = {
+    FlowState.OPEN: {
+        FlowEvent.PEER_ENDED: FlowState.HALF_CLOSED,
+        FlowEvent.REFUSED: FlowState.REFUSED,
+        FlowEvent.CLOSED: FlowState.CLOSED,
+    },
+    FlowState.HALF_CLOSED: {
+        FlowEvent.PEER_ENDED: FlowState.HALF_CLOSED,
+        FlowEvent.REFUSED: FlowState.REFUSED,
+        FlowEvent.CLOSED: FlowState.CLOSED,
+    },
+    FlowState.REFUSED: {
+        FlowEvent.PEER_ENDED: FlowState.REFUSED,
+        FlowEvent.REFUSED: FlowState.REFUSED,
+        FlowEvent.CLOSED: FlowState.CLOSED,
+    },
+    FlowState.CLOSED: {
+        FlowEvent.PEER_ENDED: FlowState.CLOSED,
+        FlowEvent.REFUSED: FlowState.CLOSED,
+        FlowEvent.CLOSED: FlowState.CLOSED,
+    },
+}
+
+OUTPUT_FULL, MUTED, NO_TURN = 1, 2, 4
+_REFUSED, _CLOSED = 8, 16
+"""Holds that a state sets; `held` has them beside the others, so that one look is enough."""
+_HELD_BY = {
+    FlowState.OPEN: 0,
+    FlowState.HALF_CLOSED: 0,
+    FlowState.REFUSED: _REFUSED,
+    FlowState.CLOSED: _CLOSED,
+}
+_NOT_SENDING = OUTPUT_FULL | _CLOSED
+
+
+class NextStep(Enum):
+    """What the session does with its transport next."""
+
+    KEEP = "keep"
+    PAUSE = "pause reading"
+    RESUME = "resume reading"
+    CLOSE = "close when everything is sent"
+
+
+class WaitingRequest(Protocol):
+    """A request that was served.  `future` None: its reply is there already."""
+
+    @property
+    def future(self) -> Any: ...
+
+
+W = TypeVar("W", bound=WaitingRequest)
+
+
+class ConnectionFlow(Generic[W]):
+    """`held`: the holds, 0 if there is none.  `waiting`: requests that were served and are not
+    answered, the oldest first.  `reading`: whether the transport is read."""
+
+    __slots__ = ("_in_flight_max", "_long", "held", "reading", "state", "waiting")
+
+    def __init__(self, in_flight_max: int) -> None:
+        self._in_flight_max = in_flight_max
+        self.state = FlowState.OPEN
+        self.held = 0
+        self.reading = True
+        self.waiting: deque[W] = deque()
+        # The request whose reply may be long, while it is made.
+        self._long: W | None = None
+
+    # --- events ---------------------------------------------------------------------------------
+
+    def peer_ended(self) -> None:
+        self.reading = False
+        self._change(FlowEvent.PEER_ENDED)
+
+    def refuse(self) -> None:
+        self._change(FlowEvent.REFUSED)
+
+    def close(self) -> None:
+        self.reading = False
+        self._change(FlowEvent.CLOSED)
+
+    def _change(self, event: FlowEvent) -> None:
+        self.held &= ~(_REFUSED | _CLOSED)
+        self.state = TRANSITIONS[self.state][event]
+        self.held |= _HELD_BY[self.state]
+
+    def hold(self, reason: int) -> None:
+        self.held |= reason
+
+    def release(self, reason: int) -> None:
+        self.held &= ~reason
+
+    # --- requests and replies -------------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        """True if no request is served behind those that wait."""
+        return self._long is not None or len(self.waiting) >= self._in_flight_max
+
+    def add(self, request: W, *, long: bool = False) -> None:
+        """A request was served, and is answered in its turn.  `long`: its reply may be long, so
+        nothing is served behind it until that is there."""
+        self.waiting.append(request)
+        if long:
+            self._long = request
+
+    def replied(self, request: W) -> None:
+        """Its reply is there."""
+        if request is self._long:
+            self._long = None
+
+    def is_due(self, request: W) -> bool:
+        """True if the reply of this request is the next one to be sent, and may be."""
+        waiting = self.waiting
+        return bool(waiting) and waiting[0] is request and not self.held & _NOT_SENDING
+
+    def next_due(self) -> W | None:
+        """Remove and return the oldest request if its reply is there and may be sent."""
+        waiting = self.waiting
+        if not waiting or self.held & _NOT_SENDING:
+            return None
+        future = waiting[0].future
+        if future is not None and not future.done():
+            return None
+        return waiting.popleft()
+
+    def drop_all(self) -> list[W]:
+        """Remove and return the requests that will not be answered: the transport is lost."""
+        dropped = list(self.waiting)
+        self.waiting.clear()
+        self._long = None
+        return dropped
+
+    # --- the transport --------------------------------------------------------------------------
+
+    def next_step(self, *, may_serve: bool, has_room: bool) -> NextStep:
+        """What to do with the transport.  `may_serve`: the next request could be served;
+        `has_room`: there is memory for what comes."""
+        state = self.state
+        if state is FlowState.HALF_CLOSED:
+            return NextStep.CLOSE if may_serve and not self.waiting else NextStep.KEEP
+        wanted = state is FlowState.OPEN and may_serve and has_room
+        if wanted == self.reading or state is FlowState.CLOSED:
+            return NextStep.KEEP
+        self.reading = wanted
+        return NextStep.RESUME if wanted else NextStep.PAUSE
