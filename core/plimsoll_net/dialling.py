@@ -49,13 +49,13 @@ class PeerAddress(NamedTuple):
 
 
 class PeerRefused(ConnectionError):
-    """The peer is not who was called."""
+    """The peer is not the one that was called."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Link:
     """A connection that was made.  `identity`: ours, under which it was made; None: it is in
-    plaintext.  `peer`: who is at the other end, None: that was not asked."""
+    plaintext.  `peer`: the identity of the other end, None: it was not requested."""
 
     transport: asyncio.Transport
     address: PeerAddress
@@ -179,7 +179,7 @@ class Dialler:
             if reason := refuses(peer):
                 who = str(address)
                 self._refusals.met(reason, who)
-                raise PeerRefused(f"{who} is not who was called: {reason}")
+                raise PeerRefused(f"{who} is not the peer that was called: {reason}")
         except BaseException:
             transport.abort()
             call.forget()
@@ -235,7 +235,7 @@ class _Call:
             self.shaken.set_exception(wrong)
 
     def forget(self) -> None:
-        """Nobody waits for it any more."""
+        """Its caller does not wait for it any more."""
         if not self.shaken.done():
             self.shaken.cancel()
         elif not self.shaken.cancelled():

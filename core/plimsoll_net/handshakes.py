@@ -1,9 +1,9 @@
-"""Connections of one listener whose handshakes are not over, and how many compute in a turn.
+"""Handshakes of one listener: bounds their number, and how many compute in a turn.
 
 Admission comes before any cryptography: connections without a session are few in all and fewer from
 one address, each has so many seconds, and a few steps of handshakes are computed in a turn of the
 event loop, in the order in which their bytes came.  So a storm of clients delays others by
-milliseconds, and whoever is slow on purpose holds nothing but its own place.
+milliseconds, and a peer that is slow on purpose holds only its own place.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Accepting:
     """`session`: makes one for a connection; `context`: what it is accepted with, as of now;
     `ended`: counts connections that end before they have a session, by reason.  `admits`: whether
     an address may have one more connection, else it is closed there; `left`: one is over, by its
-    address.  `refuses`: why the peer of a handshake that is over is not let in, empty: it is;
-    None: peers are not asked.  `identifies`: what the certificate of a client proves, None: it
-    showed none, and why it is not let in, empty: it is; None: clients are not asked.  `plain`:
-    whether whoever speaks no TLS is served without."""
+    address.  `refuses`: why the peer of a handshake that is over is not let in, empty: it is; None:
+    peers are not asked.  `identifies`: what the certificate of a client proves, None: it showed
+    none, and why it is not let in, empty: it is; None: clients are not asked.  `plain`: True if a
+    peer without TLS is served without."""
 
     session: Callable[[], Any]
     context: Callable[[], ssl.SSLContext | None]
@@ -110,7 +110,7 @@ class HandshakeQueue:
                 return True  # it is closed when its time has come
             self._admitted[connection] = connection.peer
         network = network_of(connection.peer)
-        # Strangers that say nothing keep nobody out: the oldest makes room.
+        # Silent strangers keep no client out: the oldest makes room.
         if self._addresses[network] >= HALF_OPEN_PER_ADDRESS_MAX:
             fellows = (one for one, other in self._half_open.items() if other.network == network)
             self._drop(next(fellows), TOO_MANY)

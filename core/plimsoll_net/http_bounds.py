@@ -1,11 +1,10 @@
-"""What peers of an HTTP port may hold and use, in both shells: metrics and health are asked
-without a login, by whoever reaches the port.
+"""What peers of an HTTP port may hold and use, in both shells: metrics and health need no login.
 
-`HttpConnections`: connections are few in all and fewer from one address.  Whoever comes is let in;
-the one that was silent for longest makes room, of its own address, else of the address that has
-the most: who asks once, as the kubelet does, is not crowded out.  `Rendering`: a page that takes
-long is made for all who wait for it, and for a share of the time alone.  `refused_page`: a browser
-on the machine itself reads nothing for a web page.
+`HttpConnections`: connections are few in all and fewer from one address.  New connections are
+always accepted; the longest-idle one of the same (else the busiest) address is evicted, so that a
+peer that asks once, as the kubelet does, is not crowded out.  `Rendering`: a page that takes long
+is made for all requests that wait for it, and for a share of the time alone.  `refused_page`: a
+browser on the machine itself reads nothing for a web page.
 """
 
 from __future__ import annotations

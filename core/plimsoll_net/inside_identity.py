@@ -1,4 +1,4 @@
-"""What a process shows inside, whom it believes there, and what a peer's certificate says.
+"""A process's own certificate inside, the authorities that it trusts, and the identity of a peer.
 
 A broker's comes from the files of its Secret (`InsideFiles`), a controller's from memory.
 """
@@ -22,7 +22,7 @@ CERTIFICATE, KEY = "broker-inside.crt", "broker-inside.key"
 AUTHORITIES = "broker-inside-ca.crt"
 MODE = "broker-inside.mode"
 FILES = (CERTIFICATE, KEY, AUTHORITIES, MODE)
-"""Of a broker's Secret, beside those of its listeners, whose names have no hyphen."""
+"""The files of a broker's Secret, beside those of its listeners (their names have no hyphen)."""
 FILE_BYTES_MAX = 64 * 1024
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
@@ -64,7 +64,7 @@ def fingerprints(pem: bytes) -> tuple[str, ...]:
 
 
 def peer_of(tls: ssl.SSLObject) -> Peer | None:
-    """Whom the certificate at the other end names, after a handshake that has verified it."""
+    """Return the identity in the peer's certificate, after a handshake that has verified it."""
     der = tls.getpeercert(binary_form=True)
     shown = tls.getpeercert()
     if der is None or not shown:
@@ -83,7 +83,7 @@ class InsideFiles:
         # The files' contents that were tried last, usable or not.
         self._tried: tuple[bytes, ...] | None = None
         self.identity: InsideIdentity | None = None
-        # True if the files say that nobody is talked to in plaintext.
+        # True if the files forbid plaintext connections.
         self.required = False
         # Why the files that are there cannot be used; empty: they are, or there are none.
         self.error = ""

@@ -32,7 +32,7 @@ class ShownCertificate:
         version_min: str,
         clients: ClientTrust | None = None,
     ) -> None:
-        """`clients`: whose certificates they may show; None: they are not asked for any."""
+        """`clients`: the authorities of their certificates; None: no certificate is requested."""
         self._directory = directory
         self._name = name
         self._version_min = version_min
@@ -51,8 +51,8 @@ class ShownCertificate:
         return self._context
 
     def speak(self, name: str, version_min: str, clients: ClientTrust | None = None) -> None:
-        """Of which listener it is, the oldest version of TLS, and whose certificates clients may
-        show, from the next connection on."""
+        """Of which listener it is, the oldest version of TLS, and the authorities of clients'
+        certificates, from the next connection on."""
         if (name, version_min, clients) != (self._name, self._version_min, self._clients):
             self._name, self._version_min, self._clients = name, version_min, clients
             self._seen = None

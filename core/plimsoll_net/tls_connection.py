@@ -35,7 +35,7 @@ FIRST_BYTES = 4096
 
 
 class Admission(Protocol):
-    """Who decides about a connection before it has a session."""
+    """Decides about a connection before it has a session."""
 
     def arrived(self, connection: TlsConnection) -> bool:
         """Return True if it may begin."""
@@ -59,7 +59,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._admission = admission
         self._asks_for = asks_for
         self.plain: asyncio.Transport | None = None
-        # Who is at the other end, as far as it is asked.
+        # The identity of the other end, if it was requested.
         self.inside_peer: Peer | None = None
         # What its certificate proves, where clients are asked for one.
         self.client_proof: object | None = None
@@ -116,7 +116,7 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._read()
 
     def eof_received(self) -> bool:
-        """A connection with TLS is never half open: what is left is told to nobody."""
+        """A connection with TLS is never half open: the rest is dropped."""
         if self.session is not None:
             self.session.eof_received()
         return False

@@ -20,9 +20,10 @@ SUITES_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Those of TLS 1.3 are all of this kind."""
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 OP_PRIORITIZE_CHACHA = 0x200000
-"""SSL_OP_PRIORITIZE_CHACHA, which Python has no name for: a client whose first choice is ChaCha20
-gets it.  It has no instructions for AES, or a JVM that does not use them (Spark's, which compiles
-for short runs): AES-GCM costs it four times as much.  Everybody else gets the server's choice."""
+"""SSL_OP_PRIORITIZE_CHACHA, which Python has no name for: a client with ChaCha20 as its first
+choice gets it.  It has no instructions for AES, or a JVM that does not use them (Spark's, which
+compiles for short runs): AES-GCM costs it four times as much.  Other clients get the server's
+choice."""
 _OPTIONS = (
     ssl.OP_NO_COMPRESSION
     | ssl.OP_NO_RENEGOTIATION
@@ -33,7 +34,7 @@ _OPTIONS = (
 
 
 ServerTls = ssl.SSLContext
-"""With what a server accepts connections, for who only hands it on."""
+"""A server's TLS context, for modules that only hand it on."""
 
 
 class BadCertificate(Exception):
@@ -41,8 +42,9 @@ class BadCertificate(Exception):
 
 
 class ClientTrust(NamedTuple):
-    """Whose certificates clients may show.  `authorities`: certificates (DER), each of which is
-    trusted whether or not another signed it; `required`: whether who shows none is turned away."""
+    """The authorities of clients' certificates.  `authorities`: certificates (DER), each of which
+    is trusted whether or not another signed it; `required`: True if a client without one is turned
+    away."""
 
     authorities: tuple[bytes, ...] = ()
     required: bool = False
@@ -67,8 +69,7 @@ def server_context(
 
 
 def pair_context(pair: bytes) -> ServerTls:
-    """As `server_context`, of a certificate and its key that are one text (PEM), and in no file of
-    anybody's."""
+    """As `server_context`, of a certificate and its key that are one text (PEM), and in no file."""
     with _as_file(pair) as path:
         return server_context(Path(path), Path(path), "1.2")
 
@@ -92,11 +93,11 @@ NO_CHECK_TIME = 0x200000
 
 
 def mutual_context(pair: bytes, authorities: bytes, *, server: bool) -> ssl.SSLContext:
-    """For one end of a connection whose both ends show a certificate of these authorities (PEM).
+    """Return the context for one end; both ends show a certificate of these authorities (PEM).
 
     `pair`: PEM of a certificate and its key.  Names and times are not looked at here: a peer is
     believed by its identity and by what is committed, so a clock that is wrong or a renewal that
-    does not come cuts nobody off.  No tickets: each connection shows its certificate.  Raises
+    does not come cuts no peer off.  No tickets: each connection shows its certificate.  Raises
     BadCertificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -116,7 +117,7 @@ def mutual_context(pair: bytes, authorities: bytes, *, server: bool) -> ssl.SSLC
 
 
 def asking_context(find: Callable[[str | None], ssl.SSLContext | None]) -> ssl.SSLContext:
-    """A server's before it knows for what it is asked: it shows nothing and believes nobody.
+    """A server's before it knows for what it is asked: it shows nothing and trusts no peer.
     `find`: what takes its place, by the name that the client states; None: the handshake fails."""
 
     def asked_for(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> int | None:

@@ -1,4 +1,4 @@
-"""HangWatch: ends a process whose event loop is hung, with proof, and leaves a starved one alone.
+"""HangWatch: ends a process with a hung event loop, with proof, and leaves a starved one alone.
 
 Entry points start one in the loop.  It stands in place of a kubelet's liveness probe: a kubelet
 cannot tell a process that hangs from one that gets no processor, and restarts all brokers of a busy

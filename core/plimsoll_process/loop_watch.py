@@ -29,7 +29,7 @@ logger = logging.getLogger("plimsoll.loop")
 TICK_S = 0.02
 IDLE_TICK_S = 0.04
 IDLE_CPU_S = 0.002
-"""A loop whose thread computed no longer since the last tick has nothing that holds it: the next
+"""A loop is not held up if its thread has computed no longer since the last tick: the next
 comes later."""
 LOOK_S = 0.025
 FRAMES_MAX = 4

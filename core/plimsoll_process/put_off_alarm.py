@@ -60,7 +60,7 @@ class Alarm:
             os.read(self._fd, _COUNT_BYTES)
 
     def close(self) -> None:
-        """By the thread, once nobody puts it off any more."""
+        """Called by the thread, once it is not put off any more."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)

@@ -1,10 +1,10 @@
 """How soon a process's event loop has its turn beside threads that compute.
 
-Called by each entry point, before its loop runs.  CPython lets one thread run at a time: whoever
-wants to run asks the one that does to give way, and asks only once that has run for an interval,
+Called by each entry point, before its loop runs.  CPython lets one thread run at a time: a thread
+that wants to run asks the running one to give way, and asks only once that has run for an interval,
 5 ms by default.  A loop gives way with every system call that it makes, a dozen for one request, so
 that a client's answer, which passes three brokers, took 100 ms and more while two threads of each
-wrote long answers for somebody else.
+wrote long answers for other clients.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Waits that end: for an event at most so long, and for a task that is cancelled.  And what nobody
-may wait for any more."""
+"""Waits that end: for an event at most so long, and for a task that is cancelled.  And the failures
+of tasks without a waiter."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def cancelled(task: asyncio.Future[Any]) -> None:
 
 
 def heard(made: asyncio.Future[Any]) -> None:
-    """For `add_done_callback`: whoever waits for it is told of its failure; when they are all gone
-    nobody is, and that is no failure of its own."""
+    """For `add_done_callback`: a waiter gets the task's failure; without waiters it is ignored, and
+    that is no failure of its own."""
     if not made.cancelled():
         made.exception()

@@ -192,7 +192,7 @@ def check_crc(data: Buffer, position: int, length: int) -> bool:
 
 
 def is_sealed(data: memoryview, header: BatchHeader) -> bool:
-    """`check_crc` of the batch that `data` begins with, whose header was read."""
+    """`check_crc` of the batch at the start of `data`, given its header."""
     return bool(crc32c(data[_CRC_FROM : header.length]) == header.crc)
 
 
@@ -259,11 +259,11 @@ def check_places(
     *,
     holes: bool,
 ) -> None:
-    """Whether whole batches are what was written there: each where the one before ends, the first
-    at `base_offset`, of the term that the log has there, and sealed as its producer sealed it.
-    `holes`: each may begin later, too.
+    """Check that whole batches are what was written there: each where the one before ends, the
+    first at `base_offset`, of the leader epoch that the log has there, and sealed as its producer
+    sealed it.  `holes`: each may begin later, too.
 
-    Raises BatchError, whose position counts from `position`, that of the first in its file.
+    Raises BatchError; its position counts from `position`, that of the first in its file.
     """
     view = data if isinstance(data, memoryview) else memoryview(data)
     unpack, crc_of = _PLACE.unpack_from, crc32c

@@ -83,8 +83,8 @@ class CommandReply(msgspec.Struct, frozen=True, kw_only=True):
     """`unconfirmed`: the controller can not show that it still is the one; it extends nothing.
     `metadata_end`: how many records were committed when it was sent.  `session_timeout_ms`: after
     how much silence a broker is fenced; 0: it does not say.  `log_output`: how the broker is to
-    write its log lines, None: as it does.  `topic_defaults`: for those who ask a broker, None: it
-    does not say."""
+    write its log lines, None: as it does.  `topic_defaults`: for clients that ask a broker, None:
+    it does not say."""
 
     controller_epoch: ControllerEpoch
     unconfirmed: bool = False

@@ -56,9 +56,9 @@ _GROUP_VALUES: tuple[type, ...] = (
 _OFFSET_WRITTEN = 4
 _OFFSET_WITH_EXPIRY = 1
 """The only version that has the field: for a commit with a retention of its own.  It lacks the
-leader epoch and the topic's id, which stand behind its fields: whoever does not know of them, Kafka
-too, does not look there.  The principal that a group is counted to stands at the end of every value
-of both types, as a string: behind these two, where they are."""
+leader epoch and the topic's id, which stand behind its fields: readers that do not know of them,
+Kafka too, do not look there.  The principal that a group is counted to stands at the end of every
+value of both types, as a string: behind these two, where they are."""
 _BEHIND_EXPIRY = struct.Struct(">i16s")
 _GROUP_WRITTEN = 3
 
@@ -132,7 +132,7 @@ def _offset_value(record: OffsetCommitted) -> bytes:
 
 @lru_cache(maxsize=4_096)
 def _owner_written(owner: str) -> bytes:
-    """Nothing, for a group of nobody's."""
+    """Return nothing for a group without an owner."""
     if not owner:
         return b""
     data = owner.encode()

@@ -3,7 +3,7 @@
 Called by the fetch handler.  A reply is a list of buffers so that records are never copied; the
 follower's side is in `replication`.  What a session means is decided by the handler.
 Between brokers a request and its reply also carry the newest controller epoch that the sender has
-heard of, in a tagged field of our own: who has not heard of it steps over it (KIP-482).
+heard of, in a tagged field of our own: a receiver that does not know it steps over it (KIP-482).
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Framer:
         return memoryview(self._chunk)[self._end :]
 
     def _next_growth(self, size: int) -> int:
-        """Of a large frame whose memory, of `size` bytes, is full."""
+        """Return the growth of a large frame that has filled its memory of `size` bytes."""
         whole = self._length
         if size < STEP_BYTES:
             return min(whole, max(GROWTH * size, CHUNK_BYTES), STEP_BYTES) - size

@@ -223,9 +223,9 @@ def check_keys(records: bytes, count: int) -> None:
 
 
 def picked(header: BatchHeader, records: bytes, live: int) -> bytes:
-    """The batch with only those of its records, as they were before they were compressed, whose
-    bits are set in `live`, one at least; raises BadRecords.  What else there is of it stays, as in
-    `rewrite`."""
+    """The batch with only those of its records, as they were before they were compressed, with
+    their bits set in `live`, one at least; raises BadRecords.  What else there is of it stays, as
+    in `rewrite`."""
     chosen = f"{live:0{header.count}b}"[::-1].encode().translate(_DIGITS)
     starts = record_starts(records, header.count)
     kept = [

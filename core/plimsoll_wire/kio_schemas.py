@@ -2,8 +2,8 @@
 
 Where hypothesis can be imported, kio imports it to register its types with it: no less than all the
 rest that a broker imports, so it would double the time until a broker of a development environment
-serves.  It is hidden while kio is imported, unless somebody has imported it already, who then
-may want the types (the tests).
+serves.  It is hidden while kio is imported, unless it is imported already: its importer may want
+the types (the tests).
 """
 
 from __future__ import annotations

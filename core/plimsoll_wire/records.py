@@ -58,7 +58,7 @@ def iter_times(records: bytes, count: int) -> Iterator[tuple[int, int]]:
 
 def record_time(base_timestamp: int, timestamp_delta: int) -> int:
     """A sum that does not fit 64 bits goes on at their other end, as it does for a Java client:
-    nobody checks what a client says of a record's time."""
+    a client's record times are not checked."""
     time = base_timestamp + timestamp_delta
     if _TIME_MIN <= time <= _TIME_MAX:
         return time

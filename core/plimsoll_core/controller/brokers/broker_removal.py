@@ -157,7 +157,7 @@ def unregister(turn: DecisionContext, request: UnregisterBroker) -> Answer | Ref
     if broker.broker_epoch != request.broker_epoch:
         return Refusal(
             reason=Reason.StaleBrokerEpoch,
-            message=f"Broker {broker.id} has begun another lifetime since.",
+            message=f"Broker {broker.id} has since restarted (stale broker epoch).",
         )
     refusal = _check_unregister(turn, broker)
     if refusal:

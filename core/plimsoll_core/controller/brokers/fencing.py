@@ -67,7 +67,7 @@ def proven_dead(turn: DecisionContext, request: BrokerProvenDead) -> Answer | Re
     if broker is None or broker.broker_epoch != request.broker_epoch:
         return Refusal(
             reason=Reason.StaleBrokerEpoch,
-            message=f"Broker {request.broker_id} has begun another lifetime since.",
+            message=f"Broker {request.broker_id} has since restarted (stale broker epoch).",
         )
     if broker.fenced:
         return Done()

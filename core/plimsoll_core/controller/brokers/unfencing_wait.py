@@ -1,9 +1,9 @@
 """Whether a broker that is held back is unfenced all the same: where its return helps.
 
 Called for heartbeats of fenced brokers.  It helps a partition that it may lead and that has no
-leader, and one whose ISR reaches its minimum with it: without it nobody writes there.  While it is
-held back it joins no other ISR (`partitions.alter_partition`), so that falling out again stalls no
-producer (docs/protocol.md 3.2).
+leader, and one with an ISR that reaches its minimum with it: without it nothing is written there.
+While it is held back it joins no other ISR (`partitions.alter_partition`), so that falling out
+again stalls no producer (docs/protocol.md 3.2).
 """
 
 from __future__ import annotations
@@ -47,6 +47,6 @@ def _may_lead(turn: DecisionContext, p: Partition, broker_id: BrokerId) -> bool:
 
 
 def _is_here(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    """Whether the broker takes part, or waits for it: a fenced one whose heartbeats come."""
+    """Whether the broker takes part, or waits for it: a fenced one that sends heartbeats."""
     broker = turn.image.brokers.get(broker_id)
     return broker is not None and (turn.acceptable(broker_id) or turn.has_session(broker))

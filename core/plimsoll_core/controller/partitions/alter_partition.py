@@ -70,7 +70,7 @@ def _judge(turn: DecisionContext, sender: BrokerId, proposal: IsrProposal) -> Pa
     if after.leader != found.leader:
         moved = Refusal(
             reason=Reason.NewLeaderElected,
-            message=f"Committed, and with it the leadership moved to broker {after.leader}.",
+            message=f"Committed; leadership moved to broker {after.leader}.",
         )
         return _refused(proposal, moved)
     return PartitionAnswer(
@@ -174,7 +174,7 @@ def members_are_eligible(case: Case) -> Refusal | None:
         if member.broker_epoch not in (None, broker.broker_epoch):
             return case.refuse(
                 Reason.IneligibleReplica,
-                f"broker {member.broker_id} has begun another lifetime since.",
+                f"broker {member.broker_id} has since restarted (stale broker epoch).",
             )
     return None
 
