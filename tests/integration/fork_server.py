@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from tests.integration.forked import ANSWER_S, BROKER, OPERATOR
 
-from plimsoll_operator.kube.memory import definitions
+from plimsoll_operator.api_server import definitions
 
 REQUEST_BYTES_MAX = 256 * 1024
 LATE = ("typer._adapters",)

@@ -7,13 +7,13 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Callable
 
+from plimsoll_operator.api_server.definitions import shipped
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.status_errors import StatusError
+from plimsoll_operator.api_server.store import StoredObject
+from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.kube_client import APPLY, Kube
-from plimsoll_operator.kube.memory.definitions import shipped
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.status_errors import StatusError
-from plimsoll_operator.kube.memory.store import StoredObject
-from plimsoll_operator.kube.memory.transport import MemoryTransport
 from plimsoll_operator.kube.port import HttpRequest, HttpResponse, Object
 from plimsoll_operator.kube.resources import Kind
 

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.controller.outcome import Outcome
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.transport import MemoryTransport
 from plimsoll_operator.leadership import candidate
 from plimsoll_operator.leadership.candidate import Candidate
 from plimsoll_operator.leadership.lease import Acquired, Lease, LeaseLoss

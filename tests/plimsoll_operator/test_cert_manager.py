@@ -7,8 +7,8 @@ import pytest
 from tests.plimsoll_operator.outside import BALANCED, PLAIN, Outside
 from tests.plimsoll_operator.test_listeners import NOW_MS, ends
 
+from plimsoll_operator.api_server.kinds import Resource
 from plimsoll_operator.kube.errors import Rejected, Unavailable
-from plimsoll_operator.kube.memory.kinds import Resource
 from plimsoll_operator.kube.resources import CERTIFICATES
 from plimsoll_operator.pki.authority import issue, new_authority
 

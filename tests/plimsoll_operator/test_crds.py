@@ -17,7 +17,7 @@ from plimsoll_operator.api.crds import (
     status_schema,
 )
 from plimsoll_operator.api.schema import structural, unbounded
-from plimsoll_operator.kube.memory import tables
+from plimsoll_operator.api_server import tables
 
 CRDS = Path(__file__).parents[2] / "crds"
 BY_NAME = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

@@ -14,10 +14,10 @@ from tests.integration.local_cluster import runs, wait_for
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.meta import LocalClusterRef, ObjectMeta
 from plimsoll_operator.api.verification import Produce, Verification, VerificationSpec
+from plimsoll_operator.api_server.definitions import shipped
+from plimsoll_operator.api_server.kubelets import RuntimeState
+from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.memory.definitions import shipped
-from plimsoll_operator.kube.memory.kubelets import RuntimeState
-from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.local import driver_pods
 from plimsoll_operator.local.driver_pods import NOT_STARTED, DriverPods, environment, translated

@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
+from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.local.machine import Machine
 from plimsoll_operator.local.pod_dispatch import LocalPods
 

@@ -11,8 +11,8 @@ from tests.plimsoll_operator.test_operator import parts_over
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_operator.api.labels import BROKER_ID
 from plimsoll_operator.api.load import from_yaml
+from plimsoll_operator.api_server.stateful_sets import listed
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.memory.stateful_sets import listed
 from plimsoll_operator.kube.resources import Kind
 from plimsoll_operator.local.broker_pods import BrokerPods
 from plimsoll_operator.local.documents import Documents, gather, manifest

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from tests.plimsoll_operator.test_operator import Scene
 
+from plimsoll_operator.api_server.stateful_sets import listed
 from plimsoll_operator.controller import controller_term
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.memory.stateful_sets import listed
 from plimsoll_operator.kube.resources import Kind
 from plimsoll_operator.leadership import object_failures
 from plimsoll_operator.leadership.object_failures import ENDS_TERM, word_of

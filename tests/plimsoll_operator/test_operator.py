@@ -8,14 +8,14 @@ from collections.abc import Callable
 from tests.plimsoll_operator.builders import a_cluster_body
 
 from plimsoll_operator.api import labels
+from plimsoll_operator.api_server import garbage_collection
+from plimsoll_operator.api_server.definitions import shipped
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.stateful_sets import listed
+from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.memory import garbage_collection
-from plimsoll_operator.kube.memory.definitions import shipped
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.stateful_sets import listed
-from plimsoll_operator.kube.memory.transport import MemoryTransport
 from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.metalog.ring_log import KubernetesLog

@@ -6,7 +6,7 @@ from typing import Any
 from tests.plimsoll_operator.terms import Scene
 from tests.plimsoll_operator.test_cluster_handler import a_scene
 
-from plimsoll_operator.kube.memory.kinds import Resource
+from plimsoll_operator.api_server.kinds import Resource
 from plimsoll_operator.kube.resources import POD_MONITORS
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.status.record_events import Occurrence

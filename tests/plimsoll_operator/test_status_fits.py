@@ -18,8 +18,8 @@ from plimsoll_operator.api.fit import fitted
 from plimsoll_operator.api.labels import NAME_MAX, derived_name
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.schema import structural
+from plimsoll_operator.api_server.schema_validation import compiled
 from plimsoll_operator.kube.errors import Rejected
-from plimsoll_operator.kube.memory.schema_validation import compiled
 from plimsoll_operator.kube.resources import TOPICS, USERS, Kind
 from plimsoll_operator.process_clocks import wall_ms
 from plimsoll_operator.reconcile.registry import KINDS, draft_of

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.plimsoll_operator.outside import BALANCED, PLAIN, SERVICE_NAMES, Outside
 
-from plimsoll_operator.kube.memory.kinds import Resource
+from plimsoll_operator.api_server.kinds import Resource
 from plimsoll_operator.kube.resources import GATEWAYS, TLS_ROUTE_KINDS, TLS_ROUTES, Kind
 from plimsoll_operator.pki.authority import describe
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from plimsoll_net.tls_policy import ServerTls, pair_context
-from plimsoll_operator.kube.memory.server import MemoryApiServer
+from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.local.layout import OwnerCredentials
 from plimsoll_operator.pki.authority import issue, new_authority
 
 if TYPE_CHECKING:
-    from plimsoll_operator.kube.memory.serving import ServedApi
+    from plimsoll_operator.api_server.serving import ServedApi
     from plimsoll_operator.process.http_server import Health
 
 
@@ -95,7 +95,7 @@ class ApiEndpoint:
 
 
 def _import() -> tuple[type[ServedApi], type[Health]]:
-    from plimsoll_operator.kube.memory.serving import ServedApi
+    from plimsoll_operator.api_server.serving import ServedApi
     from plimsoll_operator.process.http_server import Health
 
     return ServedApi, Health

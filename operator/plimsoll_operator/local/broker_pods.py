@@ -1,4 +1,4 @@
-"""Pods of brokers as processes of this machine: `kube.memory`'s kubelets run them here.
+"""Pods of brokers as processes of this machine: `api_server`'s kubelets run them here.
 
 A pod's template says what its broker runs with: configs by its ConfigMap, revision and number by
 its labels.  Where it listens and where its data are is the directory's layout's; images, resources
@@ -18,10 +18,10 @@ import msgspec
 
 from plimsoll_core.cluster.topic_configs import AUTO_CREATE
 from plimsoll_operator.api import labels
+from plimsoll_operator.api_server.kubelets import RuntimeState
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.stateful_sets import found
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.memory.kubelets import RuntimeState
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.stateful_sets import found
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.local.background_tasks import BackgroundTasks
 from plimsoll_operator.local.broker_processes import BrokerProcess
@@ -52,7 +52,7 @@ class _Running:
 
 
 class BrokerPods:
-    """`kube.memory.kubelets.PodRuntime`."""
+    """`api_server.kubelets.PodRuntime`."""
 
     def __init__(
         self,

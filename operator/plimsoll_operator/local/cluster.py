@@ -21,13 +21,13 @@ from plimsoll_core.controller.brokers.membership import next_members
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.release import RELEASE
 from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
+from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.history.archive import Archive
 from plimsoll_operator.history.directory_store import DirectoryStore
 from plimsoll_operator.history.segments import Budget
 from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.memory.transport import MemoryTransport
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.local import earlier_run, shown_listeners

@@ -1,6 +1,6 @@
 """Files whose names come from objects: each lies in the folder that is meant, and nowhere else.
 
-The API server checks how names are spelt (`kube.memory.name_rules`), but takes as it is what an
+The API server checks how names are spelt (`api_server.name_rules`), but takes as it is what an
 earlier run has kept.  So whoever makes a path of a name asks here.
 """
 

@@ -22,10 +22,10 @@ from pathlib import Path
 
 import msgspec
 
+from plimsoll_operator.api_server.kubelets import Phase, RuntimeState
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.stateful_sets import found
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.memory.kubelets import Phase, RuntimeState
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.stateful_sets import found
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.local.background_tasks import BackgroundTasks
 from plimsoll_operator.local.confined import within
@@ -74,7 +74,7 @@ class _RunningDriver:
 
 
 class DriverPods:
-    """`kube.memory.kubelets.PodRuntime`."""
+    """`api_server.kubelets.PodRuntime`."""
 
     def __init__(
         self,

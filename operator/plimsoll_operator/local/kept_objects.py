@@ -19,14 +19,14 @@ import msgspec
 from plimsoll_core.release import RELEASE
 from plimsoll_operator.api.labels import BROKER_ID
 from plimsoll_operator.api.load import Resource
+from plimsoll_operator.api_server.account_tokens import AccountTokens
+from plimsoll_operator.api_server.definitions import shipped
+from plimsoll_operator.api_server.owned_pods import ENDED
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.stateful_sets import found, listed
+from plimsoll_operator.api_server.store import ObjectChange, StoredObject
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.kube_client import APPLY
-from plimsoll_operator.kube.memory.account_tokens import AccountTokens
-from plimsoll_operator.kube.memory.definitions import shipped
-from plimsoll_operator.kube.memory.owned_pods import ENDED
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.stateful_sets import found, listed
-from plimsoll_operator.kube.memory.store import ObjectChange, StoredObject
 from plimsoll_operator.kube.port import HttpRequest, Object
 from plimsoll_operator.kube.resources import Kind
 from plimsoll_operator.local.documents import KIND_OF, manifest

@@ -11,11 +11,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from plimsoll_operator.api_server import jobs
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.store import ObjectChange
+from plimsoll_operator.api_server.workloads import Workloads
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.memory import jobs
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.store import ObjectChange
-from plimsoll_operator.kube.memory.workloads import Workloads
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.local.pod_dispatch import LocalPods
 from plimsoll_process.waits import set_within

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from plimsoll_operator.api import labels
-from plimsoll_operator.kube.memory.kubelets import RuntimeState
+from plimsoll_operator.api_server.kubelets import RuntimeState
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.local.broker_pods import BrokerPods
 from plimsoll_operator.local.driver_pods import DriverPods
 
 
 class LocalPods:
-    """`kube.memory.kubelets.PodRuntime`."""
+    """`api_server.kubelets.PodRuntime`."""
 
     def __init__(self, brokers: BrokerPods, drivers: DriverPods) -> None:
         self._brokers = brokers

@@ -12,9 +12,9 @@ from plimsoll_core.cluster.listener_peers import open_to_all
 from plimsoll_core.cluster.listeners import Listener
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api import labels
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.stateful_sets import found
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.stateful_sets import found
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.local.layout import DirectoryLayout
 from plimsoll_operator.local.ports import LOOPBACK

@@ -25,10 +25,10 @@ from plimsoll_operator.api.load import Resource, Unreadable, from_object
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.topic import Topic
+from plimsoll_operator.api_server.stateful_sets import found
+from plimsoll_operator.api_server.store import StoredObject
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.memory.stateful_sets import found
-from plimsoll_operator.kube.memory.store import StoredObject
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.leadership.process_parts import Led, Parts
 from plimsoll_operator.local import earlier_run

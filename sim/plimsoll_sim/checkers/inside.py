@@ -18,7 +18,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.security.inside import ORDER, InsideMode
 from plimsoll_net.inside_identity import fingerprints
 from plimsoll_operator.api import labels
-from plimsoll_operator.kube.memory.store import ObjectChange
+from plimsoll_operator.api_server.store import ObjectChange
 from plimsoll_operator.kube.resources import SECRETS
 from plimsoll_operator.manifests.listener_secrets import authorities_of
 from plimsoll_operator.pki.rotation import Authorities

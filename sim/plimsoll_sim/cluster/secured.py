@@ -14,7 +14,7 @@ from plimsoll_core.security.state import Mode
 from plimsoll_net.inside_identity import AUTHORITIES, CERTIFICATE, fingerprints
 from plimsoll_operator.api.certificates import Certificates, InternalCertificates
 from plimsoll_operator.api.labels import ROTATE_INSIDE
-from plimsoll_operator.kube.memory.store import ObjectChange
+from plimsoll_operator.api_server.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.pki.rotation import Authorities
 from plimsoll_operator.reconcile.certificate_time import APART_MS

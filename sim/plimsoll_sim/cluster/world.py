@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from plimsoll_broker.node.broker import CannotStart
 from plimsoll_broker.node.heartbeats import LifetimeOver
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_operator.kube.memory.store import ObjectChange
+from plimsoll_operator.api_server.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_sim.checkers import compaction, standstill
 from plimsoll_sim.checkers.acked_and_read import ClientChecker

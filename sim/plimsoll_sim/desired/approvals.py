@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.store import ObjectChange
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.store import ObjectChange
 from plimsoll_operator.kube.resources import REBALANCES
 from plimsoll_sim.desired.objects import AppliedObjects
 from plimsoll_sim.engine.loop import SimLoop

@@ -23,10 +23,10 @@ from plimsoll_operator.api.rebalance import Rebalance, RebalanceSpec
 from plimsoll_operator.api.topic import Topic, TopicSpec
 from plimsoll_operator.api.user import User, UserSpec
 from plimsoll_operator.api.verification import Verification, VerificationSpec
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.stateful_sets import target
-from plimsoll_operator.kube.memory.store import StoredObject
-from plimsoll_operator.kube.memory.writes import RequestTarget
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.stateful_sets import target
+from plimsoll_operator.api_server.store import StoredObject
+from plimsoll_operator.api_server.writes import RequestTarget
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,

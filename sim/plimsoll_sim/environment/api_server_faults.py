@@ -1,6 +1,6 @@
 """A Kubernetes API server that may be slow, away, or lose requests, replies and watches.
 
-What it stores and by which rules is `plimsoll_operator.kube.memory`, as in unit tests; here is what
+What it stores and by which rules is `plimsoll_operator.api_server`, as in unit tests; here is what
 a process sees of it through a network.  A request without an answer may still happen later, and
 what a watch tells is late.
 """
@@ -16,11 +16,11 @@ from uuid import UUID
 
 import msgspec
 
+from plimsoll_operator.api_server.definitions import shipped
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.status_errors import StatusError
+from plimsoll_operator.api_server.watches import Watch
 from plimsoll_operator.kube.errors import Unavailable, answered
-from plimsoll_operator.kube.memory.definitions import shipped
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.status_errors import StatusError
-from plimsoll_operator.kube.memory.watches import Watch
 from plimsoll_operator.kube.port import HttpRequest, HttpResponse
 from plimsoll_sim.engine.determinism import EPOCH_NS
 from plimsoll_sim.engine.draws import numbers_between

@@ -7,8 +7,8 @@ import random
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.meta import LocalClusterRef
 from plimsoll_operator.api.verification import Produce, VerificationSpec
-from plimsoll_operator.kube.memory import stateful_sets
-from plimsoll_operator.kube.memory.store import StoredObject
+from plimsoll_operator.api_server import stateful_sets
+from plimsoll_operator.api_server.store import StoredObject
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     DISRUPTION_BUDGETS,

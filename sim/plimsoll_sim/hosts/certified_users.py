@@ -18,7 +18,7 @@ from plimsoll_operator.api.user import (
     UserCertificate,
     UserSpec,
 )
-from plimsoll_operator.kube.memory.store import ObjectChange
+from plimsoll_operator.api_server.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, SECRETS, USERS
 from plimsoll_operator.manifests.listener_secrets import authorities_of, data_of
 from plimsoll_operator.pki.authority import KeyPair

@@ -1,6 +1,6 @@
 """Nodes with a broker each: what kubelets do to simulated processes, and when controllers look.
 
-The API server's own controllers (StatefulSets, kubelets, garbage) are `kube.memory`'s, as in local
+The API server's own controllers (StatefulSets, kubelets, garbage) are `api_server`'s, as in local
 mode; here is where their pods run, and their clock.  They are no process that dies, but they are as
 late as any client of the API server, and do nothing while it is away.
 """
@@ -11,11 +11,11 @@ import random
 from collections.abc import Callable
 
 from plimsoll_operator.api import labels
-from plimsoll_operator.kube.memory.kubelets import RuntimeState, claim_names
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.stateful_sets import found
-from plimsoll_operator.kube.memory.store import ObjectChange
-from plimsoll_operator.kube.memory.workloads import Workloads
+from plimsoll_operator.api_server.kubelets import RuntimeState, claim_names
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.stateful_sets import found
+from plimsoll_operator.api_server.store import ObjectChange
+from plimsoll_operator.api_server.workloads import Workloads
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import (
     JOBS,

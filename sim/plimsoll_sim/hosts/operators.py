@@ -14,12 +14,12 @@ from uuid import UUID
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.messages.requests import Request
+from plimsoll_operator.api_server.server import MemoryApiServer
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.inside_server import InsideServer
 from plimsoll_operator.controller.outcome import Outcome
 from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.seen_objects import Key, Objects
 from plimsoll_operator.leadership.process_parts import Led, Parts
 from plimsoll_operator.metalog import ring_log

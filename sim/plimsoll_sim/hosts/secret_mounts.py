@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 
 from plimsoll_operator.api import labels
-from plimsoll_operator.kube.memory.store import ObjectChange
+from plimsoll_operator.api_server.store import ObjectChange
 from plimsoll_operator.kube.resources import SECRETS
 from plimsoll_operator.manifests.listener_secrets import data_of
 from plimsoll_sim.engine.loop import SimLoop

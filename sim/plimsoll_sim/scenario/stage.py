@@ -14,7 +14,7 @@ from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.ids import BrokerId, TopicPartition
-from plimsoll_operator.kube.memory.store import Backup
+from plimsoll_operator.api_server.store import Backup
 from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.cluster.world import TOPIC, NotAlive, World
 from plimsoll_sim.environment.power_cuts import Folder

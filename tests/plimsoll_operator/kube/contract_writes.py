@@ -14,9 +14,9 @@ from tests.plimsoll_operator.kube.contract_server import (
     version,
 )
 
+from plimsoll_operator.api_server.status_errors import qualified
 from plimsoll_operator.kube.errors import Conflict, NotFound, Rejected, Unavailable
 from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.memory.status_errors import qualified
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,

@@ -10,11 +10,11 @@ from tests.plimsoll_operator.kube.contract import *  # noqa: F403
 from tests.plimsoll_operator.kube.contract import ContractServer
 from tests.plimsoll_operator.transports import transport_to
 
-from plimsoll_operator.kube.memory import garbage_collection
-from plimsoll_operator.kube.memory.definitions import shipped
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.serving import ServedApi
-from plimsoll_operator.kube.memory.transport import MemoryTransport
+from plimsoll_operator.api_server import garbage_collection
+from plimsoll_operator.api_server.definitions import shipped
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.serving import ServedApi
+from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.kube.port import Transport
 
 

@@ -4,13 +4,13 @@ import itertools
 
 import pytest
 
+from plimsoll_operator.api_server import jobs
+from plimsoll_operator.api_server.kubelets import RuntimeState
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.stateful_sets import listed
+from plimsoll_operator.api_server.transport import MemoryTransport
+from plimsoll_operator.api_server.workloads import Workloads
 from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.memory import jobs
-from plimsoll_operator.kube.memory.kubelets import RuntimeState
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.stateful_sets import listed
-from plimsoll_operator.kube.memory.transport import MemoryTransport
-from plimsoll_operator.kube.memory.workloads import Workloads
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import JOBS, PODS
 

@@ -5,14 +5,14 @@ import json
 
 import pytest
 
+from plimsoll_operator.api_server import garbage_collection, store
+from plimsoll_operator.api_server.definitions import shipped
+from plimsoll_operator.api_server.discovery import document
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.store import ObjectChange
+from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.kube.errors import NotFound, Rejected
 from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.memory import garbage_collection, store
-from plimsoll_operator.kube.memory.definitions import shipped
-from plimsoll_operator.kube.memory.discovery import document
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.store import ObjectChange
-from plimsoll_operator.kube.memory.transport import MemoryTransport
 from plimsoll_operator.kube.port import HttpRequest, Object
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,

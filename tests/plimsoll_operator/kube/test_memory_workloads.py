@@ -5,12 +5,12 @@ import json
 
 import pytest
 
+from plimsoll_operator.api_server.kubelets import RuntimeState
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.transport import MemoryTransport
+from plimsoll_operator.api_server.workloads import Workloads
 from plimsoll_operator.kube.errors import NotFound
 from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.memory.kubelets import RuntimeState
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.transport import MemoryTransport
-from plimsoll_operator.kube.memory.workloads import Workloads
 from plimsoll_operator.kube.port import HttpRequest, Object
 from plimsoll_operator.kube.resources import (
     CORE_EVENTS,

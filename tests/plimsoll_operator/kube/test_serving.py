@@ -10,10 +10,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from plimsoll_operator.kube.memory import tables
-from plimsoll_operator.kube.memory.definitions import shipped
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.serving import OPENAPI_V2, ServedApi
+from plimsoll_operator.api_server import tables
+from plimsoll_operator.api_server.definitions import shipped
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.serving import OPENAPI_V2, ServedApi
 
 TOPICS = "/apis/plimsoll.dev/v1alpha1/namespaces/default/topics"
 MERGE = "application/merge-patch+json"

@@ -15,9 +15,9 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from plimsoll_operator.kube.memory.definitions import shipped
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.store import Backup, StoredObject
+from plimsoll_operator.api_server.definitions import shipped
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.store import Backup, StoredObject
 from plimsoll_operator.kube.port import HttpRequest
 from plimsoll_operator.metalog.kube_api import Answer, Unanswered
 

@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
+from plimsoll_operator.api_server.definitions import shipped
+from plimsoll_operator.api_server.discovery import document
+from plimsoll_operator.api_server.kinds import Resource
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.kube.errors import Unavailable, answered
-from plimsoll_operator.kube.memory.definitions import shipped
-from plimsoll_operator.kube.memory.discovery import document
-from plimsoll_operator.kube.memory.kinds import Resource
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.transport import MemoryTransport
 from plimsoll_operator.kube.port import HttpRequest, HttpResponse, Object
 from plimsoll_operator.kube.resources import (
     ACCESS_REVIEWS,

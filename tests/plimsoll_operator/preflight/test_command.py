@@ -10,11 +10,11 @@ from kubernetes.aio.client.configuration import Configuration
 from typer.testing import CliRunner, Result
 
 from plimsoll_operator import cli
+from plimsoll_operator.api_server.definitions import shipped
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.serving import ServedApi
 from plimsoll_operator.kube import access
 from plimsoll_operator.kube.access import Access, NoCluster
-from plimsoll_operator.kube.memory.definitions import shipped
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.serving import ServedApi
 from plimsoll_operator.preflight.checklist import BEFORE, FAIRNESS_VALUE
 from plimsoll_operator.preflight.facts import Verdict, Wishes
 from plimsoll_operator.preflight.rights import READ_NODES, VERIFICATION

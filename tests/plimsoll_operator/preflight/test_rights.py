@@ -10,12 +10,12 @@ import pytest
 import yaml
 from tests.plimsoll_operator.test_operator import Scene, parts_over
 
+from plimsoll_operator.api_server.definitions import shipped
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.errors import Rejected
 from plimsoll_operator.kube.kube_client import APPLY, Kube
-from plimsoll_operator.kube.memory.definitions import shipped
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.transport import MemoryTransport
 from plimsoll_operator.kube.port import HttpRequest, HttpResponse
 from plimsoll_operator.metalog.ring_log import KubernetesLog
 from plimsoll_operator.preflight.rights import (

@@ -1,6 +1,6 @@
 """The authority that signs users' certificates, as this term knows it.
 
-Told by `reconcile.cluster.client_authorities`, once brokers believe what it signs.
+Told by `reconcile.cluster.authorities`, once brokers believe what it signs.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm
 
-from plimsoll_operator.kube.memory.status_errors import bad_request
-from plimsoll_operator.kube.memory.stored_object import timestamp
+from plimsoll_operator.api_server.status_errors import bad_request
+from plimsoll_operator.api_server.stored_object import timestamp
 from plimsoll_operator.kube.port import OPENID_CONFIGURATION, OPENID_KEYS, Object
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"

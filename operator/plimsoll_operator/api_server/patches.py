@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from plimsoll_operator.kube.memory.lists import Names, Topology, element
+from plimsoll_operator.api_server.lists import Names, Topology, element
 from plimsoll_operator.kube.port import Object
 
 Path = tuple[str, ...]

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.memory import patches, stored_object
-from plimsoll_operator.kube.memory.kinds import Resource, custom
-from plimsoll_operator.kube.memory.patches import Applied, Path
-from plimsoll_operator.kube.memory.schema_validation import untyped
-from plimsoll_operator.kube.memory.status_errors import (
+from plimsoll_operator.api_server import patches, stored_object
+from plimsoll_operator.api_server.kinds import Resource, custom
+from plimsoll_operator.api_server.patches import Applied, Path
+from plimsoll_operator.api_server.schema_validation import untyped
+from plimsoll_operator.api_server.status_errors import (
     StatusCause,
     StatusError,
     already_exists,
@@ -26,7 +25,8 @@ from plimsoll_operator.kube.memory.status_errors import (
     not_found,
     not_typed,
 )
-from plimsoll_operator.kube.memory.store import Key, Store, StoredObject
+from plimsoll_operator.api_server.store import Key, Store, StoredObject
+from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.port import Object
 
 APPLY = frozenset({"application/apply-patch+yaml", "application/apply-patch+json"})

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from plimsoll_operator.kube.memory.kinds import Resource
-from plimsoll_operator.kube.memory.status_errors import StatusError, bad_request, expired
-from plimsoll_operator.kube.memory.store import ObjectChange, Store, StoredObject
+from plimsoll_operator.api_server.kinds import Resource
+from plimsoll_operator.api_server.status_errors import StatusError, bad_request, expired
+from plimsoll_operator.api_server.store import ObjectChange, Store, StoredObject
 
 LINES_MAX = 10_000
 """A watch whose client is further behind than that ends: it has to list again."""

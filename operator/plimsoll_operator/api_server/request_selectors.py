@@ -9,7 +9,7 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 
-from plimsoll_operator.kube.memory.status_errors import bad_request
+from plimsoll_operator.api_server.status_errors import bad_request
 from plimsoll_operator.kube.port import Object
 
 LabelTest = Callable[[Mapping[str, str]], bool]

@@ -6,11 +6,11 @@ Background deletion alone: what is owned goes after its last owner.
 
 from __future__ import annotations
 
+from plimsoll_operator.api_server.kinds import custom
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.store import StoredObject
+from plimsoll_operator.api_server.writes import RequestTarget
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.memory.kinds import custom
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.store import StoredObject
-from plimsoll_operator.kube.memory.writes import RequestTarget
 
 
 def collect(server: MemoryApiServer) -> None:

@@ -16,29 +16,29 @@ from typing import Any
 import msgspec
 import yaml
 
-from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.memory.account_tokens import AccountTokens
-from plimsoll_operator.kube.memory.defaults import with_defaults
-from plimsoll_operator.kube.memory.kinds import Resource
-from plimsoll_operator.kube.memory.kinds import custom as resources_of
-from plimsoll_operator.kube.memory.request_selectors import field_test, label_test
-from plimsoll_operator.kube.memory.status_errors import (
+from plimsoll_operator.api_server.account_tokens import AccountTokens
+from plimsoll_operator.api_server.defaults import with_defaults
+from plimsoll_operator.api_server.kinds import Resource
+from plimsoll_operator.api_server.kinds import custom as resources_of
+from plimsoll_operator.api_server.request_selectors import field_test, label_test
+from plimsoll_operator.api_server.status_errors import (
     StatusError,
     bad_request,
     details,
     expired,
     no_such_path,
 )
-from plimsoll_operator.kube.memory.store import Store, StoredObject
-from plimsoll_operator.kube.memory.stored_object import timestamp, typed
-from plimsoll_operator.kube.memory.watches import Encode, Selection, Watch
-from plimsoll_operator.kube.memory.writes import (
+from plimsoll_operator.api_server.store import Store, StoredObject
+from plimsoll_operator.api_server.stored_object import timestamp, typed
+from plimsoll_operator.api_server.watches import Encode, Selection, Watch
+from plimsoll_operator.api_server.writes import (
     APPLY,
     MERGE,
     STRATEGIC,
     RequestTarget,
     Writes,
 )
+from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.port import JSON, HttpRequest, HttpResponse, Object
 from plimsoll_operator.kube.resources import SERVICE_ACCOUNTS, Kind
 

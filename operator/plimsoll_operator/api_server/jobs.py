@@ -11,19 +11,19 @@ from datetime import datetime
 
 from plimsoll_operator.api.conditions import is_true
 from plimsoll_operator.api.labels import JOB_NAME, JOB_UID
-from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.memory.owned_pods import (
+from plimsoll_operator.api_server.owned_pods import (
     ENDED,
     controller_reference,
     delete_pod,
     phase,
     pods_of,
 )
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.stateful_sets import listed, target, write_status
-from plimsoll_operator.kube.memory.status_errors import StatusError
-from plimsoll_operator.kube.memory.store import StoredObject
-from plimsoll_operator.kube.memory.stored_object import timestamp
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.stateful_sets import listed, target, write_status
+from plimsoll_operator.api_server.status_errors import StatusError
+from plimsoll_operator.api_server.store import StoredObject
+from plimsoll_operator.api_server.stored_object import timestamp
+from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.port import Object
 
 BACKOFF_LIMIT_DEFAULT = 6

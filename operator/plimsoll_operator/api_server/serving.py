@@ -16,11 +16,11 @@ from aiohttp import web
 
 from plimsoll_core.addresses import host_and_port
 from plimsoll_net.tls_policy import ServerTls
-from plimsoll_operator.kube.memory import discovery, field_validation, tables
-from plimsoll_operator.kube.memory.owner_access import OwnerAccess
-from plimsoll_operator.kube.memory.server import BODY_BYTES_MAX, MemoryApiServer
-from plimsoll_operator.kube.memory.status_errors import StatusError
-from plimsoll_operator.kube.memory.transport import MemoryTransport
+from plimsoll_operator.api_server import discovery, field_validation, tables
+from plimsoll_operator.api_server.owner_access import OwnerAccess
+from plimsoll_operator.api_server.server import BODY_BYTES_MAX, MemoryApiServer
+from plimsoll_operator.api_server.status_errors import StatusError
+from plimsoll_operator.api_server.transport import MemoryTransport
 from plimsoll_operator.kube.port import JSON, HttpRequest, Object
 
 STOP_SECONDS = 1.0

@@ -14,8 +14,8 @@ from typing import Literal
 
 import msgspec
 
-from plimsoll_operator.kube.memory.kinds import BUILT_IN, Resource
-from plimsoll_operator.kube.memory.patches import Applied
+from plimsoll_operator.api_server.kinds import BUILT_IN, Resource
+from plimsoll_operator.api_server.patches import Applied
 from plimsoll_operator.kube.port import Object
 
 HISTORY_CHANGES = 10_000

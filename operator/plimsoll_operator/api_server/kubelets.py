@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from plimsoll_operator.api.labels import VOLUME_PROTECTION
-from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.memory.owned_pods import ENDED, phase
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.stateful_sets import (
+from plimsoll_operator.api_server.owned_pods import ENDED, phase
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.stateful_sets import (
     found,
     listed,
     target,
     write_status,
 )
-from plimsoll_operator.kube.memory.store import StoredObject
-from plimsoll_operator.kube.memory.stored_object import timestamp
+from plimsoll_operator.api_server.store import StoredObject
+from plimsoll_operator.api_server.stored_object import timestamp
+from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.port import Object
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]

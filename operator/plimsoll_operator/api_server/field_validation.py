@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
-from plimsoll_operator.kube.memory.kinds import Resource
-from plimsoll_operator.kube.memory.schema_validation import unknown_fields
-from plimsoll_operator.kube.memory.server import BODY_BYTES_MAX, MemoryApiServer
-from plimsoll_operator.kube.memory.status_errors import StatusError, bad_request
-from plimsoll_operator.kube.memory.writes import MERGE
+from plimsoll_operator.api_server.kinds import Resource
+from plimsoll_operator.api_server.schema_validation import unknown_fields
+from plimsoll_operator.api_server.server import BODY_BYTES_MAX, MemoryApiServer
+from plimsoll_operator.api_server.status_errors import StatusError, bad_request
+from plimsoll_operator.api_server.writes import MERGE
 from plimsoll_operator.kube.port import HttpRequest, Object
 
 FIELDS_MAX = 20

@@ -12,7 +12,7 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from plimsoll_operator.kube.memory.status_errors import StatusError
+from plimsoll_operator.api_server.status_errors import StatusError
 
 BEARER = "bearer"
 

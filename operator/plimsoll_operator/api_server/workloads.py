@@ -5,9 +5,9 @@ A host calls `reconcile` on its clock, as often as it likes; nothing here waits.
 
 from __future__ import annotations
 
-from plimsoll_operator.kube.memory import garbage_collection, stateful_sets
-from plimsoll_operator.kube.memory.kubelets import Kubelets, PodRuntime
-from plimsoll_operator.kube.memory.server import MemoryApiServer
+from plimsoll_operator.api_server import garbage_collection, stateful_sets
+from plimsoll_operator.api_server.kubelets import Kubelets, PodRuntime
+from plimsoll_operator.api_server.server import MemoryApiServer
 
 
 class Workloads:

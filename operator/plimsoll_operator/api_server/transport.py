@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.status_errors import StatusError
 from plimsoll_operator.kube.errors import answered
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.status_errors import StatusError
 from plimsoll_operator.kube.port import HttpRequest, HttpResponse
 from plimsoll_process.waits import set_within
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from plimsoll_operator.kube.memory.kinds import Resource
+from plimsoll_operator.api_server.kinds import Resource
 from plimsoll_operator.kube.port import Object
 
 VERBS = (

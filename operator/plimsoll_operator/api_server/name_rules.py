@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from plimsoll_operator.api.selectors import is_label_key, is_label_value
+from plimsoll_operator.api_server.status_errors import StatusCause, bad_request
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.memory.status_errors import StatusCause, bad_request
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import Kind
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import functools
 from datetime import UTC, datetime
 
-from plimsoll_operator.kube.memory import name_rules
-from plimsoll_operator.kube.memory.defaults import with_defaults
-from plimsoll_operator.kube.memory.kinds import Resource
-from plimsoll_operator.kube.memory.status_errors import (
+from plimsoll_operator.api_server import name_rules
+from plimsoll_operator.api_server.defaults import with_defaults
+from plimsoll_operator.api_server.kinds import Resource
+from plimsoll_operator.api_server.status_errors import (
     StatusCause,
     StatusError,
     bad_request,

@@ -16,7 +16,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from plimsoll_operator.kube.memory.status_errors import StatusCause
+from plimsoll_operator.api_server.status_errors import StatusCause
 
 Schema = dict[str, Any]
 Check = Callable[[Any, str, list[StatusCause]], Any]

@@ -5,10 +5,10 @@ Called by the StatefulSet and Job controllers and by kubelets.
 
 from __future__ import annotations
 
+from plimsoll_operator.api_server.server import MemoryApiServer
+from plimsoll_operator.api_server.store import StoredObject
+from plimsoll_operator.api_server.writes import RequestTarget
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.store import StoredObject
-from plimsoll_operator.kube.memory.writes import RequestTarget
 from plimsoll_operator.kube.port import Object
 
 ENDED = ("Succeeded", "Failed")
