@@ -123,7 +123,7 @@ def read(
 def fault(
     manager: ReplicaManager, hosted: Hosted, partition: FetchPartition, *, for_follower: bool
 ) -> Code | EndOffset | None:
-    """Why nothing of it may be read; None: it may."""
+    """Return the error that forbids the read, or None."""
     checked = hosted.replica.consumer_fetch(
         partition.offset, partition.leader_epoch, partition.last_fetched_epoch
     )

@@ -234,7 +234,8 @@ class ProduceHandler:
     def _noting(
         self, connection: ConnectionState, topic: str, index: int, header: Checked
     ) -> Callable[[int], None] | None:
-        """Hears why a batch that was appended is not acknowledged; None: nobody has to."""
+        """Return the callback for the error of an appended but unacknowledged batch, None if the
+        producer is not idempotent."""
         if not isinstance(header, BatchHeader) or header.producer_id < 0:
             return None
         producer = header.producer_id, header.producer_epoch, header.base_sequence

@@ -189,7 +189,7 @@ class Fetcher:
             bucket.settle(piece, used, self._manager.now_ms())
 
     async def _exchange(self, limits: FetchLimits) -> int:
-        """One request and what follows from its reply, which held so many bytes of records."""
+        """Send one fetch and apply the reply; return the bytes of records received."""
         for question in self._following.take_lost():
             await self._start_again(_Lost(question, nothing_shared=True))
         connection = await self._connected()
@@ -313,7 +313,7 @@ class Fetcher:
         try:
             await in_thread(self._manager.store.begin_lower(places, discarded=all_goes))
         except StorageError as error:
-            logger.error("nothing is cut, since the checkpoints cannot say less: %s", error)
+            logger.error("truncation skipped, cannot lower checkpoints: %s", error)
             return False
         return True
 

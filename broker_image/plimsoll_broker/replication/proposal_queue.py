@@ -51,7 +51,7 @@ class ProposalQueue:
         await self._arrived.wait()
 
     def take(self, count_max: int) -> list[Proposed]:
-        """The oldest ones; they wait here no more."""
+        """Pop the oldest proposals."""
         taken = [self._waiting.pop(key) for key in list(self._waiting)[:count_max]]
         if not self._waiting:
             self._arrived.clear()

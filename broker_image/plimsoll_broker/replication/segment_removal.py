@@ -63,7 +63,9 @@ class SegmentRemoval:
         except StorageError as error:
             if error.fault is not StorageFault.FULL:
                 raise
-            logger.warning("segments go one by one while log starts cannot be saved: %s", error)
+            logger.warning(
+                "cannot persist log start offsets, deleting one segment at a time: %s", error
+            )
             await self._remove_oldest()
         await self._remove_below_saved_starts()
 

@@ -38,7 +38,7 @@ class WallClock:
         if believed != self._believed:
             self._believed = believed
             if believed:
-                logger.warning("the wall clock agrees again: old records go for their age again")
+                logger.warning("wall clock back in sync: time-based retention resumed")
             else:
                 logger.error(
                     "the wall clock stepped by %d ms: no record goes for its age until it is set "

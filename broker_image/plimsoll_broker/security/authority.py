@@ -142,7 +142,7 @@ class Rights:
         )
 
     def on_the_cluster(self) -> int:
-        """The same of the cluster: nothing to who may not describe it."""
+        """Return the authorized cluster operations, none without DESCRIBE."""
         if not (self._authority.audits or self.cluster_quietly(AclOperation.DESCRIBE)):
             return 0
         return self.operations(ResourceType.CLUSTER, CLUSTER_NAME)

@@ -160,7 +160,7 @@ class ConnectionState:
 
     @property
     def let_in(self) -> bool:
-        """Whether it has logged in, where that is asked for; also while it does so again."""
+        """True if authenticated or no login is required; stays True during re-authentication."""
         return self.sasl is None or self.sasl.identity is not None
 
     def opened(
@@ -305,7 +305,7 @@ class Dispatch:
         return self.api_versions(version, 0)
 
     def api_versions(self, version: int, code: int) -> bytes:
-        """The list of what is here."""
+        """Encode the ApiVersions response."""
         api_keys = [
             {
                 "api_key": int(key),

@@ -110,7 +110,7 @@ class Log:
 
     @property
     def holes(self) -> bool:
-        """Whether there may be nothing between two batches."""
+        """True if offsets may be sparse (compacted log)."""
         return self.config.holes
 
     @property

@@ -42,7 +42,7 @@ class OffsetFile:
         data = self._disk.read(self._path)
         offsets = None if data is None else checkpoint_formats.decode_offsets(data)
         if offsets is None and data is not None:
-            logger.error("%s does not hold what it should: what it said is found out", self._path)
+            logger.error("%s is corrupt: recovering its offsets from the logs", self._path)
         self._offsets = offsets or {}
         self._saved = dict(self._offsets)
         self.sealed = data is None or checkpoint_formats.is_sealed(data)
