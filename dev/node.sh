@@ -14,7 +14,8 @@
 #                         "destroy all" also removes the built binaries and base images
 #
 # PLIMSOLL_NODE_ROOT (default /var/tmp/plimsoll-node) holds everything it makes. A second node on the
-# same machine is not possible: addresses and ports are fixed.
+# same machine is not possible: addresses and ports are fixed. With PLIMSOLL_NODE_FAMILY=ipv6 the node,
+# its pods and its Services have addresses of IPv6 alone; what is stored is of one family ("destroy").
 set -Eeuo pipefail
 trap 'echo "node: failed: $BASH_COMMAND (${BASH_SOURCE[0]##*/}, line $LINENO); logs are in ${LOG:-?}" >&2' ERR
 
@@ -22,8 +23,15 @@ DEV=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 ROOT=${PLIMSOLL_NODE_ROOT:-/var/tmp/plimsoll-node}
 BIN=$ROOT/bin PKI=$ROOT/pki LOG=$ROOT/log RUN=$ROOT/run ETC=$ROOT/etc
 SOCKET=$ROOT/containerd/c.sock
-# Addresses set aside for benchmarks (RFC 2544): no route to them leaves this machine.
-NODE_IP=198.17.255.1 POD_CIDR=198.18.0.0/24 SERVICE_CIDR=198.19.0.0/16 API_SERVICE_IP=198.19.0.1
+# Addresses set aside for benchmarks (RFC 2544, RFC 5180): no route to them leaves this machine.
+FAMILY=${PLIMSOLL_NODE_FAMILY:-ipv4}
+case $FAMILY in
+  ipv4) NODE_IP=198.17.255.1 POD_CIDR=198.18.0.0/24 SERVICE_CIDR=198.19.0.0/16 API_SERVICE_IP=198.19.0.1
+    NODE_HOST=$NODE_IP HOST_BITS=32 EVERYWHERE=0.0.0.0/0 REVERSE=in-addr.arpa ;;
+  ipv6) NODE_IP=2001:2::1 POD_CIDR=2001:2:0:1::/112 SERVICE_CIDR=2001:2:0:2::/112 API_SERVICE_IP=2001:2:0:2::1
+    NODE_HOST="[$NODE_IP]" HOST_BITS=128 EVERYWHERE=::/0 REVERSE=ip6.arpa ;;
+  *) echo "node: PLIMSOLL_NODE_FAMILY is ipv4 or ipv6, not $FAMILY" >&2; exit 2 ;;
+esac
 NODE_NAME=node1 BRIDGE=knode0
 export PATH=$BIN:$PATH:/usr/sbin:/sbin KUBECONFIG=$PKI/admin.conf
 # buildah's storage lies beside the rest instead of in the machine's own.

@@ -2,6 +2,7 @@
 # shellcheck shell=bash
 
 configure() {
+  echo "$FAMILY" >"$ROOT/family"
   mkdir -p "$ETC/cni" "$ROOT/containerd" "$ROOT/volumes" "$LOG/pods"
   write_cni
   write_containerd
@@ -16,7 +17,7 @@ write_cni() {
   cat >"$ETC/cni/10-pods.conflist" <<E
 {"cniVersion": "0.4.0", "name": "plimsoll-pods", "plugins": [
   {"type": "ptp", "ipMasq": false, "ipam": {"type": "host-local", "dataDir": "$RUN/cni",
-   "ranges": [[{"subnet": "$POD_CIDR"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
+   "ranges": [[{"subnet": "$POD_CIDR"}]], "routes": [{"dst": "$EVERYWHERE"}]}}]}
 E
 }
 
@@ -47,7 +48,7 @@ write_coredns() {
 .:53 {
   bind $NODE_IP
   errors
-  kubernetes cluster.local in-addr.arpa {
+  kubernetes cluster.local $REVERSE {
     kubeconfig $PKI/admin.conf
     pods insecure
     ttl 1
@@ -62,14 +63,14 @@ write_kubelet() {
   cat >"$ETC/kubelet.yaml" <<E
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
-address: $NODE_IP
+address: "$NODE_IP"
 authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: $PKI/ca.crt}}
 authorization: {mode: Webhook}
 cgroupDriver: cgroupfs
 failSwapOn: false
 failCgroupV1: false # some machines still have nothing newer
 enforceNodeAllocatable: []
-clusterDNS: [$NODE_IP]
+clusterDNS: ["$NODE_IP"]
 clusterDomain: cluster.local
 resolvConf: $ETC/resolv.conf
 makeIPTablesUtilChains: false # kube-proxy uses nftables; nothing else here needs the kubelet's chains

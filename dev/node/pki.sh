@@ -35,7 +35,7 @@ certificate() { # NAME SUBJECT [ALTERNATIVE-NAMES]
 
 kubeconfig() { # NAME
   local config=("$BIN/kubectl" config --kubeconfig="$PKI/$1.conf")
-  "${config[@]}" set-cluster plimsoll --server="https://$NODE_IP:6443" \
+  "${config[@]}" set-cluster plimsoll --server="https://$NODE_HOST:6443" \
     --certificate-authority="$PKI/ca.crt" --embed-certs
   "${config[@]}" set-credentials "$1" --client-certificate="$PKI/$1.crt" --client-key="$PKI/$1.key" --embed-certs
   "${config[@]}" set-context plimsoll --cluster=plimsoll --user="$1"

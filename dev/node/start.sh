@@ -6,6 +6,8 @@ COMPONENTS=(etcd apiserver controllers scheduler containerd coredns kubelet prox
 node_up() { # [images]
   local began=$SECONDS
   if node_is_up; then env_lines; return 0; fi
+  [ ! -d "$ROOT/etcd" ] || [ "$(cat "$ROOT/family" 2>/dev/null || echo ipv4)" = "$FAMILY" ] ||
+    die "what $ROOT stores is of a node of $(cat "$ROOT/family"): $0 destroy first"
   node_essentials "$@"
   began=$SECONDS
   make_pki
@@ -30,11 +32,11 @@ network_up() {
   # lets the host's own processes reach Services, whose addresses exist in no other table.
   if ! ip link show "$BRIDGE" >/dev/null 2>&1; then
     ip link add "$BRIDGE" type bridge
-    ip addr add "$NODE_IP/32" dev "$BRIDGE"
+    ip addr add "$NODE_IP/$HOST_BITS" dev "$BRIDGE" $([ "$FAMILY" = ipv4 ] || echo nodad)
     ip link set "$BRIDGE" up
     ip route add "$SERVICE_CIDR" dev "$BRIDGE"
   fi
-  sysctl -qw net.ipv4.ip_forward=1
+  case $FAMILY in ipv4) sysctl -qw net.ipv4.ip_forward=1 ;; ipv6) sysctl -qw net.ipv6.conf.all.forwarding=1 ;; esac
 }
 
 start_control_plane() {
@@ -83,7 +85,7 @@ start_node() {
   start proxy kube-proxy --kubeconfig="$PKI/proxy.conf" --hostname-override="$NODE_NAME" \
     --proxy-mode=nftables --cluster-cidr="$POD_CIDR" --conntrack-max-per-core=0 \
     --healthz-bind-address=127.0.0.1:10256 --metrics-bind-address=127.0.0.1:10249
-  start volumes python3 "$DEV/volumes.py" --pki "$PKI" --server "$NODE_IP:6443" \
+  start volumes python3 "$DEV/volumes.py" --pki "$PKI" --server "$NODE_HOST:6443" \
     --volumes "$ROOT/volumes" --node "$NODE_NAME"
 }
 

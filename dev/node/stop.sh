@@ -66,7 +66,7 @@ cgroups_down() {
 
 node_destroy() { # [all]
   node_down
-  rm -rf "$ROOT"/{etcd,pki,kubelet,volumes,etc,run,log,containerd}
+  rm -rf "$ROOT"/{etcd,pki,kubelet,volumes,etc,run,log,containerd,family}
   find /var/log/containers -xtype l -delete 2>/dev/null || true # the kubelet's links into LOG
   [ "${1:-}" != all ] || rm -rf "$ROOT"/{bin,go,base,pause,buildah,images}
   say "destroyed"

@@ -12,6 +12,8 @@ from dev.kubectl import RESTRICTED, Cluster, CommandFailed, is_true, wait_for
 from tests.e2e.played import CORP, GATEWAY_PORT, install, play_cert_manager, play_gateway, remove
 from tests.e2e.secured import BOOTSTRAP, OPEN_S, PLAIN, TLS, Secured, told_brokers, wait_shown
 
+from plimsoll_core.addresses import host_and_port
+
 
 @pytest.fixture(scope="module")
 def secured(operator: Cluster) -> Iterator[Secured]:
@@ -172,7 +174,7 @@ def test_client_outside_reaches_every_broker_by_its_node_port(secured: Secured) 
         one["address"] for one in node["status"]["addresses"]
     }
     for _, host, port in addresses:
-        assert told_brokers(f"{host}:{port}") == set(addresses)
+        assert told_brokers(host_and_port(host, port)) == set(addresses)
     bootstrap = secured.row("node")["bootstrapServers"]
     secured.write_and_read({b"outside %d" % number for number in range(100)}, servers=bootstrap)
     assert secured.pods() == pods

@@ -23,12 +23,15 @@ except OSError as error:
 """
 SERVE = """
 import http.server
+import socket
 class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
         self.wfile.write(b"answered")
-http.server.HTTPServer(("", 8080), Answer).serve_forever()
+class Server(http.server.HTTPServer):
+    address_family = socket.AF_INET6  # and IPv4 with it
+Server(("::", 8080), Answer).serve_forever()
 """
 ASK = """
 import ssl, time, urllib.error, urllib.request
