@@ -136,7 +136,7 @@ def test_verification_that_cannot_run_says_so_and_fails(plugin: Plugin) -> None:
 
 def test_verification_of_a_topic_that_is_not_there_is_refused_at_once(plugin: Plugin) -> None:
     assert plugin.refusal("verify", "nosuch") == (
-        "Topic nosuch does not exist.  No Topic object of LogCluster local in default declares "
+        "Topic nosuch does not exist. No Topic object of LogCluster local in default declares "
         "nosuch either; apply one, or create the topic."
     )
 
