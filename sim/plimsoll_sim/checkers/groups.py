@@ -68,13 +68,9 @@ class _ToldGroup:
     """The newest commit that was acknowledged, or a greater offset that was fetched since."""
     dead: int = NOTHING
     """All up to this one were certainly deleted."""
-    places: dict[int, dict[LogPlaceOfRecord, None]] = field(default_factory=dict)
-    """By offset, where in a log it was seen, and of which leader epoch the batch there is; -1 for
-    tombstones."""
-    newest_us: int = 0
-    """When the last commit was seen first."""
-    expired: dict[LogPlaceOfRecord, None] = field(default_factory=dict)
-    """Tombstones that came once the newest commit was as old as offsets are kept."""
+    places: dict[int, dict[LogPlaceOfRecord, int]] = field(default_factory=dict)
+    """By offset, -1 for tombstones: the places in a log where it was seen, with the leader epoch of
+    the batch there, and when it was seen first, in microseconds since the run began."""
 
 
 class GroupChecker:
@@ -177,17 +173,23 @@ class GroupChecker:
         if told is not None and isinstance(record, OffsetCommitted | OffsetForgotten):
             offset = record.offset if isinstance(record, OffsetCommitted) else NOTHING
             places = told.places.setdefault(offset, {})
-            if place not in places:
-                places[place] = None
-                self._saw_first(told, offset, place)
+            places.setdefault(place, self._now_us())
 
-    def _saw_first(self, told: _ToldGroup, offset: int, place: LogPlaceOfRecord) -> None:
-        now_us = self._now_us()
-        if offset != NOTHING:
-            told.newest_us = now_us
-        # A commit is seen a moment after the broker stamped it.
-        elif now_us - told.newest_us + STEP_MS * 1_000 >= self._retention_us:
-            told.expired[place] = None
+    def _has_expired(self, told: _ToldGroup, ghost: PartitionGhost) -> bool:
+        """True if a committed tombstone came once the newest commit below it was old enough."""
+        commits = {
+            place: at_us
+            for offset, places in told.places.items()
+            for place, at_us in places.items()
+            if offset != NOTHING and _is_committed(ghost, *place)
+        }
+        for gone, at_us in told.places.get(NOTHING, {}).items():
+            below = (seen for place, seen in commits.items() if place.offset < gone.offset)
+            # A commit is seen a moment after the broker stamped it.
+            kept_us = at_us - max(below, default=0) + STEP_MS * 1_000
+            if kept_us >= self._retention_us and _is_committed(ghost, *gone):
+                return True
+        return False
 
     def _listen(self, broker_id: int, shard: GroupShard) -> None:
         may_tell = shard.may_tell
@@ -287,7 +289,7 @@ class GroupChecker:
             self._check_nothing(group, ghost)
         if not asked.deposed:
             self._check_not_gone(group, asked, offset)
-        if offset == NOTHING and any(_is_committed(ghost, *place) for place in told.expired):
+        if offset == NOTHING and self._has_expired(told, ghost):
             told.least = NOTHING
             return
         # Who was replaced and does not know it may tell what was so, for as long as a lease (G9).
