@@ -149,6 +149,21 @@ async def test_starved_holder_states_the_longest_lease_before_a_call_is_late(api
     holding.cancel()
 
 
+async def test_renewal_after_an_edit_states_the_present_timing(api: ScriptedKube):
+    """The next renewal comes later than the Lease ends that was stated before."""
+    holder = a_candidate(api, "x")
+    holder.timing = Timing()
+    await holder.acquire()
+    await api.merge(LEASES, "kafka", "main-0123", {"metadata": {"labels": {"team": "a"}}})
+    holder.waited_ms = lambda: 60_000
+    holding = asyncio.create_task(holder.hold(lambda _: None))
+    await asyncio.sleep(1)
+    stated = api.find(LEASES, "kafka", "main-0123")
+    assert stated["spec"]["leaseDurationSeconds"] == 5 * FACTOR_MAX
+    assert stated["metadata"]["labels"] == {"team": "a"}
+    holding.cancel()
+
+
 async def test_lease_that_somebody_edited_since_its_renewal_is_released(api: ScriptedKube):
     lease = a_candidate(api, "x")
     await lease.acquire()

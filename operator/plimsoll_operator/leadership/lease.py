@@ -27,6 +27,8 @@ logger = logging.getLogger("plimsoll.lease")
 
 STARVED_SHARE = 4
 """Starved is who waited for a processor for one part in so many of the time."""
+CONFLICTS_MAX = 3
+"""A renewal that meets so many conflicts has failed, and is tried again after a pause."""
 Renewed = Callable[[int], None]
 """Told after each renewal how many milliseconds ago its call started."""
 
@@ -201,30 +203,30 @@ class Lease:
         return min(max(stated_ms, self._base.lease_ms), self._base.lease_ms * FACTOR_MAX)
 
     async def _renew(self, timing: Timing) -> bool:
-        """Return True if the Lease is still ours.  A conflict is read back: it may be our own
-        write."""
-        timeout_s = timing.call_ms / 1000
-        if self._held is None:
-            found = await self._get(timeout_s)
-            if (found.get("spec") or {}).get("holderIdentity") != self._identity:
-                return False
-            self._held = found
-        lease, self._held = self._held, None
-        spec = lease["spec"]
-        spec |= self._claim(int(spec.get("leaseTransitions") or 0), timing) | {
-            "acquireTime": spec.get("acquireTime") or micro_timestamp(self._wall_ms())
-        }
-        try:
-            self._held = await self._replace(lease, timeout_s)
-        except Conflict:
-            return await self._renew_after_conflict(timeout_s)
-        return True
+        """Return True if the Lease is still ours and states `timing`.
 
-    async def _renew_after_conflict(self, timeout_s: float) -> bool:
-        found = await self._get(timeout_s)
-        if (found.get("spec") or {}).get("holderIdentity") != self._identity:
-            return False
-        self._held = found
+        After a conflict it is read back and written again: another client may have edited its
+        metadata, or the write may have been our own.  What was stated before may be shorter than
+        the pause until the next renewal.
+        """
+        timeout_s = timing.call_ms / 1000
+        for attempt in range(CONFLICTS_MAX):
+            if self._held is None:
+                found = await self._get(timeout_s)
+                if (found.get("spec") or {}).get("holderIdentity") != self._identity:
+                    return False
+                self._held = found
+            lease, self._held = self._held, None
+            spec = lease["spec"]
+            spec |= self._claim(int(spec.get("leaseTransitions") or 0), timing) | {
+                "acquireTime": spec.get("acquireTime") or micro_timestamp(self._wall_ms())
+            }
+            try:
+                self._held = await self._replace(lease, timeout_s)
+                break
+            except Conflict:
+                if attempt == CONFLICTS_MAX - 1:
+                    raise
         return True
 
     # --- calls, and how long they take ----------------------------------------------------------
