@@ -1,1 +1,1 @@
-"""Leadership of a cluster: the Lease, the term, evidence about pods and nodes."""
+"""Leadership of a cluster: the Lease, the term, and evidence about pods and nodes."""

@@ -1,8 +1,7 @@
-"""Keeps the LogBrokers of a led cluster up to date: at once when a broker's state changes, and its
-figures in turn.
+"""Refresh of the LogBroker statuses of a led cluster: at once on a state change, figures in turn.
 
-One of the tasks of a term.  Figures differ whenever they are looked at; so at most two objects a
-second are written for them, however many brokers there are.
+This is one of the tasks of a term. Figures always differ, so at most two objects a second are
+written for them, however many brokers there are.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ async def look_at_brokers(
     refresh: Callable[[Target], None],
     look: Callable[[str, Target], AbstractContextManager[None]],
 ) -> None:
-    """Until cancelled.  `refresh`: a status has other figures; that is not urgent.  Each broker is
-    looked at within `look`."""
+    """Refresh brokers until cancelled. `refresh` marks a status with new figures, without urgency.
+    Each broker is handled within the context of `look`."""
     await term.controller.wait_active()
     memory = brokers_of(term)
     while True:
@@ -45,7 +44,7 @@ async def look_at_brokers(
 
 
 def brokers_changed(term: Term, records: Iterable[Record], now_ms: int) -> None:
-    """After a commit: who came, went, or is to go."""
+    """Update LogBrokers after a commit in which brokers came, left or were asked to leave."""
     memory, records = brokers_of(term), tuple(records)
     for broker_id in memory.happened(records, now_ms):
         memory.look(term, broker_id)
@@ -57,6 +56,6 @@ def brokers_changed(term: Term, records: Iterable[Record], now_ms: int) -> None:
 
 
 def target_of(term: Term, broker_id: BrokerId) -> Target:
-    """A broker's object."""
+    """Return the target of a broker's LogBroker."""
     namespace, name = term.key
     return Target(LOG_BROKERS, namespace, labels.log_broker(name, broker_id))

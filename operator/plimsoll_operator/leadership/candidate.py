@@ -1,8 +1,8 @@
-"""From candidate to leader and back: what follows what when a Lease is won, held and lost.
+"""From candidate to leader and back: the steps when a Lease is won, held and lost.
 
-`clusters` runs one for each LogCluster, the simulator one for each of its operators.  A controller
-decides only while the Lease is held; it stops deciding before the Lease is given up.  How long a
-term's end leaves the Lease to others depends on why it ended.
+`clusters` runs one candidate per LogCluster; the simulator runs one per simulated operator. A
+controller decides only while the Lease is held, and stops deciding before the Lease is given up.
+The cause of a term's end determines how long the candidate leaves the Lease to others.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ OBJECTION_BACKOFF_S = 10.0
 ASKED_S = 2.0
 ASKED_S_MAX = 10.0
 ASKED_AGAIN_S = 0.25
-"""For how long one look at what stands against leading is waited for, and how long after it the
-next begins, both twice as long each time: a lost answer must not cost what an objection does."""
+"""Timeout in seconds of the first check for objections, and pause before the second; both double
+each time. A lost answer must not cost as much as an objection."""
 HAND_OVER_S = 12.0
 ALONE_S = 0.05
 STALLED_BACKOFF_S = 30.0
@@ -36,7 +36,7 @@ STOP_S_MAX = 5.0
 
 
 class LeadsWithLease(Protocol):
-    """What leads while the Lease is held."""
+    """The part of a LedCluster that the candidate needs."""
 
     @property
     def controller(self) -> Controller: ...
@@ -49,8 +49,8 @@ class LeadsWithLease(Protocol):
 
 
 Objection = Callable[[], Awaitable[tuple[str, str] | None]]
-"""Why the cluster must not be led as it stands: (reason, sentence).  Raises Unavailable when the
-API server does not tell."""
+"""Return why the cluster must not be led as it stands, as (reason, sentence), or None. Raises
+Unavailable if the API server does not answer."""
 
 
 class Candidate:
@@ -59,7 +59,8 @@ class Candidate:
     def __init__(
         self, lease: Lease, leader: LeadsWithLease, objection: Objection, *, alone: bool = False
     ) -> None:
-        """`alone`: there is nobody to leave the Lease to."""
+        """Create a candidate. `alone`: no other candidate exists, so the Lease is never left to
+        others."""
         self._alone = alone
         self._lease = lease
         self._leader = leader
@@ -76,7 +77,8 @@ class Candidate:
             await asyncio.sleep(pause_s)
 
     async def _lead(self, acquired: Acquired) -> float:
-        """One time with the Lease; returns how long to leave it to others."""
+        """Lead for one tenure of the Lease. Return for how many seconds to leave the Lease to
+        others."""
         logger.info("%s: acquired the Lease", self._leader.controller.name)
         holding = asyncio.ensure_future(self._lease.hold(self._leader.controller.confirm))
         try:
@@ -104,7 +106,8 @@ class Candidate:
             await cancelled(holding)
 
     async def _asked(self, holding: asyncio.Future[LeaseLoss]) -> tuple[str, str] | None:
-        """What stands against leading, once the API server has told, or the Lease is lost."""
+        """Return the objection to leading, once the API server has answered or the Lease is
+        lost."""
         patience_s, again_s = ASKED_S, ASKED_AGAIN_S
         while True:
             asking = asyncio.ensure_future(self._objection())

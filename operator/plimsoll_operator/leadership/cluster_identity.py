@@ -1,9 +1,10 @@
-"""The log and volumes that a LogCluster may use: decided by what the API server holds.
+"""The metadata log and volumes that a LogCluster may use, by what the API server holds.
 
-A log of another cluster id under the same name is not taken over silently: its volumes may be the
-only copy of somebody's data.  Adoption is said in `spec.clusterId`, or the cluster is refused.  An
-id is no secret, and by it the operator finds controllers and the keys of authorities: a LogCluster
-that states one without its log in its own namespace gets nothing that is another LogCluster's.
+A log of another cluster id under the same name is never taken over silently: its volumes may be the
+only copy of a user's data. Adoption must be stated in `spec.clusterId`; otherwise the cluster is
+refused. A cluster id is no secret, yet it names controllers and the keys of authorities. A
+LogCluster that states an id without a log in its own namespace therefore gets nothing of another
+LogCluster.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ async def objection(
     others: Iterable[LogCluster] = (),
     authorities_in: str = "",
 ) -> Objection | None:
-    """Why this LogCluster must not be run as it stands, or None.  `others`: all that were seen;
-    `authorities_in`: the operator's namespace, empty: each LogCluster's own."""
+    """Return why this LogCluster must not run as it stands, or None.
+
+    `others`: all LogClusters seen. `authorities_in`: the operator's namespace; if empty, each
+    LogCluster keeps its authorities in its own.
+    """
     namespace, name = cluster.key
     wanted = cluster_id(cluster)
     own = UUID(cluster.metadata.uid)
@@ -72,8 +76,8 @@ def _holder(cluster: LogCluster, others: Iterable[LogCluster]) -> str:
 
 
 async def _authority_of(kube: KubeApi, cluster: LogCluster, namespace: str) -> str:
-    """Whose authorities lie in the operator's namespace under the id; empty: there are none, or
-    they are this LogCluster's."""
+    """Return the owner of the authorities under this id in the operator's namespace. Return "" if
+    there are none or they belong to this LogCluster."""
     if namespace in ("", cluster.key[0]):
         return ""  # who may write there has them
     wanted = cluster_id(cluster)

@@ -1,9 +1,9 @@
-"""Who left an ISR, counted: of who stopped or was fenced, only after a look at its pod.
+"""Counts of ISR departures; for a stopped or fenced broker only after a check of its pod.
 
-Called after each commit.  Nothing that is committed says whether Kubernetes took the pod away, and
-an eviction ends the process as anything else does; the pod's condition DisruptionTarget tells.  It
-may come a moment after the SIGTERM, so there are two looks.  Only counters depend on that: where no
-pod can be looked at (a simulation, `plimsoll local`) the record's own words count at once.
+Called after each commit. No committed record tells an eviction from another end of the process;
+only the pod's condition DisruptionTarget does. The condition may be set shortly after the SIGTERM,
+so the pod is read twice. Only counters depend on it. Where pods cannot be read (simulation,
+`plimsoll local`) the records' causes count at once.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def pod_look(kube: KubeApi) -> PodLook:
 
 
 def eviction_of(pod: Object, uid: str | None) -> Eviction | None:
-    """None: it is not evicted, or is another pod than the one with `uid`."""
+    """Return None if the pod is not evicted or is not the pod with `uid`."""
     if uid is not None and pod["metadata"]["uid"] != uid:
         return None
     for found in (pod.get("status") or {}).get("conditions") or ():
@@ -65,7 +65,7 @@ def eviction_of(pod: Object, uid: str | None) -> Eviction | None:
 
 @dataclass(slots=True)
 class _StoppedBroker:
-    """A broker whose pod is to be looked at."""
+    """A broker with a pod to check."""
 
     pod_uid: str | None
     left: Counter[Left]
@@ -94,7 +94,8 @@ class IsrDepartures:
             self._any.set()
 
     async def run(self) -> None:
-        """Until it is cancelled; whatever waits then is counted by the records' words."""
+        """Check and count until cancelled; departures still waiting are then counted by the
+        records' causes."""
         looked: dict[BrokerId, _StoppedBroker] = {}
         try:
             while True:

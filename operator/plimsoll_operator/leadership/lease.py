@@ -1,11 +1,11 @@
-"""The Lease by which one replica of the operator leads a LogCluster, and the loop that renews it.
+"""The Lease by which one operator replica leads a LogCluster, and the loop that renews it.
 
 5 s / 3 s / 1 s: a Lease not renewed for 5 s is free; a holder that could not renew for 3 s steps
-down; both try every second, and no call takes longer than one.  Where calls are slow all of these
-are longer (`lease_pace`), and the holder states for how long its Lease lasts.  Only the monotonic
-clock decides, and expiry is counted from the moment a change was *seen*, so that clocks need not
-agree.  The Lease keeps two replicas from fighting; what keeps the log safe is the log's own
-compare-and-set.
+down; both try every second, and a call takes at most one second. Where calls are slow all durations
+are longer (`lease_pace`), and the holder states how long its Lease lasts. Only the monotonic clock
+decides, and expiry counts from the moment a change was *seen*, so that clocks need not agree. The
+Lease only keeps replicas from competing; the compare-and-set of the metadata log is what keeps the
+log safe.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from plimsoll_operator.leadership.lease_pace import FACTOR_MAX, LeasePace, Timin
 logger = logging.getLogger("plimsoll.lease")
 
 STARVED_SHARE = 4
-"""Starved is who waited for a processor for one part in so many of the time."""
+"""A process counts as starved if it waited for a processor for at least 1/4 of the time."""
 CONFLICTS_MAX = 3
-"""A renewal that meets so many conflicts has failed, and is tried again after a pause."""
+"""Number of conflicts after which a renewal has failed; it is retried after a pause."""
 Renewed = Callable[[int], None]
-"""Told after each renewal how many milliseconds ago its call started."""
+"""Called after each renewal with the milliseconds since the call started."""
 
 
 class LeaseApi(Protocol):
-    """The part of the client that is used here."""
+    """The part of the API client that the Lease needs."""
 
     async def get(
         self, kind: Kind, namespace: str | None, name: str, *, timeout_s: float
@@ -46,7 +46,7 @@ class LeaseApi(Protocol):
 
 
 class LeaseLoss(Enum):
-    """Why a Lease was lost."""
+    """Cause of the loss of a Lease."""
 
     TAKEN = "another operator replica holds the Lease"
     UNRENEWED = "could not renew the Lease in time"
@@ -61,7 +61,7 @@ class Acquired:
 
 
 class Lease:
-    """One candidate for one Lease.  `acquire`, then `hold`; never both at once."""
+    """One candidate for one Lease. `acquire`, then `hold`; never both at once."""
 
     def __init__(
         self,
@@ -73,8 +73,11 @@ class Lease:
         wall_ms: Callable[[], int],
         owners: Sequence[Object] = (),
     ) -> None:
-        """`owners`: ownerReferences to the LogCluster, for a Lease that nobody has noted anything
-        at (`crd_age`): it goes with its object."""
+        """Create a candidate for the Lease.
+
+        `owners`: ownerReferences to the LogCluster, for a Lease without notes of `crd_age`: such a
+        Lease is deleted with its object.
+        """
         self._base = Timing()
         self._pace = LeasePace(self._base)
         self._api = api
@@ -82,23 +85,23 @@ class Lease:
         self._name = name
         self._identity = identity
         self._owners = [*owners]
-        # For the times that people and other replicas read; no decision here reads it.
+        # For the times that people and other replicas read; no decision depends on it.
         self._wall_ms = wall_ms
         self._seen: Object | None = None
         self._seen_at_ms = 0
         self._held: Object | None = None
-        # For how long this process waited for a processor, in all; and then, when it was looked at.
+        # Total time this process has waited for a processor; below, its last value and time.
         self.waited_ms: Callable[[], int] = lambda: 0
         self._waited, self._looked_ms = 0, 0
 
     @property
     def timing(self) -> Timing:
-        """As the calls of the last minute demand it."""
+        """Return the durations that the calls of the last minute require."""
         return self._pace.timing(_now_ms())
 
     @timing.setter
     def timing(self, base: Timing) -> None:
-        """While calls are quick."""
+        """Set the durations for quick calls."""
         self._base, self._pace = base, LeasePace(base)
 
     async def acquire(self) -> Acquired:
@@ -153,7 +156,7 @@ class Lease:
             logger.info("cannot release Lease %s: %s", self._name, error)
 
     def _look_at_starvation(self, now_ms: int) -> None:
-        """Since the last look, a second or more ago."""
+        """Check the time waited for a processor since the last check, a second or more ago."""
         waited_ms = self.waited_ms()
         starved_ms, since_ms = waited_ms - self._waited, now_ms - self._looked_ms
         self._waited, self._looked_ms = waited_ms, now_ms
@@ -179,7 +182,7 @@ class Lease:
         transitions = int(spec.get("leaseTransitions") or 0) + (previous != self._identity)
         spec |= self._claim(transitions, timing)
         if self._owners and found["metadata"].get("ownerReferences"):
-            # Perhaps those of a LogCluster that is gone, with which the Lease would go.
+            # Old owners may name a deleted LogCluster, and the Lease would be deleted with it.
             found["metadata"]["ownerReferences"] = self._owners
         try:
             self._held = await self._replace(found, timing.call_ms / 1000)
@@ -198,16 +201,17 @@ class Lease:
         return _now_ms() - self._seen_at_ms >= self._lasts_ms(spec)
 
     def _lasts_ms(self, spec: Object) -> int:
-        """As long as its holder states, within bounds: anybody may write the number."""
+        """Return the duration that the holder stated, within bounds: anyone may have written the
+        number."""
         stated_ms = 1000 * int(spec.get("leaseDurationSeconds") or 0)
         return min(max(stated_ms, self._base.lease_ms), self._base.lease_ms * FACTOR_MAX)
 
     async def _renew(self, timing: Timing) -> bool:
         """Return True if the Lease is still ours and states `timing`.
 
-        After a conflict it is read back and written again: another client may have edited its
-        metadata, or the write may have been our own.  What was stated before may be shorter than
-        the pause until the next renewal.
+        After a conflict the Lease is read back and written again: another client may have edited
+        its metadata, or the stored write may be our own. The duration stated before may be shorter
+        than the pause until the next renewal.
         """
         timeout_s = timing.call_ms / 1000
         for attempt in range(CONFLICTS_MAX):
@@ -276,7 +280,7 @@ class Lease:
 
 
 def _released(lease: Object) -> Object:
-    """Nobody holds it; how long it lasted is left to whoever takes it over."""
+    """Clear the holder; keep the stated duration for the next holder."""
     lease["spec"] |= {"holderIdentity": ""}
     return lease
 

@@ -1,9 +1,8 @@
-"""Leading one LogCluster: the controller, and everything that serves it.
+"""Leadership of one LogCluster: the controller and all that serves it.
 
 `run` is one term: it begins when the Lease is won, ends with the controller, and is cancelled when
-the Lease is lost.  A bug on the commit path, in the queue or in the status writer ends the term,
-and the process hears of it; one that is met in looking after one object costs that object's turn
-(`object_failures`).
+the Lease is lost. A bug on the commit path, in the queue or in the status writer ends the term and
+reaches the process. A bug in handling one object costs that object's pass (`object_failures`).
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ OUTAGE_MS_MIN = 8_000
 CLUSTER_STATUS_MS = 1_000
 RESTLESS_SECONDS = 2
 BESIDE_SECONDS = 30
-"""From a bug in a task beside the commits to its next start."""
+"""Seconds from a bug in a task beside the commits to its next start."""
 SHOW_SECONDS = 0.5
 """Between the first two attempts to read the authority inside."""
 
@@ -80,7 +79,7 @@ class LedCluster:
         self, parts: Parts, found: LogCluster, cluster_id: UUID, log: MetadataLog, lease_name: str
     ) -> None:
         self._parts = parts
-        # What keeps the history of its leaders and ISRs; None: none is kept.
+        # History of the cluster's leaders and ISRs; None if none is kept.
         self.history = _history_of(parts, found.key, cluster_id)
         self.controller = Controller(
             cluster_id=cluster_id,
@@ -95,7 +94,7 @@ class LedCluster:
                 on_open=self._opened,
             ),
         )
-        # How its reconcilers do, for the metrics.
+        # Durations and outcomes of its reconcilers, for metrics.
         self.times = ReconcileTimes(parts.metrics.reconciles, lambda: parts.monotonic_ms() / 1000)
         self._queue: ReconcileQueue[Work] = ReconcileQueue(
             self._handle, times=self.times, task_of=lambda work: work.task.value
@@ -105,9 +104,9 @@ class LedCluster:
         self._events = Events(parts.status_kube, parts.options.identity, parts.now_ms)
         self._cluster_due: asyncio.TimerHandle | None = None
         self._stalled_for = ("", "")
-        # The log as this term found it, until its first commit.
+        # The metadata log as this term opened it, until the first commit.
         self._found_log: OpenedLog | None = None
-        # What was seen of Topics and Users (`seen_uids`) outlives a term; nothing else does.
+        # Seen uids of Topics and Users (`seen_uids`) outlive a term; nothing else does.
         self._new_term = partial(
             Term,
             key=found.key,
@@ -134,7 +133,7 @@ class LedCluster:
         self.controller.subscribe(self._committed)
 
     async def run(self, vacant_ms: int = 0) -> Outcome:
-        """One term.  `vacant_ms`: for how long no operator had led."""
+        """Run one term. `vacant_ms`: for how long no operator had led."""
         self._begin()
         parts, term = self._parts, self.term
         evidence = evidence_of(parts.kube, *term.key)
@@ -167,7 +166,7 @@ class LedCluster:
         await self.controller.stop()
 
     def _begin(self) -> None:
-        """Nothing is known from the term before: another replica may have led meanwhile."""
+        """Start with no state from the previous term: another replica may have led meanwhile."""
         self.term = self._new_term()
         self._failures = ObjectFailures(self.term, self._parts.server.failures)
         self._writer = self._new_writer()
@@ -181,7 +180,8 @@ class LedCluster:
         return StatusWriter(self._parts.status_kube, render, self._parts.now_ms, failures)
 
     def _tasks_beside(self) -> tuple[tuple[str, Callable[[], Awaitable[None]]], ...]:
-        """What goes on beside the commits, and what the LogCluster calls it after a bug."""
+        """Return the tasks beside the commits, each with the name that the LogCluster shows after a
+        bug."""
         look = self._failures.of_look
         return (
             ("the writing of Events", self._events.run),
@@ -208,7 +208,7 @@ class LedCluster:
         return Target(LOG_CLUSTERS, *self.term.key)
 
     async def say(self, cause: Cause) -> None:
-        """Why the cluster is not led, written at once."""
+        """Write at once why the cluster is not led."""
         await self._say(StallSource.LEADERSHIP, cause)
 
     async def _say(self, source: StallSource, cause: Cause) -> None:
@@ -224,7 +224,7 @@ class LedCluster:
             self._events.add(found, occurrence)
 
     def _tell_refused(self, why: str) -> None:
-        """Once a minute for each reason (`Events.add`): who is refused may try many times."""
+        """Write an Event about a rejected peer; at most once a minute per cause (`Events.add`)."""
         text = (
             f"The operator rejected a connection to the controllers' port ({why}): the peer is "
             "not a broker of this cluster, or its certificate was replaced."
@@ -232,7 +232,7 @@ class LedCluster:
         self._tell(Occurrence(key=f"peer-{why}", reason="PeerRefused", message=text, warning=True))
 
     def _tell_outage(self, lasted_ms: int) -> None:
-        """No operator led for so long: shown in the status and in an Event."""
+        """Report in the status and in an Event that no operator led for this long."""
         text = (
             f"No operator led this cluster for {lasted_ms / 1000:.0f} s. Brokers kept serving "
             "with their last metadata; elections, ISR changes and topic changes had to wait."
@@ -247,7 +247,7 @@ class LedCluster:
         return self.history is not None and await self.history.settle()
 
     def offer(self, work: Work, after_ms: int = 0) -> None:
-        """Something was seen that may matter; looked at `after_ms` later."""
+        """Queue work for something that was seen, to be done after `after_ms`."""
         objects = self.term.objects
         if work.task is Task.TOPIC and (topic := objects.topics.get(work.key)):
             self._note_seen(topic.metadata)
@@ -272,7 +272,7 @@ class LedCluster:
             await asyncio.sleep(RESTLESS_SECONDS)
 
     async def _resync(self, vacant_ms: int) -> None:
-        """Everything is looked at again now and then: no event is needed for anything."""
+        """Queue all work now and then, so that correctness needs no watch event."""
         await self.controller.wait_active()
         if vacant_ms >= OUTAGE_MS_MIN:
             self._tell_outage(vacant_ms)
@@ -369,7 +369,7 @@ class LedCluster:
         self._writer.mark(self._target)
 
     async def _say_last(self, outcome: Outcome) -> None:
-        """What the controller cannot go on with stands in the status before the term ends."""
+        """Write into the status why the controller cannot continue, before the term ends."""
         refusal = self.controller.stalled
         if outcome in (Outcome.STALLED, Outcome.TOO_NEW) and refusal is not None:
             why = (refusal.reason, refusal.message)

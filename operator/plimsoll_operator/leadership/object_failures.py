@@ -1,10 +1,10 @@
-"""What a bug costs that is met while a led cluster's objects are looked after: one object's pass.
+"""ObjectFailures: confines a bug in handling one object to one pass of that object.
 
-The one place that decides so, for the passes of the reconcile queue, for the making of statuses and
-for the looks of a term's tasks (`LedCluster`).  The bug is counted, logged with its traceback, and
-shown by the object that it concerns, or by the LogCluster where there is none; whoever met it tries
-again, and the others go on.  Never decides for the commit path: its bugs pass through.
-Source: docs/design/009-exceptions.md.
+It is the only place that decides so, for the passes of the reconcile queue, for rendering statuses
+and for the checks of a term's tasks (`LedCluster`). The bug is counted, logged with its traceback,
+and shown by the object that it concerns, or by the LogCluster if there is none. The caller retries
+and the other objects continue. It never covers the commit path: bugs there pass through. Source:
+docs/design/009-exceptions.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ENDS_TERM = frozenset({Task.LOG})
 
 
 class ObjectFailures:
-    """Of one term."""
+    """Failures of one term."""
 
     def __init__(self, term: Term, failures: ControlFailures) -> None:
         self._term = term
@@ -36,8 +36,8 @@ class ObjectFailures:
 
     @contextmanager
     def of_pass(self, work: Work) -> Iterator[None]:
-        """One pass of a reconciler.  Raises `Retry` for what is tried again, and what ends the
-        term."""
+        """Confine one pass of a reconciler. Raises `Retry` if the pass is to be repeated, and any
+        error that ends the term."""
         try:
             yield
         except Retry:
@@ -54,7 +54,7 @@ class ObjectFailures:
 
     @contextmanager
     def of_look(self, what: str, target: Target) -> Iterator[None]:
-        """A look at one object, beside the passes: goes on after a bug."""
+        """Confine a check of one object outside the passes; execution continues after a bug."""
         try:
             yield
         except Exception as error:  # noqa: BLE001  # `met` decides, and raises it
@@ -63,8 +63,8 @@ class ObjectFailures:
             self.over(what)
 
     def met(self, what: str, kind: str, target: Target, error: Exception) -> None:
-        """`what` met a bug, in looking after `target`, which shows it.  Raises the bug if it is not
-        the matter of that object alone."""
+        """Record a bug that `what` met in handling `target`, which shows it. Raise the bug if it
+        concerns more than that object."""
         self.remember(what, kind, target, error)
         self._shown(target)
 
@@ -100,7 +100,7 @@ class MadeStatuses:
         self._failures = failures
 
     def met(self, target: Target, error: Exception) -> StatusDraft | None:
-        """Not marked: that would be another try at once."""
+        """Record the bug without marking the target: a mark would retry at once."""
         self._failures.remember(_status_of(target), "Status", target, error)
         return registry.bare_draft(self._term, target, ready=None)
 
@@ -113,13 +113,16 @@ def _status_of(target: Target) -> str:
 
 
 def word_of(task: Task) -> str:
-    """What the metrics call its passes."""
+    """Return the metric label of the task's passes."""
     return "Reconcile" + task.value.title().replace(" ", "")
 
 
 def _place(traceback: TracebackType | None) -> str:
-    """The innermost line of ours.  No word of the exception's own stands in a status: it may quote
-    a Secret, and one that differs each time would be written each time."""
+    """Return our innermost line in the traceback.
+
+    The exception's own text stays out of statuses: it may quote a Secret, and text that differs
+    each time would be written each time.
+    """
     place = "?"
     for frame in extract_tb(traceback):
         path = PurePath(frame.filename)

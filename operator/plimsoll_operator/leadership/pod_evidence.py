@@ -1,8 +1,8 @@
-"""Evidence from a broker's pod about the broker's process: a fresh read, never an event.
+"""Evidence from a broker's pod about its process: a fresh read, never a watch event.
 
-An event may be a minute old and speak of a container that has a successor; a lifetime is named by
-the pod's uid and proven dead only when that very pod is gone or its broker container has ended and
-has not been started again.
+A watch event may be a minute old and describe a container that has a successor. The pod's uid names
+a lifetime. A lifetime is proven dead only if that very pod is deleted, or its broker container has
+terminated and was not started again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def judge(pod: Object, pod_uid: str) -> str | None:
     if status.get("phase") in ("Succeeded", "Failed"):
         return f"connection closed by the peer, pod {name} has ended"
     for container in status.get("containerStatuses") or ():
-        # `lastState` speaks of an earlier container; only the present state is evidence.
+        # `lastState` describes an earlier container; only the present state is evidence.
         if container["name"] == CONTAINER and "terminated" in (container.get("state") or {}):
             return f"connection closed by the peer, the container of pod {name} has ended"
     return None

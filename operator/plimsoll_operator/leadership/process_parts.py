@@ -30,7 +30,7 @@ from plimsoll_operator.status.unclean_recovery_condition import UncleanElections
 
 
 class Led(Protocol):
-    """A cluster that is led here, as far as the rest of the process looks into it."""
+    """A cluster that is led here, as the rest of the process sees it."""
 
     @property
     def controller(self) -> Controller: ...
@@ -42,21 +42,25 @@ class Led(Protocol):
     def times(self) -> ReconcileTimes: ...
 
     async def settle_history(self) -> bool:
-        """What is committed by now is in the archive of the history; False: it could not be, or
-        none is kept."""
+        """Archive all history committed so far. Return False if that failed or no history is
+        kept."""
 
     @property
     def history(self) -> HistoryKeeper | None:
-        """None: none is kept."""
+        """Return the history, or None if none is kept."""
 
     def offer(self, work: Work, after_ms: int = 0) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """`kube` reads and applies; Lease renewals and status writes never wait behind it.
+    """Shared parts of the process.
 
-    `metadata_log` makes the log of one cluster, which closes what it opened."""
+    `kube` reads and applies; Lease renewals and status writes have clients of their own and never
+    wait behind it.
+
+    `metadata_log` creates the log of one cluster; the log closes what it opens.
+    """
 
     options: OperatorOptions
     kube: KubeApi
@@ -67,25 +71,25 @@ class Parts:
     objects: Objects
     server: ControllerServer
     metrics: Metrics
-    # The process's wall clock: milliseconds since 1970.
+    # Wall clock of the process: milliseconds since 1970.
     now_ms: Callable[[], int]
-    # Its monotonic clock, in milliseconds.
+    # Monotonic clock of the process, in milliseconds.
     monotonic_ms: Callable[[], int]
-    # For how long the event loop waited for a processor since the process began.
+    # Time the event loop has waited for a processor since the process started.
     waited_ms: Callable[[], int] = lambda: 0
-    # Whether nobody else can lead these clusters: the next term begins as soon as one has ended,
-    # and that the log is locked by this process is proof enough of leading.
+    # True if no other process can lead these clusters: the next term begins as soon as one has
+    # ended, and this process's lock of the log is proof enough of leading.
     alone: bool = False
-    # The archive of the history of a cluster's leaders and ISRs; None: none is kept.
+    # Archive of a cluster's history of leaders and ISRs; None if none is kept.
     history: Callable[[Key, UUID], Archive] | None = None
-    # Where that is when it is a directory of this machine; empty: it is on the API server.
+    # Directory of the archive on this machine; empty if it is on the API server.
     history_directory: str = ""
     leaders: dict[Key, Led] = field(default_factory=dict)
-    # Whether a pod was evicted, for counters alone; None: pods here are none of Kubernetes'.
+    # Tells evictions for counters; None if brokers do not run in Kubernetes pods.
     pod_look: PodLook | None = None
 
     def known(self) -> dict[Key, frozenset[BrokerId]]:
-        """Every LogCluster that was seen, with its brokers: as declared, and as committed."""
+        """Return every known LogCluster with its brokers, declared and committed."""
         found: dict[Key, frozenset[BrokerId]] = {}
         for cluster in sorted(self.objects.clusters, key=lambda cluster: cluster.key):
             led = self.leaders.get(cluster.key)
@@ -95,27 +99,27 @@ class Parts:
         return found
 
     def reconciling(self) -> list[tuple[Key, ReconcileTimes]]:
-        """How the reconcilers of the clusters that are led here do."""
+        """Return the reconcilers' statistics of the clusters led here."""
         return [(key, leader.times) for key, leader in sorted(self.leaders.items())]
 
     def controllers(self) -> Controllers:
-        """The controllers that run here."""
+        """Return the controllers that run here."""
         return [(key, leader.controller) for key, leader in sorted(self.leaders.items())]
 
     def certificates(self) -> list[tuple[Key, Iterable[ListenerCertificate]]]:
-        """When those of the listeners end, of the clusters that are led here."""
+        """Return the listener certificates with their expiry, of the clusters led here."""
         return [
             (key, certificate_times(leader.term).shown())
             for key, leader in sorted(self.leaders.items())
         ]
 
     def histories(self) -> list[tuple[Key, HistoryKeeper]]:
-        """Of the clusters that are led here."""
+        """Return the histories of the clusters led here."""
         led = sorted(self.leaders.items())
         return [(key, leader.history) for key, leader in led if leader.history is not None]
 
     def unclean_recoveries(self) -> list[tuple[Key, UncleanElections]]:
-        """Of the last day, of the clusters that are led here."""
+        """Return the unclean elections of the last day, of the clusters led here."""
         return [
             (key, unclean_recovery_of(leader.term).elections(self.now_ms()))
             for key, leader in sorted(self.leaders.items())
@@ -135,7 +139,7 @@ class Parts:
         return {} if self.server.inside is None else self.server.inside.refusals.counts
 
     def blocked(self) -> list[tuple[Key, list[BlockedAction]]]:
-        """What waits in the clusters that are led here."""
+        """Return the blocked actions of the clusters led here."""
         return [
             (key, [row for rows in leader.term.blocked.values() for row in rows])
             for key, leader in sorted(self.leaders.items())

@@ -1,8 +1,8 @@
-"""Which rack a broker is in: a label of the node that its pod runs on, read when it registers.
+"""Rack of a broker: a label of its pod's node, read when the broker registers.
 
-Brokers never talk to the Kubernetes API, so the controller's server asks here.  Reads are fresh and
-short.  A rack from the broker's own config wins.  What cannot be found out is no rack, and under
-Required a refusal that says what to do; the status then says so too.
+Brokers never call the Kubernetes API, so the controller's server looks the rack up here. Reads are
+fresh and short. A rack in the broker's own config wins. A failed look-up means no rack; under
+Required it means a refusal that states the remedy, which the status shows too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RACK_UNKNOWN = "RackUnknown"
 
 
 class RackNotFound(Exception):
-    """A sentence that says why."""
+    """Raised with a sentence that states the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class _Missing:
 
 
 class RackFinder:
-    """One term's look-ups; `fill_in` is the hook of the controller's server."""
+    """Rack look-ups of one term; `fill_in` is the hook of the controller's server."""
 
     def __init__(self, term: Term) -> None:
         self._term = term
@@ -102,7 +102,7 @@ class RackFinder:
     ) -> RegisterBroker | Refused:
         if cluster.rack_policy != "Required":
             self._found(request.broker_id)
-            # Where nobody asked for racks, none is nothing to be warned of.
+            # Without `spec.racks` a missing rack is no cause for a warning.
             level = logging.INFO if cluster.spec.racks is None else logging.WARNING
             logger.log(level, "registering broker %d without a rack: %s", request.broker_id, why)
             return request
@@ -122,7 +122,7 @@ class RackFinder:
             self._tell()
 
     def _tell(self) -> None:
-        """The status says what a human has to do, and stops when it is done."""
+        """Show in the status what a person has to do, until it is done."""
         if self._missing:
             first = self._missing[min(self._missing)]
             cause = Cause(reason=RACK_UNKNOWN, message=first.sentence)

@@ -1,7 +1,7 @@
-"""The state changes that commits request of brokers: counted by broker, and told in the log.
+"""State changes that commits request of brokers: counted by broker, and logged.
 
-Called after each commit.  A request stands in the metadata log; a broker that reads it has received
-it, and says in its own log and metrics when it has carried it out.
+Called after each commit. The request is in the metadata log; a broker that reads the log has
+received it, and reports completion in its own log and metrics.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from plimsoll_process.state_change_lines import StateChangeLines
 
 
 class StateChangeRequests:
-    """Of one LogCluster, named by `key`; `now_ms`: the host's monotonic clock."""
+    """Requests of the LogCluster `key`; `now_ms` is the host's monotonic clock."""
 
     def __init__(self, key: Key, counters: CommitCounters, now_ms: Callable[[], int]) -> None:
         self._key = key

@@ -1,1 +1,1 @@
-"""The cluster's state for people and monitoring: status, Events, metrics.  Never read back."""
+"""Status, Events and metrics of a cluster, for people and monitoring. No decision reads them."""

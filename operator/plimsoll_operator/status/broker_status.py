@@ -1,7 +1,7 @@
-"""What a LogBroker shows, and the figures of a broker behind it.  Pure.
+"""Status of LogBrokers and the figures of each broker behind it. Pure.
 
-Figures are read from the committed image and from the broker's heartbeats, for LogBrokers and for
-metrics; nothing is decided by them.
+Figures come from the committed image and from the broker's heartbeats, for LogBrokers and for
+metrics. No decision depends on them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,13 @@ from plimsoll_operator.controller.controller_term import Controller
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownBroker:
-    """`lowest_margin`: the smallest |ISR| - min ISR of the partitions in whose ISR it is, None when
-    it is in none.  `backlog` and what follows: None while it was not heard of in this term, or is
-    of a release that does not say.  `disk_short`: it said that it refuses clients' records."""
+    """Figures of one broker.
+
+    `lowest_margin` is the smallest |ISR| - min ISR of the partitions with the broker in their ISR,
+    None if there are none. `backlog` and the fields after it are None, empty or False until the
+    broker's first heartbeat of this term, and for a release that does not report them.
+    `disk_short`: the broker reports that it refuses clients' records.
+    """
 
     leaders: int
     replicas: int
@@ -45,7 +49,7 @@ class ShownBroker:
 
 
 def view_of(controller: Controller, broker_id: BrokerId) -> ShownBroker:
-    """As of now: goes through the partitions of this one broker."""
+    """Return the current figures of one broker. Visits each partition that the broker hosts."""
     image = controller.image
     leaders = in_sync = replicas = 0
     lowest: int | None = None
@@ -73,9 +77,10 @@ def view_of(controller: Controller, broker_id: BrokerId) -> ShownBroker:
 
 
 def backlog_of(controller: Controller, broker_id: BrokerId) -> Backlog | None:
-    """What it had not carried out when it was last heard of; None while it was not.
+    """Return the metadata that the broker had not carried out at its last heartbeat.
 
-    A broker that loads its logs carries nothing out yet: what it has applied counts until then.
+    Return None if no heartbeat has arrived in this term. A broker that is still loading its logs
+    reports no completed offset; its applied offset counts until it does.
     """
     contact = controller.soft.contacts.get(broker_id)
     if contact is None or contact.applied_offset is None:
@@ -87,7 +92,7 @@ def backlog_of(controller: Controller, broker_id: BrokerId) -> Backlog | None:
 
 
 def copies_of(controller: Controller) -> tuple[BrokerId, ...]:
-    """The brokers whose volumes hold a copy of the metadata log, by their last heartbeats."""
+    """Return the brokers that hold a copy of the metadata log, by their last heartbeats."""
     image = controller.image
     heard = controller.soft.contacts
     return tuple(b for b in sorted(image.brokers) if b in heard and _copied(image, controller, b))
@@ -101,9 +106,11 @@ def _copied(image: ClusterImage, controller: Controller, broker_id: BrokerId) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSeen:
-    """What is known of a broker besides the image.  `fenced`: since when it takes no part, and why;
-    `node`: of its pod; `trouble`: why that does not come up, empty: nothing is known; `held_back`:
-    it is up, and waits."""
+    """Facts about a broker beside the image.
+
+    `fenced`: the time and cause of its fencing. `node`: the node of its pod. `trouble`: why the pod
+    does not start, empty if unknown. `held_back`: the broker runs but may not join ISRs yet.
+    """
 
     view: ShownBroker
     fenced: FencedStatus | None = None
@@ -155,8 +162,8 @@ def _disk(view: ShownBroker) -> DiskStatus | None:
 
 
 def _disk_pressure(broker_id: BrokerId, view: ShownBroker) -> tuple[Condition, ...]:
-    """The condition DiskPressure: of a broker that refuses clients' records, or whose share of the
-    disk that plans leave free is used."""
+    """Return the condition DiskPressure if the broker refuses clients' records or has used the
+    share of its disk that plans keep free."""
     if view.disk_free is None or not view.disk_bytes:
         return ()
     room = DiskRoom(free_bytes=view.disk_free, all_bytes=view.disk_bytes)

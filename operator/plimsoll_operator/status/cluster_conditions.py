@@ -1,7 +1,7 @@
-"""The conditions of a LogCluster: Ready, Reconciling, MetadataDurable, open listeners.  Pure.
+"""Conditions of a LogCluster: Ready, Reconciling, MetadataDurable, open listeners. Pure.
 
-The committed endpoints say where a listener is open; brokers report with heartbeats why it is
-not.
+The committed endpoints show which listeners are open. Brokers report in heartbeats why a listener
+is closed.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from plimsoll_operator.status.broker_status import copies_of
 from plimsoll_operator.status.cluster_counts import have
 
 WHY_MAX = 3
-"""Brokers whose own words are told of one listener."""
+"""Maximum number of brokers per listener for which a condition quotes the broker's own cause."""
 
 Told = Mapping[BrokerId, Mapping[str, str]]
-"""Why a broker has not opened a listener, by its name."""
+"""Cause of each closed listener, by broker and listener name."""
 
 NOTHING_TOLD: Told = {}
 
 
 def told_by(contacts: Mapping[BrokerId, Contact]) -> Told:
-    """What brokers said last."""
+    """Return the causes of closed listeners in the brokers' last heartbeats."""
     return {
         broker_id: contact.figures.closed_listeners
         for broker_id, contact in contacts.items()
@@ -46,8 +46,10 @@ def told_by(contacts: Mapping[BrokerId, Contact]) -> Told:
 
 
 def closed(image: ClusterImage) -> dict[str, list[BrokerId]]:
-    """By listener, the brokers that take part without having it open.  One that has no address
-    outside yet registers no endpoint: `without_address` says that."""
+    """Return the active brokers on which each listener is closed, by listener name.
+
+    An external listener without an address for a broker is left out; `without_address` reports it.
+    """
     active = [broker for _, broker in sorted(image.brokers.items()) if broker.active]
     found = {
         one.name: [
@@ -62,8 +64,10 @@ def closed(image: ClusterImage) -> dict[str, list[BrokerId]]:
 
 
 def without_address(image: ClusterImage, whys: Mapping[str, str]) -> str:
-    """A sentence for each listener whose clients are outside and that has no address there for a
-    broker that takes part; empty: there is none.  `whys`: by listener, what was missing last."""
+    """Return one sentence for each external listener that lacks an address for an active broker.
+
+    Return "" if no address is missing. `whys` holds the last known cause by listener.
+    """
     said = []
     for one in image.listeners:
         if not one.external:
@@ -80,7 +84,8 @@ def without_address(image: ClusterImage, whys: Mapping[str, str]) -> str:
 
 
 def sentences(image: ClusterImage, told: Told) -> str:
-    """One for each listener; empty: all are open wherever a broker takes part."""
+    """Return one sentence for each listener that an active broker has not opened, "" if all are
+    open."""
     return " ".join(
         f"Listener {name} is not open on {brokers_text(brokers)}{_why(name, brokers, told)}."
         for name, brokers in closed(image).items()
@@ -113,8 +118,10 @@ def metadata_log_status(controller: Controller) -> MetadataLogStatus:
 
 
 def metadata_durable(controller: Controller) -> Condition | None:
-    """Whether brokers could tell what was committed, should the log itself be lost.  None: brokers
-    that take part have not been heard of in this term, so nobody can say."""
+    """Return the condition MetadataDurable: True if enough brokers hold a copy of the metadata log.
+
+    Return None until every active broker has sent a heartbeat in this term.
+    """
     image = controller.image
     taking_part = [b for b in sorted(image.brokers) if image.brokers[b].active]
     if any(b not in controller.soft.contacts for b in taking_part):
@@ -139,9 +146,11 @@ def cluster_conditions(
     told: Told = NOTHING_TOLD,
     whys: Mapping[str, str] = NO_WHYS,
 ) -> tuple[Condition, Condition]:
-    """Ready and Reconciling, by what the cluster is doing.  `troubles`: sentences about what keeps
-    brokers away, for a condition that waits for brokers.  `told`: why they lack listeners;
-    `whys`: why a listener has no address outside."""
+    """Return the conditions Ready and Reconciling.
+
+    `troubles`: sentences about pods that keep brokers away. `told`: why brokers have not opened
+    listeners. `whys`: why external listeners lack an address.
+    """
     brokers, partitions = status.brokers, status.partitions
     assert brokers is not None
     assert partitions is not None

@@ -1,9 +1,9 @@
-"""Counts of brokers, partitions and topics, for a LogCluster's status and for metrics.  Pure.
+"""Counts of brokers, partitions and topics, for a LogCluster's status and for metrics. Pure.
 
-Read from the committed image, never read back.  The image is a value, so what was counted of one
-stays true of it; the counts of the newest are made in slices, so that a hundred thousand partitions
-do not hold the event loop.  Whether an action may lower a partition's margin is decided by the
-controller's `availability_margin`.
+The counts come from the committed image and are never read back. The image is immutable, so its
+counts stay valid. The newest image is counted in slices, so that a hundred thousand partitions do
+not block the event loop. `availability_margin` of the controller decides whether an action may
+lower a partition's margin.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def partitions_of(image: ClusterImage, topic: Topic) -> list[Partition]:
 
 
 def margin(partition: Partition) -> int:
-    """How many more members may leave before writes with acks=all stop."""
+    """Return how many more ISR members may leave before writes with acks=all stop."""
     return len(partition.isr) - partition.effective_min_isr
 
 
@@ -63,7 +63,7 @@ def have(partitions: int) -> str:
 SLICE = 2_500
 """Partitions counted in one turn of the event loop: a few milliseconds."""
 MARGINS = ("-1", "0", "1", "2")
-"""What is shown of margins: further ones count with the nearest of these."""
+"""Margins that are shown; any other margin counts with the nearest of these."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,15 +76,14 @@ class PartitionCounts:
     under_min_isr: int = 0
     at_min_isr: int = 0
     reduced_to_min_isr: int = 0
-    """At min ISR, and a replica that would be in sync is not: unlike one that never has more."""
+    """Partitions at min ISR of which a further replica is out of sync."""
     moving: int = 0
     not_led_by_preferred: int = 0
     by_margin: Counter[str] = field(default_factory=Counter)
     leaders: Counter[int] = field(default_factory=Counter)
-    """By broker."""
+    """Number of led partitions by broker."""
 
     def add(self, partition: Partition) -> None:
-        """One more."""
         left, size = margin(partition), len(partition.isr)
         self.total += 1
         self.by_margin[MARGINS[min(max(left, -1), 2) + 1]] += 1
@@ -104,7 +103,7 @@ class PartitionCounts:
 
 
 def count(partitions: Iterable[Partition]) -> PartitionCounts:
-    """In one go."""
+    """Count all partitions at once."""
     counts = PartitionCounts()
     for partition in partitions:
         counts.add(partition)
@@ -120,7 +119,10 @@ class CountedImage:
         self._prepared = False
 
     def read(self, image: ClusterImage) -> PartitionCounts:
-        """Of this image, counted now if it was not yet; of an earlier one right after `prepare`."""
+        """Return the counts of this image; count it now if it has not been counted.
+
+        Directly after `prepare` the counts may be those of an earlier image.
+        """
         if self._of is not image.partitions and not self._prepared:
             self._keep(image, count(image.partitions.values()))
         self._prepared = False
@@ -175,7 +177,7 @@ def cluster_status(image: ClusterImage, cluster: LogCluster) -> LogClusterStatus
 
 
 def _first_port(image: ClusterImage) -> int:
-    """Of the listener that every client can use, else of the first."""
+    """Return the port of the listener that all clients may use, else of the first listener."""
     if not image.listeners:
         return labels.KAFKA_PORT
     return (open_to_all(image.listeners) or image.listeners[0]).port
@@ -208,13 +210,14 @@ def _addresses(listener: Listener) -> tuple[ListenerAddress, ...] | None:
 
 
 def groups_status(told: Iterable[int | None]) -> GroupsStatus | None:
-    """`told`: how many each broker coordinates.  None while no broker has said so."""
+    """Return the number of groups; `told` holds each coordinator's count. Return None if no broker
+    has reported one."""
     counts = [count for count in told if count is not None]
     return GroupsStatus(total=sum(counts)) if counts else None
 
 
 def _internal_topics(image: ClusterImage, cluster: LogCluster) -> InternalTopicsStatus | None:
-    """None: there is none yet."""
+    """Return None if no internal topic exists yet."""
     topics = [
         image.topics[image.topic_ids[n]] for n in sorted(INTERNAL_TOPICS) if n in image.topic_ids
     ]
@@ -233,7 +236,7 @@ def _lacks_replicas(image: ClusterImage, topic: Topic, could_be: int) -> bool:
 
 
 def _brokers(image: ClusterImage, cluster: LogCluster) -> BrokersStatus:
-    """`ready` is of what the spec asks for, without those that leave; `active` counts them too."""
+    """Count the brokers. `ready` counts only members that are not leaving; `active` counts all."""
     found = brokers_status(image)
     staying = [b for b in image.members if b in image.brokers and b not in image.leaving]
     ready = sum(image.brokers[b].active for b in staying)
@@ -256,7 +259,7 @@ def brokers_status(image: ClusterImage) -> BrokersStatus:
 
 
 def partitions_status(partitions: Iterable[Partition]) -> PartitionsStatus:
-    """All partitions of a cluster by health."""
+    """Count the partitions of a cluster by health."""
     total = offline = under = at_min = 0
     lowest: int | None = None
     for partition in partitions:

@@ -1,10 +1,10 @@
-"""What the operator's HTTP view shows of a cluster that it leads: read, and never written.  Pure.
+"""Read-only HTTP view of a cluster that this operator leads. Pure.
 
-The committed image, and what the controller was told since it leads (sizes, lags, heartbeats).
-Field by field, so that nothing else of the metadata (a credential, say) can get in. All but
-`cluster_view` may be called in another thread: the image never changes, and of what the controller
-was told single values are looked up. `what_if` computes which partitions would be offline, or under
-min ISR, if some brokers stopped now.
+It shows the committed image and what brokers have reported in this term (sizes, lags, heartbeats).
+It copies field by field, so that no other metadata, such as a credential, can leak. All functions
+but `cluster_view` may run in another thread: the image is immutable, and only single values are
+looked up in the reported state. `what_if` computes which partitions would be offline or under min
+ISR if some brokers stopped now.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from plimsoll_operator.status.cluster_counts import (
 
 
 class JsonView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Told as JSON."""
+    """Base of all views; encoded as JSON."""
 
 
 class Affected(JsonView, frozen=True, kw_only=True):
-    """A partition that would be hurt; `already`: it is so now."""
+    """A partition that would be affected; `already`: it is in that state now."""
 
     topic: str
     partition: int
@@ -51,8 +51,8 @@ class Affected(JsonView, frozen=True, kw_only=True):
 
 
 class WhatIfView(JsonView, frozen=True, kw_only=True):
-    """If these brokers went now, at once: what no broker could lead, and where acks=all would stop.
-    At most so many rows of each; the counts are of all."""
+    """Effect of stopping these brokers now: partitions that would be offline, and partitions on
+    which acks=all would stop. The counts cover all partitions; the lists have a maximum length."""
 
     brokers: tuple[int, ...]
     unknown: tuple[int, ...]
@@ -64,7 +64,7 @@ class WhatIfView(JsonView, frozen=True, kw_only=True):
 
 
 def what_if(image: ClusterImage, brokers: Sequence[int]) -> WhatIfView:
-    """If all of them went at once, now."""
+    """Compute the effect of all these brokers stopping at once."""
     gone = {BrokerId(b) for b in brokers}
     keys = {key for b in gone for key in image.hosted.get(b, ())}
     hurt = [image.partitions[key] for key in sorted(keys, key=lambda key: _order(image, key))]
@@ -95,8 +95,8 @@ def _left(p: Partition, gone: set[BrokerId]) -> tuple[BrokerId, ...]:
 
 
 def _could_lead(image: ClusterImage, p: Partition, gone: set[BrokerId]) -> bool:
-    """A replica that is certainly complete stays, and takes part: a member of the ISR, or where
-    nobody is left of that, of the ELR."""
+    """Return True if a complete, active replica remains: an ISR member, or an ELR member if no ISR
+    member remains."""
     if p.leader is not None and p.leader not in gone:
         return True
     left = _left(p, gone) or tuple(b for b in p.elr if b not in gone)
@@ -136,9 +136,11 @@ class ViewedController(Protocol):
 
 
 class PartitionView(JsonView, frozen=True, kw_only=True):
-    """`margin`: how many more members the ISR may lose before acks=all stops.  `bytes`: of the
-    leader's log, and `behind`: records by which followers end before it (None: not known), both as
-    told within the last minute; None: nobody has told."""
+    """A partition. `margin`: how many more members the ISR may lose before acks=all stops.
+
+    `bytes`: size of the leader's log. `behind`: records by which each follower lags (None if
+    unknown). Both come from reports of the last minute and are None without one.
+    """
 
     partition: int
     leader: int | None
@@ -190,8 +192,11 @@ class TopicRow(JsonView, frozen=True, kw_only=True):
 
 
 class BrokerView(JsonView, frozen=True, kw_only=True):
-    """`indispensable`: partitions of which the ISR cannot spare it.  `heard_ms_ago` and
-    `metadata_behind` (records not applied): None when it was not heard of in this term."""
+    """A broker. `indispensable`: partitions whose ISR cannot spare it.
+
+    `heard_ms_ago` and `metadata_behind` (records not yet applied) are None if no heartbeat has
+    arrived in this term.
+    """
 
     broker: int
     state: str
@@ -210,7 +215,7 @@ class BrokerView(JsonView, frozen=True, kw_only=True):
 
 
 class UnhealthyView(JsonView, frozen=True, kw_only=True):
-    """A partition without a leader or without a full ISR, and what it waits for."""
+    """A partition without a leader or a full ISR, with the cause and the brokers it waits for."""
 
     topic: str
     partition: int
@@ -286,7 +291,7 @@ def _partition(
 
 
 def topic_rows(shown: ViewedController) -> list[TopicRow]:
-    """All topics by name."""
+    """Return all topics, sorted by name."""
     return [_row(shown, topic) for _, topic in sorted(_by_name(shown.image))]
 
 
@@ -375,7 +380,7 @@ def _endpoints(broker: Broker | None) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSurvey:
-    """All partitions of an image by health, and the worst of them."""
+    """Counts of all partitions by health, and the least healthy partitions."""
 
     counts: PartitionsStatus
     unhealthy: int

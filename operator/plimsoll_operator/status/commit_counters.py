@@ -1,8 +1,7 @@
-"""Counts what commits do to ISRs, leaders and brokers, from the process's start.
+"""Counters of ISR, leader and broker changes by commits, since the process started.
 
-Counters of every cluster that was seen begin at 0 in every process, leading or not: a Prometheus
-that has a process's zeros sees the first shrink after a failover as an increase.  A broker that is
-no member of its cluster any more has no series.
+The series of every known cluster begin at 0 in every process, leading or not. Prometheus then sees
+the first shrink after a failover as an increase. A broker that has left its cluster has no series.
 """
 
 from __future__ import annotations
@@ -23,21 +22,22 @@ from plimsoll_operator.status.metric_rows import TABLE
 
 SHRINK_SERIES = (
     *((cause.value, "true" if cause in PLANNED else "false") for cause in ShrinkCause),
-    # Of the Eviction API, whose callers ask and may be refused: `kubectl drain`.
+    # Evictions by the Eviction API (`kubectl drain`), which can be refused.
     (ShrinkCause.EVICTED.value, "true"),
 )
 """(cause, planned) of each broker."""
 
 
 class RequestedChange(NamedTuple):
-    """A kind of state change, and of which broker it was requested."""
+    """A kind of state change and the broker that it was requested of."""
 
     broker_id: BrokerId
     kind: StateChangeKind
 
 
 class CommitCounters:
-    """`begin` and `forget` say which series there are; nothing is counted for others."""
+    """Commit counters of all clusters. Only series begun by `begin` and not removed by `keep`
+    exist."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._begun: dict[Key, set[BrokerId]] = {}  # whose counters are there
@@ -49,7 +49,7 @@ class CommitCounters:
         self._requested = TABLE.counting("plimsoll_state_changes_requested", registry)
 
     def begin(self, key: Key, brokers: Iterable[BrokerId]) -> None:
-        """Every series starts at 0: one that appears with its first event shows no increase."""
+        """Create every series at 0: a series that first appears with a value shows no increase."""
         if key not in self._begun:
             self._begun[key] = set()
             self._unclean.labels(*key)
@@ -66,7 +66,8 @@ class CommitCounters:
                 self._requested.labels(*key, str(broker), kind)
 
     def keep(self, known: Mapping[Key, frozenset[BrokerId]]) -> None:
-        """Who is not among them has no series: nothing fires for a cluster that is gone."""
+        """Drop the series of clusters and brokers not in `known`, so that no alert fires for a
+        removed cluster."""
         for key, brokers in known.items():
             self.begin(key, brokers)
         for key in [key for key in self._begun if key not in known]:
@@ -92,7 +93,7 @@ class CommitCounters:
     # --- what happened --------------------------------------------------------------------------
 
     def left_isrs(self, key: Key, left: Left, count: int, *, asked_for: bool = False) -> None:
-        """`asked_for`: an eviction that somebody requested."""
+        """Count replicas that left an ISR. `asked_for`: a person requested the eviction."""
         self.begin(key, (left.broker_id,))
         planned = "true" if asked_for or left.cause in PLANNED else "false"
         labels = (*key, str(left.broker_id), left.cause.value, planned)

@@ -1,4 +1,4 @@
-"""What a batch of committed records did to ISRs, leaders and brokers, to be counted.  Pure."""
+"""Effects of a batch of committed records on ISRs, leaders and brokers, for counters. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from plimsoll_core.ids import BrokerId
 
 
 class LeaderChange(Enum):
-    """Why a partition got another leader, in the words of metrics."""
+    """Cause of a leader change, as a metric label."""
 
     FENCED = "fenced"
     RESTART = "restart"
@@ -33,7 +33,7 @@ class LeaderChange(Enum):
 
 
 class Fencing(Enum):
-    """Why a broker was fenced, in the words of metrics."""
+    """Cause of a fencing, as a metric label."""
 
     PROOF = "proof"
     SILENCE = "silence"
@@ -64,16 +64,16 @@ class FencedBroker(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class IsrChanges:
-    """What records do to the ISRs of all partitions."""
+    """Changes of records to the ISRs of all partitions."""
 
     shrinks: Counter[Left] = field(default_factory=Counter)
-    """How many ISRs each broker left, and why."""
+    """Number of ISRs each broker left, by cause."""
     joined: int = 0
-    """How many replicas joined one."""
+    """Number of replicas that joined an ISR."""
 
 
 def isr_changes(old: ClusterImage, new: ClusterImage, records: Iterable[Record]) -> IsrChanges:
-    """How the ISRs of `old` change by `records`, which make it `new`."""
+    """Return the ISR changes by `records`, which turn `old` into `new`."""
     current: dict[PartitionKey, tuple[BrokerId, ...]] = {}
     found = IsrChanges()
     for record, key in _changed(records):
@@ -94,7 +94,7 @@ def isr_changes(old: ClusterImage, new: ClusterImage, records: Iterable[Record])
 
 
 def leader_changes(old: ClusterImage, records: Iterable[Record]) -> Counter[LeaderChange]:
-    """How many partitions of `old` got another leader, and why."""
+    """Count the partitions of `old` that got another leader, by cause."""
     found: Counter[LeaderChange] = Counter()
     for record, key in _changed(records):
         if record.leader is UNSET or record.leader is None:
@@ -106,8 +106,8 @@ def leader_changes(old: ClusterImage, records: Iterable[Record]) -> Counter[Lead
 
 
 def elected_anew(cause: str) -> LeaderChange | None:
-    """Why there is another leader although nobody left, by the record's own words; None: somebody
-    left."""
+    """Return the cause of an election without a departure, by the record's own text. Return None if
+    a replica left."""
     text = cause.lower()
     return next((found for start, found in _LEADER_PREFIXES if text.startswith(start)), None)
 
@@ -129,19 +129,20 @@ def fencings(records: Iterable[Record]) -> Iterator[FencedBroker]:
 
 
 def unclean_elections(records: Iterable[Record]) -> int:
-    """In how many partitions the leader may lack records that were acknowledged."""
+    """Count the partitions on which the new leader may lack acknowledged records."""
     return sum(is_unclean(record) for record, _ in _changed(records))
 
 
 def certain_losses(records: Iterable[Record]) -> int:
-    """In how many of those partitions the leader lacks records that another replica told of."""
+    """Count the partitions on which the new leader certainly lacks records that another replica
+    reported."""
     return sum(
         is_unclean(record) and is_loss_certain(record.cause) for record, _ in _changed(records)
     )
 
 
 def is_unclean(record: PartitionsChanged) -> bool:
-    # Not `record.recovery`: a second recovery before the first has ended does not state it again.
+    # Not `record.recovery`: a second recovery before the end of the first does not repeat it.
     return record.cause.lower().startswith("recovery") and record.leader is not UNSET
 
 

@@ -1,8 +1,8 @@
-"""How much of moving partitions is copied, how fast, and the time left: shown, never decided on.
+"""Progress of moving partitions: bytes copied, rate and time left. No decision depends on it.
 
-The image says which partitions move; brokers tell how much they hold.  A `Meter` remembers the
-rest for one object: what was copied by moves that have ended, how fast it went lately, and the
-lowest ISR margin.  It is lost with the term; then counting begins with what is still to be copied.
+The image states which partitions move; brokers report how many bytes they hold. A `Meter` keeps the
+rest for one object: bytes copied by finished moves, the recent rate, and the lowest ISR margin. It
+is lost with the term; the next one starts from what is left to copy.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ RATE_MS = 20_000
 SAMPLES_MAX = 64
 
 Copies = Mapping[PartitionKey, Mapping[BrokerId, int]]
-"""How many bytes the leader and the new replicas of a partition hold."""
+"""Bytes held by the leader and the new replicas of each partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Of all new replicas of one partition together."""
+    """Bytes copied and to copy, over all new replicas of one partition."""
 
     copied: int
     total: int
@@ -45,7 +45,7 @@ class MoveProgress:
 
 
 def copied(partition: Partition, sizes: Mapping[BrokerId, int]) -> Copied | None:
-    """None until the leader has told."""
+    """Return the progress of one partition, or None if its leader has not reported its size."""
     whole = None if partition.leader is None else sizes.get(partition.leader)
     if whole is None:
         return None

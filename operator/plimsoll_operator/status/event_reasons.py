@@ -1,7 +1,7 @@
-"""Every reason of an Event that the operator writes, and what it means.
+"""Reasons of all Events that the operator writes, with their meaning.
 
-`python -m plimsoll_operator.status.event_reasons docs/events.md` writes the table; a test compares
-it, and looks whether the code has another reason than these.
+`python -m plimsoll_operator.status.event_reasons docs/events.md` writes the table. A test compares
+it and fails if the code uses a reason that is not listed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ ONLY_CLUSTER = "LogCluster"
 
 @dataclass(frozen=True, slots=True)
 class EventReason:
-    """`type`: Normal or Warning, or which of both when.  `about`: the kind that tells of it besides
-    the LogCluster."""
+    """One row of docs/events.md.
+
+    `type`: Normal or Warning, or when each applies. `about`: the kind of object that shows the
+    Event beside the LogCluster.
+    """
 
     reason: str
     type: str
@@ -190,7 +193,7 @@ Made by `python -m plimsoll_operator.status.event_reasons docs/events.md`.
 
 
 def render() -> str:
-    """The document."""
+    """Return the text of docs/events.md."""
     rows = sorted(REASONS, key=lambda row: row.reason)
     also = {row.reason: "" if row.about == ONLY_CLUSTER else f"; {row.about}" for row in rows}
     lines = (f"- `{r.reason}` ({r.type}{also[r.reason]}): {r.meaning}" for r in rows)

@@ -1,7 +1,7 @@
-"""Kubernetes Events: what happened, where `kubectl describe` shows it.
+"""Kubernetes Events, as `kubectl describe` shows them.
 
-`Occurrence` is an Event to be written and the object that it is about.  Best effort: a bounded
-queue, a few writes a second; an Event that does not fit is counted and dropped.
+An `Occurrence` is an Event to write and its object. Delivery is best effort: a bounded queue, a few
+writes a second. An Event that does not fit is counted and dropped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LENGTH_MAX = 1_000
 
 
 class About(NamedTuple):
-    """One of the users' objects."""
+    """Reference to a user's object."""
 
     kind: str
     namespace: str
@@ -37,9 +37,12 @@ class About(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """What an Event will say.  `key`: the same key within a minute is the same Event, unless one
-    that `undoes` it came between.  `about`: the object that it is about besides the LogCluster;
-    both tell of it.  `unclean`: the elected leader may lack acknowledged records."""
+    """An Event to write.
+
+    `key`: within a minute the same key is the same Event, unless an Event that `undoes` it came
+    between. `about`: an object that shows the Event beside the LogCluster. `unclean`: the elected
+    leader may lack acknowledged records.
+    """
 
     key: str
     undoes: str = ""
@@ -70,26 +73,26 @@ WRITES_PER_SECOND = 5
 
 
 class EventApi(Protocol):
-    """The part of the client that is used here."""
+    """The part of the API client that Events need."""
 
     async def create(self, kind: Kind, manifest: dict[str, Any]) -> dict[str, Any]: ...
 
 
 class Events:
-    """The Events of one LogCluster, and of what belongs to it."""
+    """Writes Events about one LogCluster and its objects."""
 
     def __init__(self, api: EventApi, identity: str, now_ms: Callable[[], int]) -> None:
         self._api = api
         self._now_ms = now_ms
         self._identity = identity
         self._queue: asyncio.Queue[tuple[About, Occurrence]] = asyncio.Queue(QUEUE_MAX)
-        # When each key was last said, of those that may not be said again yet.
+        # When each key was last queued; only keys that are still suppressed.
         self._last: dict[str, float] = {}
         self.dropped = 0
 
     def add(self, cluster: LogCluster, occurrence: Occurrence) -> None:
-        """Never waits; the same key within a minute is said once, and again when it was undone
-        between: whoever reads that a broker was fenced also reads that it is back."""
+        """Queue an Event; never blocks. A key is written once a minute, and again if it was undone
+        meanwhile: a reader of "broker fenced" also sees "broker unfenced"."""
         now = asyncio.get_running_loop().time()
         self._last = {k: at for k, at in self._last.items() if now - at < SAME_SECONDS}
         self._last.pop(occurrence.undoes, None)
@@ -111,7 +114,7 @@ class Events:
             await asyncio.sleep(1 / WRITES_PER_SECOND)
 
     async def flush(self) -> None:
-        """What waits is written now: `run` has ended."""
+        """Write the queued Events; call it after `run` has ended."""
         while not self._queue.empty():
             await self._write(*self._queue.get_nowait())
 

@@ -1,8 +1,8 @@
 """Gauges of committed images and of users' objects, read at each scrape.
 
-The lines of `IsrSizes` are made once for each image and kept as bytes, because the client library
-would escape each label anew with every scrape. `object_gauges` shows what the objects' own statuses
-say; series are bounded: of many, the first by name.
+The lines of `IsrSizes` are rendered once per image and kept as bytes, because the client library
+would escape each label again at every scrape. `object_gauges` shows the objects' own statuses. The
+number of series is bounded; beyond it only the first by name are shown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HEAD = f"# HELP {ISR_SIZE.name} {ISR_SIZE.text}\n# TYPE {ISR_SIZE.name} {ISR_SI
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Of one cluster, and what they were made of: values, so they stay true of these."""
+    """Rendered lines of one cluster and the immutable values they were rendered from."""
 
     partitions: object
     topics: object
@@ -39,13 +39,13 @@ class _Lines:
 
 
 class IsrSizes:
-    """Of all clusters that are led here."""
+    """ISR size of each partition of the clusters that this operator leads."""
 
     def __init__(self) -> None:
         self._made: dict[Key, _Lines] = {}
 
     def text(self, led: Iterable[tuple[Key, ClusterImage]]) -> bytes:
-        """In the text format of Prometheus; what was led before is forgotten."""
+        """Render in the Prometheus text format; drops clusters that are no longer led."""
         self._made = {key: self._lines(key, image) for key, image in led}
         return b"".join((_HEAD, *(lines.text for lines in self._made.values())))
 
@@ -57,8 +57,8 @@ class IsrSizes:
 
 
 def _written(key: Key, image: ClusterImage) -> bytes:
-    """Nothing of a cluster that has too many partitions.  Names of Kubernetes and of Kafka have no
-    character that would have to be escaped."""
+    """Render one cluster, or b"" if it has too many partitions. Kubernetes and Kafka names contain
+    no character that needs escaping."""
     if len(image.partitions) > PARTITIONS_SHOWN_MAX:
         return b""
     namespace, cluster = key
@@ -75,7 +75,7 @@ def _written(key: Key, image: ClusterImage) -> bytes:
 
 
 class ImageGauges:
-    """One family for all clusters: `add` each, then `families`."""
+    """Gauges of all images, one family per metric: `add` each cluster, then `families`."""
 
     def __init__(self) -> None:
         self._families = {row.name: TABLE.gauges(row.name) for row in IMAGE_ROWS}
@@ -84,7 +84,7 @@ class ImageGauges:
         yield from self._families.values()
 
     def add(self, key: Key, controller: Controller, counts: PartitionCounts) -> None:
-        """A cluster whose controller is active."""
+        """Add a cluster that has an active controller."""
         image = controller.image
         for name, value in _of_cluster(image, counts).items():
             self._family(name).add_metric(key, value)
@@ -122,7 +122,7 @@ class ImageGauges:
 
 
 def members_of(image: ClusterImage) -> list[BrokerId]:
-    """And who is on its way out."""
+    """Return the members, the leaving brokers and the registered brokers."""
     return sorted({*image.members, *image.leaving, *image.brokers})
 
 
@@ -156,7 +156,7 @@ def _of_cluster(image: ClusterImage, counts: PartitionCounts) -> dict[str, float
 
 
 def _left_bytes(controller: Controller) -> int:
-    """Only partitions that move were told of."""
+    """Return the bytes left to copy. Brokers report sizes for moving partitions only."""
     image, copies = controller.image, controller.soft.copies
     left = 0
     for key, sizes in copies.items():
@@ -172,7 +172,7 @@ VERDICTS = ("", "Passed", "Violated", "Inconclusive")
 
 
 def object_gauges(objects: Objects) -> Iterator[Metric]:
-    """Of every kind."""
+    """Gauges of the objects of every kind."""
     shelves: dict[str, Shelf[Any]] = {
         "LogCluster": objects.clusters,
         "Topic": objects.topics,

@@ -1,4 +1,4 @@
-"""Every metric of the operator, stated once; docs/observability.md is made of these rows."""
+"""Rows of the operator's metrics. docs/observability.md is generated from them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ ISR_SIZE = MetricRow("plimsoll_partition_isr_size", "gauge",
                      "Size of the ISR; clusters with at most 2,000 partitions only",
                      (*CLUSTER, "topic", "partition"),
                      "1 per partition, at most 2,000 per cluster")  # fmt: skip
-"""Of all that are shown by far the most series: `gauges` writes them."""
+"""By far the largest family; `gauges` renders it."""
 
 CONTROLLER_ROWS = (
     MetricRow("plimsoll_controller_commits", "counter",

@@ -1,7 +1,7 @@
-"""Metrics of the operator: gauges are read from committed images and seen objects at each scrape.
+"""Metrics of the operator, read from committed images and seen objects at each scrape.
 
-Which metrics there are, `metric_rows` says; what is counted, `commit_counters`.  Each scrape counts
-the partitions of a cluster once, and only if anything was committed since the last one.
+`metric_rows` lists the metrics and `commit_counters` counts commits. A scrape counts the partitions
+of a cluster once, and only after a new commit.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from plimsoll_process.loop_holds import LoopHolds
 from plimsoll_process.loop_watch import loop_metrics
 
 PEER_REASONS = (*inside.REASONS, *handshakes.REASONS)
-"""Why a broker, or whoever calls itself one, is not let in."""
+"""Causes to reject a peer at the brokers' port or at the handshake."""
 
 Controllers = list[tuple[Key, Controller]]
 
 
 class ShownHistory(Protocol):
-    """Of one cluster."""
+    """Figures of one cluster's history."""
 
     @property
     def behind_ms(self) -> int: ...
@@ -55,7 +55,7 @@ class ShownHistory(Protocol):
 
 
 class Shown(Protocol):
-    """What there is to show: the clusters seen, and the controllers that run here."""
+    """Source of the metrics: the known clusters and the controllers of this process."""
 
     @property
     def objects(self) -> Objects: ...
@@ -72,12 +72,12 @@ class Shown(Protocol):
     def failures(self) -> Mapping[str, int]: ...
 
     def met(self, error: Exception) -> None:
-        """A bug in a part of what is shown."""
+        """Count a bug in a part of a scrape."""
 
     def histories(self) -> Iterable[tuple[Key, ShownHistory]]: ...
 
     def unclean_recoveries(self) -> Iterable[tuple[Key, UncleanElections]]:
-        """Of each cluster whose controller is active here."""
+        """Return the unclean elections of each cluster with an active controller here."""
 
     def certificates(self) -> Iterable[tuple[Key, Iterable[ListenerCertificate]]]: ...
 
@@ -85,7 +85,7 @@ class Shown(Protocol):
 
 
 class Metrics:
-    """One registry for the process."""
+    """Metrics of the process, in one registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -105,18 +105,18 @@ class Metrics:
         self.registry.register(_Loop(holds))
 
     def watch(self, shown: Shown) -> None:
-        """Show the clusters that this process sees, and what it leads."""
+        """Register `shown` as the source of clusters and controllers."""
         self._shown = shown
         self.registry.register(_Led(shown, self._counted))
 
     async def prepare(self) -> None:
-        """Count what a scrape will ask for, without holding the event loop; optional."""
+        """Count partitions for the next scrape without blocking the event loop; optional."""
         for key, controller in self._shown.controllers() if self._shown is not None else ():
             if controller.active:
                 await self._counted.setdefault(key, CountedImage()).prepare(controller.image)
 
     def render(self) -> bytes:
-        """What Prometheus reads."""
+        """Return the text of a scrape."""
         if self._shown is not None:
             known = dict(self._shown.known())
             self.commits.keep(known)
@@ -144,18 +144,18 @@ class _Loop(Collector):
 
 
 class _Led(Collector):
-    """What is known of the clusters, and each controller's own counters."""
+    """Collector of cluster gauges and of each controller's own counters."""
 
     def __init__(self, shown: Shown, counted: dict[Key, CountedImage]) -> None:
         self._shown = shown
         self._counted = counted
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing is asked for at registration."""
+        """Return nothing: registration must not collect."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """A bug in one part costs the scrape that part: the others tell of it."""
+        """Collect every part. A bug in one part loses that part only."""
         shown, led = self._shown, self._shown.controllers()
         parts: tuple[Callable[[], Iterable[Metric]], ...] = (
             lambda: self._clusters(led),
@@ -213,11 +213,11 @@ FAILING = (
     "RegisterBroker",
     "Status",
 )
-"""Told from the start: an increase from nothing is no increase."""
+"""Exported at 0 from the start: a series that first appears with a value shows no increase."""
 
 
 def _refused(counts: Mapping[str, int]) -> Metric:
-    """Every reason is told from the start."""
+    """Return the counter of rejected peers; every reason is exported from the start."""
     values = {(reason,): float(counts.get(reason, 0)) for reason in PEER_REASONS}
     return TABLE.counters("plimsoll_controller_peers_refused", values)
 
@@ -280,7 +280,7 @@ def _reconciling(found: Iterable[tuple[Key, ReconcileTimes]]) -> Iterator[Metric
 
 
 def _controllers(led: Controllers) -> Iterator[Metric]:
-    """The controllers' own registries, with the cluster as labels, and what each does now."""
+    """Return each controller's own registry, labelled by cluster, and its current state."""
     families: dict[str, Metric] = {}
     now = {
         name: TABLE.gauges(f"plimsoll_{name}")

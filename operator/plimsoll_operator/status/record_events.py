@@ -1,4 +1,4 @@
-"""Renders a batch of committed records as Events.  Pure."""
+"""Events of a batch of committed records. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from plimsoll_operator.status.events import LENGTH_MAX, Occurrence, about_commit
 def occurrences(
     old: ClusterImage, new: ClusterImage, records: Iterable[Record]
 ) -> Iterator[Occurrence]:
-    """One Event per (broker, cause), however many partitions it touches."""
+    """Return one Event per (broker, cause), however many partitions the cause affects."""
     for record in records:
         match record:
             case BrokerFenced() | BrokerRegistered() | BrokerUnfenced():
@@ -125,7 +125,7 @@ def _place(found: TopicObject | UserObject) -> tuple[str, str]:
 def _presence(
     old: ClusterImage, new: ClusterImage, record: BrokerFenced | BrokerRegistered | BrokerUnfenced
 ) -> Iterator[Occurrence]:
-    """A broker comes or goes."""
+    """Return the Events of a broker's registration, fencing or unfencing."""
     broker_id = record.broker_id
     if isinstance(record, BrokerFenced):
         yield Occurrence(
@@ -197,7 +197,7 @@ def _reassignment(row: Reassignment, before: Reassignment | None) -> Occurrence:
 
 
 def _rebalance(row: Rebalance, before: Rebalance | None) -> Occurrence | None:
-    """Its beginning, its end, and pauses; None for what is of no interest."""
+    """Return the Event of a rebalance's start, pause, resumption or end, or None."""
     name = f"Rebalance {row.object.name}"
     if row.phase == "Beginning":
         return None
@@ -242,7 +242,7 @@ def _unclean(new: ClusterImage, record: PartitionsChanged) -> Occurrence:
 
 
 def _emptied(old: ClusterImage, record: BrokerRegistered) -> bool:
-    """Whether a known broker has none of the directories that it had."""
+    """Return True if a known broker registers with none of its earlier directories."""
     known = old.brokers.get(record.broker_id)
     return known is not None and not set(known.directory_ids) & set(record.directory_ids)
 

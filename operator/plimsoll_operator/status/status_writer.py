@@ -1,14 +1,14 @@
-"""Status out to the API server: one patch per object, only on change, never in the commits' way.
+"""Writer of object statuses: one patch per object, only on change, independent of commits.
 
-Objects are marked and rendered when their turn comes, so that a storm of changes costs one write
-each.  What changes a condition (a first answer, bad news, good news after it) is written at once,
-several objects at a time, as fast as the API server takes it; what only refreshes figures keeps to
-a fixed rate.  The writer has a client of its own.
+Objects are marked, and rendered when their turn comes, so that a burst of changes costs one write
+per object. A change of a condition (first status, bad news, good news after it) is written at once,
+several objects at a time, as fast as the API server accepts. A change of figures alone waits for a
+fixed refresh rate. The writer has its own API client.
 
-A write states the resourceVersion that its object was seen with, or that the write before was
-answered: so a late one reaches no later object of the name, and an operator that stood still while
-its Lease ran out takes nothing back.  An object that is seen as neither this writer made it nor as
-it was before is written again, with the refreshes.
+A write states the resourceVersion of the object as seen, or as returned by the previous write. So a
+late write cannot reach a later object of the same name, and an operator that was suspended past its
+Lease cannot undo newer statuses. An object that matches neither this writer's last write nor the
+state before it is written again with the refreshes.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ REFRESHES_PER_SECOND = 20
 WRITES_AT_ONCE = 8
 RETRY_MS = 2_000
 CONFLICT_MS = 1_000
-"""After which a status is tried again that met another state of its object than was seen."""
+"""Delay before a retry after a conflict, in milliseconds."""
 FAILED_MS = 60_000
-"""After a bug in the making of a status, until it is made again; a mark may come earlier."""
+"""Delay before a status is rendered again after a bug, in milliseconds; a mark may come earlier."""
 _UNDECLARED = re.compile(r"\.status\.(\w+): field not declared in schema")
 _REFUSED = re.compile(r"\bstatus\.(\w+)")
 INVALID = 422
 """HTTP's status of an object that does not fit its schema."""
 THROTTLED = 429
 THROTTLED_SECONDS = 1.0
-"""How long one of `WRITES_AT_ONCE` pauses after the API server's flow control refused a write."""
+"""Pause of one of `WRITES_AT_ONCE` after the API server throttled a write."""
 
 
 class StatusApi(Protocol):
-    """The part of the client that is used here."""
+    """The part of the API client that the writer needs."""
 
     async def apply_status(
         self,
@@ -79,7 +79,7 @@ class StatusApi(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An object whose status is written."""
+    """Key of an object with a status."""
 
     kind: Kind
     namespace: str
@@ -88,11 +88,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusDraft:
-    """A status to be, the spec's generation it speaks of, and the conditions shown before.
+    """A status to write, the spec generation it describes, and the conditions shown before.
 
-    `uid`: an object that was made again shows nothing yet, whatever was written to the one before.
-    `version`: the object's resourceVersion as a watch or a list last had it.
-    `pressing`: what it shows lacks a figure that others read; written without the refreshes' wait.
+    `uid`: a recreated object has no status yet, whatever its predecessor had.
+
+    `version`: the resourceVersion of the last watch event or list.
+
+    `pressing`: the shown status lacks a figure that others read; write without waiting for a
+    refresh.
     """
 
     uid: str
@@ -105,7 +108,7 @@ class StatusDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenStatus:
-    """What was written last to an object."""
+    """Last write to an object."""
 
     uid: str
     body: dict[str, Any]
@@ -116,7 +119,7 @@ class WrittenStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldStatus:
-    """One that the API server refused `tries` times; `until_s`: by the event loop's clock."""
+    """An object whose status was rejected `tries` times; `until_s` is on the event loop's clock."""
 
     uid: str
     tries: int
@@ -124,21 +127,22 @@ class HeldStatus:
 
 
 Render = Callable[[Target], StatusDraft | None]
-"""None when there is nothing to say, or no object any more."""
+"""Render the status of a target; returns None if there is nothing to write or no such object."""
 
 
 class StatusFailures(Protocol):
-    """Where bugs are told that are met in making and writing one status."""
+    """Receiver of bugs in rendering or writing one status."""
 
     def met(self, target: Target, error: Exception) -> StatusDraft | None:
-        """What to write instead.  Raises the bug where it is not that object's matter alone."""
+        """Return the status to write instead. Raise the bug if it concerns more than this
+        object."""
 
     def over(self, target: Target) -> None:
-        """It was made and written."""
+        """Note that the status was rendered and written."""
 
 
 class Unconfined:
-    """Every bug ends the writer."""
+    """StatusFailures that end the writer at every bug."""
 
     def met(self, target: Target, error: Exception) -> StatusDraft | None:
         raise error
@@ -162,26 +166,30 @@ class StatusWriter:
         self._now_ms = now_ms
         self._render = render
         self._urgent: dict[Target, None] = {}
-        """Looked at as soon as one of `WRITES_AT_ONCE` is free."""
+        """Targets to render as soon as one of `WRITES_AT_ONCE` is free."""
         self._refreshes: dict[Target, None] = {}
-        """Whose conditions stay as they are: written at the refreshes' rate."""
+        """Targets with unchanged conditions; written at the refresh rate."""
         self._busy: dict[Target, bool | None] = {}
         """Being written; marked again meanwhile: whether urgently."""
         self._ready: set[Target] = set()
         """Last seen with the condition Ready."""
         self._written: dict[Target, WrittenStatus] = {}
         self._held: dict[Target, HeldStatus] = {}
-        """Whose last write was refused for good."""
+        """Targets with a rejected last write."""
         self._undeclared: dict[Kind, set[str]] = {}
-        """Fields that the CRD does not know, as the API server said: it is of another release."""
+        """Fields that the installed CRD, of another release, does not declare, by the API server's
+        errors."""
         self._any_urgent = asyncio.Event()
         """Set when there may be one."""
         self._any_refresh = asyncio.Event()
         """Set when there may be one."""
 
     def mark(self, target: Target, *, urgent: bool = False) -> None:
-        """The object's status may have changed.  `urgent`: look at its conditions now; those of an
-        object that is not Ready are looked at in any case."""
+        """Note that the object's status may have changed.
+
+        With `urgent` its conditions are compared at once. An object that is not Ready is always
+        compared at once.
+        """
         if target in self._busy:
             self._busy[target] = urgent or bool(self._busy[target])
         elif urgent or (target not in self._ready and target not in self._refreshes):
@@ -196,7 +204,7 @@ class StatusWriter:
         self._any_refresh.set()
 
     def forget(self, target: Target) -> None:
-        """The object is gone, or is another one now."""
+        """Drop all state about an object that was deleted or recreated."""
         for memory in (self._urgent, self._refreshes, self._written, self._held):
             memory.pop(target, None)
         self._ready.discard(target)
@@ -208,7 +216,7 @@ class StatusWriter:
                 group.create_task(self._answer())
 
     async def _answer(self) -> None:
-        """Whatever is urgent; what turns out not to be waits with the refreshes."""
+        """Handle urgent targets; one with unchanged conditions is left to the refreshes."""
         while True:
             target = await _first(self._urgent, self._any_urgent)
             await self._turn(target, refresh=False)
@@ -232,8 +240,11 @@ class StatusWriter:
         return called
 
     async def write(self, target: Target, *, refresh: bool = True) -> bool:
-        """Render and write if it differs from what was written last; whether a call was made.
-        Without `refresh`, a status whose conditions are as they were is left to the refreshes."""
+        """Render the status and write it if it differs from the last write. Return True if a call
+        was made.
+
+        Without `refresh`, a status with unchanged conditions is left to the refreshes.
+        """
         try:
             draft = self._render(target)
             called = draft is not None and await self._write(target, draft, refresh=refresh)
@@ -288,13 +299,15 @@ class StatusWriter:
         *,
         refresh: bool,
     ) -> dict[str, Any] | None:
-        """The object as stored; None if it is not: what is to be done about it is."""
+        """Write a status and return the stored object. Return None on failure, after scheduling the
+        retry."""
         try:
             return await self._apply(target, body, version)
         except NotFound:
             self.forget(target)
         except Conflict:
-            # It has changed, or is another one: once it is seen, a pass or this looks again.
+            # The object has changed or was recreated. The watch event or this retry renders it
+            # again.
             self._again_in(CONFLICT_MS, target, urgent=not refresh)
         except Rejected as error:
             self._hold(target, draft.uid, error)
@@ -335,7 +348,8 @@ class StatusWriter:
         asyncio.get_running_loop().call_later(ms / 1000, again)
 
     async def _apply(self, target: Target, body: dict[str, Any], version: str) -> dict[str, Any]:
-        """Without what the CRD does not know: for one such field the API server refuses all."""
+        """Apply without the fields that the CRD does not declare: one such field makes the API
+        server reject all."""
         left_out = self._undeclared.setdefault(target.kind, set())
         place = (target.kind, target.namespace, target.name)
         known = {name: value for name, value in body.items() if name not in left_out}
@@ -368,7 +382,7 @@ class StatusWriter:
 
 
 def _version_of(known: WrittenStatus | None, draft: StatusDraft) -> str:
-    """The newest resourceVersion of the object that is known here."""
+    """Return the newest known resourceVersion of the object."""
     if known is not None and draft.version in known.versions:
         return known.versions[-1]
     return draft.version
@@ -385,12 +399,12 @@ async def _first(waiting: dict[Target, None], any_waiting: asyncio.Event) -> Tar
 
 
 def _condition_key(conditions: tuple[Condition, ...]) -> list[tuple[str, str, str, int | None]]:
-    """What a change of is worth telling at once."""
+    """Return the parts of conditions that justify an immediate write if they change."""
     return sorted((c.type, c.status, c.reason, c.observed_generation) for c in conditions)
 
 
 def _stated(value: Any) -> Any:
-    """Without what is not known: the API server refuses a null where a number belongs."""
+    """Drop None values: the API server rejects a null in place of a number."""
     if isinstance(value, dict):
         return {key: _stated(one) for key, one in value.items() if one is not None}
     if isinstance(value, list | tuple):

@@ -1,9 +1,9 @@
-"""The condition that says that acknowledged records may be lost, or are: shown for a day.
+"""Condition UncleanRecovery: acknowledged records may be lost, or are lost. Shown for a day.
 
-An unclean election is over in a moment, and its Event is forgotten within the hour; what it may
-have cost stays.  The condition and its gauges outlive the controller that committed the election:
-the next one goes on with what it finds shown, and reads of the metadata log what was committed and
-not shown any more.  That a loss is possible, certain or excluded are three different reasons.
+An unclean election takes a moment and its Event expires within the hour, but its damage stays. The
+condition and its gauges outlive the controller that committed the election: the next controller
+restores the condition that is shown, and finds later elections in the metadata log. The reason
+distinguishes possible, certain and no loss.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ _SHOWN = re.compile(r"(\d+) partitions? got a leader that (?:may lack|lacks)")
 _CERTAIN = re.compile(r"(\d+) of them certainly do")
 _LAST = re.compile(r"the last at (\S+Z)")
 _MARK = b'"recovery: '
-"""How the causes of unclean elections begin, in a batch."""
+"""Prefix of the cause of an unclean election, as encoded in a batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncleanElections:
-    """Those of the last day, in partitions; `certain` of them lack records that were told of.
-    `last_ms`: when the last of them was, 0: there was none."""
+    """Unclean elections of the last day, in partitions.
+
+    `certain` of them lack records that a replica had reported. `last_ms` is the time of the last
+    one, 0 if there is none.
+    """
 
     partitions: int = 0
     certain: int = 0
@@ -58,8 +61,10 @@ class UncleanRecovery:
         now_ms: int,
         log: OpenedLog | None = None,
     ) -> None:
-        """What was shown goes on; what was elected and never shown is known by the records of
-        `log`, as the term found it, or by its recovery."""
+        """Restore the condition as shown, and add elections that were committed but never shown.
+
+        Those are found in `log` as the term opened it, or by partitions that are still recovering.
+        """
         if self._text:
             return
         for one in shown:
@@ -77,7 +82,7 @@ class UncleanRecovery:
     def update(
         self, records: Iterable[Record], happened: Iterable[Occurrence], now_ms: int
     ) -> None:
-        """`happened`: what `records` mean to a reader."""
+        """Add the elections in `records`; `happened` are the Events of these records."""
         records = tuple(records)
         elected = unclean_elections(records)
         if not elected:
@@ -94,11 +99,12 @@ class UncleanRecovery:
         return condition(TYPE, False, "NothingLost", text)
 
     def elections(self, now_ms: int) -> UncleanElections:
-        """What metrics show: none when the last one is more than a day ago."""
+        """Return the elections for metrics; empty once the last one is more than a day old."""
         return self._known if now_ms < self._until_ms else UncleanElections()
 
     def _restore(self, shown: Condition, now_ms: int) -> None:
-        """Without a number in it, one partition; without a time, since when it was shown."""
+        """Parse the shown condition. Without a count assume one partition; without a time use the
+        transition time."""
         since_ms = _milliseconds(shown.last_transition_time, now_ms)
         last, count = _LAST.search(shown.message), _SHOWN.match(shown.message)
         last_ms = since_ms if last is None else _milliseconds(last[1], since_ms)
@@ -109,7 +115,8 @@ class UncleanRecovery:
         self._text = shown.message
 
     def _read(self, log: OpenedLog, now_ms: int) -> None:
-        """What was committed after the last one that was shown: to the second, as it was told."""
+        """Add the elections committed after the last one shown. Times compare by the second, as the
+        condition shows them."""
         shown_ms, found, certain, last_ms, cause = self._known.last_ms, 0, 0, 0, ""
         for batch in log.batches:
             at_ms = batch.written_ms // 1_000 * 1_000

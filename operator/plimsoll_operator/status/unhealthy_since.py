@@ -1,6 +1,6 @@
-"""Since when partitions are in less than full health, as far as this term knows.
+"""Times since which partitions are unhealthy, as far as this term knows.
 
-The log holds no times on purpose (nothing is decided from them); a new term starts to count anew.
+The log holds no times on purpose, since no decision depends on them; a new term starts anew.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Unhealthy:
     def update(
         self, old: ClusterImage, new: ClusterImage, records: Iterable[Record], now_ms: int
     ) -> set[TopicId]:
-        """The topics of which nobody leads some partition since these records."""
+        """Apply the records; return the topics that now have a partition without a leader."""
         leaderless: set[TopicId] = set()
         for record in records:
             match record:
@@ -58,12 +58,12 @@ class Unhealthy:
             self._since_ms.setdefault(key, now_ms)
 
     def since_ms(self, key: PartitionKey) -> int:
-        """Of a partition that is unhealthy."""
+        """Return the time since which this unhealthy partition is unhealthy."""
         return self._since_ms[key]
 
     def restless_topics(self, image: ClusterImage) -> list[TopicId]:
-        """Those with a partition without a leader, or that moves: what their status says changes
-        by itself."""
+        """Return the topics with a leaderless or moving partition; their status changes without a
+        commit."""
         found = set()
         for key in self._since_ms:
             partition = image.partitions.get(key)
