@@ -1,6 +1,6 @@
-"""What the log says of connections that the controllers' port closes: a line a second at most.
+"""Log lines about connections that the controllers' port closes: at most one a second.
 
-Whoever reaches the port, believed or not, can have as many closed as it likes.
+Any peer that reaches the port, authenticated or not, can cause any number of closed connections.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ logger = logging.getLogger("plimsoll.controller.server")
 
 
 class ClosedConnections:
-    """Of one server."""
+    """Closed connections of one server."""
 
     def __init__(self, now_s: Callable[[], float] | None = None) -> None:
         self._now_s = time.monotonic if now_s is None else now_s

@@ -1,4 +1,4 @@
-"""What goes with an answer to a broker: who answers, how far the log is, what holds for its broker.
+"""Envelope of an answer to a broker: the controller, the end of the log, and the broker's settings.
 
 Called by `controller_server` for each reply.
 """
@@ -21,7 +21,8 @@ from plimsoll_wire.control import CommandReply
 
 
 def command_reply(controller: Controller | None, answer: Answer) -> CommandReply:
-    """`controller` None: none of the broker's cluster runs here."""
+    """Build the reply; `controller` is None if the controller of the broker's cluster does not run
+    here."""
     if controller is None:
         return CommandReply(controller_epoch=ControllerEpoch(0), answer=answer)
     return CommandReply(
@@ -44,7 +45,7 @@ def _topic_defaults(settings: Settings) -> TopicDefaults:
 
 
 ONE_AT_A_TIME = (RegisterBroker.__name__, FetchMetadata.__name__)
-"""What a broker asks and waits for before it asks again."""
+"""Requests of which a broker sends the next only after the answer."""
 
 
 def kind_of(body: control.Command | FetchMetadata) -> str:

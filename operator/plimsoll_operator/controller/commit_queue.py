@@ -1,10 +1,10 @@
-"""Group commit: records that are decided, in flight and committed, and the answers that wait.
+"""Group commit: records decided, in flight and committed, and the answers that wait for them.
 
-The controller's runtime calls it; it does no I/O and reads no clock.  Decisions are made on the
-speculative image (committed + queued); an answer, refusals and heartbeat flags included, leaves
-only when the last record queued at its decision is committed.  On certain failure the speculative
-part is dropped as a whole and every waiter is told that this is not the controller (any more).
-Source: ARCHITECTURE.md, "The metadata log lives on the Kubernetes API".
+Called by `controller_term` and `committer`; does no I/O and reads no clock. Decisions are made on
+the speculative image (committed + queued). An answer, refusals and heartbeat flags included, is
+sent only when the last record queued at its decision is committed. On a certain failure the
+speculative part is dropped as a whole, and every waiting request is answered NotController. Source:
+ARCHITECTURE.md, "The metadata log lives on the Kubernetes API".
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ WAITERS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """One decision's records, which become visible together; `size` is that of their JSON.
+    """Records of one decision, which become visible together; `size` is that of their JSON in
+    bytes.
 
-    `image` is the speculative one right after them: once they are committed, the committed one."""
+    `image` is the speculative image directly after them, and the committed image once they are
+    committed.
+    """
 
     records: tuple[Record, ...]
     size: int
@@ -97,8 +100,8 @@ class CommitQueue:
         return future
 
     def take(self, *, units_max: int | None = None) -> list[Unit]:
-        """What goes into the next append: whole decisions that fit one batch, or one that does
-        not.  It stays in flight until `commit` or `drop`."""
+        """Take the next append: as many whole decisions as fit one batch, or one that does not fit.
+        It stays in flight until `commit` or `drop`."""
         assert not self._in_flight, "one append is in flight at a time"
         size = 0
         while self._queued and (units_max is None or len(self._in_flight) < units_max):
@@ -112,10 +115,10 @@ class CommitQueue:
         return list(self._in_flight)
 
     def commit(self) -> tuple[ClusterImage, ClusterImage, tuple[Record, ...]]:
-        """What was in flight is committed: (old image, new image, records)."""
+        """Commit the append in flight. Return (old image, new image, records)."""
         old = self.committed
         records = tuple(record for unit in self._in_flight for record in unit.records)
-        # Units are applied, committed and dropped in one order, so the last one's image is theirs.
+        # Units are applied, committed and dropped in one order: the last unit's image covers all.
         self.committed = self._in_flight[-1].image if self._in_flight else old
         assert self.committed.next_offset == old.next_offset + len(records)
         assert self._queued or self.committed is self.speculative
@@ -127,9 +130,11 @@ class CommitQueue:
         return old, self.committed, records
 
     def drop(self, why: str, *, culprit: Refused | None = None) -> tuple[Record, ...]:
-        """Nothing that is queued or in flight will ever commit; what that is.
+        """Drop all that is queued or in flight; none of it will ever commit. Return its records.
 
-        `culprit` is the answer to the only decision in flight, when it alone is to blame."""
+        `culprit` is the answer to the only decision in flight if that decision alone caused the
+        failure.
+        """
         blamed = self._in_flight[0] if culprit and len(self._in_flight) == 1 else None
         units = (*self._in_flight, *self._queued)
         self.speculative = self.committed
@@ -178,7 +183,7 @@ def refused(reason: Reason, message: str) -> Refused:
 
 
 def not_controller(message: str) -> Refused:
-    """This controller decides no more."""
+    """Return the refusal of a controller that no longer decides."""
     return refused(Reason.NotController, message)
 
 
@@ -190,7 +195,8 @@ def unusable(error: Exception) -> Refused:
 
 
 def too_new(error: Exception) -> Refused:
-    """A newer release has written here: this one neither leads nor guesses."""
+    """Return the refusal after a newer release has written to the log: this release must not lead
+    or guess."""
     text = (
         f"A newer release has written to this metadata log: {error}. This operator does not "
         "lead the cluster and writes nothing; brokers keep serving with the last metadata that "

@@ -1,7 +1,7 @@
-"""Appends what is queued, one append in flight, and makes it the committed state.
+"""Appends queued decisions, one append in flight, and makes them the committed state.
 
-The runtime owns one and runs `run_forever` for the length of a term.  On a certain failure the
-speculative part is dropped as a whole; on any other the term ends.  It decides nothing.
+`controller_term` owns one and runs `run_forever` for the length of a term. On a certain failure the
+speculative part is dropped as a whole; any other failure ends the term. It decides nothing.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ from plimsoll_operator.metalog.interface import (
 logger = logging.getLogger("plimsoll.controller")
 
 CAUTIOUS_APPENDS = 64
-"""After a refusal so many decisions commit one by one, so that the culprit alone is refused."""
+"""Number of decisions that commit one by one after a refusal, so that only the offending one is
+refused."""
 
 Subscriber = Callable[[ClusterImage, ClusterImage, tuple[Record, ...]], None]
 Dropped = Callable[[tuple[Record, ...]], None]
-"""Told what was decided and will never be committed, while the term goes on; may not block."""
+"""Called with records that were decided but will never be committed, while the term goes on; must
+not block."""
 
 
 class TermEnded(Exception):
@@ -64,7 +66,7 @@ class Committer:
         self._cautious = 0
 
     async def open(self) -> Restored:
-        """Start from what the log holds; nothing may be queued.  Raises `LogUnusable`."""
+        """Start from the log's content; nothing may be queued. Raises `LogUnusable`."""
         try:
             restored = await self._journal.open()
         except (LogRegressed, LogCorrupt) as error:
@@ -88,7 +90,7 @@ class Committer:
         await self._journal.append((record,), epoch)
 
     async def run_forever(self, log_is_full: asyncio.Event) -> None:
-        """Until the log fails in a way that ends the term."""
+        """Append until the log fails in a way that ends the term."""
         while True:
             await self.queue.wakeup.wait()
             try:
@@ -128,7 +130,7 @@ class Committer:
             subscriber(old, new, committed)
 
     def _refused(self, error: AppendRefused) -> None:
-        """This batch can never commit: everything speculative goes."""
+        """Drop the whole speculative part: this batch can never commit."""
         logger.warning("the metadata log refused a batch: %s", error)
         if self._journal.group_unfinished:
             raise TermEnded("a group of batches was refused half-way") from error

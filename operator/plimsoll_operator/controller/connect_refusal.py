@@ -1,11 +1,11 @@
-"""Whether a host itself refuses a connect, which proves that nothing listens there.
+"""Check that a host itself refuses a connection, which proves that no process listens there.
 
-`proof_of_death` asks it about a broker's replication port.  A host answers a connect to a port that
-nobody has open with a TCP reset.  A firewall that rejects, as network plugins do for what no
-NetworkPolicy allows, mostly answers with ICMP "port unreachable", and the caller gets the same
-ECONNREFUSED though the broker lives: only the socket's error queue tells the two apart.  A firewall
-that sends resets cannot be told from the host.
-Source: ip(7) and ipv6(7), IP_RECVERR; linux/errqueue.h.
+`proof_of_death` uses it on a broker's replication port. A host answers a connection to a closed
+port with a TCP reset. A firewall that rejects, as network plugins do without an allowing
+NetworkPolicy, mostly answers with ICMP "port unreachable", and the caller gets the same
+ECONNREFUSED although the broker lives. Only the socket's error queue tells the two apart. A
+firewall that sends resets cannot be told from the host. Source: ip(7) and ipv6(7), IP_RECVERR;
+linux/errqueue.h.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ ERROR_BYTES_MAX = 512
 
 
 async def refuses(host: str, port: int, ms_max: int) -> bool:
-    """Whether every address of the host refuses by itself, within `ms_max`.  A timeout, a host
-    that is not reached, and a refusal that came by ICMP prove nothing."""
+    """Return True if the host itself refuses on each of its addresses within `ms_max`. A timeout,
+    an unreachable host and a refusal by ICMP prove nothing."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(ms_max / 1000):
@@ -50,7 +50,7 @@ async def _address_refuses(loop: asyncio.AbstractEventLoop, family: int, address
 
 
 def keep_errors(sock: socket.socket) -> None:
-    """What ICMP says of this socket's packets is kept for `told_by_icmp`; on Linux alone."""
+    """Keep ICMP errors of this socket for `told_by_icmp`; Linux only."""
     if sys.platform == "linux":
         if sock.family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVERR, 1)
@@ -59,7 +59,7 @@ def keep_errors(sock: socket.socket) -> None:
 
 
 def told_by_icmp(sock: socket.socket) -> bool:
-    """Whether an ICMP message is why the socket failed."""
+    """Return True if an ICMP message made the socket fail."""
     if sys.platform != "linux":
         return False
     try:

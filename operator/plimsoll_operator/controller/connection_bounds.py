@@ -1,4 +1,4 @@
-"""What one connection to the controllers' port may take.  Kept by `controller_server`."""
+"""Bounds of one connection to the controllers' port, enforced by `controller_server`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ IN_FLIGHT_MAX = 256
 """Beyond it nothing more is read, heartbeats neither: no broker that keeps to its own bounds, and
 to the next one, gets there."""
 FORWARDED_MAX = 64
-"""Clients' requests that one broker may have waiting here; further ones are refused, and a client's
-own before (`forwarded_requests`)."""
+"""Client requests that one broker may have waiting here. Further ones are refused; a single client
+is bounded below that (`forwarded_requests`)."""
 FIRST_FRAME_MS_MAX = 10_000
 SHOWN_MS_MAX = 3_000
-"""So long a client's request waits for the heartbeat that shows whose connection it came over: a
-broker sends one every second."""
+"""How long a client's request waits for the heartbeat that identifies its connection, in
+milliseconds; a broker sends a heartbeat every second."""
 REGISTRATION_BYTES_MAX = 64 * 1024
-"""It is committed as it comes."""
+"""Maximum size of a registration, which is committed as received."""
 WRITE_BUFFER_BYTES_MAX = 64 * 1024 * 1024

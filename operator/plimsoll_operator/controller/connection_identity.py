@@ -1,10 +1,10 @@
 """The broker that one connection to the controllers' port speaks for.
 
-The server asks before it passes a request on.  A connection speaks for one broker, the first that
-it names, for good: whatever names another broker or another lifetime there is refused.  It has
-*shown* who it is once the metadata log knows the lifetime that it names.  With a certificate that
-is proven (`inside_server`); without, it keeps strangers, mistakes and half-open connections within
-bounds (`unidentified_connections`).
+The server asks before it passes a request on. A connection speaks for one broker for good, the
+first that it names; a request that names another broker or another lifetime is refused. The
+connection is identified once the metadata log knows the lifetime that it names. With a certificate
+the identity is proven (`inside_server`). Without one, this keeps strangers, mistakes and half-open
+connections within bounds (`unidentified_connections`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from plimsoll_wire.control import BrokerRequest
 
 
 class Speaker:
-    """One connection's.  `cluster_id` and `broker_id` are known together."""
+    """Identity of one connection. `cluster_id` and `broker_id` are set together."""
 
     def __init__(self) -> None:
         self.cluster_id: UUID | None = None
@@ -34,12 +34,12 @@ class Speaker:
         return self.broker_epoch is not None or self.reads_metadata
 
     def is_known(self, cluster_id: UUID, broker_id: BrokerId | None) -> None:
-        """Its certificate names the broker: it speaks for that one, and for no other."""
+        """Note that the connection's certificate names the broker; it may speak for no other."""
         self.cluster_id, self.broker_id = cluster_id, broker_id
 
     def hear(self, cluster_id: UUID, request: BrokerRequest, image: ClusterImage) -> Refused | None:
-        """Whether the request may be passed on; from now on the connection speaks for who it
-        names.  What names no broker (a client's request, forwarded) counts for the broker named
+        """Return None if the request may be passed on, and bind the connection to the broker
+        that it names. A forwarded client request names no broker and counts for the broker named
         before."""
         broker_id: BrokerId | None = getattr(request, "broker_id", None)
         epoch: BrokerEpoch | None = getattr(request, "broker_epoch", None)
@@ -60,7 +60,7 @@ class Speaker:
         return None
 
     def registered(self, broker_epoch: BrokerEpoch) -> None:
-        """The registration that came here was committed."""
+        """Note that the registration over this connection was committed."""
         self.broker_epoch = broker_epoch
 
     def hear_stream(self, fetch: FetchMetadata, image: ClusterImage) -> Refused | None:

@@ -1,8 +1,9 @@
 """The controllers' TCP server: frames in, requests to the right controller, replies out.
 
 Brokers open two kinds of connections: commands (replies may overtake, each carries its correlation
-id) and the metadata stream.  One server serves every cluster of the process; for a cluster it does
-not lead it answers NOT_CONTROLLER.  It decides nothing.  Garbage closes its own connection alone.
+id) and the metadata stream. One server serves every cluster of the process; for a cluster that it
+does not lead it answers NOT_CONTROLLER. It decides nothing. An invalid frame closes its own
+connection only.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class ControllerServer:
     """Owns the listener and its connections; controllers are added and removed by cluster."""
 
     def __init__(self, host: str, port: int, inside: InsideServer | None = None) -> None:
-        """`inside`: whom brokers are shown, and whom it lets in; None: they are not asked."""
+        """Create the server. `inside`: the certificates to present and the peers to accept; None
+        without mutual TLS."""
         self._host = host
         self.inside = inside
         self._port = port
@@ -125,7 +127,7 @@ class ControllerServer:
 
 
 class BrokerConnection(asyncio.Protocol):
-    """One broker's connection.  Requests are decided in the order in which they arrive."""
+    """One broker's connection. Requests are decided in the order of arrival."""
 
     def __init__(self, server: ControllerServer) -> None:
         self._server = server
@@ -149,7 +151,7 @@ class BrokerConnection(asyncio.Protocol):
     # --- asyncio's calls ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are not asyncio.Transport by inheritance, only by what they do.
+        # uvloop's transports do not inherit from asyncio.Transport; they only behave like it.
         self._transport = cast("asyncio.Transport", transport)
         self._server.connections[self] = None
         self._peer = transport.get_extra_info(INSIDE_PEER)
@@ -163,7 +165,8 @@ class BrokerConnection(asyncio.Protocol):
         self._patience = loop.call_later(bounds.FIRST_FRAME_MS_MAX / 1000, self._out_of_patience)
 
     def _out_of_patience(self) -> None:
-        """Its time to name a broker is over; its request may still wait to be committed."""
+        """Close the connection if the time to name a broker has passed and no request still waits
+        for its commit."""
         if self._silent:
             self.close("no complete request received in time")
         elif self._tasks or asyncio.get_running_loop().time() < self._stranger_until:
@@ -222,7 +225,7 @@ class BrokerConnection(asyncio.Protocol):
         self._silent = False
         body = request.body
         self._handling = kind = kind_of(body)
-        # What is answered may not be `_finished` yet when its asker asks again.
+        # An answered request may not be `_finished` yet when the broker sends the next.
         waiting = (of for work, of in self._tasks.items() if not work.done())
         if kind in ONE_AT_A_TIME and kind in waiting:
             self.close(f"a second {kind} was sent before the first was answered")
@@ -284,7 +287,7 @@ class BrokerConnection(asyncio.Protocol):
         if forwarded and not self._speaker.shown:
             work = asyncio.ensure_future(self._once_shown(correlation_id, controller, command))
         else:
-            # Decided here and now, in arrival order; only the answer waits.
+            # Decide at once, in order of arrival; only the answer waits.
             answer = controller.submit(command.request)
             self._note()
             work = asyncio.ensure_future(self._answer(correlation_id, controller, command, answer))
@@ -304,8 +307,11 @@ class BrokerConnection(asyncio.Protocol):
         command: control.Command,
         found: Awaitable[RegisterBroker | Refused],
     ) -> None:
-        """A registration that the hook adds to first.  A broker sends nothing else meanwhile.  When
-        its connection goes, this is cancelled: an earlier process never registers late."""
+        """Submit a registration once the hook has completed it.
+
+        A broker sends nothing else meanwhile. The loss of the connection cancels this, so an
+        earlier process never registers late.
+        """
         request = await found
         if isinstance(request, Refused):
             self._reply(correlation_id, controller, request)
@@ -404,8 +410,9 @@ class BrokerConnection(asyncio.Protocol):
 def _of_another_term(command: control.Command, controller: Controller) -> Refused | None:
     """Refuse proposals that were sent to another term; the broker sends them again to this one.
 
-    A copy that was delayed over failovers could otherwise be committed after its leader had heard
-    from a later term that the proposal is not applied (docs/protocol.md 4.6)."""
+    A copy delayed over failovers could otherwise be committed after its leader had learned from a
+    later term that the proposal is not applied (docs/protocol.md 4.6).
+    """
     if not isinstance(command.request, AlterPartition):
         return None
     if command.controller_epoch == controller.epoch:

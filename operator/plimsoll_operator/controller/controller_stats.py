@@ -1,4 +1,4 @@
-"""The controller's counters and times; `operator_metrics` exposes them, tests read them."""
+"""The controller's counters and durations; `operator_metrics` exposes them, tests read them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 _LATENCY_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 COMMITS_TIMED = 1_000
 COMMITS_REMEMBERED = 4_096
-"""Of longer backlogs the age is a lower bound."""
+"""For a longer backlog the age is a lower bound."""
 
 
 class Commit(NamedTuple):
@@ -24,7 +24,7 @@ class Commit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What a broker had not applied when it was last heard of, and for how long it lagged then."""
+    """Committed records that a broker had not applied at its last heartbeat, and their age then."""
 
     records: int
     age_ms: int
@@ -68,9 +68,9 @@ class ControllerStats:
             registry=self.registry,
         )
         self.take_over_ms = 0
-        """How long the last one took."""
+        """Duration of the last take-over."""
         self.append_began_ms: int | None = None
-        """When the append that is under way began."""
+        """Start of the append in flight."""
         self._recent: deque[Commit] = deque(maxlen=COMMITS_REMEMBERED)
         self._elapsed_ms: deque[int] = deque(maxlen=COMMITS_TIMED)
 
@@ -83,7 +83,8 @@ class ControllerStats:
 
     @property
     def commit_p99_ms(self) -> int | None:
-        """Of the last commits; None: there was none."""
+        """Return the 99th percentile of the last commits in milliseconds, or None before the first
+        commit."""
         ordered = sorted(self._elapsed_ms)
         return ordered[(len(ordered) - 1) * 99 // 100] if ordered else None
 
@@ -91,12 +92,13 @@ class ControllerStats:
         self.lag.observe(late_ms / 1000)
 
     def took_over(self, elapsed_ms: int) -> None:
-        """A term begins: what was committed before it began cannot be dated."""
+        """Note a take-over. Commits before it have no known time."""
         self.take_overs.inc()
         self.take_over_ms = elapsed_ms
 
     def backlog(self, applied: int, heard_ms: int) -> Backlog:
-        """Of a broker that had applied so many records when it was heard of at `heard_ms`."""
+        """Return the backlog of a broker that had applied this many records at its heartbeat at
+        `heard_ms`."""
         recent = list(self._recent)
         there = bisect_right(recent, heard_ms, key=lambda commit: commit.at_ms)
         if there == 0 or recent[there - 1].end <= applied:

@@ -1,9 +1,10 @@
 """One cluster's controller: opens its metadata log, takes over, decides, commits, answers.
 
 The server calls `request` for brokers, reconcilers call it for objects; `plimsoll_core.controller`
-decides.  A term runs from a committed `ControllerChanged` to the log's first failure; then what is
-speculative is dropped.  It never leaves the process or answers from what is not committed.
-Source: ARCHITECTURE.md, "The controller" and "The metadata log lives on the Kubernetes API".
+decides. A term runs from a committed `ControllerChanged` to the log's first failure; then the
+speculative part is dropped. Speculative state never leaves the process, and no answer is based on
+it before its commit. Source: ARCHITECTURE.md, "The controller" and "The metadata log lives on the
+Kubernetes API".
 """
 
 from __future__ import annotations
@@ -64,9 +65,9 @@ TAKE_OVER_ATTEMPTS = 5
 ACTIVATE_AGAIN_MS = 200
 STOP_MS_MAX = 2_000
 STARVED_SHARE, STARVED_MS = 4, 60_000
-"""A controller that waited for a processor for one part in so many of a tick's interval is starved,
-and counts as that for so long.  It hands over to nobody: the next one would find the same, and each
-take-over costs the processor time that is missing.  It judges by itself, one session timeout later
+"""A controller is starved for `STARVED_MS` after it waited for a processor for 1/STARVED_SHARE of a
+tick interval. It does not hand over: the next controller would observe the same, and each take-over
+costs processor time that is missing. It decides by its own observation, one session timeout later
 (`mass_silence`)."""
 
 
@@ -96,7 +97,7 @@ class Controller:
         self.options = options or ControllerOptions()
         self.stats = ControllerStats()
         self.stalled: Refused | None = None
-        # How the last run ended, None: it goes on, or there was none.
+        # Outcome of the last run; None before the first and during one.
         self.outcome: Outcome | None = None
         self.settings = settings
         self._identity = identity
@@ -112,9 +113,9 @@ class Controller:
         self._stopping = asyncio.Event()
         self._activated = asyncio.Event()
         self._opinion_until_ms = 0
-        # At the last tick (`ControllerOptions.waited_ms`).
+        # `ControllerOptions.waited_ms` at the last tick.
         self._waited_ms = 0
-        # Until then no hand-over helps.
+        # Before this time a hand-over would not help.
         self._starved_until_ms = 0
         self._background: asyncio.Task[None] | None = None
         self.snapshotter = Snapshotter(self, log)
@@ -132,7 +133,7 @@ class Controller:
         return self._clock.now_ms()
 
     def outlook(self, partition: Partition) -> Outlook:
-        """What a partition in less than full health waits for."""
+        """Return what a partition in less than full health waits for."""
         now_ms = self._clock.now_ms()
         turn = DecisionContext(
             image=self.image, soft=self.soft, now_ms=now_ms, settings=self.settings
@@ -141,7 +142,7 @@ class Controller:
 
     @property
     def active(self) -> bool:
-        """Whether it decides: it took over and nothing has ended its term."""
+        """True between a completed take-over and the end of the term."""
         return self._active
 
     @property
@@ -160,7 +161,8 @@ class Controller:
 
     @property
     def unconfirmed(self) -> bool:
-        """Nothing shows that it still is the controller: its answers extend nothing."""
+        """True if no recent evidence shows that this is still the controller; its answers then
+        extend no lease."""
         if self.options.always_confirmed:
             return False
         return self._clock.now_ms() - self._committer.confirmed_at_ms > self.options.confirmed_ms
@@ -174,7 +176,7 @@ class Controller:
         self._committer.subscribers.append(callback)
 
     async def wait_active(self) -> None:
-        """Until it has taken over; bound it with a timeout."""
+        """Wait for the end of the take-over; bound it with a timeout."""
         await self._activated.wait()
 
     # --- requests -----------------------------------------------------------------------------
@@ -206,10 +208,11 @@ class Controller:
         return asyncio.ensure_future(self._slices(again, committed))
 
     async def _slices(self, request: Request, committed: asyncio.Future[Answer]) -> Answer:
-        """The rest of a decision that was too long for one turn; others are heard in between.
+        """Decide the rest of a decision that was too long for one turn; other requests run in
+        between.
 
-        Each part is committed before the next is decided: while nothing can commit (the log is
-        full, say), the same part would be decided over and over.
+        Each part is committed before the next is decided: while commits are impossible (the log is
+        full, say), the same part would otherwise be decided over and over.
         """
         again: Request | None = request
         while again is not None:
@@ -222,8 +225,8 @@ class Controller:
         return await committed
 
     def _decided(self, request: Request) -> tuple[asyncio.Future[Answer], Request | None] | None:
-        """What is queued to be committed, and what is to be decided after it.  None: the term is
-        over.  Raises `DecisionFailed`."""
+        """Decide a request. Return (future of its commit, follow-up request or None), or None if
+        the term is over. Raises `DecisionFailed`."""
         now_ms, queue = self._clock.now_ms(), self._committer.queue
         try:
             decision = decide(queue.speculative, self.soft, request, now_ms, self.settings)
@@ -240,7 +243,7 @@ class Controller:
         unsee(self.soft, self.image, records, self._clock.now_ms())
 
     def _consistent(self, request: Request) -> bool:
-        """Whether the broker's metadata can come from this log; if not, the term ends."""
+        """Return True if the broker's metadata can come from this log; otherwise end the term."""
         claim = self._claims.hear(request, self.tail, self.epoch)
         if claim is None:
             return True
@@ -261,7 +264,7 @@ class Controller:
         return await self._committer.queue.add(records, Done())
 
     async def fetch_metadata(self, fetch: FetchMetadata) -> MetadataUpdate | Refused:
-        """What follows `fetch.offset`; waits for it, but not longer than asked."""
+        """Return the metadata after `fetch.offset`; wait for it at most as long as requested."""
         if not self._active:
             return self.stalled or not_controller("This is not the active controller.")
         return await update_for(fetch, self)
@@ -275,7 +278,7 @@ class Controller:
             self.outcome = await self._run()
             return self.outcome
         finally:
-            # Only now: a stop that came before the first step is meant for this run.
+            # Cleared only here: a stop before the first step is meant for this run.
             self._stopping.clear()
 
     async def _run(self) -> Outcome:
@@ -289,7 +292,7 @@ class Controller:
                 logger.warning("controller deposed: %s", error)
                 return Outcome.DEPOSED
             except _HandOver:
-                # The next controller, here or elsewhere, checks for itself.
+                # The next controller, in any process, judges for itself.
                 self._opinion_until_ms = self._clock.now_ms() + self.options.opinion_ms
                 return Outcome.HANDED_OVER
             except (_Regressed, LogUnusable, UnknownRecord) as error:
@@ -309,7 +312,7 @@ class Controller:
         return Outcome.STOPPED
 
     async def stop(self) -> None:
-        """Stop deciding at once; what is queued gets a bounded chance to commit."""
+        """Stop deciding at once; queued decisions get a bounded time to commit."""
         self._active = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_MS_MAX / 1000):
@@ -362,14 +365,16 @@ class Controller:
         logger.info("controller epoch %d: active at offset %d", self.epoch, self.image.next_offset)
 
     async def _activate(self, activation: Activated) -> None:
-        """Until it is committed: only this take-over finishes what the last term left undone."""
+        """Retry until the activation is committed: only this take-over finishes what the last term
+        left undone."""
         while self._active:
             if not isinstance(await self._decide(activation), Refused):
                 return
             await asyncio.sleep(ACTIVATE_AGAIN_MS / 1000)
 
     async def _settle_claims(self, tail: MetadataTail) -> None:
-        """Raises when the log lacks what a broker holds, or when the term ends meanwhile."""
+        """Wait for the check of brokers' claims. Raises if the log lacks metadata that a broker
+        holds, or if the term ends."""
         assert self._ended is not None
         settling = asyncio.ensure_future(self._claims.settle(tail))
         try:
@@ -384,7 +389,7 @@ class Controller:
             await asyncio.gather(settling, return_exceptions=True)
 
     async def _serve(self) -> None:
-        """Until the term ends; always raises or stops."""
+        """Serve until the term ends; always ends by an exception or a stop."""
         assert self._ended is not None
         workers = [
             asyncio.ensure_future(self._committer.run_forever(self.snapshotter.urgent)),

@@ -1,7 +1,7 @@
 """One clock for decisions: milliseconds since 1970 at the start of the process, then monotonic.
 
-Sessions need a clock that never steps; records want times that mean something to a reader.  The
-runtime reads it and passes values on; the core never sees a clock.
+Sessions need a clock that never steps; records need times that mean something to a reader.
+`controller_term` reads it and passes values on; the core never sees a clock.
 """
 
 from __future__ import annotations
@@ -40,6 +40,6 @@ async def tick_forever(clock: Clock, interval_ms: int, tick: Callable[[int], Non
         await asyncio.sleep(max(0, due_ms - clock.now_ms()) / 1000)
         for _ in range(DRAIN_TURNS):
             await asyncio.sleep(0)
-        # After these turns: the process may have been stopped in one of them.
+        # Read after these loop iterations: the process may have been stopped during one.
         tick(max(0, clock.now_ms() - due_ms))
         due_ms = clock.now_ms() + interval_ms

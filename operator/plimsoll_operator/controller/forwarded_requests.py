@@ -1,10 +1,10 @@
-"""The clients' requests that one broker has waiting here, and how clients share the room for them.
+"""Forwarded client requests that one broker has waiting here, and the clients' shares of that room.
 
-Called by `controller_server` for each request that a broker passes on.  A client may have as many
-waiting as there is room for more: so whoever asks over many connections gets half of the room when
-nobody else asks, less when others do, and never all of it.  A client is a user; where nobody logs
-in, an address.  What names no client (it is the broker's own, or an older broker's) keeps to the
-bound of all alone.
+Called by `controller_server` for each forwarded request. A client may have at most as many requests
+waiting as there is room for more. A client with many connections thus gets half of the room if it
+is alone, less if others ask, and never all of it. A client is a user, or an address where clients
+do not log in. A request that names no client (the broker's own, or an older broker's) is bound by
+the total only.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _NOBODY = ""
 
 
 class ForwardedRequests:
-    """Of one connection."""
+    """Forwarded requests of one connection."""
 
     def __init__(self) -> None:
-        # By client, those that wait.
+        # Number of waiting requests by client.
         self._waiting: Counter[str] = Counter()
 
     def refusal(self, request: Forwarded) -> Refused | None:
-        """Why it is not taken."""
+        """Return the refusal, or None if the request is accepted."""
         waiting, client = self._waiting.total(), _client_of(request)
         room = bounds.FORWARDED_MAX - waiting
         if room <= 0:
@@ -39,7 +39,7 @@ class ForwardedRequests:
         return too_many(own, "from this client") if own >= room else None
 
     def begun(self, request: Forwarded, work: asyncio.Future[None]) -> None:
-        """It waits until `work` is over."""
+        """Count the request as waiting until `work` is done."""
         client = _client_of(request)
         self._waiting[client] += 1
         work.add_done_callback(lambda _: self._over(client))

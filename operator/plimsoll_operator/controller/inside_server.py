@@ -1,8 +1,8 @@
-"""What the controllers' port shows brokers, and which brokers it lets in, for several clusters.
+"""TLS identities of the controllers' port and the brokers it accepts, for several clusters.
 
-A broker names the cluster whose controller it wants (SNI) and is shown that one's certificate; a
-process that does not lead the cluster has none to show.  Whom a certificate names, and whether it
-is still in the metadata log, is looked at after the handshake and with each request.
+A broker names the cluster of the controller it wants (SNI) and is shown that cluster's certificate;
+a process that does not lead the cluster has no certificate to show. The broker that a certificate
+names, and its presence in the metadata log, are checked after the handshake and at each request.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from plimsoll_net.tls_policy import asking_context
 
 
 class InsideServer:
-    """Of one operator process.  `committed`: by cluster, what is committed now."""
+    """Server side of TLS in one operator process. `committed`: the committed state by cluster."""
 
     def __init__(self) -> None:
         self.committed: dict[UUID, Callable[[], Inside]] = {}
-        # Told why a peer was refused that is, or says that it is, of the cluster.
+        # Called with the cause when a peer that is of the cluster, or claims to be, is refused.
         self.tell: dict[UUID, Callable[[str], None]] = {}
         self.refusals = Refusals()
-        # What is shown to brokers of each cluster.
+        # Identity shown to brokers, by cluster.
         self._shown: dict[UUID, InsideIdentity] = {}
         self._handshakes: HandshakeQueue | None = None
         self._asking = asking_context(self._asked_for)
 
     def show(self, cluster_id: UUID, identity: InsideIdentity) -> None:
-        """To every broker that connects from now on."""
+        """Show this identity to every broker that connects from now on."""
         self._shown[cluster_id] = identity
 
     def forget(self, cluster_id: UUID) -> None:
-        """It is not led here any more."""
+        """Forget a cluster that is no longer led here."""
         self.committed.pop(cluster_id, None)
         self._shown.pop(cluster_id, None)
         self.tell.pop(cluster_id, None)
 
     def asking_first(self, protocol: Callable[[], Any]) -> Callable[[], asyncio.BaseProtocol]:
-        """A server's protocol factory.  Whoever comes in plaintext is let in until it says which
-        cluster it is of."""
+        """Return a server's protocol factory. A plaintext peer is accepted until it names its
+        cluster."""
         accepting = Accepting(
             session=lambda: Buffered(protocol()),
             context=lambda: self._asking,
@@ -65,12 +65,13 @@ class InsideServer:
         return self._handshakes.connection
 
     def close(self) -> None:
-        """End what has no session."""
+        """End connections without a session."""
         if self._handshakes is not None:
             self._handshakes.close()
 
     def refuses_now(self, cluster_id: UUID, peer: Peer | None) -> str:
-        """Why a connection is not answered any more; empty: it is.  `peer` None: plaintext."""
+        """Return why a connection must no longer be answered, "" if it may be. `peer` is None for
+        plaintext."""
         committed = self.committed.get(cluster_id)
         if committed is None:
             return ""  # not led here: that is what it hears
@@ -89,7 +90,8 @@ class InsideServer:
             tell(reason)
 
     def _asked_for(self, name: str | None) -> Any:
-        """The context of the cluster that a broker names; None: it is not led here."""
+        """Return the TLS context of the cluster that a broker names, or None if it is not led
+        here."""
         cluster_id = cluster_asked_for(name)
         shown = None if cluster_id is None else self._shown.get(cluster_id)
         return None if shown is None else shown.server

@@ -1,6 +1,6 @@
 """The controller's side of the metadata log: replay it, and append decisions at its end.
 
-`controller_term` calls it, `metalog` stores.  It decides nothing and never re-orders.
+`controller_term` calls it, `metalog` stores. It decides nothing and never re-orders.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from plimsoll_operator.metalog.interface import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What the log holds: the image at its end, and its newest batches for the streams."""
+    """Content of the log: the image at its end, and its newest batches for the streams."""
 
     image: ClusterImage
     tail: MetadataTail
 
 
 class Journal:
-    """Where the next batch goes.  One append at a time; the caller sees to that."""
+    """Position of the next batch. The caller ensures that one append runs at a time."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class Journal:
         now_ms: Callable[[], int] = lambda: 0,
         on_open: Callable[[OpenedLog], None] | None = None,
     ) -> None:
-        """`now_ms`: the clock that batches tell of.  `on_open`: told of the log each time that it
-        was read."""
+        """Create a journal. `now_ms`: the clock for the batches' times. `on_open`: called with the
+        log each time it was read."""
         self._on_open = on_open
         self._log = log
         self._now_ms = now_ms
@@ -73,9 +73,10 @@ class Journal:
     async def append(
         self, records: Sequence[Record], controller_epoch: ControllerEpoch
     ) -> MetadataBatchCopy:
-        """Commit the records in one batch, or in a group when one cannot hold them.
+        """Commit the records in one batch, or in a group if one batch cannot hold them.
 
-        Returns what the brokers get."""
+        Returns the copy for brokers.
+        """
         batches = pack(records, self._tip, controller_epoch, _new_nonce, self._now_ms())
         for batch in batches:
             await self._log.append(batch)
@@ -100,7 +101,7 @@ def replay(opened: OpenedLog, cluster_id: UUID) -> Restored:
 
 
 def first_image(opened: OpenedLog, cluster_id: UUID) -> ClusterImage:
-    """What the log's batches follow: its snapshot, or an empty cluster."""
+    """Return the image before the log's first batch: its snapshot, or an empty cluster."""
     snapshot = opened.snapshot
     image = ClusterImage(cluster_id=cluster_id) if snapshot is None else _image_of(snapshot)
     if image.cluster_id != cluster_id:

@@ -1,10 +1,10 @@
-"""Finds that the metadata log went back in time: a broker holds what the log does not.
+"""Detection of a metadata log that went back in time: a broker holds metadata that the log lacks.
 
-The runtime passes on every position and asks before it takes over.  A claim stands until its
-broker says something that fits, or is gone: a claim that was not repeated for long is asked
-for once more, and dropped only when it is not repeated then.  It never commits anything and
-never decides which of the two histories is right.
-Source: ARCHITECTURE.md, "The metadata log lives on the Kubernetes API".
+`controller_term` passes on every position and asks before it takes over. A claim stands until its
+broker reports a consistent position or is removed. A claim that was not repeated for long is asked
+for once more, and dropped only if it is not repeated then. It never commits anything and never
+decides which of the two histories is right. Source: ARCHITECTURE.md, "The metadata log lives on the
+Kubernetes API".
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from plimsoll_process.waits import set_within
 logger = logging.getLogger("plimsoll.controller")
 
 EPOCHS_AHEAD_MAX = 1_000_000
-"""No cluster has had so many terms since the log that was read; a greater epoch is forged, and the
-next term would be numbered after it."""
+"""A claim further ahead is forged: no cluster has so many terms after the log that was read, and
+the next term would be numbered after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class _Claim:
 
 
 class Claims:
-    """One for the life of a controller: claims outlive its terms."""
+    """Claims of one controller's brokers; they outlive its terms."""
 
     def __init__(self, clock: Clock, *, claim_ms: int, listen_ms: int) -> None:
         self._clock = clock
@@ -51,7 +51,8 @@ class Claims:
     def hear(
         self, request: Request, tail: MetadataTail, epoch: ControllerEpoch
     ) -> LogPosition | None:
-        """The broker's position when it cannot come from this log, which a term goes on with."""
+        """Return the broker's position if it cannot come from this log; the caller then ends the
+        term."""
         if not isinstance(request, RegisterBroker | Heartbeat) or request.position is None:
             return None
         position = request.position
@@ -75,7 +76,7 @@ class Claims:
         return position
 
     def hear_between_terms(self, request: Request) -> None:
-        """Listen to what brokers say while nothing is decided, if it was asked for."""
+        """Note positions that brokers report between terms, while `settle` waits for them."""
         if self._log is None or not isinstance(request, RegisterBroker | Heartbeat):
             return
         position = request.position
@@ -90,7 +91,8 @@ class Claims:
             self._heard_enough.set()
 
     async def settle(self, tail: MetadataTail) -> str | None:
-        """Why nothing may be committed after this tail; None: go on.  May listen for a while."""
+        """Return why nothing may be committed after this tail, or None. May wait for brokers'
+        reports."""
         asked_at_ms = self._clock.now_ms()
         against = self._against(tail)
         if all(claim.said_at_ms + self._claim_ms < asked_at_ms for claim in against.values()):
@@ -124,8 +126,8 @@ class Claims:
         }
 
     async def _listen(self, tail: MetadataTail) -> None:
-        """Until one claim is repeated or all are taken back, or every live broker had its time
-        to."""
+        """Wait until one claim is repeated, all are withdrawn, or every live broker has had time to
+        report."""
         self._log = tail
         self._heard_enough.clear()
         try:

@@ -10,7 +10,7 @@ from plimsoll_operator.metalog.interface import OpenedLog
 
 
 class Outcome(Enum):
-    """Why `run` returned."""
+    """Reason why `run` returned."""
 
     STOPPED = "stopped"
     DEPOSED = "another controller wrote to the metadata log"
@@ -23,7 +23,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerOptions:
-    """What differs between Kubernetes and local mode."""
+    """Differences between Kubernetes and local mode."""
 
     always_confirmed: bool = False
     """The log is locked by this process: no other can commit."""
@@ -32,16 +32,16 @@ class ControllerOptions:
     backoff_ms: int = 100
     backoff_ms_max: int = 5_000
     claim_ms: int = 60_000
-    """How long a broker that is away, perhaps to start again, is still believed to hold more than
-    the log; after that it is listened for, for `listen_ms`, before anything is committed."""
+    """How long an absent broker is still believed to hold more than the log. Later the controller
+    waits `listen_ms` for its report before anything is committed."""
     listen_ms: int = 10_000
     on_open: Callable[[OpenedLog], None] | None = None
-    """Told of the log each time that it was read, before the term's first commit."""
+    """Called with the log each time it was read, before the term's first commit."""
     topic_id_key: bytes = field(default=b"", repr=False)
-    """Random, of the process; empty: ids of topics can be foretold, as in simulations."""
+    """Random key of the process; if empty, topic ids are predictable, as in simulations."""
     waited_ms: Callable[[], int] = lambda: 0
-    """For how long this process could run and got no processor, in all.  Brokers are called silent
-    by the rest of the time alone: what they sent in it may still be unread."""
+    """Total time for which this process was runnable without a processor. It does not count as a
+    broker's silence: requests sent in it may still be unread."""
     opinion_ms: int = 60_000
-    """For how long a hand-over is remembered.  Longer than the pause in which another operator may
-    lead; older observations say nothing about brokers that fall silent much later."""
+    """How long a hand-over is remembered. Longer than the pause in which another operator may lead;
+    older observations mean nothing for brokers that fall silent much later."""

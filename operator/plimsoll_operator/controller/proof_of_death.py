@@ -1,12 +1,11 @@
-"""Which connections speak for which broker lifetime, and what their loss proves.
+"""Connections of each broker lifetime, and what their loss proves.
 
-The server tells it about connections; it asks the broker's listener.  A lifetime is proven dead
-when its last connection was closed by the peer and its replication listener refuses: that one is
-the process's own, while clients may reach it through something that refuses in its place.  What
-lies between refuses for no listener (`connect_refusal`).
-Anything less proves nothing: the session timeout decides.  A hook lets the operator add what it
-sees of pods.
-Source: ARCHITECTURE.md, "The controller": failure detection.
+The server reports connections; this asks the broker's listener. A lifetime is proven dead if the
+peer closed its last connection and its replication listener refuses: that listener is the process's
+own, while the client listeners may be behind something that refuses in its place. Nothing in
+between refuses for the replication listener (`connect_refusal`). Anything less proves nothing: the
+session timeout decides. A hook lets the operator add evidence from pods. Source: ARCHITECTURE.md,
+"The controller": failure detection.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ CONNECT_MS_MAX = 500
 
 Lifetime = tuple[BrokerId, BrokerEpoch]
 Evidence = Callable[[Broker], Awaitable[str | None]]
-"""A fresh look at a broker's pod: a sentence when it is terminated or absent, else None."""
+"""Read a broker's pod afresh; return a sentence if it is terminated or absent, else None."""
 Enrich = Callable[[RegisterBroker], Awaitable[RegisterBroker | Refused]]
-"""Adds to a registration what the broker cannot know itself, within a bounded time."""
+"""Add to a registration what the broker cannot know itself, within a bounded time."""
 
 
 class Sessions:
@@ -59,11 +58,11 @@ class Sessions:
         self._connections.setdefault(lifetime, set()).add(connection)
 
     def may_propose(self, number: int, lifetime: Lifetime) -> bool:
-        """Whether a proposal counts that came over the connection accepted as this one.
+        """Return True if a proposal over the connection with this number counts.
 
-        A broker leaves a connection before it asks again over a newer one.  What the older one
-        still holds must not be decided after the answer to its copy: a leader that heard "never"
-        stops counting on a member that the older copy would add.
+        A broker leaves a connection before it asks again over a newer one. Proposals still held by
+        the older one must not be decided after the answer to their copy: a leader that was told
+        "never" stops counting on a member that the older copy would add.
         """
         broker = self._controller.image.brokers.get(lifetime[0])
         if broker is None or broker.broker_epoch != lifetime[1]:
@@ -75,7 +74,8 @@ class Sessions:
         return True
 
     def lost(self, connection: object, lifetimes: set[Lifetime], *, by_peer: bool) -> None:
-        """The connection is gone; if the peer closed the last one, ask whether it is dead."""
+        """Note a lost connection. If the peer closed its last one, check that the lifetime is
+        dead."""
         for lifetime in lifetimes:
             remaining = self._connections.get(lifetime, set())
             remaining.discard(connection)

@@ -1,8 +1,8 @@
 """The newest committed batches, kept in memory for the brokers' metadata streams.
 
-The controller's runtime fills it after each commit; the server asks it for updates.  It is bounded
-in bytes: a broker further behind gets a snapshot first.  It also tells whether a broker's log
-position contradicts this log (the log went back in time, or it is another log).
+`controller_term` fills it after each commit; the server asks it for updates. It is bounded in
+bytes: a broker further behind gets a snapshot first. It also tells if a broker's log position
+contradicts this log (the log went back in time, or it is another log).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UPDATE_BYTES_MAX = 4 * 1024 * 1024
 
 
 class Standing(Enum):
-    """How a broker's (offset, nonce) relates to this log."""
+    """Relation of a broker's (offset, nonce) to this log."""
 
     WITHIN = "within"
     TOO_OLD = "too old to tell"
@@ -57,7 +57,8 @@ class MetadataTail:
         grown.set()
 
     def standing(self, offset: MetadataOffset, nonce: str | None) -> Standing:
-        """Where a broker stands that holds `offset` records, the last from the batch `nonce`."""
+        """Return the standing of a broker that holds `offset` records, the last from the batch
+        `nonce`."""
         if offset > self.end:
             return Standing.AHEAD
         if offset < self.start:
@@ -84,7 +85,7 @@ class MetadataTail:
         return tuple(chosen)
 
     async def wait_beyond(self, offset: MetadataOffset, timeout_ms: int) -> None:
-        """Until there is something after `offset`, or the time has passed."""
+        """Wait until the log has a record after `offset`, or the timeout."""
         if self.end > offset:
             return
         await set_within(self._grown, timeout_ms / 1000)

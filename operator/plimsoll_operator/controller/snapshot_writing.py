@@ -1,9 +1,8 @@
-"""Snapshots of the image, written when the metadata log has grown enough, and the slots that they
-free.
+"""Snapshots of the image: written when the metadata log has grown enough, and the slots they free.
 
-One snapshot at a time, taken at a committed offset; `SnapshotTaken` commits before anything is
-released, so two writers can never destroy each other's history.
-Source: ARCHITECTURE.md, "The metadata log lives on the Kubernetes API".
+One snapshot at a time is taken, at a committed offset. `SnapshotTaken` commits before anything is
+released, so two writers can never destroy each other's history. Source: ARCHITECTURE.md, "The
+metadata log lives on the Kubernetes API".
 """
 
 from __future__ import annotations
@@ -40,13 +39,14 @@ class Snapshotter:
         self._controller = controller
         self._log = log
         self.urgent = asyncio.Event()
-        # Called before a part of the log is given up; the log may be full meanwhile: it is short.
+        # Called before a part of the log is released; must be short, since the log may be full
+        # meanwhile.
         self.before_release: Callable[[], Awaitable[bool]] | None = None
         self._turn = asyncio.Lock()
 
     @property
     def usage(self) -> LogUsage | None:
-        """How full the metadata log is, where there is a limit to that."""
+        """Return the fill level of the metadata log, or None if it has no limit."""
         return self._log.usage if isinstance(self._log, LimitedLog) else None
 
     async def run_forever(self) -> None:
@@ -56,14 +56,14 @@ class Snapshotter:
                 await self.take()
 
     async def mend(self) -> tuple[str, ...]:
-        """What was deleted of the log, named; everything that was committed is there again."""
+        """Restore the log after parts of it were deleted. Return their names."""
         lost = await self.lost()
         if lost and await self.take("LogMended"):
             await self._log.mend()
         return lost
 
     async def lost(self) -> tuple[str, ...]:
-        """What is missing of the log, named."""
+        """Return the names of missing parts of the log."""
         return await self._log.lost()
 
     async def take(self, cause: str = "LogGrew") -> bool:
@@ -91,9 +91,10 @@ class Snapshotter:
         return True
 
     async def make_room(self, restored: Restored, committer: Committer) -> None:
-        """Terms that ended before their snapshot have filled the log: the next one's comes first.
+        """Free a log that terms filled without reaching a snapshot: this term's snapshot comes
+        first.
 
-        It is taken of what the log holds, and commits as the first batch of a higher epoch.
+        It covers the log's content, and commits as the first batch of a higher epoch.
         """
         image, nonce = restored.image, restored.tail.end_nonce
         assert nonce is not None, "a log that is full is not empty"

@@ -1,7 +1,7 @@
-"""The next part of a broker's metadata stream: batches, or a snapshot when it is too far behind.
+"""The next part of a broker's metadata stream: batches, or a snapshot if it is too far behind.
 
-The runtime calls it for an active controller; it waits for news, but not longer than asked, and it
-changes nothing.  Source: ARCHITECTURE.md, "The controller".
+`controller_term` calls it while active. It waits for news at most as long as requested, and changes
+nothing. Source: ARCHITECTURE.md, "The controller".
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Committed(Protocol):
 
 
 async def update_for(fetch: FetchMetadata, log: Committed) -> MetadataUpdate | Refused:
-    """What follows `fetch.offset`."""
+    """Return the update after `fetch.offset`."""
     tail = log.tail
     standing = tail.standing(fetch.offset, fetch.nonce)
     if standing in (Standing.AHEAD, Standing.DIFFERENT):
@@ -50,7 +50,7 @@ async def update_for(fetch: FetchMetadata, log: Committed) -> MetadataUpdate | R
 
 
 async def _snapshot_update(image: ClusterImage, tail: MetadataTail) -> MetadataUpdate:
-    """The image instead of batches that are gone; the stream goes on from there."""
+    """Return the image in place of batches no longer kept; the stream continues after it."""
     end, nonce = tail.end, tail.end_nonce
     assert end == image.next_offset
     compressed = await asyncio.to_thread(_compressed, image)

@@ -1,7 +1,7 @@
-"""How many connections that have not said which broker they speak for, and for how long.
+"""Bounds of connections that have not named a broker: their number and time.
 
-Kept by the controllers' server: strangers are bounded together, so that they take nothing that
-brokers need.
+Kept by the controllers' server. Strangers share one bound, so that they take nothing that brokers
+need.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ STRANGERS_MAX = 256
 
 
 STRANGERS_BYTES_MAX = 32 * 1024 * 1024
-"""What all of them together may have sent of requests that are not whole yet."""
+"""Bytes of incomplete requests that all strangers together may have sent."""
 
 
 STRANGER_MS_MAX = 30_000
-"""So long it may take to show it; a broker that waits to be let in connects again."""
+"""Time to be identified as a registered broker; a broker that still waits for acceptance connects
+again."""
 
 
 class ClosableConnection(Protocol):
-    """What is closed when it is too much."""
+    """A connection that can be closed to keep the bounds."""
 
     def close(self, why: str) -> None: ...
 
@@ -36,7 +37,7 @@ class Strangers:
         return len(self._held)
 
     def came(self, connection: ClosableConnection) -> None:
-        """One more; the oldest gives way."""
+        """Add a connection; close the oldest if there are too many."""
         self._held[connection] = 0
         if len(self._held) > STRANGERS_MAX:
             oldest = next(iter(self._held))
@@ -48,7 +49,8 @@ class Strangers:
         self._held.pop(connection, None)
 
     def holds(self, connection: ClosableConnection, size: int) -> bool:
-        """So many bytes of it wait for the rest of a request; False: that is too much."""
+        """Note the bytes of its incomplete request. Return False if all strangers together hold too
+        many."""
         if connection in self._held:
             self._held[connection] = size
         return sum(self._held.values()) <= STRANGERS_BYTES_MAX

@@ -1,1 +1,2 @@
-"""A thin client of the Kubernetes API: only what is used here, and a timeout on everything."""
+"""A thin client of the Kubernetes API: only what the operator uses, with a timeout on every
+call."""

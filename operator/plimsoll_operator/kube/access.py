@@ -1,7 +1,7 @@
 """Addresses and credentials of the API server: from inside a pod, or by a kubeconfig file.
 
-The official client's loaders read both.  What they read is read again every minute by the monotonic
-clock, because the kubelet rotates tokens (and the official refresh goes by the wall clock).
+The official client's loaders read both. They are read again every minute by the monotonic clock,
+because the kubelet rotates tokens (and the official refresh uses the wall clock).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from plimsoll_operator.kube.errors import Unavailable
 
 TOKEN_SECONDS = 60.0
 _UNREADABLE = (ConfigException, OSError, yaml.YAMLError, TypeError, ValueError)
-"""What the loaders raise; the last two where a file holds something else, or half of it."""
+"""Errors of the loaders; the last two for a file that is malformed or half written."""
 
 
 class NoCluster(Exception):
@@ -38,7 +38,7 @@ class Access:
     """The server's address, its CA, and the credentials."""
 
     configuration: Configuration
-    """Never changed but by its own refresh: a connection takes a copy."""
+    """Changed by its own refresh only: a connection takes a copy."""
 
     async def authorization(self) -> str | None:
         """The `Authorization` header as of now.  Raises `Unavailable` when a token that is due
@@ -102,7 +102,7 @@ async def _loaded(load: Load, source: str) -> Access:
 
 
 class Refresh:
-    """The official client's hook before each request: loads again what is a minute old."""
+    """The official client's hook before each request: reloads credentials older than a minute."""
 
     def __init__(self, load: Load) -> None:
         self._load = load

@@ -1,6 +1,6 @@
 """Counts requests to the API server: a transport around another one.
 
-Put around each transport where a process is composed; it changes nothing of what passes.
+Composed around each transport of a process; passes everything through unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ANSWERS = ("2xx", "3xx", "4xx", "5xx", NO_ANSWER)
 
 
 class ApiCalls:
-    """Of the process, over all its transports."""
+    """Counters of the process, over all its transports."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
@@ -51,7 +51,7 @@ class ApiCalls:
 
 
 class _Counted:
-    """`kube.port.Transport`."""
+    """`kube.port.Transport` that counts requests."""
 
     def __init__(self, transport: Transport, calls: ApiCalls) -> None:
         self._transport = transport

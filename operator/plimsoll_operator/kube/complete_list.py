@@ -1,5 +1,4 @@
-"""All objects of a kind that the operator looks after, afresh: of every namespace, or of those that
-it watches."""
+"""Complete, fresh list of a kind in every namespace, or in the watched namespaces."""
 
 from __future__ import annotations
 
@@ -10,7 +9,8 @@ from plimsoll_operator.kube.resources import Kind
 
 
 async def list_watched(kube: KubeApi, kind: Kind, namespaces: Sequence[str]) -> Listed:
-    """`namespaces` empty: every one.  `server_ms` is of the first list.  Raises ApiError."""
+    """List a kind in `namespaces`, in all namespaces if empty. `server_ms` is that of the first
+    list. Raises ApiError."""
     if not namespaces:
         return await kube.list(kind)
     found: list[Object] = []

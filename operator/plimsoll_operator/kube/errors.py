@@ -1,7 +1,7 @@
-"""The errors that the API server answers.
+"""Errors that the API server answers.
 
-Certain answers (`NotFound`, `Conflict`, `Rejected`) say that nothing was changed.  `Unavailable`
-says nothing: the request may or may not have been executed.
+Certain answers (`NotFound`, `Conflict`, `Rejected`) prove that nothing was changed. `Unavailable`
+proves nothing: the request may or may not have been executed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 REPLY = " answered: "
-"""Stands between a request and what came of it."""
+"""Separates the request from its answer in an error's message."""
 
 
 class ApiError(Exception):
@@ -22,7 +22,7 @@ class ApiError(Exception):
 
     @property
     def reply(self) -> str:
-        """What the API server said, without what was asked."""
+        """Return the API server's text without the request."""
         return self.message.rsplit(REPLY, 1)[-1].strip().rstrip(".")
 
 
@@ -31,7 +31,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """409: the object is not what the caller last saw, or it exists already."""
+    """409: the object differs from what the caller last saw, or it exists already."""
 
 
 class Rejected(ApiError):
@@ -55,12 +55,13 @@ def error(status: int, message: str) -> ApiError:
 
 
 def answered(method: str, path: str, status: int, body: bytes) -> ApiError:
-    """The error for an answer: its status, what was asked, and the API server's own sentence."""
+    """Return the error for an answer: its status, the request, and the API server's own
+    sentence."""
     return error(status, f"{method} {path}{REPLY}{status_message(body)}")
 
 
 def status_message(body: bytes) -> str:
-    """The message of the Status that the API server answered; the beginning of what is none."""
+    """Return the message of an answered Status, or the beginning of any other body."""
     try:
         return str(json.loads(body).get("message", ""))
     except (ValueError, AttributeError):

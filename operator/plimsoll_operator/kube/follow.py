@@ -1,6 +1,6 @@
-"""One kind, listed and watched through a `KubeApi`: what every watch of ours begins with.
+"""List and watch of one kind through a `KubeApi`, the basis of every watch of the operator.
 
-What a watch brings is a reason to look, never evidence.
+A watch event is a reason to read, never evidence.
 """
 
 from __future__ import annotations

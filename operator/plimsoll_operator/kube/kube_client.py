@@ -1,7 +1,7 @@
 """Calls to the API server: every one with a timeout, none repeated behind the caller's back.
 
-Whatever must be compare-and-set passes a resourceVersion or a uid; a 409 then is certain.  Lists
-and reads never ask for a cached answer (they send no resourceVersion): they are used as evidence.
+A compare-and-set write passes a resourceVersion or a uid; a 409 is then certain. Lists and reads
+never ask for a cached answer (they send no resourceVersion), because they are used as evidence.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ WATCH_SILENCE_SECONDS = WATCH_SECONDS + 5.0
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 ANY_JSON = "application/json, */*"
-"""Key sets are application/jwk-set+json."""
+"""Media types for documents; key sets are application/jwk-set+json."""
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 
 
 class Kube:
-    """`kube.port.KubeApi` over a transport; what must not wait for others takes one of its own."""
+    """`kube.port.KubeApi` over a transport. A caller that must not wait for others takes a Kube of
+    its own."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -64,7 +65,7 @@ class Kube:
         field_selector: str | None = None,
         metadata_only: bool = False,
     ) -> Listed:
-        """In pages: all of them are of the snapshot that the first one was read from."""
+        """List in pages; all pages are of the snapshot that the first was read from."""
         accept = METADATA_LIST if metadata_only else JSON
         items: list[Object] = []
         params = {"limit": str(PAGE_ITEMS)}
@@ -105,7 +106,8 @@ class Kube:
         *,
         metadata_only: bool = False,
     ) -> AsyncGenerator[Object, None]:
-        """For `WATCH_SECONDS`; a connection that is silent for longer is `Unavailable`."""
+        """Watch for `WATCH_SECONDS`. Raises `Unavailable` if the connection is silent for
+        longer."""
         params = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
         if selector is not None:
             params["labelSelector"] = selector
@@ -181,7 +183,7 @@ class Kube:
     async def apply_status(
         self, kind: Kind, namespace: str, name: str, status: Object, *, version: str = ""
     ) -> Object:
-        # A uid would not do: of a custom resource's status the API server looks at none.
+        # A uid would not do: for the status of a custom resource the API server ignores it.
         stated = {"resourceVersion": version} if version else {}
         manifest = {
             "apiVersion": kind.api_version,

@@ -1,9 +1,9 @@
 """The transport over the official Kubernetes client: its configuration, TLS and connections.
 
 Only `RESTClientObject` is used: the client's generated calls would turn every object into a model
-of theirs, and the API server's answers are wanted as they are.  What the client does by itself and
-this operator must not rely on is switched off by the client's own settings: retries, proxies of the
-environment, redirects.  The only module with an HTTP client; called where a process is composed.
+of theirs, and the operator wants the raw answers. Features that this operator must not rely on are
+disabled in the client's own settings: retries, proxies of the environment, redirects. The only
+module with an HTTP client; called where a process is composed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class OfficialTransport:
         configuration = copy.deepcopy(access.configuration)
         configuration.connection_pool_maxsize = connections
         configuration.retries = None
-        # `trust_env` would have the environment's proxies see what only the API server may.
+        # `trust_env` would send requests through the environment's proxies, which must not see
+        # them.
         configuration.client_session_kwargs = {"trust_env": False, "middlewares": (_one_attempt,)}
         self._access = Access(configuration)
         self._client = RESTClientObject(configuration)
@@ -50,7 +51,7 @@ class OfficialTransport:
     async def send(self, request: HttpRequest) -> HttpResponse:
         """See `Transport`."""
         try:
-            # Covers what the client's own timeout does not: reading a token.
+            # The client's own timeout does not cover reading a token.
             async with asyncio.timeout(request.timeout_s):
                 response = await self._request(request, NO_OTHER_TIMEOUT)
                 body = await response.read()
@@ -86,11 +87,12 @@ class OfficialTransport:
     async def _request(
         self, request: HttpRequest, timeout: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
-        """The answer's beginning.
+        """Send a request; return once the answer begins.
 
-        `RESTClientObject.request` encodes a JSON body anew, and hands on bytes only of what is not
-        JSON.  The ring repeats an append by the same bytes: every body goes in as octets, and
-        `_one_attempt` gives it its own content type on the wire."""
+        `RESTClientObject.request` re-encodes a JSON body, and passes bytes on only for other types.
+        The ring repeats an append by the same bytes, so every body goes in as octets, and
+        `_one_attempt` sets its real content type on the wire.
+        """
         headers = {
             "Content-Type": OCTETS,
             ON_THE_WIRE: request.content_type,
@@ -113,17 +115,18 @@ class OfficialTransport:
 
 
 def _said(failure: Exception) -> str:
-    """What the library says of it; of a timeout it says nothing."""
+    """Return the library's text for a failure; it has none for a timeout."""
     return str(failure) or repr(failure)
 
 
 async def _one_attempt(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Stands between the client and its connections, and lets one request through once.
+    """Client middleware that sends each request at most once.
 
-    aiohttp sends a GET, PUT or DELETE again when its connection breaks before an answer, and
-    follows redirects; both raise here what it does not know."""
+    aiohttp sends a GET, PUT or DELETE again if its connection breaks before an answer, and follows
+    redirects. Both raise `Unavailable` here.
+    """
     request.headers["Content-Type"] = request.headers.pop(ON_THE_WIRE)
     try:
         response = await handler(request)

@@ -1,6 +1,6 @@
 """One request to an API server, and its answer as an object.
 
-Called by the client and by whoever reads documents that are no resources; repeats nothing.
+Called by the client and by readers of documents that are not resources; repeats nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from plimsoll_operator.kube.port import HttpRequest, Object, Transport
 
 
 async def call(transport: Transport, request: HttpRequest) -> tuple[Object, int | None]:
-    """The answer's body, and the server's time when it says so.  Raises ApiError."""
+    """Return the answer's body and the server's time, None if not stated. Raises ApiError."""
     response = await transport.send(request)
     if response.status >= 400:
         raise answered(request.method, request.path, response.status, response.body)

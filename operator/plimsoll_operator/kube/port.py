@@ -1,9 +1,9 @@
 """The API server as the operator sees it: a few verbs, over a transport that sends one request.
 
-`KubeApi` is what all other modules take.  It reads afresh (a read is used as evidence), answers
-each call once, and reports with `kube.errors` what the API server would not do.  `Transport` is
-what differs between a real API server and one in memory.  Called by every room that reads or
-writes objects; knows nothing of HTTP libraries.
+All other modules take a `KubeApi`. It reads afresh (a read is used as evidence), executes each call
+once, and raises `kube.errors` when the API server refuses. A real API server and one in memory
+differ in their `Transport`. Called by every package that reads or writes objects; knows nothing of
+HTTP libraries.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Object = dict[str, Any]
 
 JSON = "application/json"
 OPENID_CONFIGURATION = "/.well-known/openid-configuration"
-"""Who issues ServiceAccounts' tokens;"""
+"""Path of the issuer of ServiceAccount tokens."""
 OPENID_KEYS = "/openid/v1/jwks"
 """and the public keys that verify them."""
 TIMEOUT_SECONDS = 10.0
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request to an API server, before any transport."""
+    """One request to an API server, independent of the transport."""
 
     method: str
     path: str
@@ -35,13 +35,13 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     params: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The query, not yet encoded."""
     body: bytes = b""
-    """Goes out as it is: what repeats a request repeats its bytes."""
+    """Sent unchanged, so that a repeated request has the same bytes."""
     content_type: str = JSON
     accept: str = JSON
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Others than these, and than those of the transport itself."""
     timeout_s: float = TIMEOUT_SECONDS
-    """From the connection to the last byte of the answer; of a watch, how long it may be silent."""
+    """Time from the connection to the last byte of the answer; for a watch, the maximum silence."""
 
 
 class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,17 +57,19 @@ class Transport(Protocol):
     """Requests to one API server, over connections of its own."""
 
     async def send(self, request: HttpRequest) -> HttpResponse:
-        """One attempt.  Raises `Unavailable` with status 0 when it is unknown whether the request
-        happened, or still will: it timed out, the connection was lost."""
+        """Make one attempt. Raises `Unavailable` with status 0 if the request timed out or its
+        connection was lost: it may have happened, or may still happen."""
 
     def watch(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
-        """The answer's lines as they come, one event (JSON) each, until the API server ends it.
+        """Yield the answer's lines as they come, one event (JSON) each, until the API server ends
+        it.
 
-        Raises what `kube.errors.error` makes of a status from 400 on, and `Unavailable` with
-        status 0 when the connection is lost, or silent for longer than `timeout_s`."""
+        Raises the error of `kube.errors.error` for a status from 400 on, and `Unavailable` with
+        status 0 if the connection is lost, or silent for longer than `timeout_s`.
+        """
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close all connections of the transport."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,15 +86,15 @@ class KubeApi(Protocol):
     (`NotFound`, `Conflict`, `Rejected`), or `Unavailable` when the outcome is unknown."""
 
     answered_ms: int | None
-    """The API server's clock (milliseconds since 1970) in the last answer that said it."""
+    """The API server's clock (milliseconds since 1970) in the last answer that stated it."""
 
     async def get(
         self, kind: Kind, namespace: str | None, name: str, *, timeout_s: float = TIMEOUT_SECONDS
     ) -> Object:
-        """One object, fresh."""
+        """Read one object afresh."""
 
     async def document(self, path: str) -> Object:
-        """What the API server publishes beside its objects."""
+        """Read a document that the API server publishes beside its objects."""
 
     async def list(
         self,
@@ -103,10 +105,10 @@ class KubeApi(Protocol):
         field_selector: str | None = None,
         metadata_only: bool = False,
     ) -> Listed:
-        """All objects, fresh: a quorum read of one consistent snapshot."""
+        """List all objects afresh: a quorum read of one consistent snapshot."""
 
     async def first(self, kind: Kind, namespace: str, *, label_selector: str) -> Object | None:
-        """Any one object that the selector takes, fresh."""
+        """Read any one object that the selector matches, afresh, or None."""
 
     def changes(
         self,
@@ -132,11 +134,11 @@ class KubeApi(Protocol):
         timeout_s: float = TIMEOUT_SECONDS,
         dry_run: bool = False,
     ) -> Object:
-        """Compare-and-set by the manifest's resourceVersion.  `dry_run`: what would be stored, with
-        the server's defaults, and nothing is."""
+        """Replace by compare-and-set on the manifest's resourceVersion. With `dry_run` return the
+        object as it would be stored, with the server's defaults, and store nothing."""
 
     async def apply(self, kind: Kind, manifest: Object) -> Object:
-        """Server-side apply: what the manifest states becomes so; the rest is left alone."""
+        """Apply server-side: set what the manifest states and leave the rest alone."""
 
     async def merge(self, kind: Kind, namespace: str, name: str, patch: Object) -> Object:
         """A merge patch: compare-and-set if the patch states a resourceVersion."""
@@ -144,8 +146,11 @@ class KubeApi(Protocol):
     async def apply_status(
         self, kind: Kind, namespace: str, name: str, status: Object, *, version: str = ""
     ) -> Object:
-        """Apply the status, and only the status, of an object that exists.  `Conflict` unless it is
-        as of the resourceVersion `version`; empty: however it is, and whichever bears the name."""
+        """Apply the status, and only the status, of an existing object.
+
+        Raises `Conflict` unless the object has the resourceVersion `version`; an empty `version`
+        applies to any object of that name.
+        """
 
     async def delete(
         self,
@@ -157,6 +162,8 @@ class KubeApi(Protocol):
         version: str = "",
         grace_seconds: int | None = None,
     ) -> None:
-        """Delete exactly the object with `uid`; another one under its name gives `Conflict`, and so
-        does one that is not as of the resourceVersion `version`; empty: however it is.
-        `grace_seconds` 0 deletes a pod without its kubelet's word."""
+        """Delete exactly the object with `uid`.
+
+        Raises `Conflict` for another object of that name, or for another resourceVersion than
+        `version` (any if empty). `grace_seconds` 0 deletes a pod without waiting for its kubelet.
+        """

@@ -1,4 +1,4 @@
-"""The kinds this operator reads or writes, and where the API server keeps them."""
+"""Kinds that this operator reads or writes, and their paths on the API server."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ NETWORK_POLICIES = Kind(
     api_version="networking.k8s.io/v1", kind="NetworkPolicy", plural="networkpolicies"
 )
 POD_MONITORS = Kind(api_version="monitoring.coreos.com/v1", kind="PodMonitor", plural="podmonitors")
-"""Of the Prometheus operator, where there is one."""
+"""Of the Prometheus operator, if installed."""
 CERTIFICATES = Kind(api_version="cert-manager.io/v1", kind="Certificate", plural="certificates")
-"""Of cert-manager, where there is one."""
+"""Of cert-manager, if installed."""
 TLS_ROUTES = Kind(api_version="gateway.networking.k8s.io/v1", kind="TLSRoute", plural="tlsroutes")
-"""Of the Gateway API, where there is one;"""
+"""TLS routes of the Gateway API, if installed."""
 TLS_ROUTE_KINDS = (
     TLS_ROUTES,
     *(
@@ -80,7 +80,7 @@ TLS_ROUTE_KINDS = (
 )
 """the versions of it, the newest first: v1 came with release 1.5 of the Gateway API;"""
 GATEWAYS = Kind(api_version="gateway.networking.k8s.io/v1", kind="Gateway", plural="gateways")
-"""and what routes are attached to."""
+"""Gateways, which routes attach to."""
 LEASES = Kind(api_version="coordination.k8s.io/v1", kind="Lease", plural="leases")
 JOBS = Kind(api_version="batch/v1", kind="Job", plural="jobs")
 ROLES = Kind(api_version="rbac.authorization.k8s.io/v1", kind="Role", plural="roles")
@@ -135,11 +135,11 @@ METADATA_SNAPSHOTS = Kind(
 )
 
 USER_KINDS = (LOG_CLUSTERS, TOPICS, REASSIGNMENTS, REBALANCES, VERIFICATIONS, USERS)
-"""What users apply."""
+"""Kinds that users apply."""
 WATCHED_KINDS = (*USER_KINDS, LOG_BROKERS)
-"""What the operator follows: what users apply, and what it makes beside that for them to read."""
+"""Kinds that the operator watches: those that users apply, and those it makes for users to read."""
 RUN_ONCE = (REASSIGNMENTS, REBALANCES, VERIFICATIONS)
-"""What is carried out once, and then stays as a record of it."""
+"""Kinds that are carried out once and then remain as a record."""
 _CHILDREN = (
     CONFIG_MAPS,
     SERVICES,

@@ -1,11 +1,11 @@
-"""The user's objects as last seen: what the watches feed and the reconcilers read.
+"""User objects as last seen: fed by the watches and read by the reconcilers.
 
-Being here proves nothing about existence and being absent even less; a proof takes a read of the
-API server afresh.
+Presence here does not prove existence, and absence proves even less; a proof takes a fresh read of
+the API server.
 
-An object that this version cannot read (its schema is newer, or let something through) stays as it
-was last read.  Where that is not known (the process is new) a LogCluster and a Topic stand here
-with what can be read of them, and nothing is made, changed or deleted by what is `missing`.
+An object that this version cannot read (its schema is newer, or too lax) stays as it was last read.
+If there is no earlier read (the process is new), a LogCluster and a Topic are kept with their
+readable part, and nothing is made, changed or deleted by what is `missing`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PARTIAL = (LogCluster, Topic)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """An object as it is now, of which the spec cannot be read; `sentence` says why."""
+    """An object with an unreadable spec; `sentence` states why."""
 
     metadata: ObjectMeta
     sentence: str
@@ -53,7 +53,7 @@ class Unread:
 
 
 def key_of(body: Object) -> Key:
-    """Of any object; one that is in no namespace has ""."""
+    """Return the key of any object; the namespace of a cluster-scoped one is ""."""
     return body["metadata"].get("namespace") or "", body["metadata"]["name"]
 
 
@@ -66,12 +66,12 @@ class Shelf(Generic[R]):
         self._unread: dict[Key, Unread] = {}
         self._missing: dict[Key, frozenset[str]] = {}
         self._verdicts: dict[Key, str] = {}
-        # Of a LogCluster's status: what its operator chose and keeps there, and what waited.
+        # Parts of a LogCluster's status that its operator keeps there: choices and blocked actions.
         self._choices: dict[Key, dict[str, Any]] = {}
         self._dated: dict[Key, bool] = {}
 
     def put(self, body: dict[str, Any]) -> R | None:
-        """Remember an object; returns what to go by, None when nothing of it can be read."""
+        """Remember an object. Return its readable form, or None if no part of it can be read."""
         try:
             found = from_object(body, self._model)
         except Unreadable as error:
@@ -124,11 +124,11 @@ class Shelf(Generic[R]):
         return found[0] if found else None
 
     def unread(self, key: Key) -> Unread | None:
-        """Why the object's spec is not followed."""
+        """Return why the object's spec is not followed, or None."""
         return self._unread.get(key)
 
     def unread_keys(self) -> list[Key]:
-        """The objects whose specs are not followed."""
+        """Return the objects with specs that are not followed."""
         return sorted(self._unread)
 
     def missing(self, key: Key) -> frozenset[str]:
@@ -136,19 +136,21 @@ class Shelf(Generic[R]):
         return self._missing.get(key, frozenset())
 
     def lost(self) -> list[Unread]:
-        """The objects of which nothing can be gone by: no status of theirs would be written
-        otherwise."""
+        """Return the objects without any readable state; their status would otherwise never be
+        written."""
         return [unread for key, unread in self._unread.items() if key not in self._found]
 
     def choices(self, key: Key) -> dict[str, Any]:
-        """What its status showed of `versions` and `certificates`: whoever writes a status without
-        them, because it has not read them yet, takes them away.  And of `blocked`: for since when
-        an action waits."""
+        """Return the fields of its status to carry over: `versions`, `certificates` and `blocked`.
+
+        A status written without them, before they are read, would erase them. `blocked` holds since
+        when each action waits.
+        """
         return self._choices.get(key, {})
 
     def dated(self, key: Key) -> bool:
-        """Whether an operator wrote its status that does not know `brokers.active`: of 0.1, or a
-        build of 0.2 before it.  Its scale tells of no replicas until the field is there."""
+        """Return True if the writer of its status did not know `brokers.active` (0.1, or an early
+        build of 0.2). Its scale reports no replicas until the field is present."""
         return self._dated.get(key, False)
 
     def conditions(self, key: Key) -> tuple[Condition, ...]:
@@ -157,14 +159,14 @@ class Shelf(Generic[R]):
         return found[1] if found else ()
 
     def all_conditions(self) -> Iterator[tuple[Key, tuple[Condition, ...]]]:
-        """What every object showed, also one of which nothing can be read: for metrics."""
+        """Yield the shown conditions of every object, unreadable ones included; for metrics."""
         for key, (_, conditions) in self._found.items():
             yield key, conditions
         for unread in self.lost():
             yield unread.key, unread.conditions
 
     def verdict(self, key: Key) -> str:
-        """What a Verification showed; empty: none yet."""
+        """Return the verdict that a Verification showed, "" before the first."""
         return self._verdicts.get(key, "")
 
     def __iter__(self) -> Iterator[R]:
@@ -172,7 +174,7 @@ class Shelf(Generic[R]):
 
 
 class Objects:
-    """All kinds.  `reconcile/registry.py` holds what else differs between them."""
+    """Shelves of all kinds. `reconcile/registry.py` holds the kinds' other differences."""
 
     def __init__(self) -> None:
         self.clusters = Shelf(LogCluster)

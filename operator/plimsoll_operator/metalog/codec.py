@@ -1,9 +1,8 @@
-"""Records to canonical JSON and back, and batches to what is stored of them.
+"""Records to canonical JSON and back, and batches to their stored form. Pure.
 
-Canonical: keys sorted, no white space, UTF-8, and a number that is whole is written as an integer,
-so that storage which re-serialises JSON cannot change the checksum: an API server makes 5 of 5.0,
-and keeps 0.5.  Pure; called by the controller's runtime (`pack`, `decode_records`) and by both
-shells (`store`, `load`).
+Canonical: keys sorted, no white space, UTF-8, and whole numbers written as integers, so that
+storage which re-serialises JSON cannot change the checksum: an API server turns 5.0 into 5 and
+keeps 0.5. Called by the controller (`pack`, `decode_records`) and by both shells (`store`, `load`).
 """
 
 from __future__ import annotations
@@ -32,15 +31,18 @@ BATCH_BYTES_MAX = 900_000
 
 _encoder = msgspec.json.Encoder(order="sorted")
 _FLOAT = re.compile(rb"[\[:,]\s*-?(?:\d+[.eE]|\d{19})")
-"""Where a number that is no integer may stand, or one that is none of 64 bits; in a string it means
-nothing."""
+"""Matches wherever a number that is not an integer, or exceeds 64 bits, may stand; a match within a
+string is harmless."""
 _INTEGERS = range(-(2**63), 2**63)
-"""What an API server keeps as an integer; a greater one it makes a float of."""
+"""Integers that an API server keeps; it turns any other into a float."""
 
 
 class StoredBatch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A batch as both shells store it.  The ring keeps `written_ms` in an annotation: the schema of
-    an earlier release does not have it, and refuses what it does not have."""
+    """A batch as both shells store it.
+
+    The ring keeps `written_ms` in an annotation: the schema of an earlier release lacks the field
+    and would reject it.
+    """
 
     sequence: int
     base_offset: int
@@ -73,7 +75,7 @@ def _encode(value: Record | list[Record]) -> bytes:
 
 
 def _with_integers(value: Any) -> Any:
-    """The same JSON, with each number as storage that writes it anew gives it back."""
+    """Return the same JSON with each number as re-serialising storage returns it."""
     match value:
         case dict():
             return {key: _with_integers(one) for key, one in value.items()}
@@ -95,7 +97,7 @@ def decode_records(batch: Batch) -> tuple[Record, ...]:
 
 
 def snapshots_taken(batch: Batch) -> tuple[SnapshotTaken, ...]:
-    """The `SnapshotTaken` records in a batch; cheap when there are none."""
+    """Return the `SnapshotTaken` records in a batch; cheap without any."""
     if b'"SnapshotTaken"' not in batch.records_json:
         return ()
     return tuple(record for record in decode_records(batch) if isinstance(record, SnapshotTaken))
@@ -237,8 +239,11 @@ def decode_batch(raw: bytes | msgspec.Raw) -> Batch:
 
 
 def _as_earlier_builds_sealed(batch: Batch, stored: msgspec.Raw) -> Batch:
-    """They wrote a quota that is a whole number as 5.0, and sealed that: a file has it as it was
-    written, an API server makes 5 of it.  The same batch when that is not what is wrong."""
+    """Return the batch as an earlier build sealed it, or `batch` if that is not the fault.
+
+    Earlier builds wrote a whole-number quota as 5.0 and sealed that. A file keeps it; an API server
+    turns it into 5.
+    """
     with contextlib.suppress(msgspec.MsgspecError, MetadataTooNew, OverflowError):
         typed = read_records(batch.records_json)
         for records in (msgspec.json.decode(stored), typed):

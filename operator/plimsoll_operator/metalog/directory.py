@@ -1,10 +1,10 @@
-"""The metadata log in a directory: for `plimsoll local`, and for tests that need no Kubernetes.
+"""The metadata log in a directory: for `plimsoll local`, and for tests without Kubernetes.
 
 One append-only file at a time, fsynced before an append returns; a torn last line is cut when the
-log is opened.  An flock on the directory keeps a second process out.  Should the lock be lost all
-the same (a network file system), the compare-and-set is the file's end: a writer appends only
-where it knows the log to end, else it answers `AppendConflict`.  Called by the controller's
-runtime; never interprets records other than `SnapshotTaken`.
+log is opened. An flock on the directory excludes a second process. If the lock is lost all the same
+(a network file system), the end of the file serves as compare-and-set: a writer appends only where
+it knows the log to end, else it raises `AppendConflict`. Called by the controller; interprets no
+record but `SnapshotTaken`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class DirectoryLog:
         directory_files.claim(self._path, self._cluster_id)
         for leftover in self._path.glob("*.tmp"):
             leftover.unlink(missing_ok=True)  # the thread of a cancelled snapshot renames its own
-        # Its writer may have been killed before its sync: no power cut takes back what is believed.
+        # The last writer may have been killed before its sync; make what was read safe from a power
+        # loss.
         directory_files.sync_directory(self._path)
         found, (opened, follower) = self._read()
         self._open_tail(found, opened)
@@ -88,7 +89,7 @@ class DirectoryLog:
         assert follower.tip.next_sequence == batch.sequence, (follower.tip, batch.sequence)
         line = codec.encode_batch(batch) + b"\n"
         self._writing = asyncio.ensure_future(asyncio.to_thread(self._write, tail, batch, line))
-        # Cancelling the caller does not stop the thread: `_writing` stays set until `open`.  So it
+        # Cancelling the caller does not stop the thread: `_writing` stays set until `open`. So it
         # does after a failure, except a refusal, which leaves the log as it was.
         try:
             await asyncio.shield(self._writing)
@@ -123,7 +124,7 @@ class DirectoryLog:
         return name
 
     async def lost(self) -> tuple[str, ...]:
-        """Its files are open, and private to it."""
+        """Return nothing: its files are open and private to it."""
         return ()
 
     async def mend(self) -> None: ...
@@ -257,7 +258,8 @@ class DirectoryLog:
         self._tail = _Tail(path=path, descriptor=descriptor, size=0)
 
     def _write(self, tail: _Tail, batch: Batch, line: bytes) -> None:
-        """In a thread.  Either the whole line is on the disk, or nothing of it is in the file."""
+        """Write a line, in a thread. Afterwards either the whole line is on disk or none of it is
+        in the file."""
         self._check_end(tail, batch)
         try:
             written = 0
@@ -269,7 +271,7 @@ class DirectoryLog:
         try:
             os.fsync(tail.descriptor)
         except OSError as error:
-            # The kernel may have dropped the pages: nothing about this file is known any more.
+            # The kernel may have dropped the pages: the content of this file is unknown.
             raise LogCorrupt(f"cannot fsync {tail.path}: {error.strerror}") from error
         tail.size += len(line)
 
@@ -288,7 +290,8 @@ class DirectoryLog:
             raise LogCorrupt(f"cannot truncate {tail.path}: {error.strerror}") from error
 
     async def _settle(self) -> None:
-        """Wait for a write whose caller was cancelled; its outcome will be read from the file."""
+        """Wait for a write after its caller was cancelled; its outcome will be read from the
+        file."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
             self._writing.exception()

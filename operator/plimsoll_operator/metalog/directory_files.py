@@ -1,10 +1,10 @@
-"""The directory shell's files: how they are named, read whole, and written so that they are whole.
+"""Files of the directory shell: their names, reads of whole files, and atomic writes.
 
-Called by `directory` alone.  Decides nothing about the log; raises `OSError` for the world's fault
-and `LogCorrupt` for bytes that no writer left behind.
+Called by `directory` alone. Decides nothing about the log. Raises `OSError` for failures of the
+system and `LogCorrupt` for bytes that no writer left behind.
 
-- `cluster.json`: whose log this is.
-- `batches-<first sequence>.jsonl`: one batch a line.  Only the last line of the newest file may be
+- `cluster.json`: the cluster that owns this log.
+- `batches-<first sequence>.jsonl`: one batch a line. Only the last line of the newest file may be
   torn, by a crash in mid-write.
 - `snapshot-<end>-<epoch>-<random>.zlib`: a line of JSON, then the compressed image.
 """
@@ -134,7 +134,7 @@ def write_snapshot(directory: Path, name: str, header: SnapshotHeader, stored: b
 
 
 def read_snapshots(directory: Path) -> list[Snapshot]:
-    """Those that verify; others are torn or half copied, and as good as absent."""
+    """Return the snapshots that verify; a torn or half-copied one counts as absent."""
     found = (_read_snapshot(path) for path in sorted(directory.glob(SNAPSHOTS_GLOB)))
     return [snapshot for snapshot in found if snapshot is not None]
 

@@ -29,7 +29,7 @@ from plimsoll_core.cluster.records import SnapshotTaken
 
 
 class MetadataLogError(Exception):
-    """Anything a log may answer instead of doing what it was asked to; a sentence for the user."""
+    """Error of a log that could not do as requested; its text is a sentence for the user."""
 
 
 class AppendConflict(MetadataLogError):
@@ -53,7 +53,7 @@ class LogCorrupt(MetadataLogError):
 
 
 class LogOfAnother(LogCorrupt):
-    """There is no log of this cluster here, and none is made: it belongs somewhere else."""
+    """The log here belongs to another cluster, and no log is created in its place."""
 
 
 class UnknownRecord(MetadataLogError):
@@ -66,12 +66,13 @@ class LogUnavailable(MetadataLogError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Records that commit together.  Made by `codec.pack`; `checksum` covers all other fields but
-    `written_ms`: the writer's wall clock, 0 where nobody wrote it down.  People are told of it, and
-    nothing is decided by it.
+    """Records that commit together.
+
+    Made by `codec.pack`; `checksum` covers all other fields but `written_ms`. That is the writer's
+    wall clock, 0 if not recorded; it is shown to people, and no decision depends on it.
 
     A decision too large for one batch is a group: its batches carry the same `group`, and its
-    records count only when the one with `last_of_group` is there.
+    records count only once the batch with `last_of_group` is present.
     """
 
     sequence: int
@@ -93,7 +94,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tip:
-    """Where the next batch goes: it follows the batch with `nonce`."""
+    """Position of the next batch, after the batch with `nonce`."""
 
     next_sequence: int
     next_offset: int
@@ -155,8 +156,8 @@ class MetadataLog(Protocol):
         """Read everything and change nothing; for a standby."""
 
     async def append(self, batch: Batch) -> None:
-        """Returns when the batch is committed.  Unknown outcomes are resolved inside, for as long
-        as it takes; cancel it to give up."""
+        """Commit the batch before returning. Unknown outcomes are resolved inside, for as long as
+        it takes; cancel it to give up."""
 
     async def write_snapshot(
         self, image_bytes: bytes, end_offset: int, nonce: str, controller_epoch: int
@@ -165,21 +166,21 @@ class MetadataLog(Protocol):
         the snapshot's name for `SnapshotTaken`."""
 
     async def release(self, taken: SnapshotTaken) -> None:
-        """`taken` is committed: give back what it covers.  Best effort; safe to repeat."""
+        """Free what the committed snapshot `taken` covers. Best effort; safe to repeat."""
 
     async def lost(self) -> tuple[str, ...]:
-        """The names of objects of the log that were deleted; the writer still knows what
-        they held.  Nothing else can open the log until a snapshot is released."""
+        """Return the names of the log's objects that were deleted; the writer still knows their
+        content. No other process can open the log until a snapshot is released."""
 
     async def mend(self) -> None:
-        """After a `release`: make again what was lost."""
+        """Recreate the lost objects, after a `release`."""
 
     def needs_snapshot(self) -> bool:
-        """Whether the batches since the last snapshot outweigh a new one."""
+        """Return True if the batches since the last snapshot outweigh a new one."""
 
     def nonce_at(self, applied_offset: int) -> str | None:
-        """The nonce of the committed batch that holds record `applied_offset - 1`; None when that
-        is no longer, or not yet, in the log."""
+        """Return the nonce of the committed batch that holds record `applied_offset - 1`, or None
+        if the log does not hold it."""
 
     def watch(self) -> AsyncIterator[OpenedLog | Batch]:
         """Follow without writing: an `OpenedLog` first (and again after a gap), then each batch."""
@@ -189,13 +190,13 @@ class MetadataLog(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogUsage:
-    """How much of a log no snapshot covers yet, of how much there can be."""
+    """The part of a log not yet covered by a snapshot, and its limit."""
 
     slots_used: int
     slots: int
     batch_bytes: int
     snapshot_bytes: int
-    """Of the last snapshot, as stored."""
+    """Stored size of the last snapshot."""
 
 
 @runtime_checkable
@@ -204,4 +205,4 @@ class LimitedLog(Protocol):
 
     @property
     def usage(self) -> LogUsage | None:
-        """None: it is not open for writing."""
+        """Return None if the log is not open for writing."""

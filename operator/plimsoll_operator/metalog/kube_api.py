@@ -1,7 +1,7 @@
-"""The few requests the Kubernetes shell makes, over connections of its own.
+"""The few requests of the Kubernetes shell, over connections of its own.
 
-Decides one thing: what an answer proves.  A request without an answer (timeout, reset, 5xx) is
-`Unanswered`: it may have happened, and may still happen later.  Called by `ring` and
+Decides one thing: what an answer proves. A request without an answer (timeout, reset, 5xx) is
+`Unanswered`: it may have happened, and may still happen later. Called by `ring` and
 `kube_snapshots` alone.
 """
 
@@ -19,7 +19,7 @@ UNKNOWN_OUTCOMES = frozenset({408, *range(500, 600)})
 
 
 class Unanswered(Exception):
-    """It is unknown whether the request happened, or will."""
+    """The request may have happened, may still happen, or may not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Answer:
 
     @property
     def sentence(self) -> str:
-        """What the API server says about a request that it did not carry out."""
+        """Return the API server's explanation of a request that it did not carry out."""
         return f"{self.status}: {status_message(self.body)}"
 
 
@@ -37,13 +37,13 @@ class Api(Protocol):
     async def request(
         self, method: str, path: str, *, params: dict[str, str] | None = None, body: bytes = b""
     ) -> Answer:
-        """One attempt.  `Unanswered` when its outcome is not known."""
+        """Make one attempt. Raises `Unanswered` if its outcome is unknown."""
 
     async def close(self) -> None: ...
 
 
 class TransportApi:
-    """`Api` over a transport; `timeout_ms` is what one small write may take."""
+    """`Api` over a transport; `timeout_ms` is the time for one small write."""
 
     def __init__(self, transport: Transport, timeout_ms: int) -> None:
         self._transport = transport
@@ -72,5 +72,6 @@ class TransportApi:
         await self._transport.close()
 
     def _patience_s(self, method: str, size: int) -> float:
-        """What is large may take longer, lest a slow server never gets to finish it."""
+        """Return the timeout in seconds; large requests get more, so that a slow server can finish
+        them."""
         return self._timeout_s * (READ_FACTOR if method == "GET" else 1 + size / LARGE_BYTES)

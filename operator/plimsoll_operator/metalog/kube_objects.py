@@ -1,8 +1,8 @@
-"""The Kubernetes shell's objects: names, labels, JSON, and whole lists of them.
+"""Objects of the Kubernetes shell: names, labels, JSON, and whole lists of them.
 
 Names carry the cluster's name and the first 12 hex digits of its id, so that a cluster deleted and
-made again under the same name never meets the old one's log.  Objects have no owner: one mistaken
-prune must not collect the map of data whose volumes survive.  Called by `ring` and
+recreated under the same name never meets the old one's log. Objects have no owner: one mistaken
+prune must not collect the map of data on volumes that survive. Called by `ring` and
 `kube_snapshots`.
 """
 
@@ -46,7 +46,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Any of our objects, as read; `spec` is decoded by the module of its kind."""
+    """Any of our objects, as read; the module of its kind decodes `spec`."""
 
     metadata: Metadata
     spec: msgspec.Raw
@@ -133,10 +133,10 @@ class ObjectReader:
         return decode(_expect(answer).body)
 
     async def pages(self, plural: str, selector: str) -> AsyncIterator[Item]:
-        """One consistent state of a whole list.
+        """Yield one consistent state of a whole list.
 
-        No resourceVersion is asked for, so the answer is never older than the request.  A page
-        token that expired ends the read: pages of two states are never put together.
+        No resourceVersion is requested, so the answer is never older than the request. An expired
+        page token ends the read: pages of two states are never combined.
         """
         params = {"labelSelector": selector, "limit": str(PAGE_OBJECTS)}
         while True:
@@ -156,7 +156,8 @@ class ObjectReader:
     async def ask(
         self, method: str, path: str, params: dict[str, str] | None = None, body: bytes = b""
     ) -> Answer:
-        """Repeats a request whose repetition is harmless."""
+        """Send a request, and repeat it without an answer; only for requests that are safe to
+        repeat."""
         why: object = None
         for attempt in range(READ_ATTEMPTS):
             if attempt:
@@ -179,7 +180,7 @@ def _expect(answer: Answer) -> Answer:
 
 
 async def pause(backoff_ms: int, attempt: int) -> None:
-    """Twice as long each time, up to a second."""
+    """Sleep, twice as long at each attempt, up to a second."""
     await asyncio.sleep(min(backoff_ms * 2 ** min(attempt, 10), 20 * backoff_ms) / 1000)
 
 

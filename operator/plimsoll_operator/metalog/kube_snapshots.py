@@ -1,8 +1,8 @@
 """Snapshots as objects: compressed chunks, then an index that proves them complete.
 
-An index names each chunk with its uid and SHA-256, and is written last; a reader believes nothing
-less.  Names carry end, epoch and a random part, so two writers never share an object.  Only what is
-strictly older than a snapshot whose `SnapshotTaken` is committed is ever deleted.  Called by
+An index names each chunk with its uid and SHA-256 and is written last; a reader accepts nothing
+less. Names carry end, epoch and a random part, so two writers never share an object. Only objects
+strictly older than a snapshot with a committed `SnapshotTaken` are ever deleted. Called by
 `ring_log`.
 """
 
@@ -69,7 +69,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotDraft:
-    """What a snapshot will say of itself."""
+    """Position that a snapshot will state."""
 
     end_offset: int
     last_sequence: int
@@ -83,7 +83,7 @@ class SnapshotStore:
         self._place = reader.place
 
     async def indexes(self) -> list[Index]:
-        """All announced snapshots, newest first."""
+        """Return the indexes of all snapshots, newest first."""
         selector = f"{self._place.selector},{labels.LOG_PART}=index"
         found = [
             _index(item) async for item in self._reader.pages(kube_objects.SNAPSHOTS, selector)
@@ -99,7 +99,8 @@ class SnapshotStore:
         return None if item is None else _index(item)
 
     async def load(self, index: Index) -> Snapshot | None:
-        """None when the snapshot is torn: a chunk is missing, another one's, or damaged."""
+        """Return None if the snapshot is torn: a chunk is missing, damaged or of another
+        snapshot."""
         spec = index.spec
         if spec.cluster_id != str(self._place.cluster_id):
             raise LogCorrupt(f"MetadataSnapshot {index.name} belongs to cluster {spec.cluster_id}")
@@ -208,7 +209,7 @@ class SnapshotStore:
 
 
 async def _aside(size: int, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """In a thread when it would hold up the loop for more than a millisecond or so."""
+    """Run `work`, in a thread if it would block the loop for more than about a millisecond."""
     if size < SMALL_BYTES:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)

@@ -1,7 +1,7 @@
-"""Which batches of what was found in storage are the log, and from which snapshot they follow.
+"""The batches found in storage that form the log, and the snapshot they follow. Pure.
 
-Pure; both shells call it with whatever they read.  A log is accepted only when every batch after
-the snapshot is there and names its predecessor's nonce; nothing found after a hole is believed.
+Both shells call it with whatever they read. A log is accepted only if every batch after the
+snapshot is present and names its predecessor's nonce; batches after a hole are never accepted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from plimsoll_operator.metalog.interface import (
 
 
 class Gap(Exception):
-    """What was read is not one state of the log: read again before judging it."""
+    """The objects read are not one state of the log: read again before judging it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +36,11 @@ class Emptied:
 
 @dataclass(slots=True)
 class LogFollower:
-    """Applies the chain's laws to one batch after another.
+    """Checks the chain's rules for one batch after another.
 
-    `offer` returns the batches that may now be applied: none while a group is incomplete, the
-    whole group with its last batch.  The first batch of a higher controller epoch voids an
-    unfinished group, whose offsets are then used again.
+    `offer` returns the batches that may now be applied: none while a group is incomplete, the whole
+    group with its last batch. The first batch of a higher controller epoch voids an unfinished
+    group, and its offsets are used again.
     """
 
     tip: Tip
@@ -79,7 +79,8 @@ class LogFollower:
             raise LogCorrupt(f"metadata batch {batch.sequence} cannot follow {tip}")
 
     def writers_tip(self) -> Tip:
-        """Where a new term goes on: after everything, but at the offset of an unfinished group."""
+        """Return the position of a new term: after every batch, but at the offset of an unfinished
+        group."""
         if not self._group:
             return self.tip
         return Tip(
@@ -93,11 +94,11 @@ class LogFollower:
 def assemble(
     snapshots: Sequence[Snapshot], found: Mapping[int, Batch | Emptied]
 ) -> tuple[OpenedLog, LogFollower]:
-    """The log made of the newest snapshot that what was found follows from.
+    """Return the log that follows the newest snapshot from which the found batches continue.
 
-    `snapshots` are complete ones; `found` is by sequence.  `Gap` when none fits (read again; a
-    snapshot may have been released between two reads), `LogRegressed` when batches are missing
-    below others.
+    `snapshots` are complete ones; `found` is by sequence. Raises `Gap` if none fits (read again; a
+    snapshot may have been released between two reads), `LogRegressed` if batches are missing below
+    others.
     """
     last = max(found, default=-1)
     for snapshot in sorted(
@@ -121,7 +122,7 @@ def assemble(
 def _follow(
     snapshot: Snapshot | None, found: Mapping[int, Batch | Emptied], last: int
 ) -> tuple[OpenedLog, LogFollower] | None:
-    """None when already the first batch after the snapshot is missing or not its successor."""
+    """Return None if the first batch after the snapshot is missing or not its successor."""
     follower = LogFollower(snapshot.tip if snapshot else EMPTY_TIP)
     batches: list[Batch] = []
     first = follower.tip.next_sequence
@@ -152,7 +153,7 @@ def _hole_end(found: Mapping[int, Batch | Emptied], sequence: int) -> int:
 
 
 class History:
-    """Which nonce stands at which offset, for the part of the log that is still there."""
+    """Nonces by offset, for the part of the log that is still kept."""
 
     def __init__(self) -> None:
         self._ends: list[int] = []
@@ -194,7 +195,7 @@ class History:
         return sequence
 
     def forget_below(self, end_offset: int) -> None:
-        """Keep the batch that ends at `end_offset` and what follows."""
+        """Keep the batch that ends at `end_offset` and all later ones."""
         index = bisect_left(self._ends, end_offset)
         del self._ends[:index]
         del self._known[:index]

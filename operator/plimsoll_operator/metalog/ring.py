@@ -2,9 +2,10 @@
 
 They are made in order, some ahead of the batches that go into them: most clusters never need all.
 Batch n goes into slot n mod M by an update that carries the resourceVersion under which the slot's
-previous content was read: the compare-and-set of the whole log.  A slot's sequence only grows, so
-a writer that slept while the ring went round, candidate or controller, always meets a newer one.
-An emptied slot still says whose batch it held.  Called by `ring_log`; knows nothing of chains.
+previous content was read: the compare-and-set of the whole log. A slot's sequence only grows, so a
+writer that slept while the ring went round always meets a newer one, be it a candidate or a
+controller. An emptied slot still names the batch that it held. Called by `ring_log`; knows nothing
+of chains.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SLOTS_AT_FIRST = 64
 
 
 class _SlotHead(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What every slot says, empty or not."""
+    """Fields of every slot, empty or not."""
 
     cluster_id: str
     slot: int
@@ -83,7 +84,7 @@ class Slot:
 
 
 class Ring:
-    """All slots, and the two writes there are: `put` a batch, `empty` a covered one."""
+    """All slots, and the only two writes: `put` a batch, `empty` a covered one."""
 
     def __init__(self, reader: ObjectReader, slots: int) -> None:
         self._reader = reader
@@ -113,11 +114,11 @@ class Ring:
         }
 
     def missing(self, next_sequence: int) -> list[int]:
-        """Slots to be made now, the next ones first; each is made once and never deleted.
+        """Return the slots to make now, the next ones first; each is made once and never deleted.
 
-        No batch is put before the slot of its successor is made: a next one that is missing was
-        deleted by hand, and may have held a batch.  Release 0.1, whose batches do not say when they
-        were written, made them in order, a few at once, and may have been overtaken by its batches.
+        No batch is put before its successor's slot is made. A missing next slot was therefore
+        deleted by hand, and may have held a batch. Release 0.1, which writes batches without
+        `written_ms`, made slots in order, a few at once, and its batches may have overtaken them.
         """
         number = next_sequence % self.count
         if number in self._slots:
@@ -134,13 +135,13 @@ class Ring:
         return self._to_make(number)
 
     def runs_short(self, next_sequence: int) -> list[int]:
-        """What `missing` says, once fewer than half of the slots that should be are ready ahead."""
+        """Return the slots to make once fewer than half of those wanted ahead are ready."""
         if (next_sequence + SLOTS_AT_FIRST // 2) % self.count in self._slots:
             return []
         return self._to_make(next_sequence % self.count)
 
     def _to_make(self, number: int) -> list[int]:
-        """Those soon needed from a slot on, and gaps among those that there are."""
+        """Return the slots soon needed from a slot on, and gaps among the existing ones."""
         last = max(self._slots, default=0)
         ahead = [*range(number, self.count), *range(number)]
         return [
@@ -150,7 +151,7 @@ class Ring:
         ]
 
     def unmade(self, numbers: Iterable[int]) -> list[int]:
-        """Of these, in their order."""
+        """Return those of `numbers` that are not made yet, in order."""
         return [number for number in numbers if number not in self._slots]
 
     async def make(self, number: int) -> Slot:
@@ -166,7 +167,7 @@ class Ring:
         else:
             name = self.name(number)
             raise LogUnavailable(f"cannot create MetadataBatch {name}: {answer.sentence}")
-        # A quicker process may have written to it since: only the first read counts.
+        # A faster process may have written to the slot since: only the first read counts.
         return self._slots.setdefault(number, slot)
 
     async def put(self, batch: Batch, backoff_ms: int) -> int:
@@ -196,7 +197,7 @@ class Ring:
             if answer.status in (404, 409):
                 if (size := await self._after_conflict(slot, batch)) is not None:
                     return size
-                # The slot has another version now: what went out under the old one is void.
+                # The slot has another version now, so a write under the old version is void.
                 unknown = unknown and self._slots[number] == slot
             elif answer.status in FINAL_REFUSALS and not unknown:
                 raise AppendRefused(f"the API server rejects the batch: {answer.sentence}")
@@ -247,7 +248,8 @@ class Ring:
         return self._slot(item)
 
     def _committed(self, item: Item, batch: Batch) -> int:
-        """The API server says it stored this; see that it stored what was sent, after the rest."""
+        """Check that the API server stored what was sent, at a resourceVersion after all earlier
+        ones."""
         slot = self._slot(item)
         version = _number(slot.resource_version)
         if version is not None and version <= self._floor:
@@ -275,7 +277,7 @@ class Ring:
         )
 
     async def lost(self) -> list[int]:
-        """Slots that are known here and exist no more: deleted by hand."""
+        """Return the known slots that no longer exist: they were deleted by hand."""
         known = sorted(self._slots)  # those that are made meanwhile are not in the list
         pages = self._reader.pages(kube_objects.BATCHES, self._place.selector)
         names = {item.metadata.name async for item in pages}
@@ -295,7 +297,7 @@ class Ring:
         self._slots[number] = self._slot(kube_objects.decode(answer.body))
 
     async def peek(self, sequence: int) -> Batch | Emptied | None:
-        """What the slot of `sequence` holds now; for a standby."""
+        """Return the present content of the slot of `sequence`; for a standby."""
         return (await self._read_back(sequence % self.count)).content
 
     def large(self, sequence_max: int, size_min: int) -> Iterator[int]:
@@ -351,7 +353,8 @@ class Ring:
 
 
 def _emptied(place: kube_objects.Place, number: int, content: Batch | Emptied | None) -> object:
-    """The content of a slot whose records are in a snapshot; it still says whose batch it held."""
+    """Return the emptied content of a slot after its records went into a snapshot; it still names
+    its batch."""
     if content is None:
         return _EmptySlot(cluster_id=str(place.cluster_id), slot=number)
     offset = content.base_offset if isinstance(content, Batch) else content.end_offset

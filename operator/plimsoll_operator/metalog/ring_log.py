@@ -1,9 +1,9 @@
 """The metadata log on the Kubernetes API: a ring of batches, and snapshots.
 
-Puts the parts together: `ring` commits, `log_integrity` finds which stored batches are the log,
-`kube_snapshots` keeps what the ring has forgotten.  Decides which slots may be used again: those
-that a snapshot covers whose `SnapshotTaken` is committed.  Called by the controller's runtime; it
-needs no lock, Lease or clock to be safe.
+Combines the parts: `ring` commits, `log_integrity` finds which stored batches are the log,
+`kube_snapshots` keeps what the ring no longer holds. Decides which slots may be reused: those
+covered by a snapshot with a committed `SnapshotTaken`. Called by the controller; it needs no lock,
+Lease or clock to be safe.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ KEEP_BYTES_MAX = 16 * 1024
 
 SLOTS_AT_ONCE_LATER = 4
 MAKES_MAX = 30
-"""How often in a row a slot of a new log is refused, with a pause in between: half a minute."""
+"""Consecutive refusals of a new log's slot, with pauses, before giving up: half a minute."""
 
 NOT_OPEN = "the metadata log must be reopened before it is written to"
 
@@ -147,7 +147,7 @@ class RingLog:
             except log_integrity.Gap as error:
                 why = error
                 if ring.newest_version == seen:
-                    # No write between two reads that both failed: it is no race.
+                    # No write happened between two failed reads: it is no race.
                     raise LogRegressed(f"the metadata log is incomplete: {error}") from error
                 seen = ring.newest_version
         raise LogUnavailable(f"the metadata log changes faster than it can be read: {why}")
@@ -218,7 +218,7 @@ class RingLog:
         try:
             content = await ring.peek(sequence)
         except LogCorrupt:
-            # Before the first append, or deleted by hand: reading everything tells which.
+            # Before the first append, or deleted by hand: a full read tells which.
             raise log_integrity.Gap(f"cannot read the slot of batch {sequence}") from None
         if content is None or content.sequence < sequence:
             return None
@@ -236,7 +236,7 @@ class RingLog:
             follower = self._held()
             assert follower.tip.next_sequence == batch.sequence, (follower.tip, batch.sequence)
             self._require_slot(batch, follower)
-            # A cancelled append may still happen: nothing else is sent until the log is read anew.
+            # A cancelled append may still happen: nothing else is sent until the log is read again.
             self._unresolved = True
             try:
                 size = await self._ring.put(batch, self._options.backoff_ms)
@@ -255,8 +255,9 @@ class RingLog:
         return self._follower
 
     def _require_slot(self, batch: Batch, follower: log_integrity.LogFollower) -> None:
-        """The last eighth of the ring is for what ends the shortage: new terms, and in the very
-        last slot `SnapshotTaken` alone, lest terms that never get to a snapshot fill the ring."""
+        """Require a free slot for the batch. The last eighth of the ring is reserved for new terms,
+        and the very last slot for `SnapshotTaken`, so that terms that never reach a snapshot cannot
+        fill the ring."""
         free = self._covered_sequence + self._options.slots + 1 - batch.sequence
         needed = self._options.slots // 8 + 1
         if codec.snapshots_taken(batch):
@@ -313,7 +314,7 @@ class RingLog:
                 await self._ring.empty(number, self._covered_sequence)
 
     def _cover(self, index: Index | None) -> None:
-        """What the batches up to some sequence are in, if anything."""
+        """Note the snapshot that covers the batches up to its last sequence, if any."""
         self._covered_sequence = -1 if index is None else index.spec.last_sequence
         self._covered_by = None if index is None else index.name
 
@@ -355,8 +356,8 @@ class KubernetesLog(RingLog):
 
 
 async def _make_all(ring: Ring, numbers: Sequence[int], backoff_ms: int) -> None:
-    """In order: a hole would be taken for a slot that was deleted.  A refusal is tried again for a
-    while; after that an append makes the slot that it needs."""
+    """Make slots in order: a hole would look like a deleted slot. A refusal is retried for a while;
+    later an append makes the slot that it needs."""
     left, in_vain = list(numbers), 0
     while left:
         first = left[0]
@@ -382,7 +383,7 @@ async def _make_all(ring: Ring, numbers: Sequence[int], backoff_ms: int) -> None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _View:
-    """What a read tells about room and weight."""
+    """Covering snapshot and sizes, as found by a read."""
 
     covered: Index | None
     snapshot_bytes: int

@@ -1,7 +1,7 @@
-"""The rule for when a snapshot is due, and the encoding that proves an image complete.
+"""The rule for when a snapshot is due, and the encoding that proves an image complete. Pure.
 
-Pure; called by both shells.  A snapshot is compressed with zlib; a reader verifies the
-SHA-256 of what was stored and the size of what comes out before believing it.
+Called by both shells. A snapshot is compressed with zlib; a reader verifies the SHA-256 of the
+stored bytes and the size of the image before it accepts it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def compress(image_bytes: bytes) -> bytes:
 
 
 def decompress(stored: bytes, image_size: int) -> bytes | None:
-    """None when the bytes are not a complete image of that size."""
+    """Return None if the bytes are not a complete image of that size."""
     if not 0 <= image_size <= IMAGE_BYTES_MAX:
         return None
     inflater = zlib.decompressobj()
