@@ -1,6 +1,6 @@
-"""An API server in memory: for unit tests, `plimsoll local` and the simulator, which have no other.
+"""An API server in memory, for unit tests, `plimsoll local` and the simulator.
 
-`server` answers requests, `transport` carries them, `workloads` and `garbage_collection` are the
-controllers that a cluster has besides.  Held to one contract with a real API server
+`server` answers requests and `transport` carries them; `workloads` and `garbage_collection` are the
+controllers that a cluster also runs. One contract holds for it and for a real API server
 (`tests/plimsoll_operator/kube/contract.py`).
 """

@@ -1,7 +1,7 @@
-"""ServiceAccounts' tokens of an API server in memory: TokenRequest, and the keys that verify them.
+"""ServiceAccount tokens of an API server in memory: TokenRequest, and the keys that verify tokens.
 
-As `kubectl create token` asks for them and as the kubelet projects them.  The key is made with each
-start and kept nowhere.  Source: `pkg/serviceaccount/claims.go` of Kubernetes.
+It issues tokens as `kubectl create token` requests them and as the kubelet projects them. The key
+is created at each start and stored nowhere. Source: `pkg/serviceaccount/claims.go` of Kubernetes.
 """
 
 from __future__ import annotations

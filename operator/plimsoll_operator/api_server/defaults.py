@@ -1,8 +1,8 @@
-"""The defaults that the API server gives built-in kinds, as far as they are seen here.
+"""Defaults that the API server sets in built-in kinds, as far as the operator sees them.
 
-A reconciler that compares a manifest with what is stored has to know them; so the pods', the
-StatefulSets' and the Services' are here, and of other kinds none.
-Source: kubernetes `pkg/apis/{core,apps}/v1/defaults.go`, release 1.34.
+A reconciler that compares a manifest with the stored object must know them. Defaults of pods,
+StatefulSets and Services are set, those of other kinds are not. Source: kubernetes
+`pkg/apis/{core,apps}/v1/defaults.go`, release 1.34.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The CustomResourceDefinitions that ship with the operator: what a fresh server is told to serve.
+"""CustomResourceDefinitions that ship with the operator, which a new server serves.
 
-Read once a process.
+Read once per process.
 """
 
 from __future__ import annotations
@@ -17,6 +17,6 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @functools.cache
 def shipped() -> tuple[Object, ...]:
-    """All of them, by file name.  Shared: never changed."""
+    """Return all definitions, by file name. Shared: never change them."""
     paths = sorted(shipped_directory("crds").glob("*.yaml"))
     return tuple(yaml.load(path.read_text(), Loader=_LOADER) for path in paths)

@@ -1,6 +1,6 @@
-"""The discovery documents that clients ask for first: `/api`, `/apis`, `/version`.
+"""The discovery documents that clients request first: `/api`, `/apis`, `/version`.
 
-`/openapi/v3` holds no schemas.  Called by `serving`.  Source: Kubernetes' "API Discovery", the
+`/openapi/v3` holds no schemas. Called by `serving`. Source: Kubernetes' "API Discovery", the
 unaggregated documents.
 """
 
@@ -20,7 +20,7 @@ VERSION: Object = {"major": "1", "minor": "34", "gitVersion": "v1.34.0+plimsoll"
 
 
 def document(path: str, resources: Iterable[Resource]) -> Object | None:
-    """The discovery document of a path; None when the path is no such thing."""
+    """Return the discovery document of a path, or None for any other path."""
     served = list(resources)
     if path == "/version":
         return VERSION
@@ -44,7 +44,8 @@ def document(path: str, resources: Iterable[Resource]) -> Object | None:
 
 
 def _openapi(root: str, served: list[Resource]) -> Object:
-    """No schemas: only that the server looks at fields itself, lest `kubectl apply` do it."""
+    """Return a document without schemas. It only states that the server validates fields, so that
+    `kubectl apply` does not."""
     parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
     paths = {}
     for one in served:

@@ -1,9 +1,8 @@
-"""What a client hears of fields that no schema knows: refused, warned of, or nothing.
+"""Unknown fields in a request: rejected, reported as warnings, or ignored.
 
-Clients behind a socket ask for it (`fieldValidation`; `kubectl apply` for Strict), and hear
-warnings by default; the operator's own requests do not.  Of custom resources alone, and not of
-server-side apply, which takes no such field in any case.  Called by `serving`, before the request
-is carried out.
+Clients behind a socket choose it (`fieldValidation`; `kubectl apply` sends Strict) and get warnings
+by default; the operator's own requests do not. It covers custom resources only, and not server-side
+apply, which never accepts an unknown field. Called by `serving`, before the request is carried out.
 
 Source: Kubernetes' "Server Side Field Validation", and apiserver `pkg/endpoints/handlers`.
 """
@@ -26,8 +25,8 @@ from plimsoll_operator.kube.port import HttpRequest, Object
 
 FIELDS_MAX = 20
 PATH_LENGTH_MAX = 200
-"""How many are named at most, and how much of each: names come from the client, and go into a
-header."""
+"""Maximum number of fields named, and of characters of each: clients choose the names, which go
+into a header."""
 METADATA = frozenset(
     {
         "annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp",
@@ -63,7 +62,7 @@ def unknown(server: MemoryApiServer, request: HttpRequest) -> list[str]:
 
 
 def _body(request: HttpRequest) -> Object | None:
-    """None: the server says what is wrong with it."""
+    """Return the decoded body, or None if it is malformed; the server then reports that."""
     try:
         body = msgspec.json.decode(request.body)
     except msgspec.DecodeError:

@@ -1,7 +1,7 @@
 """Garbage collection: dependents of deleted owners, contents of deleted namespaces and CRDs.
 
-A host calls `collect` on its clock, since a real cluster's controllers are never done at once.
-Background deletion alone: what is owned goes after its last owner.
+A host calls `collect` on its clock, since the controllers of a real cluster never finish at once.
+Only background deletion is supported: a dependent is deleted after its last owner.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from plimsoll_operator.kube import resources
 
 
 def collect(server: MemoryApiServer) -> None:
-    """One round, after which nothing that was deleted before it has left anything behind, but for
-    what has a grace or finalizers of its own."""
+    """Run one round. It removes all that depends on earlier deletions, except objects with a grace
+    period or finalizers."""
     _end_namespaces(server)
     _end_definitions(server)
     _collect_dependents(server)
@@ -35,7 +35,8 @@ def _collect_dependents(server: MemoryApiServer) -> None:
 
 
 def _collect_one(server: MemoryApiServer, dependent: StoredObject) -> None:
-    """It goes with its last owner; until then it only loses the reference."""
+    """Delete a dependent without any remaining owner; otherwise drop the absent owners'
+    references."""
     uids = frozenset(owner["uid"] for owner in dependent.metadata.get("ownerReferences") or ())
     absent = frozenset(uid for uid in uids if uid not in server.store.uids)
     if absent == uids:
@@ -45,7 +46,7 @@ def _collect_one(server: MemoryApiServer, dependent: StoredObject) -> None:
 
 
 def delete(server: MemoryApiServer, stored: StoredObject) -> None:
-    """As its owner's deletion would: with its own grace and finalizers."""
+    """Delete as a client would, with the object's own grace period and finalizers."""
     if stored.metadata.get("deletionTimestamp"):
         return
     namespace, name = stored.key

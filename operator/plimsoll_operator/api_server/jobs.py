@@ -1,7 +1,7 @@
-"""A small Job controller: one pod at a time, until one has succeeded or too many have failed.
+"""A small Job controller: one pod at a time, until one succeeds or too many have failed.
 
-Called by hosts whose runtime runs such pods, beside `Workloads`.  Neither parallel nor indexed
-Jobs, and no delay between two tries.  Source: Kubernetes' "Jobs" and `pkg/controller/job`.
+Called by hosts with a runtime for such pods, beside `Workloads`. It supports no parallel or indexed
+Jobs, and does not delay retries. Source: Kubernetes' "Jobs" and `pkg/controller/job`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ ENDINGS = ("Complete", "Failed")
 
 
 def reconcile(server: MemoryApiServer) -> None:
-    """One step with every Job that has not ended."""
+    """Advance every unfinished Job by one step."""
     for stored in listed(server, resources.JOBS):
         if not stored.metadata.get("deletionTimestamp") and not has_ended(stored.body):
             _Job(server, stored).reconcile()
 
 
 def has_ended(job: Object) -> bool:
-    """Whether no pod of it will run any more."""
+    """Return True if no further pod of the Job will run."""
     return any(is_true(job, ending) for ending in ENDINGS)
 
 
@@ -47,7 +47,7 @@ class _Job:
         self._server = server
         self._stored = stored
         self._spec = stored.body["spec"]
-        # As it was written at the last step.
+        # Status as written at the last step.
         self._before: Object = stored.body.get("status") or {}
         self._now = timestamp(server.now_ms())
         self._started = self._before.get("startTime") or self._now

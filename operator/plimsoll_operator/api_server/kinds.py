@@ -1,6 +1,6 @@
-"""The kinds that the API server in memory serves: the built-in ones used here, and CRDs.
+"""Kinds that the API server in memory serves: the built-in ones that the operator uses, and CRDs.
 
-One row a kind: which of a real API server's general rules hold for it.  Source: the registries'
+Each row states which general rules of a real API server hold for the kind. Source: the registries'
 strategies of Kubernetes 1.34 (`AllowUnconditionalUpdate`, `PrepareForUpdate`, `ValidateUpdate`).
 """
 
@@ -65,7 +65,7 @@ class Resource:
     new_status: Object | None = None
     """The status of a new object."""
     created_by_update: bool = False
-    """A PUT of what is not there makes it."""
+    """True if a PUT of an absent object creates it."""
     schema: Object | None = None
     """A custom resource's, as its definition states it."""
     check: schema_validation.Check | None = None
@@ -73,7 +73,7 @@ class Resource:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     columns: tuple[Object, ...] = ()
-    """What `kubectl get` shows, as a custom resource's definition states it."""
+    """Columns of `kubectl get`, as stated in a custom resource's definition."""
 
     @property
     def typed(self) -> bool:
@@ -193,7 +193,7 @@ def custom(definition: Object) -> Iterator[Resource]:
 
 _COMPILED_MAX = 100
 _compiled: OrderedDict[int, tuple[Object, Topology, schema_validation.Check]] = OrderedDict()
-"""By the schema's identity: many servers in one process serve the same definitions."""
+"""Compiled schemas by identity: many servers in one process serve the same definitions."""
 
 
 def _of_schema(schema: Object) -> tuple[Object, Topology, schema_validation.Check]:

@@ -1,7 +1,7 @@
 """Scheduler, kubelets and volumes: pods get a node, run, and end; claims are bound and protected.
 
-What runs a pod is the host's: processes of this machine, or simulated ones.  Called by `workloads`.
-Source: Kubernetes' "Pod Lifecycle", "Storage Object in Use Protection".
+The host supplies the runtime of pods: processes of this machine, or simulated ones. Called by
+`workloads`. Source: Kubernetes' "Pod Lifecycle", "Storage Object in Use Protection".
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeState:
-    """What a kubelet would say of a pod; all its containers are in one state."""
+    """State of a pod as its kubelet would report it; all its containers are in one state."""
 
     phase: Phase
     ready: bool = False
@@ -36,45 +36,46 @@ class RuntimeState:
     ended: bool = False
     """The containers have ended and will be started again, in a pod that is Running."""
     exit_code: int = 0
-    """Of containers that have ended."""
+    """Exit code of terminated containers."""
     waiting: tuple[str, str] | None = None
     """(reason, message): why containers do not start."""
     pod_ip: str | None = None
 
 
 class PodRuntime(Protocol):
-    """Where pods run.  A pod is known by its uid."""
+    """Runtime of pods, each identified by its uid."""
 
     def place(self, pod: Object) -> str | None:
-        """The node that shall run it; None: it stays Pending."""
+        """Return the node to run the pod on, or None to leave it Pending."""
 
     def start(self, pod: Object) -> None:
-        """Its containers shall run; said once."""
+        """Start the pod's containers; called once."""
 
     def stop(self, pod: Object, grace_seconds: int) -> None:
-        """They shall end within the grace; 0: nobody waits for it any more.  Said once, and again
-        when the grace has become shorter."""
+        """Stop the pod within the grace period, immediately if 0. Called once, and again for a
+        shorter grace period."""
 
     def state(self, pod: Object) -> RuntimeState | None:
-        """As of now.  None: nothing of it runs (any more), or its node does not answer."""
+        """Return the present state, or None if nothing of the pod runs or its node does not
+        answer."""
 
     def has_ended(self, pod: Object) -> bool:
-        """Whether it is certain that nothing of it runs any more."""
+        """Return True if it is certain that nothing of the pod runs any more."""
 
 
 class Kubelets:
-    """All nodes' kubelets."""
+    """The kubelets of all nodes."""
 
     def __init__(self, server: MemoryApiServer, runtime: PodRuntime) -> None:
         self._server = server
         self._runtime = runtime
         self._started: dict[str, Object] = {}
-        """By uid: the pods that were given to the runtime."""
+        """Pods given to the runtime, by uid."""
         self._stopping: dict[str, int] = {}
-        """By uid: within which grace each was told to end."""
+        """Grace period of each stopping pod in seconds, by uid."""
 
     def reconcile(self) -> None:
-        """One step with every pod and every claim."""
+        """Advance every pod and every claim by one step."""
         present = set()
         for pod in listed(self._server, resources.PODS):
             present.add(pod.metadata["uid"])
@@ -85,7 +86,7 @@ class Kubelets:
             self._keep(claim)
 
     def _forget(self, uid: str) -> None:
-        """Deleted without its kubelet's word: what is left of it ends now."""
+        """End what is left of a pod that was deleted without its kubelet."""
         self._runtime.stop(self._started.pop(uid), 0)
         self._stopping.pop(uid, None)
 
@@ -109,7 +110,7 @@ class Kubelets:
             write_status(self._server, pod, self._status(pod, state))
 
     def _bind(self, pod: StoredObject) -> StoredObject | None:
-        """What the scheduler does, once all claims are there."""
+        """Schedule a pod once all its claims exist."""
         for name in claim_names(pod.body):
             claim = found(self._server, resources.VOLUME_CLAIMS, pod.key[0], name)
             if claim is None or claim.metadata.get("deletionTimestamp"):
@@ -150,7 +151,8 @@ class Kubelets:
         }
 
     def _keep(self, claim: StoredObject) -> None:
-        """Bound when a pod that uses it has a node; gone only after the last such pod."""
+        """Bind a claim once a pod that uses it has a node; delete it only after the last such
+        pod."""
         used = self._users(claim)
         if claim.metadata.get("deletionTimestamp"):
             if not used:

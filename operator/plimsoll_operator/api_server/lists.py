@@ -1,9 +1,8 @@
-"""Which lists are maps by some of their items' fields, and which are sets; all others are atomic,
-and so are some maps.
+"""Merge rules of lists and maps: which lists are maps or sets, and which maps are atomic.
 
-Source: of built-in kinds, the `+listType` and `+mapType` markers of k8s.io/api for the fields that
-are used here; of custom resources, `x-kubernetes-list-type` and `x-kubernetes-list-map-keys` of
-their schemas.
+All other lists are atomic. Source: for built-in kinds, the `+listType` and `+mapType` markers of
+k8s.io/api for the fields used here; for custom resources, `x-kubernetes-list-type` and
+`x-kubernetes-list-map-keys` of their schemas.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ _ATOMIC_MAPS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """How values of one kind of object are merged."""
+    """Merge rules for values of one kind of object."""
 
     keys_of: KeysOf
     atomic_maps: frozenset[str] = frozenset()
-    """Fields of the spec whose value is replaced whole."""
+    """Fields of the spec that are replaced as a whole."""
 
     def is_atomic(self, names: Names) -> bool:
         return bool(names) and names[0] == "spec" and names[-1] in self.atomic_maps
@@ -73,7 +72,7 @@ BUILT_IN_TOPOLOGY = Topology(keys_of=_builtin_keys, atomic_maps=_ATOMIC_MAPS)
 
 
 def custom_topology(schema: Object) -> Topology:
-    """Of a custom resource."""
+    """Return the merge rules of a custom resource."""
     known = _METADATA | dict(_stated(schema, ()))
     return Topology(keys_of=lambda names, _: known.get(names))
 
@@ -92,7 +91,7 @@ def _stated(schema: Object, names: Names) -> Iterator[tuple[Names, tuple[str, ..
 
 
 def element(item: Any, keys: tuple[str, ...]) -> str:
-    """What names an item of a list that is a map or a set: one component of a path."""
+    """Return the path component that names an item of a map or set list."""
     if not keys:
         return "=" + json.dumps(item, sort_keys=True)
     values = [item.get(key, _DEFAULTS.get(key)) for key in keys]

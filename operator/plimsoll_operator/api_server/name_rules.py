@@ -1,9 +1,9 @@
-"""How names and keys are spelt, for every kind: what a host makes paths of is checked where it is
+"""Spelling of names and keys of every kind: names that a host turns into paths are checked when
 stored.
 
-Labels, annotations, names, the keys of ConfigMaps and Secrets, and the parts of pods that are
-named.  Pure.  Called by `stored_object`, and by `local` for what an earlier run has kept.
-Source: apimachinery `pkg/util/validation`, kubernetes `pkg/apis/core/validation`, release 1.34.
+Covers labels, annotations, names, the keys of ConfigMaps and Secrets, and the named parts of pods.
+Pure. Called by `stored_object`, and by `local` for objects kept from an earlier run. Source:
+apimachinery `pkg/util/validation`, kubernetes `pkg/apis/core/validation`, release 1.34.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _KEY_SENTENCE = (
     "start with '..' or be '.'"
 )
 _LABELS = frozenset({resources.NAMESPACES, resources.SERVICES})
-"""Kinds whose names are single labels: they become parts of host names."""
+"""Kinds with names of a single label: they become parts of host names."""
 
 
 def is_key(key: str) -> bool:
-    """Whether a ConfigMap or a Secret may have it: a file's name, and no path."""
+    """Return True if a ConfigMap or Secret may have this key: a file name, not a path."""
     spelt = len(key) <= NAME_CHARS_MAX and _KEY.fullmatch(key) is not None
     return spelt and key != "." and not key.startswith("..")
 
@@ -77,8 +77,8 @@ def wrong_metadata(kind: Kind, meta: Object) -> Iterator[StatusCause]:
 
 
 def wrong_parts(kind: Kind, body: Object) -> Iterator[StatusCause]:
-    """What is named in an object of a built-in kind.  Raises StatusError for what is not of its
-    type."""
+    """Yield the invalid names within an object of a built-in kind. Raises StatusError for a value
+    of the wrong type."""
     if kind == resources.CONFIG_MAPS or kind == resources.SECRETS:
         yield from _wrong_keys(body, encoded=kind == resources.SECRETS)
     elif kind == resources.PODS:

@@ -1,4 +1,4 @@
-"""Pods and the object that controls them: what every controller of pods asks and states.
+"""Pods and the object that controls them, for every controller of pods.
 
 Called by the StatefulSet and Job controllers and by kubelets.
 """
@@ -12,7 +12,7 @@ from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.port import Object
 
 ENDED = ("Succeeded", "Failed")
-"""The phases of a pod that runs no more."""
+"""Phases of a pod that no longer runs."""
 
 
 def phase(pod: StoredObject) -> str:
@@ -21,7 +21,7 @@ def phase(pod: StoredObject) -> str:
 
 
 def pods_of(server: MemoryApiServer, owner: StoredObject) -> list[StoredObject]:
-    """All that refer to it as their owner."""
+    """Return all pods that name the object as their owner."""
     store = server.store
     dependents = store.dependents.get(owner.metadata["uid"], {})
     own = [store.get(store.resources[root], key) for root, key in dependents]
@@ -29,7 +29,7 @@ def pods_of(server: MemoryApiServer, owner: StoredObject) -> list[StoredObject]:
 
 
 def delete_pod(server: MemoryApiServer, pod: StoredObject) -> None:
-    """Once: one that is going is left to its kubelet."""
+    """Delete a pod once; a terminating pod is left to its kubelet."""
     if not pod.metadata.get("deletionTimestamp"):
         namespace, name = pod.key
         where = RequestTarget(resource=pod.resource, namespace=namespace, name=name)

@@ -1,9 +1,10 @@
-"""Who may ask the API server behind its socket: its owner, who has the token, and no web page.
+"""Access to the API server behind its socket: only for its owner, who has the token, and for no web
+page.
 
-A page that the owner visits can send requests to loopback from the owner's own machine.  It has not
-the token; and it is refused before that, because a browser names the page's site in `Origin`, or,
-where a name was made to lead to this machine (DNS rebinding), in `Host`.  Pure.  Called by
-`serving` for every request, whatever is asked for.
+A page that the owner visits can send requests to loopback from the owner's machine. It lacks the
+token. It is refused before that check, because a browser names the page's site in `Origin`, or in
+`Host` if a name was made to resolve to this machine (DNS rebinding). Pure. Called by `serving` for
+every request, whatever its path.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ BEARER = "bearer"
 
 @dataclass(frozen=True, slots=True)
 class OwnerAccess:
-    """`token` opens everything; `hosts`: what the server is called, `name:port` in lower case."""
+    """`token` grants full access; `hosts` are the server's own names, `name:port` in lower case."""
 
     token: str = field(repr=False)
     hosts: frozenset[str]
 
     def refusal(self, headers: Mapping[str, str]) -> StatusError | None:
-        """None: it is the owner.  `headers` finds names in any case."""
+        """Return None if the request comes from the owner, else the refusal. `headers` finds names
+        in any case."""
         if headers.get("Host", "").lower() not in self.hosts:
             text = f"this server is called {' or '.join(sorted(self.hosts))}, and nothing else"
             return StatusError(403, "Forbidden", text)

@@ -1,9 +1,9 @@
 """The three patches that clients send: merge, strategic merge, and server-side apply.
 
-Server-side apply is simplified: for each manager the set of fields that it last applied is kept,
-and what it no longer states goes, unless another manager's set has it.  A field that somebody
-changed by another verb stays in the set of the manager that applied it; a real API server takes it
-away.  `managedFields` are not shown.  Source: RFC 7386; Kubernetes' "Server-Side Apply" and
+Server-side apply is simplified: it keeps the set of fields that each manager last applied, and
+removes a field that its manager no longer states unless another manager's set has it. A field
+changed by another verb stays in the set of the manager that applied it; a real API server removes
+it from there. `managedFields` are not shown. Source: RFC 7386; Kubernetes' "Server-Side Apply" and
 "Update API Objects in Place Using kubectl patch".
 """
 
@@ -19,7 +19,7 @@ from plimsoll_operator.kube.port import Object
 Path = tuple[str, ...]
 """Fields, and elements of lists (`lists.element`), from the object's root."""
 Applied = Mapping[str, frozenset[Path]]
-"""By manager: what it applied last."""
+"""Fields that each manager last applied."""
 
 NOT_OWNED = frozenset(
     ("metadata", name)
@@ -47,10 +47,11 @@ def merged(target: Any, patch: Any) -> Any:
 
 
 def strategically_merged(target: Any, patch: Any, topology: Topology, names: Names = ()) -> Any:
-    """The same, but that lists which are maps are merged item by item.
+    """Merge like `merged`, but merge lists that are maps item by item.
 
-    Of the directives only `$patch: delete` of an item is known; an order that is asked for
-    (`$setElementOrder`) is not kept."""
+    The only supported directive is `$patch: delete` of an item; a requested order
+    (`$setElementOrder`) is not kept.
+    """
     if isinstance(patch, list):
         keys = topology.keys_of(names, patch)
         if not keys or not isinstance(target, list):
@@ -92,7 +93,7 @@ def _deletes(item: Any) -> bool:
 
 
 def stated(config: Object, topology: Topology) -> dict[Path, Any]:
-    """Every field and every element that a manager states, with the value of what has no parts."""
+    """Return every field and element that a manager states, with the values of the leaves."""
     found: dict[Path, Any] = {}
     _state(config, topology, (), (), found)
     for path in NOT_OWNED:
@@ -103,7 +104,7 @@ def stated(config: Object, topology: Topology) -> dict[Path, Any]:
 def _state(
     value: Any, topology: Topology, path: Path, names: Names, found: dict[Path, Any]
 ) -> None:
-    """Add what `value` states."""
+    """Add the fields and elements of `value` to `found`."""
     if isinstance(value, dict) and value and not topology.is_atomic(names):
         for key, field in value.items():
             if isinstance(field, dict | list):
@@ -145,8 +146,8 @@ def applied(live: Any, config: Any, topology: Topology, names: Names = ()) -> An
 def without(
     live: Object, gone: frozenset[Path], kept: frozenset[Path], topology: Topology
 ) -> Object:
-    """`live` without the paths that nobody states any more; of an element that somebody else
-    (`kept`) states parts of, only the others go."""
+    """Return `live` without the paths that no manager states any more. An element with parts in
+    `kept` loses only its other parts."""
     if not gone:
         return live
     left = _without(live, (), (), _Removal(gone, kept, topology))
@@ -169,7 +170,7 @@ class _Removal:
 
 
 def _without(value: Any, path: Path, names: Names, removal: _Removal) -> Any:
-    """None when nothing is left of it."""
+    """Return None if nothing of the value is left."""
     if not removal.touches(path):
         return value
     if isinstance(value, dict):

@@ -25,7 +25,7 @@ def _always(_: Mapping[str, str]) -> bool:
 
 @functools.lru_cache(maxsize=1_000)
 def label_test(selector: str) -> LabelTest:
-    """Whether labels are selected; an empty selector takes everything."""
+    """Return a test of labels; an empty selector matches all."""
     tests = [_requirement(part.strip()) for part in _OUTSIDE_PARENTHESES.split(selector) if part]
     if not tests:
         return _always
@@ -74,7 +74,7 @@ def _expression(one: Object, labels: Mapping[str, str]) -> bool:
 
 @functools.lru_cache(maxsize=1_000)
 def field_test(selector: str, selectable: frozenset[str]) -> FieldTest:
-    """Whether an object is selected by its fields; only `selectable` ones may be named."""
+    """Return a test of an object's fields. The selector may name only `selectable` fields."""
     tests = [_field_requirement(part, selectable) for part in selector.split(",") if part]
     return lambda body: all(test(body) for test in tests)
 

@@ -1,9 +1,9 @@
-"""A custom resource's structural schema, made into a function once and run at every write.
+"""A custom resource's structural schema, compiled into a function that runs at every write.
 
-What the schema does not know is pruned, what is absent gets its default, and what is wrong is
-listed as a real API server lists it.  Left out: CEL rules (`x-kubernetes-validations`), which only
-a real API server runs, and `allOf`, `oneOf`, `not`, which no schema here has.
-Source: "Extend the Kubernetes API with CustomResourceDefinitions"; go-openapi's sentences.
+Unknown fields are pruned, absent fields get their defaults, and errors are listed as a real API
+server lists them. Left out: CEL rules (`x-kubernetes-validations`), which only a real API server
+runs, and `allOf`, `oneOf`, `not`, which no schema here uses. Source: "Extend the Kubernetes API
+with CustomResourceDefinitions"; go-openapi's sentences.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from plimsoll_operator.api_server.status_errors import StatusCause
 
 Schema = dict[str, Any]
 Check = Callable[[Any, str, list[StatusCause]], Any]
-"""(value, its path, where to put what is wrong) -> the value, pruned and with defaults."""
+"""(value, its path, list to append errors to) -> the value, pruned and with defaults."""
 
 _INT_OR_STRING = "x-kubernetes-int-or-string"
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
@@ -34,7 +34,7 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "integer or string": (int, str),
 }
 _TAKES_BOOLEANS = frozenset({"object", "array", "string", "boolean"})
-"""Types whose values are told from booleans, which are integers in Python, by their class."""
+"""Types with Python classes that exclude booleans; in Python, booleans are integers."""
 
 
 def compiled(schema: Schema) -> Check:
@@ -78,7 +78,7 @@ def _type_test(schema: Schema) -> Callable[[Any], bool]:
 
 
 def _is_of_type(schema: Schema, value: Any) -> bool:
-    """What `_type_test` tests, once."""
+    """Return True if the value has the type that `_type_test` tests."""
     kind = "integer or string" if schema.get(_INT_OR_STRING) else schema.get("type")
     if kind is None:
         return True
@@ -97,7 +97,7 @@ def _type_name(value: Any) -> str:
 
 
 class _ErrorType(Enum):
-    """The reasons of a cause; what its message says depends on which it is."""
+    """Reasons of a StatusCause, which shape its message."""
 
     INVALID = "FieldValueInvalid"
     NOT_SUPPORTED = "FieldValueNotSupported"
@@ -282,7 +282,7 @@ def _array(schema: Schema) -> Check:
 
 
 def untyped(value: Any, schema: Schema, path: str) -> Iterator[str]:
-    """Why a value is not of its schema's types at all: what server-side apply stops at."""
+    """Yield each value that has none of its schema's types; server-side apply stops at them."""
     if value is not None and not _is_of_type(schema, value):
         wanted = _APPLY_TYPES.get(schema.get("type", ""), "int or string")
         yield f"{path}: expected {wanted}, got {_type_name(value)}"

@@ -1,10 +1,10 @@
-"""`MemoryApiServer`: a request becomes an answer, as a real API server would give it.
+"""`MemoryApiServer`: turns a request into an answer as a real API server does.
 
-Deterministic: time and uids are handed in, nothing waits, nothing is drawn.  What it keeps to is
+Deterministic: time and uids are passed in, nothing waits, nothing is random. Its behaviour is
 stated as a contract (`tests/plimsoll_operator/kube/contract.py`), which a real API server passes
-too.  Left out: authentication, admission beyond the namespace's, CEL rules of CRDs, conversion
-between versions, old resourceVersions in reads, `managedFields`, and Events are stored apart for
-`v1` and `events.k8s.io`.
+too. Left out: authentication, admission beyond the namespace's, CEL rules of CRDs, conversion
+between versions, old resourceVersions in reads, and `managedFields`. Events are stored separately
+for `v1` and `events.k8s.io`.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ BODY_BYTES_MAX = 3 * 2**20
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 JSON_PATCH = "application/json-patch+json"
 MEDIA = frozenset({JSON, MERGE, STRATEGIC}) | APPLY
-"""What a body may be.  A browser sends none of them to another site without asking it first."""
+"""Accepted media types. A browser sends none of them to another site without a preflight
+request."""
 TARGETS_MAX = 1_000
-"""How many paths are remembered."""
+"""Maximum number of cached paths."""
 PAGES_MAX = 1_000
-"""How many unfinished lists are remembered; an older one's next page is `Expired`."""
+"""Maximum number of unfinished lists; the next page of an older one is `Expired`."""
 
 
 class MemoryApiServer:
@@ -66,13 +67,13 @@ class MemoryApiServer:
         tokens: AccountTokens | None = None,
     ) -> None:
         self.now_ms = now_ms
-        # Who signs ServiceAccounts' tokens; None: there are none.
+        # Signer of ServiceAccount tokens; None if there is none.
         self._tokens = tokens
         self.store = Store()
         self.writes = Writes(self.store, now_ms, new_uid)
         self._pages: OrderedDict[str, list[StoredObject]] = OrderedDict()
         self._pages_made = 0
-        # By path, as long as the same kinds are served.
+        # Targets by path, valid while the same kinds are served.
         self._targets: dict[str, RequestTarget] = {}
         self._targets_as_of = 0
         for definition in definitions:
@@ -81,7 +82,7 @@ class MemoryApiServer:
             self.seed(resources.NAMESPACES, {"metadata": {"name": name}})
 
     def handle(self, request: HttpRequest) -> HttpResponse:
-        """One request, whole; never raises for what a client sent."""
+        """Answer one request; never raises for a client's input."""
         try:
             status, body = self._answer(request)
         except StatusError as error:
@@ -90,16 +91,17 @@ class MemoryApiServer:
         return HttpResponse(status=status, body=body, server_ms=server_ms)
 
     def watch(self, request: HttpRequest) -> Watch:
-        """Raises `StatusError` for what is no watch of anything."""
+        """Start a watch. Raises `StatusError` for a path that cannot be watched."""
         target = self.target(request.path)
         version = request.params.get("resourceVersion", "")
         return Watch(self.store, self._selection(target, request), version)
 
     def seed(self, kind: Kind, body: Object) -> StoredObject:
-        """Store an object as it is, whatever the API would say: its status, uid and times are kept.
+        """Store an object unchecked, as a host's own: its status, uid and times are kept.
 
-        What is not stated is made as for any new object, but for the uid, which is the name's: a
-        host's own objects draw no uids."""
+        Parts that are not stated are set as for any new object, except the uid, which derives from
+        the name: a host's own objects draw no uids.
+        """
         resource = self.store.resources[kind.path()]
         meta = body["metadata"]
         known = self.store.get(resource, (meta.get("namespace") or "", meta["name"]))
@@ -167,7 +169,7 @@ class MemoryApiServer:
         return status, _encode_for(request.accept)(stored)
 
     def is_of_tokens(self, request: HttpRequest) -> bool:
-        """Whether it is about ServiceAccounts' tokens, and not about stored objects."""
+        """Return True if the request concerns ServiceAccount tokens instead of stored objects."""
         if self._tokens is None:
             return False
         if request.method == "GET":
@@ -270,7 +272,7 @@ class MemoryApiServer:
 
 
 def _selector_of(resource: Resource, params: Mapping[str, str]) -> Callable[[StoredObject], bool]:
-    """By labels, and by fields when there are any."""
+    """Return a test by labels, and by fields if the request selects any."""
     labels = label_test(params.get("labelSelector", ""))
     if not params.get("fieldSelector"):
         return lambda stored: labels(stored.labels)

@@ -1,8 +1,8 @@
 """The API server in memory behind a socket, so that `kubectl` and other clients work against it.
 
-It answers whoever has its token, who is an administrator, and nobody else (`owner_access`); a host
-binds it to loopback.  Protobuf is not spoken, so `kubectl create` needs a file (`-f`); `apply`,
-`get`, `describe`, `patch`, `label` and `delete` work.
+It answers only clients with its token, as administrators (`owner_access`); a host binds it to
+loopback. It does not support Protobuf, so `kubectl create` needs a file (`-f`); `apply`, `get`,
+`describe`, `patch`, `label` and `delete` work.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from plimsoll_operator.kube.port import JSON, HttpRequest, Object
 
 STOP_SECONDS = 1.0
 OPENAPI_V2 = "/openapi/v2"
-"""Where `kubectl` looks for a kind that is not in `/openapi/v3`, before it says that there is none:
-an empty document in protobuf is no bytes at all."""
+"""`kubectl` requests this for a kind that is not in `/openapi/v3`, before it reports the kind as
+unknown. An empty Protobuf document is an empty body."""
 _OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _OF_OBJECTS = frozenset({"ADDED", "MODIFIED", "DELETED"})
 _WATCHES = ("1", "true")
@@ -34,7 +34,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ServedApi:
-    """`start`, then `url`; `stop` ends what is being watched."""
+    """`start`, then `url`; `stop` ends all watches."""
 
     def __init__(
         self,
@@ -46,13 +46,16 @@ class ServedApi:
         views: Iterable[web.RouteDef] = (),
         tls: ServerTls | None = None,
     ) -> None:
-        """`token`: of its owner.  Port 0: the kernel picks one.  `views`: what else is served
-        there.  `tls`: with a certificate for `host`; `kubectl` sends no token without it."""
+        """Create a server.
+
+        `token`: the owner's. `port` 0: the kernel picks one. `views`: further routes. `tls`: with a
+        certificate for `host`; `kubectl` sends no token without TLS.
+        """
         self._server = server
         self._transport = MemoryTransport(server)
         self._address = (host, port)
         self._token, self._tls = token, tls
-        # Nobody is answered before it is known which port it is.
+        # No request is answered before the port is known.
         self._access = OwnerAccess(token, frozenset())
 
         @web.middleware
@@ -127,7 +130,7 @@ class ServedApi:
         except StatusError as error:
             return web.json_response(error.body, status=error.status)
         response = web.StreamResponse(headers={"Content-Type": JSON})
-        # The first line comes when something happens; the client waits for the status now.
+        # The first line comes with the first event; the client waits for the status now.
         await response.prepare(http)
         as_table = tables.ACCEPT in request.accept
         async for line in self._transport.watch(request):

@@ -1,7 +1,8 @@
 """A small StatefulSet controller: pods `name-ordinal`, their claims, revisions and status.
 
-`OnDelete` alone: a changed template reaches no pod before that is deleted, whatever the set's
-strategy says.  Called by `workloads`.  Source: Kubernetes `pkg/controller/statefulset`.
+Only `OnDelete` is supported: a changed template reaches a pod only after the pod is deleted,
+whatever the set's strategy states. Called by `workloads`. Source: Kubernetes
+`pkg/controller/statefulset`.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ REVISION = "controller-revision-hash"
 
 
 def reconcile(server: MemoryApiServer) -> None:
-    """One step with every StatefulSet."""
+    """Advance every StatefulSet by one step."""
     for stored in listed(server, resources.STATEFUL_SETS):
         if not stored.metadata.get("deletionTimestamp"):
             _Set(server, stored).reconcile()
 
 
 def listed(server: MemoryApiServer, kind: Kind) -> list[StoredObject]:
-    """All objects of a kind."""
+    """Return all objects of a kind."""
     return server.store.listed(server.store.resources[kind.path()], None)
 
 
@@ -56,7 +57,7 @@ def target(
 
 
 def write_status(server: MemoryApiServer, stored: StoredObject, status: Object) -> None:
-    """Nothing is stored when the status is so already."""
+    """Write a status; store nothing if it is unchanged."""
     if stored.body.get("status") == status and _is_present(server, stored):
         return
     namespace, name = stored.key
@@ -65,7 +66,7 @@ def write_status(server: MemoryApiServer, stored: StoredObject, status: Object) 
 
 
 def _is_present(server: MemoryApiServer, stored: StoredObject) -> bool:
-    """As it is now: nobody has changed or deleted it since it was read."""
+    """Return True if the object has not been changed or deleted since it was read."""
     return server.store.get(stored.resource, stored.key) is stored
 
 
@@ -156,7 +157,7 @@ class _Set:
         }
 
     def _tell(self, ordinal: int, error: StatusError) -> None:
-        """An Event, as long as the pod cannot be made."""
+        """Write an Event once if the pod cannot be created."""
         pod = f"{self._name}-{ordinal}"
         name = f"{self._name}.{_digest([pod, error.message])}"
         if found(self._server, resources.CORE_EVENTS, self._namespace, name) is not None:

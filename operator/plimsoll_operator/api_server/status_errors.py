@@ -1,6 +1,6 @@
 """The API server's errors: `Status`, in the words of a real one.
 
-Source: k8s.io/apimachinery `pkg/api/errors`.  Clients read the code, and people the message.
+Source: k8s.io/apimachinery `pkg/api/errors`. Clients read the code, and people the message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MODIFIED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusCause:
-    """One field that is not as it must be: what `kubectl` prints line by line."""
+    """One invalid field, which `kubectl` prints as a line."""
 
     field: str
     reason: str
@@ -42,7 +42,7 @@ class StatusError(Exception):
 
     @property
     def body(self) -> Object:
-        """The `Status` object."""
+        """Return the `Status` object."""
         body: Object = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -56,7 +56,7 @@ class StatusError(Exception):
 
 
 def qualified(kind: Kind) -> str:
-    """`topics.plimsoll.dev`, `pods`."""
+    """Return `topics.plimsoll.dev` or `pods`."""
     group = kind.api_version.rpartition("/")[0]
     return f"{kind.plural}.{group}" if group else kind.plural
 
@@ -88,7 +88,7 @@ def conflict(kind: Kind, name: str, why: str = MODIFIED) -> StatusError:
 
 
 def by_kind(kind: Kind) -> str:
-    """`Topic.plimsoll.dev`, `Pod`."""
+    """Return `Topic.plimsoll.dev` or `Pod`."""
     group = kind.api_version.rpartition("/")[0]
     return f"{kind.kind}.{group}" if group else kind.kind
 
@@ -100,7 +100,8 @@ def precondition_failed(kind: Kind, name: str, why: str) -> StatusError:
 
 
 def not_typed(kind: Kind, namespace: str, name: str, why: str) -> StatusError:
-    """A server-side apply of what is not of its kind: an error of the server's, to its mind."""
+    """Return the error for a server-side apply with a mistyped object, which the server reports as
+    its own error."""
     what = f"{namespace}/{name}; {kind.api_version}, Kind={kind.kind}"
     return StatusError(500, "", f"failed to create typed patch object ({what}): {why}")
 

@@ -1,8 +1,8 @@
 """All objects under one revision, the latest changes, and their watchers.
 
 An object's body is never changed in place: a write stores another one, which may share its parts.
-So a backup, a page of a list and a watch hold references, and nothing is copied.  No rule of the
-API is here; `writes` and `server` have them.
+So a backup, a page of a list and a watch hold references, and nothing is copied. The store applies
+no rule of the API; `writes` and `server` do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HISTORY_CHANGES = 10_000
 FIRST_REVISION = 100
 
 Key = tuple[str, str]
-"""(namespace, or empty; name)."""
+"""(namespace, or "" for cluster-scoped objects; name)."""
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
@@ -63,7 +63,8 @@ class StoredObject:
 
     @property
     def item(self) -> bytes:
-        """As it stands in a list: a built-in kind's items do not repeat what they are."""
+        """Return the object as an item of a list: items of built-in kinds omit apiVersion and
+        kind."""
         if not self.resource.typed:
             return self.encoded
         if self._item is None:
@@ -73,7 +74,8 @@ class StoredObject:
 
 
 class ObjectChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What one write did.  `after` of a deletion is the object as it was, at its last revision."""
+    """The effect of one write. For a deletion, `after` is the last object, at the deletion's
+    revision."""
 
     type: ChangeType
     before: StoredObject | None
@@ -103,15 +105,15 @@ class Store:
         self.revision = FIRST_REVISION
         self.resources: dict[str, Resource] = {row.root: row for row in BUILT_IN}
         self.servings = 0
-        """How often that changed."""
+        """Number of changes of the served kinds."""
         self.observers: list[Observer] = []
         self.history: deque[ObjectChange] = deque(maxlen=HISTORY_CHANGES)
         self.history_since = FIRST_REVISION
         """A watch from an earlier revision would miss something."""
         self.restores = 0
-        """How often the store went back in time; a watcher begins anew."""
+        """Number of restores to an earlier state; each ends the watches."""
         self.dependents: dict[str, dict[tuple[str, Key], None]] = {}
-        """By the uid of an owner: the objects that name it, present or not."""
+        """Objects that name an owner, by the owner's uid, present or not."""
         self.uids: dict[str, None] = {}
         self._tables: Tables = {}
 
@@ -124,7 +126,7 @@ class Store:
         return self._tables.get(resource.root, {}).get(key)
 
     def listed(self, resource: Resource, namespace: str | None) -> list[StoredObject]:
-        """By namespace and name, as etcd has them."""
+        """Return the objects by namespace and name, in etcd's order."""
         found = self._tables.get(resource.root, {})
         if namespace is None:
             return [found[key] for key in sorted(found)]

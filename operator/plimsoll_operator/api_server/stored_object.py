@@ -1,9 +1,9 @@
-"""Derives the stored object from a body that creates or updates it.  Pure.
+"""Derives the stored object from a body that creates or updates it. Pure.
 
-The rules that hold for every kind; `kinds.Resource` says which of them hold for one.  Defaults of
-built-in kinds are in `defaults`.  Left out: validation of built-in kinds' specs beyond fields that
-must not change, admission plug-ins, quotas.
-Source: apiserver `pkg/registry/rest/{create,update}.go`, apimachinery `pkg/api/validation`.
+Holds the rules of every kind; `kinds.Resource` states which of them hold for one. Defaults of
+built-in kinds are in `defaults`. Left out: validation of built-in kinds' specs beyond immutable
+fields, admission plug-ins, quotas. Source: apiserver `pkg/registry/rest/{create,update}.go`,
+apimachinery `pkg/api/validation`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ONLY_THE_SERVER_SETS = (
 
 
 def timestamp(now_ms: int) -> str:
-    """A `metav1.Time`."""
+    """Return a `metav1.Time`."""
     return _timestamp(now_ms // 1000)
 
 
@@ -40,7 +40,7 @@ def _timestamp(now_s: int) -> str:
 
 
 def typed(resource: Resource, body: Object) -> Object:
-    """The body with what it is; a custom resource has to say so itself."""
+    """Return the body with apiVersion and kind; a custom resource must state them itself."""
     kind = resource.kind
     right = {"apiVersion": kind.api_version, "kind": kind.kind}
     for name, wanted in right.items():
@@ -144,7 +144,7 @@ def _without_status(body: Object) -> Object:
 
 
 def _differs(resource: Resource, old: Object, new: Object) -> bool:
-    """In anything but metadata and status."""
+    """Return True if the objects differ outside metadata and status."""
     apart = {"metadata", "status"} if resource.has_status or resource.typed else {"metadata"}
     return any(old.get(key) != new.get(key) for key in {*old, *new} - apart)
 

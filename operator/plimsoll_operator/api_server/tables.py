@@ -1,8 +1,8 @@
-"""Objects as a `Table`, which is what `kubectl get` asks for: columns that the server chooses.
+"""Objects as a `Table`, the format of `kubectl get`: the server chooses the columns.
 
-Of custom resources those that their definition states (`additionalPrinterColumns`); of Events and
-pods what a real API server shows first; of other kinds name and age.  Pure; called by `serving`.
-Source: apiextensions-apiserver `pkg/registry/customresource/tableconvertor`, kubernetes
+Custom resources show the columns of their definition (`additionalPrinterColumns`); Events and pods
+show the first columns of a real API server; other kinds show name and age. Pure; called by
+`serving`. Source: apiextensions-apiserver `pkg/registry/customresource/tableconvertor`, kubernetes
 `pkg/printers/internalversion`, apimachinery `pkg/util/duration`.
 """
 
@@ -29,7 +29,7 @@ _Cell = Callable[[Object, int], Any]
 
 
 def table(resource: Resource, body: Object, now_ms: int) -> Object:
-    """Of a list, or of one object."""
+    """Return the Table of a list or of one object."""
     rows = body.get("items", [body])
     columns = _COLUMNS.get(resource.kind) or _stated(resource)
     shown = [
@@ -79,7 +79,7 @@ def _cell(stated: Mapping[str, Any]) -> _Cell:
 
 
 def at(value: Any, path: str) -> Any:
-    """What the path leads to, of a union the first; None where it leads nowhere."""
+    """Return the first value at the path, or None if there is none."""
     for step in _STEP.finditer(path):
         value = next(_next(value, step.groupdict()), None)
     return value
@@ -98,7 +98,7 @@ def _next(value: Any, step: Mapping[str, str | None]) -> Iterator[Any]:
 
 
 def age(stamp: str, now_ms: int) -> str:
-    """In the units of `kubectl`: coarser the longer ago."""
+    """Return the age in `kubectl`'s units, which get coarser with age."""
     seconds = max(now_ms - milliseconds(stamp), 0) // 1000
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
     if seconds < 120:

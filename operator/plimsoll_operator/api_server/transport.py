@@ -1,6 +1,6 @@
 """`Transport` over an API server in memory: every request is answered at once, none is lost.
 
-A simulator puts latency and loss around this.
+A simulator adds latency and loss around it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WATCH_SECONDS_DEFAULT = 300.0
 
 
 class MemoryTransport:
-    """Requests to one server."""
+    """Transport to one server."""
 
     def __init__(self, server: MemoryApiServer) -> None:
         self.server = server
@@ -52,4 +52,4 @@ class MemoryTransport:
             watch.close()
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""

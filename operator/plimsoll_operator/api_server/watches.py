@@ -1,6 +1,6 @@
-"""Following a collection from a revision on: what a watch request gets, line by line.
+"""Watches of a collection from a revision on, as lines.
 
-No clock and no task here: the server of a watch takes the lines when it is woken.
+It has no clock and no task: the server of a watch takes the lines when it is woken.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from plimsoll_operator.api_server.status_errors import StatusError, bad_request,
 from plimsoll_operator.api_server.store import ObjectChange, Store, StoredObject
 
 LINES_MAX = 10_000
-"""A watch whose client is further behind than that ends: it has to list again."""
+"""A watch with more unread lines ends; its client must list again."""
 
 Encode = Callable[[StoredObject], bytes]
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which objects a list or a watch is about, and how they are shown."""
+    """Objects that a list or a watch selects, and their encoding."""
 
     resource: Resource
     namespace: str | None
@@ -43,13 +43,13 @@ class Watch:
         store.observers.append(self._observe)
 
     def close(self) -> None:
-        """Nothing more is followed."""
+        """Stop following the store."""
         self.ended = True
         if self._observe in self._store.observers:
             self._store.observers.remove(self._observe)
 
     def take(self) -> list[bytes]:
-        """What has come since the last time."""
+        """Return the lines since the last call."""
         if self._store.restores != self._restores and not self.ended:
             self._fail(expired("too old resource version: etcd was restored"))
         taken = list(self.lines)
@@ -88,7 +88,7 @@ class Watch:
         if now:
             self._add("MODIFIED" if before else "ADDED", change.after)
         elif before:
-            # It is selected no more: shown as it was, under the revision at which it left.
+            # The object is no longer selected: send it as it was, at the revision at which it left.
             assert change.before is not None
             version = change.after.metadata["resourceVersion"]
             meta = {**change.before.metadata, "resourceVersion": version}
@@ -105,7 +105,7 @@ class Watch:
         self.on_line()
 
     def _fail(self, error: StatusError) -> None:
-        """The last line says why: the client lists again."""
+        """End the watch with a line that states why; the client lists again."""
         self.lines.append(msgspec.json.encode({"type": "ERROR", "object": error.body}))
         self.close()
         self.on_line()

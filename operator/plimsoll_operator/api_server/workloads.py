@@ -1,4 +1,4 @@
-"""The controllers beside the API server: StatefulSets, kubelets, garbage.
+"""The controllers beside the API server: StatefulSets, kubelets, garbage collection.
 
 A host calls `reconcile` on its clock, as often as it likes; nothing here waits.
 """
@@ -11,14 +11,14 @@ from plimsoll_operator.api_server.server import MemoryApiServer
 
 
 class Workloads:
-    """All of them, over one server and one runtime of pods."""
+    """All controllers over one server and one runtime of pods."""
 
     def __init__(self, server: MemoryApiServer, runtime: PodRuntime) -> None:
         self._server = server
         self._kubelets = Kubelets(server, runtime)
 
     def reconcile(self) -> None:
-        """One step of each."""
+        """Advance each controller by one step."""
         garbage_collection.collect(self._server)
         stateful_sets.reconcile(self._server)
         self._kubelets.reconcile()

@@ -1,7 +1,7 @@
 """Create, update, patch and delete: a request's body becomes a stored object, or a `StatusError`.
 
-One call is one transaction.  Called by `server`, which has found out what is meant.
-Source: apiserver `pkg/registry/generic/registry/store.go` and `pkg/endpoints/handlers`.
+One call is one transaction. Called by `server` with the resolved target. Source: apiserver
+`pkg/registry/generic/registry/store.go` and `pkg/endpoints/handlers`.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 GRACE_SECONDS_DEFAULT = 30
 _LASTS = frozenset({resources.NAMESPACES.plural, resources.CRDS.plural})
-"""What goes only after everything that is in it: `garbage_collection` ends it."""
+"""Kinds that are deleted only after their contents, by `garbage_collection`."""
 
 
 class RequestTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request is about."""
+    """Target of a request."""
 
     resource: Resource
     namespace: str | None = None
     name: str | None = None
     status: bool = False
-    """The `/status` subresource."""
+    """True for the `/status` subresource."""
 
     @property
     def key(self) -> Key:
@@ -117,7 +117,7 @@ class Writes:
     # --- update -----------------------------------------------------------------------------------
 
     def replace(self, target: RequestTarget, body: Object, *, dry_run: bool) -> StoredObject:
-        """PUT."""
+        """Carry out a PUT."""
         body = stored_object.typed(target.resource, body)
         meta = body["metadata"]
         if target.resource.created_by_update and target.key not in self._store.table(
@@ -133,7 +133,8 @@ class Writes:
     def _create_by_update(
         self, target: RequestTarget, body: Object, *, dry_run: bool
     ) -> StoredObject:
-        """A PUT of an object that is gone: another one, unless a uid says that it must not be."""
+        """Carry out a PUT of an absent object: create it, unless the body states a uid or lacks a
+        resourceVersion."""
         meta = dict(body["metadata"])
         if uid := meta.pop("uid", ""):
             raise stored_object.other_uid(target.resource, target.key[1], uid, "")
@@ -176,7 +177,7 @@ class Writes:
     def patch(
         self, target: RequestTarget, patch: Object, content_type: str, params: Mapping[str, str]
     ) -> tuple[StoredObject, bool]:
-        """Whether the object is new comes second."""
+        """Carry out a PATCH. Return (object, True if it was created)."""
         dry_run = "dryRun" in params
         if content_type in APPLY:
             return self._apply(target, patch, params, dry_run=dry_run)
@@ -237,7 +238,7 @@ class Writes:
     def delete(
         self, target: RequestTarget, options: Object, *, dry_run: bool
     ) -> StoredObject | None:
-        """None when the object is gone at once, else the object that is going."""
+        """Delete an object. Return None if it is deleted at once, else the terminating object."""
         old = self.existing(target)
         wanted = options.get("preconditions") or {}
         stored_object.check_preconditions(target.resource, old.body, wanted)
@@ -284,7 +285,7 @@ class Writes:
 
 
 def _refuse_untyped(target: RequestTarget, config: Object) -> None:
-    """Server-side apply looks at types before anything else, and takes no null."""
+    """Reject mistyped values and nulls, which server-side apply checks before anything else."""
     resource = target.resource
     if resource.schema is None:
         return
@@ -320,7 +321,7 @@ def _null(target: RequestTarget, fields: Iterable[str]) -> StatusError:
 
 
 def _own_part(resource: Resource, config: Object, *, status: bool) -> Object:
-    """What may be stated at all: of an object its own part, of its status the status alone."""
+    """Return the applicable part of a config: the object without status, or the status alone."""
     if status:
         meta = {
             name: config["metadata"][name]
@@ -337,7 +338,7 @@ def _own_part(resource: Resource, config: Object, *, status: bool) -> Object:
 
 
 def _grace_seconds(resource: Resource, old: StoredObject, options: Object) -> int:
-    """Only a pod that a kubelet runs has any."""
+    """Return the grace period in seconds; 0 except for a pod that a kubelet runs."""
     if resource.kind != resources.PODS:
         return 0
     spec = old.body.get("spec") or {}
@@ -350,7 +351,8 @@ def _grace_seconds(resource: Resource, old: StoredObject, options: Object) -> in
 
 
 def _going(resource: Resource, body: Object, seconds: int, now_ms: int) -> Object:
-    """With its deletionTimestamp: the end of its grace, which another deletion can only shorten."""
+    """Return the body with a deletionTimestamp at the end of its grace period; a further deletion
+    can only shorten it."""
     meta = dict(body["metadata"])
     earlier = meta.get("deletionGracePeriodSeconds", seconds)
     if "deletionTimestamp" in meta and seconds >= earlier:
