@@ -249,7 +249,7 @@ def test_issuer_and_gateways_are_followed_once_their_kinds_are_there(
 
     def refused() -> bool | None:
         said = secured.condition("Stalled")["message"]
-        return ("install cert-manager" in said and "knows no TLSRoute" in said) or None
+        return ("install cert-manager" in said and "does not serve TLSRoute" in said) or None
 
     wait_for("Stalled with both sentences", refused, OPEN_S)
     secured.write_and_read({b"while stalled"}, servers=secured.row("node")["bootstrapServers"])
