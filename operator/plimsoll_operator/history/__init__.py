@@ -1,1 +1,1 @@
-"""What became of leaders and ISRs, kept for weeks: an archive beside the metadata log."""
+"""An archive of the changes of leaders and ISRs, kept for weeks beside the metadata log."""

@@ -1,8 +1,8 @@
-"""The archive of one cluster: what is stored, and how rows are added to it.
+"""The archive of one cluster: opens its segments and appends rows to them.
 
-One writer as a rule, the controller's process; a second one (a controller that was deposed) meets
-`Conflict`, reads anew and leaves out what is there already.  Rows are facts that were committed, so
-both write the same.
+Normally the controller's process is the only writer. A second one (a deposed controller) gets
+`ArchiveConflict`, reopens the archive and skips rows that are stored already. Rows are committed
+facts, so both write the same ones.
 """
 
 from __future__ import annotations
@@ -22,36 +22,37 @@ from plimsoll_operator.history.segments import (
 
 
 class ArchiveUnavailable(Exception):
-    """The store cannot be read or written at the moment; a sentence."""
+    """The store cannot be read or written at present; the message is a sentence."""
 
 
 class ArchiveConflict(Exception):
-    """Somebody else wrote meanwhile: open it anew."""
+    """Another writer changed the archive: open it again."""
 
 
 class SegmentStore(Protocol):
-    """Where segments are.  Raises `ArchiveUnavailable` and, for writes, `ArchiveConflict`."""
+    """Stores segments. Raises `ArchiveUnavailable` and, for writes, `ArchiveConflict`."""
 
     async def stored(self) -> list[tuple[Stored, ArchiveSegment]]:
-        """All there are, by sequence; one that cannot be read with `segments.unreadable`."""
+        """Return all segments, by sequence; an unreadable one has the header of
+        `segments.unreadable`."""
 
     async def write(self, segment: ArchiveSegment, over: Stored | None) -> Stored:
-        """Make a segment, or write over what `over` stands for and nothing else."""
+        """Create a segment, or replace exactly the version that `over` names."""
 
     async def delete(self, stored: Stored) -> None:
-        """One that is gone already is none of its business."""
+        """Delete a segment; one that is gone already is not an error."""
 
 
 @dataclass(slots=True)
 class _Newest:
-    """The segment that takes rows."""
+    """The segment that takes new rows."""
 
     stored: Stored
     text: bytes
 
 
 class Archive:
-    """`open` first, and again after any failure."""
+    """Call `open` first, and again after any failure."""
 
     def __init__(self, store: SegmentStore, cluster_id: str, budget: Budget) -> None:
         self._store = store
@@ -62,11 +63,12 @@ class Archive:
 
     @property
     def end_offset(self) -> int:
-        """Everything below it in the metadata log is archived, as far as the archive reaches."""
+        """The metadata offset below which everything is archived, as far back as the archive
+        reaches."""
         return max((one.header.end_offset for one in self._stored), default=0)
 
     async def open(self) -> None:
-        """Read what is there."""
+        """Read the stored segments."""
         found = await self._store.stored()
         self._stored = [stored for stored, _ in found]
         self._newest = None
@@ -75,11 +77,11 @@ class Archive:
             try:
                 text = await asyncio.to_thread(segments.unpack, segment.packed)
             except UnreadableSegment:
-                return  # it stays as it is, and the next one takes what follows
+                return  # leave it unchanged; the next segment takes new rows
             self._newest = _Newest(stored, text)
 
     async def add(self, text: bytes, rows: int, end_offset: int, now_ms: int) -> None:
-        """Store lines of rows; with them, everything below `end_offset` is in the archive."""
+        """Append lines of rows; then everything below `end_offset` is archived."""
         newest = self._newest
         if newest is not None and newest.stored.size < segments.SEGMENT_BYTES:
             over, before = newest.stored, newest.text
@@ -107,7 +109,7 @@ class Archive:
         )
 
     async def drop_excess(self, now_ms: int) -> int:
-        """Delete what is too old or too much; how many segments went."""
+        """Delete segments beyond the budget of age or size; return how many were deleted."""
         gone = segments.excess(self._stored, self._budget, now_ms)
         for one in gone:
             await self._store.delete(one)

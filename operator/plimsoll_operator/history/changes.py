@@ -1,7 +1,7 @@
-"""What committed records changed about leaders, ISRs and replicas, as compact rows.  Pure.
+"""Converts committed records into compact rows about leaders, ISRs and replicas. Pure.
 
-The archive keeps these rows when the log has gone on; `kubectl plimsoll why` shows them.  One row
-stands for all partitions of a topic that changed alike, as a record does.
+The archive keeps these rows after the log is truncated; `kubectl plimsoll why` shows them. One row
+stands for all partitions of a topic that one record changed alike.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _BY_CONTROLLER = ("fenced on proof", "fenced after", leadership_return.BY_ITSELF
 
 
 class ChangeRow(msgspec.Struct, frozen=True, array_like=True):
-    """Partitions of one topic that changed alike, by one record.
+    """Partitions of one topic that one record changed alike.
 
-    `offset`: the record's, in the metadata log.  `ms`: the controller's wall clock at the commit,
-    0 where nobody wrote it down.  `leader`, `isr`, `replicas`: (before, after), None: as it was; no
-    leader is None.  `epochs`: by how much the leader epoch grew.  `cause`: the record's own words;
-    `word`: the same in one of few.  `asked`: what asked for it, as far as the log says.
-    Kind "unknown": what was committed below `offset` is in no archive (`cause` says why).
+    `offset`: the record's, in the metadata log. `ms`: the controller's wall clock at the commit, 0
+    if it was not recorded. `leader`, `isr`, `replicas`: (before, after), None: unchanged; a missing
+    leader is None. `epochs`: the increase of the leader epoch. `cause`: the record's text; `word`:
+    its category. `asked`: the origin of the change, as far as the log says. Kind "unknown": the
+    records below `offset` are in no archive (`cause` says why).
     """
 
     offset: int
@@ -69,7 +69,8 @@ class ChangeRow(msgspec.Struct, frozen=True, array_like=True):
     asked: str = ""
 
     def holds(self, topic: str, partition: int) -> bool:
-        """Whether it is about this partition; what is unknown is about all."""
+        """Return True if the row is about this partition; an unknown part is about every
+        partition."""
         if self.kind == "unknown":
             return True
         ours = any(first <= partition <= last for first, last in self.ranges)
@@ -77,7 +78,7 @@ class ChangeRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _State(NamedTuple):
-    """What is told of a partition."""
+    """The tracked state of a partition."""
 
     leader: BrokerId | None
     isr: tuple[BrokerId, ...]
@@ -85,14 +86,14 @@ class _State(NamedTuple):
 
 
 def relevant(records: Iterable[Record]) -> bool:
-    """Whether any of them changes what is told."""
+    """Return True if any of the records changes a tracked field."""
     return any(isinstance(r, PartitionsChanged | PartitionsCreated | TopicRemoved) for r in records)
 
 
 def changes(
     old: ClusterImage, new: ClusterImage, records: Iterable[Record], ms: int
 ) -> Iterator[ChangeRow]:
-    """The rows of one commit, which made `new` of `old`."""
+    """Return the rows of one commit, which turned `old` into `new`."""
     records = tuple(records)
     walk = _Walk(old, new, ms)
     walk.commit = records
@@ -112,15 +113,16 @@ def changes(
 
 
 class _Walk:
-    """One commit's records, in order: a later one changes what an earlier one made."""
+    """Processes one commit's records in order: a later one may change a partition that an earlier
+    one created."""
 
     def __init__(self, old: ClusterImage, new: ClusterImage, ms: int) -> None:
         self._old = old
         self._new = new
         self._ms = ms
-        # Partitions that this commit has changed so far.
+        # Partitions as this commit has changed them so far.
         self._now: dict[PartitionKey, _State] = {}
-        # Topics that this commit made: their names, and the objects that declare them.
+        # Topics that this commit created: their names, and the objects that declare them.
         self.names: dict[UUID, str] = {}
         self.objects: dict[UUID, TopicObject | None] = {}
         self._movers: list[move_owners.Mover] | None = None
@@ -149,7 +151,7 @@ class _Walk:
     def changed(self, offset: int, record: PartitionsChanged) -> Iterator[ChangeRow]:
         stated = (record.leader, record.isr, record.replicas)
         if all(field is UNSET for field in stated) and not record.leader_epoch_step:
-            return  # the ELR, min ISR, or a move that has not moved anything yet
+            return  # only the ELR, min ISR, or a move that has moved nothing yet
         alike: dict[_State | None, list[int]] = {}
         for first, last in record.ranges:
             for index in range(first, last + 1):
@@ -182,7 +184,7 @@ class _Walk:
             record,
             ranges=ranges(indexes),
             leader=None if after.leader == had.leader else (had.leader, after.leader),
-            # A set, whose order nobody acts on.
+            # An ISR is a set: its order has no meaning.
             isr=None if set(after.isr) == set(had.isr) else (had.isr, after.isr),
             replicas=None if after.replicas == had.replicas else (had.replicas, after.replicas),
             elr=None if record.elr is UNSET else record.elr,
@@ -228,7 +230,7 @@ class _Walk:
         had: _State,
         lost: tuple[BrokerId, ...],
     ) -> str:
-        """What asked for the change; empty where the log does not say."""
+        """Return the origin of the change; empty if the log does not say."""
         cause = unclean_recovery.how_elected(record.cause)
         if cause in (declared_moves.CAUSE, unclean_recovery.NAMED):
             return self._declarer(key.topic_id)
@@ -254,10 +256,9 @@ class _Walk:
         return CONTROLLER if cause.startswith(_BY_CONTROLLER) else ""
 
     def _mover(self, record: PartitionsChanged, key: PartitionKey) -> str:
-        """The object that moves the partition: as this commit begins it, or as it was begun.
-
-        A move that copies nothing begins and ends in one commit, and no object holds it before or
-        after: the record of its object follows in the same commit."""
+        """Return the object that moves the partition: the one that this commit starts, or the one
+        before it. A move that copies nothing starts and ends in one commit, and neither image holds
+        its object: the object's record follows in the same commit."""
         if self._movers is None:
             self._movers = [*move_owners.running(self._new), *move_owners.running(self._old)]
         found = move_owners.mover_of(self._movers, key)

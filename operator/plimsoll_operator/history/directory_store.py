@@ -1,4 +1,5 @@
-"""The archive in a directory, beside the metadata log of `plimsoll local`: a file a segment."""
+"""Stores the archive in a directory, beside the metadata log of `plimsoll local`: one file per
+segment."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ GLOB = "history-*.zlib"
 
 
 class DirectoryStore:
-    """`archive.SegmentStore` over files in `path`.  Its one writer holds the log's lock."""
+    """`archive.SegmentStore` over files in `path`. Its only writer holds the log's lock."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

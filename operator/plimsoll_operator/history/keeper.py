@@ -1,9 +1,9 @@
-"""Writes what was committed to the archive, off the commit path.
+"""Writes committed changes to the archive, off the commit path.
 
-A commit only appends to a bounded queue here.  A task of the term makes rows of it and stores them
-within `FLUSH_S`; before a snapshot gives up a part of the log, what that part says is stored.  What
-a term did not get to store is made again by the next one, of the log.  A failure of the archive, or
-a bug in this room, costs rows and never a commit: it is logged, and a store is tried again.
+A commit only appends to a bounded queue here. A task of the term converts it into rows and stores
+them within `FLUSH_S`; rows are stored before a snapshot truncates their part of the log. The next
+term recreates from the log the rows that a term did not store. A failure of the archive, or a bug
+in this package, loses rows and never a commit: it is logged, and a store is retried.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ AGAIN_S = 30.0
 SETTLE_S = 2.0
 COMMITS_MAX = 2_000
 WAITING_BYTES_MAX = 8 * 1024 * 1024
-"""Of rows that wait for a store that does not answer; then the oldest go."""
+"""Bound on rows that wait for an unavailable store; beyond it the oldest are dropped."""
 WRITE_BYTES_MAX = 1024 * 1024
-"""Of rows that are added to the archive at once."""
+"""Bound on the rows of one write to the archive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,61 +48,62 @@ class _Commit:
 
 
 class _WaitingRow(NamedTuple):
-    """A row that is to be stored."""
+    """An encoded row that is not stored yet."""
 
     offset: int
     text: bytes
 
 
 class HistoryKeeper:
-    """`begin` with each term, then `run` as its task; the controller calls the others."""
+    """Call `begin` with each term, then run `run` as its task; the controller calls the other
+    methods."""
 
     def __init__(self, archive: Archive, cluster_id: UUID, now_ms: Callable[[], int]) -> None:
         self._archive = archive
         self._cluster_id = cluster_id
         self._now_ms = now_ms
-        # Who waits until what is committed by now is stored.
+        # Callers of `settle` that wait for the store.
         self._settling: list[asyncio.Future[None]] = []
-        # Rows that had to be dropped, because the archive did not take them in time.
+        # Rows and commits dropped because the archive was too slow.
         self.dropped_rows = 0
         self.begin()
 
     def begin(self) -> None:
-        """A term begins: nothing is known from the one before."""
+        """Reset all state of the previous term."""
         # The log as the term found it, until rows are made of it.
         self._opened: OpenedLog | None = None
-        # Commits of which no rows are made yet.
+        # Commits that are not converted into rows yet.
         self._commits: deque[_Commit] = deque()
-        # Up to where in the log commits were dropped, because too many waited.
+        # Metadata offset below which commits were dropped, because too many waited.
         self._dropped_to = 0
         # Rows that are not stored yet, and their bytes.
         self._lines: deque[_WaitingRow] = deque()
         self._waiting_bytes = 0
-        # Up to where in the log the rows and the archive reach, and where what is committed ends.
+        # Metadata offsets: the end of the rows and the archive, and the end of the committed log.
         self._end = 0
         self._committed = 0
         self._ready = False
         self._wanted = asyncio.Event()
-        # Since when something that was committed waits for the archive; None: nothing does.
+        # Since when the oldest unstored commit waits; None: none does.
         self._behind_since_ms: int | None = None
 
     @property
     def behind_ms(self) -> int:
-        """For how long something that was committed has waited for the archive; 0: nothing does."""
+        """How long the oldest unstored commit has waited for the archive; 0 if none waits."""
         since_ms = self._behind_since_ms
         return 0 if since_ms is None else max(0, self._now_ms() - since_ms)
 
     # --- on the commit path ---------------------------------------------------------------------
 
     def opened(self, log: OpenedLog) -> None:
-        """The log as it was read before the term's first commit."""
+        """Take the log as it was read before the term's first commit."""
         self._opened = log
         self._committed = log.tip.next_offset
-        # Until the archive could be read, its end may be missing.
+        # The archive may lack the log's end until it has been read.
         self._behind()
 
     def committed(self, old: ClusterImage, new: ClusterImage, records: tuple[Record, ...]) -> None:
-        """After a commit: remembers it, and nothing else."""
+        """Remember a commit, and do nothing else: this is the commit path."""
         self._committed = new.next_offset
         if not relevant(records):
             return
@@ -119,7 +120,8 @@ class HistoryKeeper:
     # --- beside it ------------------------------------------------------------------------------
 
     async def settle(self) -> bool:
-        """What is committed by now is stored; False: it could not be within `SETTLE_S`."""
+        """Wait until all that is committed by now is stored; return False if it is not within
+        `SETTLE_S`."""
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._settling.append(stored)
         self._wanted.set()
@@ -129,7 +131,7 @@ class HistoryKeeper:
         return stored.done()
 
     async def run(self) -> None:
-        """Until it is cancelled.  A bug in it ends the history of this term, and is logged."""
+        """Run until cancelled. A bug ends the history of this term, and is logged."""
         task = asyncio.ensure_future(self._run())
         try:
             await asyncio.wait([task])
@@ -171,7 +173,8 @@ class HistoryKeeper:
             logger.info("dropped the oldest part of the history archive")
 
     async def _store(self, *, forced: bool) -> None:
-        """Rows in the order of the log; `forced`: that there are no more is stored, too."""
+        """Store rows in the order of the log. `forced`: also store the end offset if no rows
+        wait."""
         self._drop_stored()
         while self._lines or (forced and self._end > self._archive.end_offset):
             text, count = [], 0
@@ -187,7 +190,7 @@ class HistoryKeeper:
                 self._waiting_bytes -= len(self._lines.popleft().text)
 
     def _drop_stored(self) -> None:
-        """What another writer has stored meanwhile."""
+        """Drop rows that another writer has stored since."""
         while self._lines and self._lines[0].offset < self._archive.end_offset:
             self._waiting_bytes -= len(self._lines.popleft().text)
 
@@ -227,9 +230,8 @@ class HistoryKeeper:
 
 
 async def replayed(log: OpenedLog, cluster_id: UUID, since: int) -> AsyncIterator[ChangeRow]:
-    """The rows of what a log holds from offset `since` on; what it does not hold any more is said.
-
-    Lets others run between two batches."""
+    """Yield the rows of a log from offset `since` on; a row of kind "unknown" states the missing
+    part. Yields to the event loop between two batches."""
     image = first_image(log, cluster_id)
     if image.next_offset > since:
         why = "no history was kept yet" if since == 0 else "it was not archived in time"
@@ -248,7 +250,7 @@ async def replayed(log: OpenedLog, cluster_id: UUID, since: int) -> AsyncIterato
 
 
 def _wholes(batches: tuple[Batch, ...]) -> list[tuple[Batch, ...]]:
-    """Single batches, and complete groups together."""
+    """Return single batches, and complete groups together."""
     found: list[list[Batch]] = []
     for batch in batches:
         if found and batch.group is not None and found[-1][-1].group == batch.group:

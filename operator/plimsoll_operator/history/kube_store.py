@@ -1,9 +1,9 @@
-"""The archive on the API server: a ConfigMap a segment, which users read as any other.
+"""Stores the archive on the API server: one ConfigMap per segment, which users can read.
 
-Without the label that children of a LogCluster carry: nobody looks at the cluster because of a
-write here.  Without an owner, like the metadata log: the history outlives a deleted LogCluster.  So
-a segment is told by its name, which holds its number, as it is told by the labels; another
-ConfigMap with the labels is somebody else's, whatever it says of itself, and stays as it is.
+It lacks the label of a LogCluster's children, so that a write does not requeue the cluster. It has
+no owner, like the metadata log: the history outlives a deleted LogCluster. So both its name, which
+holds its number, and its labels identify a segment. Another ConfigMap with the labels is foreign,
+whatever its content, and is left unchanged.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class KubeStore:
         return sorted(read, key=lambda one: one[0].header.sequence)
 
     def _read(self, item: Object) -> tuple[Stored, ArchiveSegment] | None:
-        """None: it is none of ours.  What one of ours says of itself in contradiction to its name,
-        or to its labels, is not believed."""
+        """Return None if the ConfigMap is foreign. A header that contradicts the name or the labels
+        counts as unreadable."""
         name = item["metadata"]["name"]
         by_name = unreadable(name)
         if by_name is None or name != self._name(by_name.sequence):
@@ -125,7 +125,7 @@ def _version(body: Object) -> str:
 
 
 def _content(item: Object) -> tuple[Header, bytes] | None:
-    """None: it cannot be read."""
+    """Return None if the content is unreadable."""
     try:
         header = msgspec.json.decode(item["data"][HEADER], type=Header)
         return header, base64.b64decode(item["binaryData"][ROWS], validate=True)

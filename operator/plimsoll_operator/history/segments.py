@@ -1,7 +1,8 @@
-"""The archive's pieces: rows as compressed lines, how much fits one piece, which are too many.
+"""The archive's segments: rows as compressed lines, the size of a segment, and which ones exceed
+the budget.
 
-Pure.  A piece (segment) is one object of the API server or one file.  The newest takes rows until
-it is full; the oldest goes when it is too old, or when all of them together are too large.
+Pure. A segment is one object of the API server or one file. The newest takes rows until it is full;
+the oldest is deleted when it is too old, or when all of them together are too large.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import msgspec
 from plimsoll_operator.history.changes import ChangeRow
 
 SEGMENT_BYTES = 64 * 1024
-"""Compressed, from which the next segment begins."""
+"""Compressed size at which the next segment begins."""
 LINES_BYTES_MAX = 8 * 1024 * 1024
-"""Of one segment, not compressed: what a reader unpacks at most."""
+"""Bound on the uncompressed bytes of one segment: the most that a reader unpacks."""
 DAY_MS = 86_400_000
 
 _encoder = msgspec.json.Encoder()
@@ -27,15 +28,15 @@ _decoder = msgspec.json.Decoder(ChangeRow)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How far back the archive reaches: `days`, unless it would be larger than `bytes_max`."""
+    """The archive's reach: `days`, unless it would be larger than `bytes_max`."""
 
     days: int = 30
     bytes_max: int = 4 * 1024 * 1024
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a segment says of itself.  `end_offset`: everything below it in the metadata log that
-    comes after the segment before is in this one.  Times in milliseconds since 1970."""
+    """Description of a segment. `end_offset`: this segment covers the metadata log from the end of
+    the one before up to here. Times in milliseconds since 1970."""
 
     cluster_id: str
     sequence: int
@@ -47,8 +48,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def unreadable(name: str) -> Header | None:
-    """What is said of a segment that does not say so itself: its number, by its `name`, lest it is
-    given to another one.  None: the name is none of ours."""
+    """Return a placeholder header for an unreadable segment, with the number from its `name`, so
+    that no new segment gets that number. Return None if the name is not a segment's."""
     number = name.removesuffix(".zlib").rpartition("-")[2]
     if not number.isdecimal():
         return None
@@ -65,7 +66,7 @@ def unreadable(name: str) -> Header | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSegment:
-    """`packed`: the rows, one a line, compressed."""
+    """`packed`: the rows, one per line, compressed."""
 
     header: Header
     packed: bytes
@@ -73,7 +74,7 @@ class ArchiveSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A segment as a store has it.  `version`: what a write over it must name."""
+    """A stored segment. `version`: a write over it must name this version."""
 
     header: Header
     size: int
@@ -81,7 +82,7 @@ class Stored:
 
 
 class UnreadableSegment(Exception):
-    """Somebody else's bytes; a sentence."""
+    """The bytes are not a segment; the message is a sentence."""
 
 
 def line(row: ChangeRow) -> bytes:
@@ -93,7 +94,7 @@ def pack(text: bytes) -> bytes:
 
 
 def unpack(packed: bytes) -> bytes:
-    """Raises `UnreadableSegment`."""
+    """Decompress a segment. Raises `UnreadableSegment`."""
     inflater = zlib.decompressobj()
     try:
         text = inflater.decompress(packed, LINES_BYTES_MAX)
@@ -105,7 +106,7 @@ def unpack(packed: bytes) -> bytes:
 
 
 def rows_of(segment: ArchiveSegment) -> list[ChangeRow]:
-    """Raises `UnreadableSegment`."""
+    """Decode the rows of a segment. Raises `UnreadableSegment`."""
     try:
         return [_decoder.decode(line) for line in unpack(segment.packed).splitlines()]
     except msgspec.MsgspecError as error:
@@ -113,11 +114,12 @@ def rows_of(segment: ArchiveSegment) -> list[ChangeRow]:
 
 
 def excess(stored: Sequence[Stored], budget: Budget, now_ms: int) -> list[Stored]:
-    """Segments that go, of all there are in order; never the newest."""
+    """Return the segments beyond the budget. `stored`: all segments in order; the newest is never
+    returned."""
     total = sum(one.size for one in stored)
     gone = []
     for one, following in pairwise(stored):
-        # One that cannot be read ends where the next one begins.
+        # An unreadable one ends where the next one begins.
         ends_ms = one.header.last_ms or following.header.first_ms
         too_old = ends_ms < now_ms - budget.days * DAY_MS
         if not too_old and total <= budget.bytes_max:

@@ -1,8 +1,10 @@
-"""Why a partition changed, in one of a few words, and whether that was planned.  Pure.
+"""Classifies the reason of a partition's change into one of a few words, and as planned or not.
+Pure.
 
-The words of the metrics: `isr_shrinks.ShrinkCause` for who left, `commit_effects.LeaderChange` for
-another leader although nobody left; and `caught-up` for a replica that joined an ISR.  An eviction
-is in no record: it counts here as the restart or the fencing that it brought.
+The words are those of the metrics: `isr_shrinks.ShrinkCause` for a broker that left,
+`commit_effects.LeaderChange` for a new leader although no broker left, and `caught-up` for a
+replica that joined an ISR. No record names an eviction: it counts as the restart or the fencing
+that it caused.
 """
 
 from __future__ import annotations
@@ -22,18 +24,18 @@ from plimsoll_operator.status.commit_effects import elected_anew
 
 CAUGHT_UP = "caught-up"
 PROPOSED = (ShrinkCause.LAG.value, CAUGHT_UP)
-"""What leaders ask for, by proposing another ISR."""
+"""Changes that leaders request, by proposing another ISR."""
 
 
 class CommitImages(NamedTuple):
-    """Before and after a commit."""
+    """The images before and after a commit."""
 
     old: ClusterImage
     new: ClusterImage
 
 
 class Why(NamedTuple):
-    """`planned`: what is committed covers it."""
+    """`planned`: True if a committed grant or removal covers the change."""
 
     word: str
     planned: bool
@@ -42,7 +44,7 @@ class Why(NamedTuple):
 def why(
     images: CommitImages, partition: Partition | None, gone: Iterable[BrokerId], cause: str
 ) -> Why:
-    """`gone`: who left the ISR, or led and leads no more."""
+    """Classify a change. `gone`: brokers that left the ISR, or lost the leadership."""
     told = word_of(cause)
     if partition is None or elected_anew(cause) is not None:
         return Why(told, planned=False)
@@ -53,7 +55,7 @@ def why(
 
 
 def word_of(cause: str) -> str:
-    """By the record's own words alone."""
+    """Classify by the record's text alone."""
     if cause.lower().startswith("isrexpand"):
         return CAUGHT_UP
     word: str = (elected_anew(cause) or cause_of_record(cause)).value

@@ -1,1 +1,1 @@
-"""Kubernetes objects that the operator makes: pure builders, one kind per file."""
+"""Builds the Kubernetes objects that the operator makes: pure functions, one kind per file."""

@@ -1,8 +1,8 @@
-"""The Certificate of a listener whose issuer is cert-manager's: one for all brokers.
+"""Builds the Certificate of a listener that cert-manager serves: one for all brokers.
 
-Clients inside know brokers by the names of their Services, clients outside by what they are told:
-a listener's Certificate names the one or the other, since an issuer for names outside signs none
-of a cluster's own.
+Clients inside the pods' network know brokers by the names of their Services, clients outside by the
+advertised names. A listener's Certificate names either these or those, since an issuer of outside
+names does not sign a cluster's own names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ ISSUER_GROUP = "cert-manager.io"
 
 
 def inside_names(context: Context, brokers: Iterable[int]) -> tuple[str, ...]:
-    """By which clients inside reach brokers: as these register, and where clients begin."""
+    """Return the names by which clients inside reach brokers: their advertised hosts, and the
+    bootstrap Service."""
     service = labels.brokers_service(context.name)
     pods = [labels.broker_pod(context.name, one) for one in brokers]
     hosts = [f"{pod}.{service}.{context.namespace}.svc" for pod in pods]
@@ -33,7 +34,7 @@ def inside_names(context: Context, brokers: Iterable[int]) -> tuple[str, ...]:
 def certificate(
     context: Context, listener: str, issuer: IssuerRef, names: Iterable[str]
 ) -> Manifest:
-    """`names`: DNS names and IP addresses, one at least."""
+    """Build a listener's Certificate. `names`: DNS names and IP addresses, at least one."""
     name = labels.listener_certificate(context.name, listener)
     metadata = context.metadata(name, labels.LISTENER_COMPONENT)
     metadata["labels"] |= {labels.LISTENER: listener}

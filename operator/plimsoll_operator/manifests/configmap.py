@@ -1,7 +1,8 @@
-"""The brokers' configuration, the same for all of a cluster.
+"""Builds the brokers' configuration, which is the same for all brokers of a cluster.
 
-Its name says what is in it, and it never changes: a broker that happens to be restarted finds what
-it was started with, and only the template of its pod, written within a grant, names another one.
+Its name is a digest of its content, and it never changes: a broker that happens to restart finds
+the configuration that it was started with. Only its pod's template, written within a grant, names
+another one.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def _data(context: Context) -> dict[str, str]:
 
 @once_for_a_context
 def _text(context: Context) -> str:
-    """What `python -m plimsoll_broker --config` reads; id and names come from the environment."""
+    """Return the file that `python -m plimsoll_broker --config` reads; ids and host names come from
+    the environment."""
     if context.version == release_0_1.RELEASE:
         return _rendered(release_0_1.broker_config(context, _configs(context)))
     config: dict[str, Any] = {
@@ -50,7 +52,7 @@ def _text(context: Context) -> str:
         "configs": _configs(context),
     }
     if context.cluster.on_controller_loss != "KeepServing":
-        # Only what differs from the default: a broker of an older version knows no such key.
+        # Write it only if it differs from the default: an older broker does not know the key.
         config["on_controller_loss"] = context.cluster.on_controller_loss
     return _rendered(config)
 
@@ -65,7 +67,7 @@ def config_map_name(context: Context) -> str:
 
 
 def config_map(context: Context) -> Manifest:
-    """What the brokers' pods mount."""
+    """Build the ConfigMap that the brokers' pods mount."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

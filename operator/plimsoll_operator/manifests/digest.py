@@ -1,4 +1,4 @@
-"""Names for contents: equal contents, equal names, wherever and whenever they are made."""
+"""Names derived from contents: equal contents always give equal names."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ LENGTH = 10
 
 
 def digest(value: Any) -> str:
-    """The first hex digits of a hash over canonical JSON."""
+    """Return the first hex digits of a hash over canonical JSON."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]

@@ -1,9 +1,8 @@
-"""What lets clients outside the pods' network in: Services of single brokers, one that clients
-begin at, and with TLSRoute a route of the Gateway API to each of them.
+"""Builds the objects that give clients outside the pods' network access: a Service for each broker,
+a bootstrap Service, and for TLSRoute listeners a route of the Gateway API to each of them.
 
-A Service that a broker has for a listener keeps its name, and so its ports and addresses, as long
-as listener and broker are there.  Which address that makes, `reconcile.cluster.external_access`
-reads from the objects' status.
+A broker's Service for a listener keeps its name, and so its ports and addresses, as long as both
+exist. `reconcile.cluster.external_access` reads the resulting address from the objects' status.
 """
 
 from __future__ import annotations
@@ -19,25 +18,28 @@ from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.manifests.services import FAMILIES
 
 BOOTSTRAP = "bootstrap"
-"""Stands for {id} in what is stated of the Service that clients begin at."""
+"""Replaces {id} in the annotations of the bootstrap Service."""
 
 
 def services(
     context: Context, listener: DeclaredListener, brokers: Sequence[int]
 ) -> list[Manifest]:
-    """Of an external listener: where clients begin, then the brokers'."""
+    """Build the Services of an external listener: the bootstrap Service first, then the
+    brokers'."""
     return [_service(context, listener, one) for one in (None, *brokers)]
 
 
 def routes(
     context: Context, listener: DeclaredListener, brokers: Sequence[int], kind: Kind
 ) -> list[Manifest]:
-    """Of a TLSRoute listener: to the same Services.  `kind`: of the version to be written."""
+    """Build the routes of a TLSRoute listener to the same Services. `kind`: the API version to
+    write."""
     return [_route(context, listener, one, kind) for one in (None, *brokers)]
 
 
 def stated_host(context: Context, listener: DeclaredListener, broker_id: int | None) -> str | None:
-    """The name that the spec gives a broker, or (None) what clients begin at."""
+    """Return the name that the spec gives a broker, or (broker_id None) the bootstrap; None if it
+    gives none."""
     if broker_id is None:
         return listener.bootstrap_host
     override = next((one for one in listener.advertised or () if one.id == broker_id), None)
@@ -56,7 +58,7 @@ def _service(context: Context, listener: DeclaredListener, broker_id: int | None
     spec: Manifest = {"type": reach, **FAMILIES, "selector": selector}
     if broker_id is not None:
         selector[labels.BROKER_ID] = str(broker_id)
-        # Whether it takes part is for Metadata to say, which any other broker answers.
+        # Clients learn from Metadata, which any broker answers, if this one takes part.
         spec["publishNotReadyAddresses"] = True
     port = {"name": "kafka", "port": listener.port, "targetPort": listener.port, "protocol": "TCP"}
     spec["ports"] = [port]
@@ -110,7 +112,8 @@ def _metadata(context: Context, listener: DeclaredListener, broker_id: int | Non
 def _annotations(
     context: Context, listener: DeclaredListener, broker_id: int | None
 ) -> dict[str, str]:
-    """Where there is no name outside, none that would carry it is left half filled in."""
+    """Return the filled-in annotations; those with {host} are left out if there is no outside
+    name."""
     stated = listener.service.annotations if listener.service else None
     host = stated_host(context, listener, broker_id)
     id_ = BOOTSTRAP if broker_id is None else broker_id

@@ -1,8 +1,9 @@
-"""Secrets and the ConfigMap of listeners with TLS: one Secret for each broker, and the authority.
+"""Builds the Secrets and the ConfigMap of listeners with TLS: one Secret for each broker, and the
+authority's.
 
-A broker's Secret has one name for good and is mounted as a directory, so what is in it changes
-without a change of any template.  The authority's key is in the operator's namespace, not beside
-those who use its clusters; clients are shown its certificate in a ConfigMap.
+A broker's Secret keeps its name and is mounted as a directory, so its content changes without a
+change of any template. The authority's key is in the operator's namespace, out of reach of the
+cluster's users; clients read its certificate from a ConfigMap.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from plimsoll_operator.pki.rotation import Authorities
 DIRECTORY = "/etc/plimsoll-tls"
 CA_FILE = "ca.crt"
 AUTHORITY = "listener-ca"
-"""The component, in labels; ConfigMaps of component broker are swept with their templates."""
+"""The component label; ConfigMaps of component `broker` are deleted with their templates."""
 
 
 def broker_secret(
@@ -29,7 +30,8 @@ def broker_secret(
     pairs: Mapping[str, KeyPair],
     inside: Mapping[str, bytes],
 ) -> Manifest:
-    """`pairs`: by the name of the listener; `inside`: what it shows other brokers, as it is."""
+    """Build a broker's Secret. `pairs`: by listener name; `inside`: the files for internal
+    connections, unchanged."""
     data = dict(inside)
     data |= {f"{name}.crt": pair.certificate for name, pair in pairs.items()}
     data |= {f"{name}.key": pair.key for name, pair in pairs.items()}
@@ -39,8 +41,8 @@ def broker_secret(
 
 
 def why_foreign(context: Context, broker_id: int, secret: Manifest | None) -> str:
-    """Why nothing is written into a broker's Secret: it is somebody else's, who gave it this name.
-    Empty: it is the LogCluster's, or there is none."""
+    """Return the sentence that explains why a broker's Secret must not be written: an object of
+    this name belongs to another owner. Empty if it is the LogCluster's, or there is none."""
     if secret is None:
         return ""
     name = labels.broker_tls(context.name, broker_id)
@@ -56,7 +58,7 @@ def why_foreign(context: Context, broker_id: int, secret: Manifest | None) -> st
 
 
 def pair_of(secret: Manifest, name: str) -> KeyPair | None:
-    """What a broker's Secret holds for a listener."""
+    """Return the pair of a listener from a broker's Secret, or None."""
     data = data_of(secret)
     certificate, key = data.get(f"{name}.crt"), data.get(f"{name}.key")
     if certificate is None or key is None:
@@ -67,7 +69,8 @@ def pair_of(secret: Manifest, name: str) -> KeyPair | None:
 def authority_secret(
     context: Context, authorities: Authorities, name: str, component: str = AUTHORITY
 ) -> Manifest:
-    """It outlives the LogCluster, which may be made again with the same id and its volumes."""
+    """Build an authority's Secret. It outlives the LogCluster, which may be recreated with the same
+    id and volumes."""
     announced = authorities.announced
     data = {
         "ca.crt": authorities.current.certificate,
@@ -90,7 +93,7 @@ def authority_secret(
 
 
 def authorities_of(secret: Manifest) -> Authorities | None:
-    """None: it does not hold what `authority_secret` puts there."""
+    """Return None if the Secret lacks the data that `authority_secret` writes."""
     data = data_of(secret)
     since = data.get("since", b"")
     if "ca.crt" not in data or "ca.key" not in data or not since.isdigit():
@@ -108,7 +111,7 @@ def authorities_of(secret: Manifest) -> Authorities | None:
 
 
 def authority_config_map(context: Context, trusted: bytes) -> Manifest:
-    """What clients of the cluster's listeners trust."""
+    """Build the ConfigMap of the authorities that clients of the cluster's listeners trust."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -118,7 +121,7 @@ def authority_config_map(context: Context, trusted: bytes) -> Manifest:
 
 
 def server_names(context: Context, broker_id: int) -> tuple[str, ...]:
-    """All by which clients reach a broker: its own names, and those that they start from."""
+    """Return all names by which clients reach a broker: its own, and the bootstrap names."""
     service, namespace = labels.brokers_service(context.name), context.namespace
     pod = labels.broker_pod(context.name, broker_id)
     return (
@@ -129,13 +132,13 @@ def server_names(context: Context, broker_id: int) -> tuple[str, ...]:
 
 
 def service_names(host: str, namespace: str) -> tuple[str, ...]:
-    """All by which pods of the namespace, and of others, look a Service up."""
+    """Return all names by which pods of any namespace look a Service up."""
     within = f"{host}.{namespace}"
     return f"{within}.svc", f"{within}.svc.cluster.local", within, host
 
 
 def inside_of(secret: Manifest | None) -> dict[str, bytes]:
-    """What a broker's Secret holds for its peers inside."""
+    """Return the files for internal connections from a broker's Secret."""
     if secret is None:
         return {}
     return {name: data for name, data in data_of(secret).items() if name in INSIDE_FILES}
@@ -144,7 +147,7 @@ def inside_of(secret: Manifest | None) -> dict[str, bytes]:
 def with_inside(
     context: Context, broker_id: int, secret: Manifest | None, inside: Mapping[str, bytes]
 ) -> Manifest:
-    """The broker's Secret with these in place of what it holds for its peers inside."""
+    """Build the broker's Secret with its files for internal connections replaced."""
     held = {} if secret is None else data_of(secret)
     data = {name: value for name, value in held.items() if name not in INSIDE_FILES}
     metadata = context.metadata(labels.broker_tls(context.name, broker_id))
@@ -153,7 +156,7 @@ def with_inside(
 
 
 def data_of(secret: Manifest) -> dict[str, bytes]:
-    """A Secret's data, as bytes; what is not base64 is left out."""
+    """Decode a Secret's data; invalid base64 is left out."""
     found = {}
     for key, text in (secret.get("data") or {}).items():
         try:

@@ -15,13 +15,14 @@ from plimsoll_operator.api.logcluster import LogCluster
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """A LogCluster, its id, and what the chart says.
+    """A LogCluster, its id, and the chart's settings.
 
-    `version`: the release that the brokers run, and `broker_image` its image.  `controllers` are
-    host:port addresses; a name stands for all its addresses.  `metrics_from`: NetworkPolicy peers
-    that may read metrics, none: all.  `image_pull_secrets`: names of Secrets in the LogCluster's
-    namespace.  `set_user`: whether pods state the user and the groups that they run as.
-    `server_names`: by which clients reach brokers besides those of the cluster's Services.
+    `version`: the release that the brokers run, and `broker_image` its image. `controllers`:
+    host:port addresses; a name stands for all its addresses. `metrics_from`: NetworkPolicy peers
+    that may read metrics; empty: the labelled namespaces of scrapers. `image_pull_secrets`: names
+    of Secrets in the LogCluster's namespace. `set_user`: True if pods state the user and the groups
+    that they run as. `server_names`: names by which clients reach brokers, besides those of the
+    cluster's Services.
     """
 
     cluster: LogCluster
@@ -35,7 +36,7 @@ class Context:
     operator_namespace: str = ""
     server_names: tuple[str, ...] = ()
     metrics_from: tuple[Manifest, ...] = ()
-    # What was made from this context before, by what makes it (`once_for_a_context`).
+    # Texts made from this context, by the function that makes them (`once_for_a_context`).
     made: dict[Callable[[Context], str], str] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -49,7 +50,7 @@ class Context:
         return self.cluster.metadata.namespace
 
     def metadata(self, name: str, component: str = "broker") -> Manifest:
-        """The metadata of a child that goes with its LogCluster."""
+        """Return the metadata of a child that is deleted with its LogCluster."""
         meta = self.cluster.metadata
         return {
             "name": name,
@@ -60,7 +61,7 @@ class Context:
 
 
 def once_for_a_context(make: Callable[[Context], str]) -> Callable[[Context], str]:
-    """A name that every broker's manifests ask for is made once, as long as nothing has changed."""
+    """Cache the text that `make` returns in the context: every broker's manifests need it."""
 
     @functools.wraps(make)
     def found(context: Context) -> str:

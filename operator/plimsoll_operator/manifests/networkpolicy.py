@@ -1,9 +1,9 @@
-"""NetworkPolicies of a cluster's pods: brokers, and the driver of a Verification.
+"""Builds NetworkPolicies of a cluster's pods: brokers, and the driver of a Verification.
 
-Both directions are named.  Clients come from the namespaces that their listener allows, else from
-anywhere, as the kubelet does, and replication from the cluster's own brokers and the operator's
-probe; brokers go to each other, to the operator and to DNS, and nowhere else.  Ports alone name
-what has no fixed place in a cluster: DNS and the API server.
+Both directions are restricted. Clients come from the namespaces that their listener allows, or from
+anywhere if it allows all, as does the kubelet. Replication comes from the cluster's own brokers and
+the operator's probe. Brokers connect to each other, to the operator and to DNS, and nowhere else.
+DNS and the API server have no fixed place in a cluster, so rules name only their ports.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.selectors import why_refused
 from plimsoll_operator.manifests.manifest_context import Context
 
-# As DNS listens behind its Service, which is what a policy compares: OpenShift's listens on 5353.
+# A policy compares the pods' ports behind the Service: OpenShift's DNS listens on 5353.
 DNS_PORTS = tuple(
     {"port": port, "protocol": protocol} for port in (53, 5353) for protocol in ("UDP", "TCP")
 )
 
 
 _SCRAPERS: Manifest = {"namespaceSelector": {"matchLabels": {labels.SCRAPER: "true"}}}
-"""Where nobody is named: names of all tenants' topics and groups are on that port."""
+"""The peers if none are configured: the metrics port shows the names of all tenants' topics and
+groups."""
 
 
 def network_policy(context: Context, listeners: tuple[Listener, ...] = ()) -> Manifest:
-    """The brokers'.  `listeners`: as they are committed."""
+    """Build the brokers' policy. `listeners`: the committed ones."""
     own = {"podSelector": {"matchLabels": labels.selector(context.name)}}
     operator = _operator(context.operator_namespace)
     scrapers = list(context.metrics_from) or [_SCRAPERS]
@@ -65,8 +66,8 @@ def network_policy(context: Context, listeners: tuple[Listener, ...] = ()) -> Ma
 def _of_clients(
     context: Context, listeners: tuple[Listener, ...], operator: Manifest
 ) -> list[Manifest]:
-    """One rule for all ports that everybody may reach, the kubelet's among them, and one for each
-    that only pods of some namespaces may: those of the cluster's own always."""
+    """Return one rule for all ports open to everyone, the kubelet's port among them, and one for
+    each restricted port. Pods of the cluster's own namespace are always allowed."""
     allowed = {one.port: _allowed(context.cluster, one) for one in listeners}
     ports = [port for port, namespaces in allowed.items() if _is_all(namespaces)]
     if not listeners:
@@ -80,8 +81,9 @@ def _of_clients(
 
 
 def _allowed(cluster: LogCluster, listener: Listener) -> AllowedNamespaces | None:
-    """None: all.  Brokers may still have one open that the spec has no more, or at another port:
-    what it allowed is not known any more, so that is its own namespace."""
+    """Return the namespaces that may reach a listener; None: all. Brokers may still have a listener
+    open that the spec no longer declares, or at another port. Its former setting is unknown, so
+    only its own namespace is allowed."""
     declared = cluster.listeners
     at_port = (one for one in declared if one.port == listener.port)
     of_name = (one for one in declared if one.name == listener.name)
@@ -94,8 +96,8 @@ def _is_all(namespaces: AllowedNamespaces | None) -> bool:
 
 
 def _selected(namespaces: AllowedNamespaces) -> list[Manifest]:
-    """None where nothing is selected, or by what the API server would refuse the whole policy for
-    (`reconcile.cluster.listeners` says so)."""
+    """Return the namespaces of a selector. Empty if there is none, or if the API server would
+    refuse the whole policy because of it (`reconcile.cluster.listeners` reports that)."""
     selector = namespaces.selector
     if namespaces.from_ != "Selector" or selector is None or why_refused(selector):
         return []
@@ -103,7 +105,7 @@ def _selected(namespaces: AllowedNamespaces) -> list[Manifest]:
 
 
 class DriverPorts(NamedTuple):
-    """Where a driver goes: to brokers, to the API server."""
+    """The ports that a driver connects to: of brokers, of the API server."""
 
     kafka: int
     api_server: Sequence[int]
@@ -116,7 +118,8 @@ def driver_policy(
     cluster_name: str,
     ports: DriverPorts,
 ) -> Manifest:
-    """A Verification's driver: it writes to the cluster's brokers and reports to the API server."""
+    """Build the policy of a Verification's driver: it connects to the cluster's brokers and the API
+    server."""
     brokers = {
         "namespaceSelector": _named(cluster_namespace),
         "podSelector": {"matchLabels": labels.selector(cluster_name)},
@@ -139,7 +142,7 @@ def driver_policy(
 
 
 def _operator(namespace: str) -> Manifest:
-    """The operator's pods; in any namespace when its own is not told."""
+    """Select the operator's pods; in any namespace if its own is unknown."""
     return {
         "namespaceSelector": _named(namespace) if namespace else {},
         "podSelector": {"matchLabels": {labels.NAME: "plimsoll", labels.COMPONENT: "operator"}},

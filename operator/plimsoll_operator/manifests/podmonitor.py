@@ -1,4 +1,4 @@
-"""The PodMonitor of a LogCluster's brokers, which the Prometheus operator reads."""
+"""Builds the PodMonitor of a LogCluster's brokers, which the Prometheus operator reads."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _META = "__meta_kubernetes_pod_label_"
 
 
 def pod_monitor(context: Context) -> Manifest | None:
-    """None: the LogCluster asks for none.  Series say which cluster and broker they are of; the
-    namespace is what Prometheus adds itself."""
+    """Return None if the LogCluster asks for none. Labels of the series name the cluster and the
+    broker; Prometheus adds the namespace itself."""
     wanted = context.cluster.spec.pod_monitor
     if wanted is None:
         return None

@@ -1,6 +1,7 @@
-"""The Rebalances that the operator makes: one empties brokers, one fills brokers that joined.
+"""Builds the Rebalances that the operator makes: one empties brokers, one fills brokers that
+joined.
 
-They are like those that users make, and can be watched, paused and cancelled like them.
+Users can watch, pause and cancel them like their own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ IDS_SPELT_MAX = 8
 
 
 def rebalance_name(cluster: str, purpose: Purpose, brokers: Sequence[BrokerId]) -> str:
-    """The same for the same brokers; a digest stands for many of them."""
+    """Return a name that depends only on the brokers; a digest stands for many of them."""
     ids = "-".join(map(str, brokers))
     if len(brokers) > IDS_SPELT_MAX:
         ids = f"{len(brokers)}-{hashlib.sha256(ids.encode()).hexdigest()[:10]}"
@@ -28,12 +29,13 @@ def rebalance_name(cluster: str, purpose: Purpose, brokers: Sequence[BrokerId]) 
 
 
 def other_name(context: Context, name: str) -> str:
-    """Where an object of that name is not this cluster's."""
+    """Return the name to use if an object of another owner has the usual one."""
     return f"{name}-{short_id(context.cluster_id)}"
 
 
 def drain(context: Context, brokers: Sequence[BrokerId]) -> Manifest:
-    """Removing the brokers from the spec approved of it."""
+    """Build the Rebalance that empties brokers. It is approved: the user removed the brokers from
+    the spec."""
     return _rebalance(context, "drain", brokers, {"mode": "RemoveBrokers", "approval": "Automatic"})
 
 

@@ -1,9 +1,9 @@
-"""Brokers' pods and configuration exactly as release 0.1 made them, to the byte.
+"""Builds brokers' pods and configuration exactly as release 0.1 made them, to the byte.
 
-A cluster stays with `spec.version: "0.1"` until its owner changes that, whatever operator runs: so
-the template that its pods came from must still be made, and 0.1 refuses a configuration with keys
-that it does not know.  Nothing here is ever improved; it goes when 0.1 is no longer run.  Called by
-`statefulset` and `configmap`.
+A cluster keeps `spec.version: "0.1"` until its owner changes it, whichever operator runs. So the
+template of its pods must still be built, and 0.1 refuses a configuration with unknown keys. Nothing
+here is ever improved; it is removed with the support of 0.1. Called by `statefulset` and
+`configmap`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RESOURCES: Manifest = {
 
 
 def broker_config(context: Context, configs: dict[str, str]) -> dict[str, Any]:
-    """broker.json; `configs`: Kafka's own."""
+    """Return the content of broker.json. `configs`: broker configs by their Kafka names."""
     config: dict[str, Any] = {
         "cluster_id": str(context.cluster_id),
         "data_dir": "/var/lib/plimsoll/log",
@@ -40,7 +40,8 @@ def broker_config(context: Context, configs: dict[str, str]) -> dict[str, Any]:
 
 
 def template(context: Context, broker_id: int, config_map: str) -> Manifest:
-    """The pods' template, without its revision; `config_map`: the name of the configuration."""
+    """Build the pods' template, without its revision. `config_map`: the name of the
+    configuration."""
     brokers = context.cluster.spec.brokers
     added = (brokers.template if brokers else None) or PodTemplate()
     meta = added.metadata

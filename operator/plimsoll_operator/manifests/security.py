@@ -1,7 +1,7 @@
-"""The restricted security contexts of every pod made here, and what its images are pulled with.
+"""Builds the restricted security contexts of the operator's pods, and their image pull secrets.
 
-OpenShift's `restricted-v2` gives each namespace users and groups of its own and refuses a pod that
-states others: there the chart's `podSecurity.setUser` is false.
+OpenShift's `restricted-v2` assigns users and groups to each namespace and refuses a pod that states
+others. There the chart's `podSecurity.setUser` is false.
 """
 
 from __future__ import annotations
@@ -12,24 +12,26 @@ USER_FIELDS = ("runAsUser", "runAsGroup", "fsGroup")
 
 
 def pod_security(*, set_user: bool) -> Manifest:
-    """Not root, and the volume belongs to the group: ours, else the one that the cluster sets."""
+    """Return a context that forbids root. The volume belongs to the product's group, or to the one
+    that the cluster assigns."""
     own: Manifest = dict.fromkeys(USER_FIELDS, USER_ID) if set_user else {}
     return {
         "runAsNonRoot": True,
         **own,
-        # Without it a large volume is walked file by file at every start.
+        # Otherwise the kubelet changes the owner of every file at each start.
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 
 
 def pull_secrets(names: tuple[str, ...]) -> Manifest:
-    """The pod's field that names them; none without any, lest a template change."""
+    """Return the pod's field; empty without names, so that templates do not change."""
     return {"imagePullSecrets": [{"name": name} for name in names]} if names else {}
 
 
 def container_security() -> Manifest:
-    """No capabilities, no way to gain any, nothing writable but what is mounted."""
+    """Return a context without capabilities, privilege escalation, or a writable root file
+    system."""
     return {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,

@@ -1,4 +1,5 @@
-"""The brokers' ServiceAccount: a name without a token, since brokers never ask the API server."""
+"""Builds the brokers' ServiceAccount. It mounts no token, since brokers never call the API
+server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two Services of a cluster: one that names every broker, one that clients start from."""
+"""Builds the two Services of a cluster: one that names every broker, and the bootstrap Service."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _METRICS = {
 
 
 FAMILIES: Manifest = {"ipFamilyPolicy": "PreferDualStack"}
-"""Of both families where Kubernetes has both, else of the one that there is."""
+"""Both IP families where Kubernetes has both, else the only one."""
 
 
 def _of_clients(listeners: tuple[Listener, ...]) -> list[Manifest]:
-    """One for each declared listener, by its number: pods' templates know none of them."""
+    """Return a port for each declared listener, by number: the pods' templates do not name them."""
     if not listeners:
         return [_KAFKA]
     return [
@@ -36,7 +36,8 @@ def _of_clients(listeners: tuple[Listener, ...]) -> list[Manifest]:
 
 
 def brokers_service(context: Context, listeners: tuple[Listener, ...] = ()) -> Manifest:
-    """Headless; brokers that are not ready have a name too, so that they find each other."""
+    """Build the headless Service. It names brokers that are not ready too, so that they find each
+    other."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -52,7 +53,7 @@ def brokers_service(context: Context, listeners: tuple[Listener, ...] = ()) -> M
 
 
 def bootstrap_service(context: Context, listeners: tuple[Listener, ...] = ()) -> Manifest:
-    """Where clients start: any ready broker tells them the rest."""
+    """Build the Service that clients connect to first: any ready broker returns the metadata."""
     return {
         "apiVersion": "v1",
         "kind": "Service",

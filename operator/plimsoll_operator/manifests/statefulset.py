@@ -1,8 +1,9 @@
-"""One StatefulSet of one replica per broker: any broker can go, and pods return by themselves.
+"""Builds one StatefulSet of one replica per broker: any broker can be removed, and deleted pods are
+recreated.
 
-`OnDelete`: a changed template reaches no pod until a restart is granted.  After its creation the
-template is written only while its broker is granted a restart, for the same reason: a drained pod
-must not come back with an untried image.
+`OnDelete`: a changed template reaches no pod until a restart is granted. After its creation the
+template is written only while its broker is granted a restart: a drained pod must not return with
+an untried image.
 """
 
 from __future__ import annotations
@@ -36,7 +37,6 @@ GRACE_SECONDS = 40
 
 
 def stateful_set(context: Context, broker_id: int) -> Manifest:
-    """The StatefulSet of broker `broker_id`."""
     name = labels.broker(context.name, broker_id)
     metadata = context.metadata(name)
     metadata["labels"] |= {labels.BROKER_ID: str(broker_id)}
@@ -58,13 +58,13 @@ def stateful_set(context: Context, broker_id: int) -> Manifest:
 
 @once_for_a_context
 def revision(context: Context) -> str:
-    """What the brokers' pods should run, in a word: the same for all of them, since a broker's own
-    parts follow from its number."""
+    """Return the digest of the template that brokers should run. It is the same for all of them,
+    since the parts that differ follow from the broker's id."""
     return digest(_bare_template(context, 0))
 
 
 def _template(context: Context, broker_id: int) -> Manifest:
-    """The pods' template, which names its own revision."""
+    """Build the pods' template, which names its own revision."""
     template = _bare_template(context, broker_id)
     name = revision(context)
     template["metadata"].setdefault("annotations", {})[labels.REVISION] = name
@@ -92,7 +92,8 @@ def _bare_template(context: Context, broker_id: int) -> Manifest:
 
 
 def _where_it_runs(context: Context, template: Manifest) -> Manifest:
-    """0.1 knew neither pull secrets nor a cluster that gives users: without either, its bytes."""
+    """Adapt a template of 0.1, which knew neither pull secrets nor clusters that assign users.
+    Without either it stays the same to the byte."""
     pod = template["spec"] | pull_secrets(context.image_pull_secrets)
     if not context.set_user:
         stated = pod["securityContext"].items()
@@ -112,7 +113,7 @@ def _pod(context: Context, broker_id: int) -> Manifest:
         "serviceAccountName": labels.service_account(context.name),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        # A drill kills the broker from beside; else no other container needs to see its memory.
+        # A drill kills the broker from another container; otherwise processes stay hidden.
         "shareProcessNamespace": drills,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         **pull_secrets(context.image_pull_secrets),
@@ -128,7 +129,8 @@ def _pod(context: Context, broker_id: int) -> Manifest:
 
 
 def _certificates(context: Context, broker_id: int) -> Manifest:
-    """Of listeners; there may be none, and what is in the Secret changes while the pod runs."""
+    """Mount the certificates of listeners, which may not exist; the Secret's content changes while
+    the pod runs."""
     return {
         "secretName": labels.broker_tls(context.name, broker_id),
         "optional": True,
@@ -137,7 +139,7 @@ def _certificates(context: Context, broker_id: int) -> Manifest:
 
 
 def _spread(context: Context) -> Manifest:
-    """Brokers prefer different nodes; on a single node they all run there."""
+    """Return a preference for different nodes; on a single node all brokers run there."""
     term = {
         "topologyKey": labels.HOSTNAME,
         "labelSelector": {"matchLabels": labels.selector(context.name)},
@@ -181,8 +183,8 @@ def _container(context: Context, broker_id: int) -> Manifest:
             {"name": "metrics", "containerPort": labels.METRICS_PORT, "protocol": "TCP"},
             {"name": "health", "containerPort": labels.HEALTH_PORT, "protocol": "TCP"},
         ],
-        # No probe restarts it: a kubelet cannot tell a hung broker from one that gets no processor,
-        # and would restart all brokers of a busy node at once.  A hung one ends by itself
+        # No liveness probe: a kubelet cannot tell a hung broker from one without processor time, and
+        # would restart all brokers of a busy node at once.  A hung one ends by itself
         # (`plimsoll_process.hang_watch`).
         "readinessProbe": _probe("/readyz", period=2, failures=2),
         "resources": resources,

@@ -1,4 +1,4 @@
-"""The driver of a Verification: one Job, and the right to write one ConfigMap."""
+"""Builds the driver of a Verification: one Job, and the right to write one ConfigMap."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEMPORARY = "/tmp"
 ENVIRONMENT = {"HOME": TEMPORARY, "SPARK_LOCAL_DIRS": TEMPORARY}
 """Spark and the JVM write below the home directory; the root file system is read-only."""
 DEADLINE_SECONDS_DEFAULT = 3600
-# The driver stops itself at the deadline and needs a moment to say why before its Job ends it.
+# The driver stops itself at the deadline and needs time to report why before its Job ends it.
 LAST_WORDS_SECONDS = 240
 RESOURCES_DEFAULT: Manifest = {
     "requests": {"cpu": "100m", "memory": "768Mi"},
@@ -30,7 +30,7 @@ RESOURCES_DEFAULT: Manifest = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkDriver:
-    """A Verification and what its driver is made from; the rest as in `manifest_context`."""
+    """Inputs of a Verification's driver; the common fields are as in `manifest_context`."""
 
     verification: Verification
     image: str
@@ -39,13 +39,13 @@ class SparkDriver:
     set_user: bool = True
     api_server_ports: tuple[int, ...] = labels.API_SERVER_PORTS
     kafka_port: int = labels.KAFKA_PORT
-    """Of the listener that it connects to."""
+    """The port of the listener that it connects to."""
     servers: str = ""
     """Addresses of that listener, comma-separated; empty: its bootstrap Service."""
     login: str = ""
-    """The Secret of the User as whom it logs in; empty: as nobody."""
+    """The Secret of the User whose credentials it uses; empty: no login."""
     output: str = ""
-    """Where to read what it says; `{job}` stands for its Job's name."""
+    """Where the driver's output is found; `{job}` stands for its Job's name."""
 
     @property
     def name(self) -> str:
@@ -53,7 +53,6 @@ class SparkDriver:
 
     @property
     def job(self) -> str:
-        """The Job that runs it."""
         return job_name(self.name)
 
     @property
@@ -63,7 +62,7 @@ class SparkDriver:
 
     @property
     def where_it_says(self) -> str:
-        """Of this driver's Job."""
+        """`output` with the name of this driver's Job."""
         return self.output.replace("{job}", f"{self.name}-driver")
 
     def metadata(self, name: str) -> Manifest:
@@ -90,12 +89,11 @@ class SparkDriver:
 
 
 def job_name(verification: str) -> str:
-    """Of the Job of a Verification."""
     return f"{verification}-driver"
 
 
 def children(driver: SparkDriver) -> list[Manifest]:
-    """Everything to apply, in order: the Job comes when all it needs is there."""
+    """Return all objects to apply, in order: the Job comes last, after its inputs."""
     return [
         service_account(driver),
         role(driver),
@@ -155,7 +153,7 @@ def role_binding(driver: SparkDriver) -> Manifest:
 
 
 def report(driver: SparkDriver) -> Manifest:
-    """Empty: the driver patches its data in."""
+    """Build an empty ConfigMap; the driver patches its data in."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -164,7 +162,7 @@ def report(driver: SparkDriver) -> Manifest:
 
 
 def config(driver: SparkDriver) -> Manifest:
-    """What `python -m plimsoll_spark.verification --config` reads."""
+    """Build the configuration that `python -m plimsoll_spark.verification --config` reads."""
     verification = driver.verification
     spec = verification.spec
     namespace, cluster = verification.cluster_key
@@ -190,7 +188,8 @@ def config(driver: SparkDriver) -> Manifest:
 
 
 def job(driver: SparkDriver) -> Manifest:
-    """One try: a second one would find the first one's records in the topic."""
+    """Build a Job without retries: a second attempt would find the records of the first in the
+    topic."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -205,7 +204,7 @@ def job(driver: SparkDriver) -> Manifest:
 
 
 def arguments(*, with_login: bool) -> list[str]:
-    """What the driver is told."""
+    """Return the driver's command line."""
     login = ("--login", LOGIN) if with_login else ()
     return ["--config", f"{DIRECTORY}/{FILE}", *login]
 

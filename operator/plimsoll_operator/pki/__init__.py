@@ -1,1 +1,1 @@
-"""Certificates: authorities, what they sign, and when something of it is due."""
+"""Certificates: authorities, the certificates that they sign, and when each is renewed."""

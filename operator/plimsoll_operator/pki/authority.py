@@ -1,8 +1,9 @@
-"""A certificate authority, and the certificates that it signs: of listeners, and inside.
+"""Creates certificate authorities and signs certificates: of listeners, and of internal
+connections.
 
-All of X.509 is the library `cryptography`'s; here stands what is asked of it.  Keys are ECDSA on
-P-256.  A certificate begins an hour before it is made, since clocks differ.  Nothing here reads a
-clock: whoever calls says what time it is.
+The library `cryptography` does X.509; this module states the parameters. Keys are ECDSA on P-256. A
+certificate is valid from an hour before it is made, since clocks differ. Nothing here reads a
+clock: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ INSIDE_CA_DAYS = 365
 INSIDE_DAYS = 30
 CLIENT_DAYS = 90
 CLIENT_DAYS_MAX = 365
-"""That a User may ask for (`validityDays`)."""
+"""The largest `validityDays` of a User."""
 PEM_BYTES_MAX = 256 * 1024
-"""Of certificates: several times what brokers are given of all authorities."""
+"""Bound on PEM certificates: several times the size of all authorities that brokers are given."""
 KEY_BYTES_MAX = 16 * 1024
-"""An RSA key of 16,384 bits has 13 KB."""
+"""An RSA key of 16,384 bits takes 13 KB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPair:
-    """PEM: a certificate with the chain behind it, and its private key, which is never shown."""
+    """PEM: a certificate followed by its chain, and its private key, which `repr` hides."""
 
     certificate: bytes
     key: bytes
@@ -44,11 +45,11 @@ class KeyPair:
 
 
 class Unreadable(Exception):
-    """Bytes are no certificate, or no key of one; a sentence."""
+    """Bytes are not a certificate, or not a private key; the message is a sentence."""
 
 
 def new_authority(common_name: str, now_ms: int, days: int = LISTENER_CA_DAYS) -> KeyPair:
-    """An authority that signs certificates of servers, and no other authority."""
+    """Create an authority for certificates of servers and clients; it signs no other authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
     builder = _begun(name, name, key.public_key(), _from(now_ms, days))
@@ -63,8 +64,8 @@ def new_authority(common_name: str, now_ms: int, days: int = LISTENER_CA_DAYS) -
 def issue(
     authority: KeyPair, names: Iterable[str], now_ms: int, days: int = LISTENER_DAYS
 ) -> KeyPair:
-    """A server's certificate for DNS names and IP addresses, with a new key; it never outlives its
-    authority.  Raises Unreadable."""
+    """Sign a server's certificate for DNS names and IP addresses, with a new key. It never outlives
+    its authority. Raises Unreadable."""
     alternatives = [_alternative(name) for name in dict.fromkeys(names)]
     assert alternatives, "a server has a name"
     validity = _within(authority, now_ms, days)
@@ -74,10 +75,10 @@ def issue(
 def issue_inside(
     authority: KeyPair, identity: str, now_ms: int, days: int = INSIDE_DAYS
 ) -> KeyPair:
-    """A certificate of a broker or a controller for both ends of a connection, with a new key.  It
-    may outlive its authority: nobody inside asks for times (`tls_policy`), and one that is over is
-    replaced by those who still show each other what it signs.  `identity`: a URI
-    (`plimsoll_core.security.inside`).  Raises Unreadable."""
+    """Sign a certificate of a broker or a controller for both ends of a connection, with a new key.
+    It may outlive its authority: internal connections ignore validity times (`tls_policy`), and
+    peers that still accept the authority replace an expired one. `identity`: a URI
+    (`plimsoll_core.security.inside`). Raises Unreadable."""
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     alternatives = [x509.UniformResourceIdentifier(identity)]
     return _issued(authority, alternatives, usages, _from(now_ms, days))
@@ -86,8 +87,8 @@ def issue_inside(
 def issue_client(
     authority: KeyPair, user: str, identity: str, now_ms: int, days: int = CLIENT_DAYS
 ) -> KeyPair:
-    """A certificate by which a user logs in, with a new key: for clients alone.  `identity`: a URI
-    (`client_certificates.user_identity`).  Raises Unreadable."""
+    """Sign a certificate by which a user logs in, with a new key, for clients only. `identity`: a
+    URI (`client_certificates.user_identity`). Raises Unreadable."""
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
     alternatives = [x509.UniformResourceIdentifier(identity)]
     return _issued(authority, alternatives, usages, _within(authority, now_ms, days), user)
@@ -103,7 +104,7 @@ def _issued(
     validity: Validity,
     common_name: str = "",
 ) -> KeyPair:
-    """`common_name`: what people see; nothing reads it."""
+    """`common_name` is shown to people; no code reads it."""
     signer = _certificate(authority.certificate)
     signing = _private_key(authority.key)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -127,13 +128,13 @@ def _issued(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validity:
-    """Of a certificate; milliseconds since 1970."""
+    """Validity of a certificate, in milliseconds since 1970."""
 
     not_before_ms: int
     not_after_ms: int
 
     def due_ms(self) -> int:
-        """When two thirds of its life are over."""
+        """Return the time of renewal: after two thirds of the validity."""
         return self.not_before_ms + 2 * (self.not_after_ms - self.not_before_ms) // 3
 
 
@@ -142,7 +143,7 @@ def _from(now_ms: int, days: int) -> Validity:
 
 
 def _within(authority: KeyPair, now_ms: int, days: int) -> Validity:
-    """Not longer than the authority's.  Raises Unreadable."""
+    """Return a validity that ends no later than the authority's. Raises Unreadable."""
     asked, end_ms = _from(now_ms, days), describe(authority.certificate).validity.not_after_ms
     if end_ms <= now_ms:
         raise Unreadable("the CA's certificate has expired")
@@ -151,7 +152,7 @@ def _within(authority: KeyPair, now_ms: int, days: int) -> Validity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What is asked of a certificate that exists.  `sha256`: of its DER, in hex."""
+    """The read properties of an existing certificate. `sha256`: of its DER, in hex."""
 
     names: frozenset[str]
     validity: Validity
@@ -159,12 +160,12 @@ class Description:
 
 
 def describe(pair_or_chain: bytes) -> Description:
-    """The first certificate of a PEM chain.  Raises Unreadable."""
+    """Describe the first certificate of a PEM chain. Raises Unreadable."""
     found = _certificate(pair_or_chain)
     try:
         extension = found.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         names = frozenset(str(one.value) for one in extension.value)
-    except Exception:  # noqa: BLE001 - as the library says it of whatever it does not take
+    except Exception:  # noqa: BLE001 - the library raises many types for malformed input
         names = frozenset()
     validity = Validity(
         not_before_ms=_ms(found.not_valid_before_utc), not_after_ms=_ms(found.not_valid_after_utc)
@@ -175,7 +176,7 @@ def describe(pair_or_chain: bytes) -> Description:
 
 
 def signed_by(chain: bytes, authorities: bytes) -> bool:
-    """Whether one of these authorities (PEM) signed a certificate; the newest may be any."""
+    """Return True if one of these authorities (PEM) signed the first certificate of the chain."""
     try:
         leaf, known = _certificate(chain), _certificates(authorities)
     except Unreadable:
@@ -186,13 +187,13 @@ def signed_by(chain: bytes, authorities: bytes) -> bool:
 def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
         leaf.verify_directly_issued_by(authority)
-    except Exception:  # noqa: BLE001 - whatever is wrong with it, it was not signed by this one
+    except Exception:  # noqa: BLE001 - any failure means: not signed by this one
         return False
     return True
 
 
 def authority_certificates(pem: bytes) -> tuple[bytes, ...]:
-    """Of authorities, as DER, each once.  Raises Unreadable."""
+    """Return the distinct certificates of authorities, as DER. Raises Unreadable."""
     found = _certificates(pem)
     for one in found:
         if not _signs(one):
@@ -203,21 +204,21 @@ def authority_certificates(pem: bytes) -> tuple[bytes, ...]:
 def _signs(certificate: x509.Certificate) -> bool:
     try:
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
-    except Exception:  # noqa: BLE001 - it is none that anybody can be asked to believe
+    except Exception:  # noqa: BLE001 - not a CA certificate that can be trusted
         return False
     return constraints.value.ca
 
 
 def _subject(certificate: x509.Certificate) -> str:
-    """For people."""
+    """Return a certificate's subject, shortened for messages."""
     try:
         return certificate.subject.rfc4514_string()[:100]
-    except Exception:  # noqa: BLE001 - a name that the library does not take
+    except Exception:  # noqa: BLE001 - the library cannot print this name
         return "somebody"
 
 
 def why_unusable(pair: KeyPair) -> str:
-    """Why a pair that a user gave cannot be shown to clients; empty: it can."""
+    """Return the reason why clients cannot be shown this pair of a user's, or ""."""
     encoding, form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     try:
         leaf, key = _certificate(pair.certificate), _private_key(pair.key)
@@ -225,7 +226,7 @@ def why_unusable(pair: KeyPair) -> str:
         certified = leaf.public_key().public_bytes(encoding, form)
     except Unreadable as error:
         return str(error)
-    except Exception:  # noqa: BLE001 - as the library says it of whatever it does not take
+    except Exception:  # noqa: BLE001 - the library raises many types for malformed input
         return "its key type is not supported"
     return "" if its_own == certified else "the private key does not match the certificate"
 
@@ -276,7 +277,8 @@ def _certificate(chain: bytes) -> x509.Certificate:
 
 
 def _certificates(pem: bytes) -> list[x509.Certificate]:
-    """At least one.  Whoever may write the object that they are read from chose the bytes."""
+    """Return the certificates of a PEM text, at least one. The bytes are untrusted: anyone with
+    write access to the object chose them."""
     if len(pem) > PEM_BYTES_MAX:
         raise Unreadable(f"it is larger than {PEM_BYTES_MAX} bytes")
     try:
@@ -289,13 +291,13 @@ def _private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     if len(pem) > KEY_BYTES_MAX:
         raise Unreadable(f"the private key is larger than {KEY_BYTES_MAX} bytes")
     try:
-        # Whether an RSA key's numbers are primes would hold the event loop for seconds.
+        # Checking that an RSA key's numbers are primes would block the event loop for seconds.
         key = serialization.load_pem_private_key(
             pem, password=None, unsafe_skip_rsa_key_validation=True
         )
     except Exception as error:  # such as UnsupportedAlgorithm, of a curve
         raise Unreadable("it contains no unencrypted PEM private key") from error
-    # Any kind that the library reads can be shown; an authority's own is always of this one.
+    # A given pair may have any kind of key; an authority's own key is always of this kind.
     return key  # type: ignore[return-value]
 
 

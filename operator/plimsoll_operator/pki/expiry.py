@@ -1,7 +1,7 @@
-"""When a LogCluster's authorities, and the certificates of its listeners, end: for metrics.
+"""When the authorities of a LogCluster and the certificates of its listeners expire: for metrics.
 
-Their reconcilers tell what they saw with each pass; what brokers hold is told before it is
-replaced, so an end that draws near is seen also where a Secret cannot be written.
+Their reconcilers report what they read in each pass. They report a broker's certificate before it
+is replaced, so an approaching expiry is seen even when the Secret cannot be written.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from plimsoll_operator.pki.authority import Unreadable, describe
 AuthorityKind = Literal["authority", "clients-authority", "internal-authority"]
 """The cluster's authority of listeners, of clients, and the internal one."""
 CertificateKind = Literal["own", "given"]
-"""Signed by the cluster's authority and renewed by the operator; given by a user's Secret."""
+"""`own`: signed by the cluster's authority and renewed by the operator; `given`: from a user's
+Secret."""
 
 
 class ListenerCertificate(NamedTuple):
-    """`listener`: empty for an authority.  `not_after_ms`: of the broker whose ends first."""
+    """`listener`: empty for an authority. `not_after_ms`: the earliest expiry among all brokers."""
 
     listener: str
     kind: CertificateKind | AuthorityKind
@@ -28,26 +29,28 @@ class ListenerCertificate(NamedTuple):
 
 @dataclass(slots=True)
 class CertificateTimes:
-    """Of one cluster and term."""
+    """Expiry times of one cluster, during one term."""
 
-    # When each ends (milliseconds since 1970), by broker and listener.
+    # Expiry (milliseconds since 1970) by broker and listener.
     _ends: dict[tuple[int, str], tuple[CertificateKind, int]] = field(default_factory=dict)
-    # When the authority that signs now ends.
+    # Expiry of the authority that signs now.
     _authorities: dict[AuthorityKind, int] = field(default_factory=dict)
 
     def saw_authority(self, kind: AuthorityKind, certificate: bytes) -> None:
-        """What cannot be read has no end; a condition of the LogCluster says that."""
+        """Record an authority's expiry. An unreadable one has none; a condition of the LogCluster
+        reports it."""
         try:
             self._authorities[kind] = describe(certificate).validity.not_after_ms
         except Unreadable:
             self._authorities.pop(kind, None)
 
     def forget_authority(self, kind: AuthorityKind) -> None:
-        """There is none, or it is not needed any more."""
+        """Drop an authority that does not exist or is no longer needed."""
         self._authorities.pop(kind, None)
 
     def saw(self, broker_id: int, listener: str, kind: CertificateKind, chain: bytes) -> None:
-        """What cannot be read has no end; the pass replaces it, or says so."""
+        """Record a certificate's expiry. An unreadable one has none; the pass replaces or reports
+        it."""
         try:
             ends_ms = describe(chain).validity.not_after_ms
         except Unreadable:
@@ -56,7 +59,7 @@ class CertificateTimes:
             self._ends[broker_id, listener] = kind, ends_ms
 
     def keep(self, brokers: Iterable[int], listeners: Iterable[str]) -> None:
-        """Forget all others of listeners."""
+        """Forget the certificates of all other brokers and listeners."""
         there = {(broker, listener) for listener in listeners for broker in brokers}
         for gone in self._ends.keys() - there:
             del self._ends[gone]

@@ -1,12 +1,12 @@
-"""When the internal authority is replaced, and by which steps: each is taken when it is proven that
-it cuts nobody off, not when some time is over.
+"""Rotates the internal authority. Each step is taken once brokers prove that it disconnects none of
+them, not after a fixed time.
 
-    made → (two thirds of its life, or asked for) → a next one is announced
-    → (every broker that takes part trusts it) → it signs
-    → (every broker that takes part shows a certificate of it) → the one before is trusted no more
+    made → (two thirds of its life, or requested) → a next one is announced
+    → (every active broker trusts it) → it signs
+    → (every active broker shows a certificate of it) → the former one is trusted no more
 
-A broker that is away finds both in its Secret when it returns.  Pure; the operator keeps what
-`step` returns.
+An inactive broker finds both in its Secret when it returns. Pure; the operator stores what `step`
+returns.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from plimsoll_operator.pki.rotation import Authorities, Step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proofs:
-    """What is known of brokers.  `trusted`: fingerprints of authorities that all of them trust, and
-    that all Secrets hold; `renewed`: all show a certificate of the authority that signs now.
-    `asked`: what a user asks for another authority by; empty: nobody does."""
+    """Evidence from the brokers. `trusted`: fingerprints of the authorities that all brokers trust
+    and all Secrets hold. `renewed`: all brokers show a certificate of the authority that signs now.
+    `asked`: the user's request for another authority; empty: none."""
 
     trusted: frozenset[str]
     renewed: bool
@@ -30,7 +30,7 @@ class Proofs:
 
 
 def step(known: Authorities | None, common_name: str, now_ms: int, proofs: Proofs) -> Authorities:
-    """What is kept from now on; the same value while nothing is due.  Raises
+    """Return the authorities to store; the same value while no step is due. Raises
     `authority.Unreadable`."""
     make = partial(new_authority, common_name, now_ms, INSIDE_CA_DAYS)
     if known is None:

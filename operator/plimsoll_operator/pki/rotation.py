@@ -1,17 +1,17 @@
-"""When an authority is replaced, and by which steps: each trusts before it signs.
+"""Rotates an authority of listeners or clients: each one is trusted before it signs.
 
     made → (two thirds of its life) → a next one is announced → (`OVERLAP_MS`) → it signs
-    → (`OVERLAP_MS`) → the one before is trusted no more
+    → (`OVERLAP_MS`) → the former one is trusted no more
 
 Clients have the announced authority for `OVERLAP_MS` before any broker shows a certificate of it,
-and the one before for as long after that.  That of clients is trusted for longer after the next one
-signs: until what it signed is over.  One that is over while no operator looked at it is replaced at
-once: nothing that it signed is good any more.
+and the former one for as long afterwards.  The former authority of clients stays trusted longer:
+until every certificate that it signed has expired.  An authority that expired while no operator ran
+is replaced at once, since none of its certificates is valid any more.
 
-Who asks for it has the next of these steps taken now, whichever it is: people know when all clients
-have the announced one, or a certificate of it.  What is asked for within `AGAIN_MS` of a step is
-that step asked for twice, and brokers have heard of each step before the next.  Pure; the operator
-keeps what `step` returns.
+A user's request takes the next of these steps now: users know when all clients have the announced
+authority, or a certificate of it.  A request within `AGAIN_MS` of a step counts as a repetition of
+that step, and brokers have learned of each step before the next.  Pure; the operator stores what
+`step` returns.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from plimsoll_operator.pki.authority import (
 
 OVERLAP_MS = 90 * DAY_MS
 CLIENT_OVERLAP_MS = CLIENT_DAYS_MAX * DAY_MS
-"""For so long clients' authority is trusted after the next one signs."""
+"""How long the former authority of clients stays trusted after the next one signs."""
 AGAIN_MS = 600_000
 
 
 class Step(Enum):
-    """What may change of the authorities; at each the operator's Secrets are written."""
+    """A change of the authorities; the operator writes its Secrets at each."""
 
     ANNOUNCE = "a new authority is trusted"
     SIGN = "the announced authority signs"
@@ -46,37 +46,37 @@ class Step(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorities:
     """`current` signs; `announced` is trusted and signs later; `former` (PEM, maybe empty) signed
-    before and is trusted still.  `since_ms`: when the last step was taken, by the operator's wall
+    before and is still trusted. `since_ms`: when the last step was taken, by the operator's wall
     clock."""
 
     current: KeyPair
     announced: KeyPair | None = None
     former: bytes = b""
     since_ms: int
-    # The last request of a user for another authority that was served.
+    # The user's last request that was served.
     served: str = ""
 
     @property
     def trusted(self) -> bytes:
-        """PEM: all that clients are to believe, the one that signs first."""
+        """Return all authorities that clients must trust, as PEM; the signing one comes first."""
         announced = b"" if self.announced is None else self.announced.certificate
         return self.current.certificate + announced + self.former
 
     @property
     def under_way(self) -> bool:
-        """Whether another step follows by itself."""
+        """Return True if another step follows without a request."""
         return self.announced is not None or bool(self.former)
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Those that may follow.  The last one leads on from the step before: a request takes it.
-        An authority may become due while the one before it is trusted still."""
+        """Return the steps that may follow. The last one continues the step before: a request takes
+        it. An authority may become due while the one before it is still trusted."""
         if self.announced is not None:
             return (Step.SIGN,)
         return (Step.ANNOUNCE, Step.END_FORMER) if self.former else (Step.ANNOUNCE,)
 
     def after(self, step: Step, now_ms: int, make: Callable[[], KeyPair]) -> Authorities:
-        """`make`: the authority that is announced."""
+        """Return the authorities after `step`. `make` creates the authority that is announced."""
         match step:
             case Step.ANNOUNCE:
                 return replace(self, announced=make(), since_ms=now_ms)
@@ -95,13 +95,13 @@ def step(
     former_ms: int | None = None,
     asked: str = "",
 ) -> Authorities:
-    """What is kept from now on; the same value while nothing is due.  `former_ms`: for how long the
-    one before is trusted, None: `OVERLAP_MS`; `asked`: what a user asks for the next step by,
-    empty: nobody does.  Raises `authority.Unreadable`."""
+    """Return the authorities to store; the same value while no step is due. `former_ms`: how long
+    the former one stays trusted, None: `OVERLAP_MS`; `asked`: the user's request for the next step,
+    empty: none. Raises `authority.Unreadable`."""
     make = partial(new_authority, common_name, now_ms)
     if known is None:
         return Authorities(current=make(), since_ms=now_ms, served=asked)
-    # More than one where an authority ended while no operator looked at it.
+    # Several steps are due if an authority expired while no operator ran.
     while (due := _due(known, now_ms, OVERLAP_MS if former_ms is None else former_ms)) is not None:
         known = known.after(due, now_ms, make)
     if not asked or asked == known.served:

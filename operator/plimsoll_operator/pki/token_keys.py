@@ -1,6 +1,7 @@
-"""The public keys that an issuer of tokens publishes, as they are committed.
+"""Reads the public keys that an issuer of tokens publishes, into the form that is committed.
 
-PyJWT and `cryptography` read them; what no broker could use is left out.  Pure.  Source: RFC 7517.
+PyJWT and `cryptography` parse them; keys that brokers cannot use are left out. Pure. Source: RFC
+7517.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ KEYS_MAX = 16
 KEY_ID_CHARACTERS_MAX = 512
 RSA_BITS = range(2048, 4097)
 EXPONENT_BITS_MAX = 64
-"""Of an RSA key: what is larger makes each verification as slow as a signature."""
+"""Bound on an RSA key's exponent: a larger one makes each verification as slow as a signature."""
 _ALGORITHMS = get_args(Algorithm)
 _PUBLIC = ("kty", "n", "e", "crv", "x", "y")
 _OF_CURVE = {"secp256r1": "ES256", "secp384r1": "ES384"}
 
 
 def keys_of(key_set: Any) -> tuple[TokenKey, ...]:
-    """Those of a JSON Web Key Set that verify tokens, by their ids; none: it holds no such key."""
+    """Return the keys of a JSON Web Key Set that verify tokens, sorted by id; maybe none."""
     rows = key_set.get("keys") if isinstance(key_set, dict) else None
     found: dict[str, TokenKey] = {}
     for row in (rows if isinstance(rows, list) else [])[: 4 * KEYS_MAX]:
@@ -36,14 +37,14 @@ def keys_of(key_set: Any) -> tuple[TokenKey, ...]:
 
 
 def _key(row: Any) -> TokenKey | None:
-    """None: it is not for this."""
+    """Return None if the row is not a usable key for verification."""
     if not isinstance(row, dict) or row.get("use", "sig") != "sig":
         return None
     key_id = row.get("kid")
     if not isinstance(key_id, str) or not 0 < len(key_id) <= KEY_ID_CHARACTERS_MAX:
         return None
     try:
-        # The rest is ours to judge: an algorithm that the library knows, or a private key's half.
+        # Pass public parts only: the algorithm is checked below, and private parts are ignored.
         public_key = PyJWK({name: row[name] for name in _PUBLIC if name in row}).key
     except (PyJWTError, ValueError, TypeError, KeyError):
         return None
@@ -52,12 +53,13 @@ def _key(row: Any) -> TokenKey | None:
         return None
     der = public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if len(der) > KEY_BYTES_MAX:
-        return None  # one such key would have all issuers refused
+        return None  # one such key would have the record of all issuers refused
     return TokenKey(key_id=key_id, algorithm=algorithm, public_key=der)
 
 
 def _algorithm(public_key: Any, stated: object) -> Algorithm | None:
-    """The only one that the key verifies: the stated one, if it is one of the key's kind."""
+    """Return the algorithm that the key verifies: the stated one if the key's kind allows it, the
+    kind's default if none is stated, else None."""
     if isinstance(public_key, RSAPublicKey) and public_key.key_size in RSA_BITS:
         if public_key.public_numbers().e.bit_length() > EXPONENT_BITS_MAX:
             return None

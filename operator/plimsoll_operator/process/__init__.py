@@ -1,1 +1,1 @@
-"""What all clusters of one operator process share: supervision, watches, its HTTP server."""
+"""Parts that all clusters of one operator process share: supervision, watches, the HTTP server."""

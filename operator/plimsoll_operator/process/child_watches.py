@@ -1,8 +1,9 @@
-"""What the operator made, and the namespaces: watched, so that a change is seen within seconds.
+"""Watches the objects that the operator made, and namespaces, so that a change is seen within
+seconds.
 
-Only metadata is asked for, and only of objects with a cluster's label; a change is a reason to look
-at its cluster, never evidence.  Every operator process watches; whoever leads the cluster looks.
-Whatever a watch misses, the leader's own round finds.
+The watches carry metadata only, of objects with a cluster's label. A change requeues the cluster;
+it is never evidence. Every operator process watches; the cluster's leader reconciles. The leader's
+periodic round finds what a watch missed.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from plimsoll_operator.process.supervisor import Clusters
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
 
 LOG_SETTLES_MS = 1_000
-"""After an object of a metadata log was deleted, until it is looked at: many go together, and are
-mended by one snapshot and told by one Event."""
+"""Delay between the deletion of an object of a metadata log and the check of the log: many are
+deleted together, and one snapshot repairs them and one Event reports them."""
 logger = logging.getLogger("plimsoll.owned")
 
 CHILDREN = (
@@ -52,20 +53,23 @@ CHILDREN = (
 LOG = (METADATA_BATCHES, METADATA_SNAPSHOTS)
 AGAIN_SECONDS = 2.0
 REFUSED_SECONDS = 60.0
-"""After which what the API server refuses (its rights are of an earlier release) is asked again."""
+"""Delay before a list that the API server refused is retried: rights may be of an earlier release.
+"""
 
 
 @dataclass(slots=True)
 class SeenChildren:
-    """One kind as far as it is known: what of each object matters.  `None`: nothing was listed."""
+    """The known objects of one kind, each with the marks that count as a change. `None`: no list
+    yet."""
 
     kind: Kind
     marks: dict[Key, tuple[Hashable, str]] | None = None
     changed: list[tuple[Key, str, bool]] = field(default_factory=list)
-    """(object, the cluster of its label, whether it is gone)."""
+    """(object, the cluster in its label, True if it was deleted)."""
 
     def list(self, items: tuple[Object, ...]) -> None:
-        """A fresh list: what differs from what was known has changed; the first tells nothing."""
+        """Apply a fresh list: objects whose marks differ have changed. The first list reports no
+        change."""
         before, self.marks = self.marks, {}
         for item in items:
             self.marks[key_of(item)] = (self._mark(item["metadata"]), _cluster(item))
@@ -88,7 +92,7 @@ class SeenChildren:
         self.marks[key] = (mark, _cluster(item))
 
     def _mark(self, meta: Object) -> Hashable:
-        """What a change of somebody's changes, and a status does not."""
+        """Return the parts of an object that an edit changes and a status update does not."""
         if self.kind in LOG:
             return str(meta["uid"])
         own = tuple(sorted((meta.get("labels") or {}).items()))
@@ -99,7 +103,7 @@ class SeenChildren:
 
 
 class OwnedWatches:
-    """`run` until it is cancelled."""
+    """Watches the children and namespaces; `run` until it is cancelled."""
 
     def __init__(self, parts: Parts, clusters: Clusters) -> None:
         self._parts = parts
@@ -124,7 +128,7 @@ class OwnedWatches:
                 await asyncio.sleep(REFUSED_SECONDS if refused else AGAIN_SECONDS)
 
     async def _look(self, seen: SeenChildren, namespace: str | None) -> None:
-        """One list, and the changes after it until it has to be listed again."""
+        """Process one list and the changes after it, until a new list is needed."""
         kube = self._parts.watch_kube
         selector = None if seen.kind is NAMESPACES else labels.CLUSTER
         following = follow(kube, seen.kind, namespace, selector, metadata_only=True)
@@ -149,7 +153,8 @@ class OwnedWatches:
                 self._clusters.offer(owner, Work(Task.LOG, owner), LOG_SETTLES_MS)
 
     def _namespace(self, name: str) -> None:
-        """Its labels say which clusters its topics and users may be declared in."""
+        """Requeue the topics and users of a namespace: its labels decide which clusters accept
+        them."""
         for topic in self._parts.objects.topics:
             if topic.metadata.namespace == name != topic.cluster_key[0]:
                 self._clusters.offer(topic.cluster_key, Work(Task.TOPIC, topic.key))

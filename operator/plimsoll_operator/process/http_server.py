@@ -1,6 +1,5 @@
-"""What the process says over HTTP: metrics, and the view of its clusters, on one port; alive and
-ready on another, which the kubelet asks.
-"""
+"""The operator's HTTP server: metrics and the view of clusters on one port; liveness and readiness,
+which the kubelet probes, on another."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ logger = logging.getLogger("plimsoll.http")
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Not what a peer got wrong: it is told so, and it could fill the log with it."""
+    """Return False for errors of a peer: the reply tells the peer, and it could flood the log."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, HttpProcessingError)
 
@@ -33,7 +32,7 @@ logger.addFilter(_is_ours)
 
 @web.middleware
 async def _local(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """No web page of the machine's user gets at what a forwarded port shows."""
+    """Refuse requests of web pages: a page in the user's browser must not read a forwarded port."""
     local = request.transport.get_extra_info("sockname") if request.transport else None
     headers = request.headers
     if why := refused_page(local, headers.get("Host", ""), from_page="Origin" in headers):
@@ -42,8 +41,8 @@ async def _local(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 class Health:
-    """`ready` says whether the watches have begun; `guard`: who may read the view, None: all who
-    reach it."""
+    """`ready` returns True once the watches have begun. `guard` decides access to the view; None
+    allows everyone who reaches the port."""
 
     def __init__(self, parts: Parts, ready: Callable[[], bool], guard: Guard | None = None) -> None:
         self._parts = parts
@@ -55,7 +54,7 @@ class Health:
 
     @property
     def views(self) -> list[web.RouteDef]:
-        """Of clusters: also for a host that serves them on a port of its own."""
+        """Routes of the clusters' view; also for a host that serves them on a port of its own."""
         return self._clusters.routes
 
     async def start(self, metrics_port: int, health_port: int) -> None:
@@ -64,7 +63,7 @@ class Health:
         await self._serve(health, None, health_port)
 
     async def start_metrics(self, host: str, port: int) -> None:
-        """Metrics alone."""
+        """Serve metrics alone."""
         await self._serve(self._of_metrics, host, port)
 
     @property
@@ -72,7 +71,7 @@ class Health:
         return [web.get("/metrics", self._metrics)]
 
     async def _serve(self, routes: list[web.RouteDef], host: str | None, port: int) -> None:
-        """`host` None: every address, of both families."""
+        """Serve routes on a port; `host` None: on every address, of both families."""
         app = web.Application(middlewares=[_local])
         app.add_routes(routes)
         runner = web.AppRunner(app, access_log=None, logger=logger)
@@ -85,7 +84,7 @@ class Health:
 
     @property
     def addresses(self) -> list[list[Any]]:
-        """Where each of the two listens, views first."""
+        """The listening addresses of each server, views first."""
         return [[one.getsockname() for one in server.sockets] for server in self._servers]
 
     async def close(self) -> None:

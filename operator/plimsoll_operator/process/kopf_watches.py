@@ -1,11 +1,11 @@
-"""The user's objects, watched by kopf: raw events only.
+"""Watches the users' objects with kopf: raw events only.
 
 kopf's change handlers, timers and daemons write annotations and finalizers into the objects that
-they serve; user objects must stay as their owner wrote them, and nothing of ours may hold up their
-deletion.  Hence `on.event` alone, feeding the clusters' own queues.
+they serve. User objects must stay as their owner wrote them, and the operator must not delay their
+deletion. So only `on.event` is used; it feeds the clusters' own queues.
 
-kopf has a thread and a loop of its own: it installs signal handlers and ends the process when it
-stops slowly, and what it does must never hold up a commit.
+kopf runs in a thread and a loop of its own: it installs signal handlers, ends the process when it
+stops slowly, and must never delay a commit.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.process.watch_receiver import Event, WatchReceiver
 
 KOPF_STARTS = "kopf._core.reactor.running"
-"""The logger of kopf's beginning and end."""
+"""The logger of kopf's start and stop."""
 WITHOUT_SIGNALS = "OS signals are ignored"
-"""How kopf begins to warn that it is not in the main thread: on purpose here (see above)."""
+"""The first words of kopf's warning that it is not in the main thread, which is intended here."""
 WATCH_SECONDS = 10
 INACTIVITY_SECONDS = 15
 
@@ -39,14 +39,14 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 class _ForEver:
-    """Waits between attempts: short ones first, and then every five seconds for ever."""
+    """Endless backoffs between attempts: short ones first, then every five seconds."""
 
     def __iter__(self) -> Iterator[float]:
         return itertools.chain((0.5, 1, 2), itertools.repeat(5))
 
 
 def settings() -> kopf.OperatorSettings:
-    """Watches that notice a dead connection in seconds, and write nothing anywhere."""
+    """Return settings for watches that detect a dead connection in seconds and write nothing."""
     found = kopf.OperatorSettings()
     found.posting.enabled = False
     found.peering.standalone = True
@@ -63,7 +63,7 @@ def settings() -> kopf.OperatorSettings:
 
 
 async def connection(access: Access) -> kopf.ConnectionInfo:
-    """What kopf, which connects by itself, is to reach the API server by."""
+    """Return the connection by which kopf itself reaches the API server."""
     configuration = access.configuration
     scheme, _, token = (await access.authorization() or "").partition(" ")
     return kopf.ConnectionInfo(
@@ -79,7 +79,7 @@ async def connection(access: Access) -> kopf.ConnectionInfo:
 
 
 class KopfWatches:
-    """`process.operator.UserWatches`, by kopf."""
+    """`process.operator.UserWatches`, implemented with kopf."""
 
     def __init__(self, options: OperatorOptions, access: Access, receiver: WatchReceiver) -> None:
         self._options = options
@@ -91,12 +91,12 @@ class KopfWatches:
 
     @property
     def ready(self) -> bool:
-        """Whether the watches have begun."""
+        """Return True if the watches have begun."""
         return self._ready.is_set()
 
     async def run(self) -> None:
-        """Until it is cancelled; raises what kopf raises.  kopf's thread ends by itself, soon
-        after: nobody waits for it, since Leases are to be released at once."""
+        """Watch until cancelled; raises what kopf raises. kopf's thread ends by itself soon after
+        and is not awaited, since Leases must be released at once."""
         registry = self._registry(asyncio.get_running_loop())
         try:
             await asyncio.to_thread(asyncio.run, self._operate(registry))

@@ -1,6 +1,6 @@
-"""The level of the operator's log lines, which the chart's ConfigMap says and may change any time.
+"""Follows the log level in the chart's ConfigMap, which may change at any time.
 
-The kubelet brings a changed ConfigMap into the running pod within about a minute and a half.
+The kubelet updates the mounted ConfigMap within about 90 seconds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ FILE_BYTES_MAX = 64
 
 
 async def follow(path: Path, output: LineOutput) -> None:
-    """Until it is cancelled.  No file, or no level in it: as the process was started."""
+    """Apply the file's level until cancelled. Without a file or a level in it, the process keeps
+    the level that it was started with."""
     while True:
-        with contextlib.suppress(OSError):  # it cannot be read now: the level stays
+        with contextlib.suppress(OSError):  # unreadable now: keep the level
             output.write(await asyncio.to_thread(_read, path), "")
         await asyncio.sleep(LOOK_S)
 

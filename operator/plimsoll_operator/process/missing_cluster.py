@@ -1,10 +1,9 @@
-"""Objects whose LogCluster does not exist, or of which nothing can be read: nobody leads them, so
-nobody else would tell their owner.
+"""Reports objects whose LogCluster does not exist, and objects that cannot be read: no leader would
+report them.
 
-Every replica looks, and writes only what the object does not show yet.  A Topic applied before its
-LogCluster waits; it does not fail: whoever leads the cluster later says better news.  What has
-ended (a Reassignment, Rebalance or Verification) waits for nothing, and keeps what it shows: a
-verdict outlives the cluster that it is about.
+Every replica checks, and writes only what the object does not show yet. A Topic applied before its
+LogCluster waits; it does not fail: the cluster's later leader writes a new status. An ended object
+(a Reassignment, Rebalance or Verification) is left alone: a verdict outlives its cluster.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ NOT_LED = "ClusterNotLed"
 
 
 async def look_after_strays(parts: Parts) -> None:
-    """For ever."""
+    """Check periodically until cancelled."""
     while True:
         await asyncio.sleep(PERIOD_SECONDS)
         await look_at_strays(parts)
 
 
 async def look_at_strays(parts: Parts) -> None:
-    """Once."""
+    """Check all objects once."""
     objects = parts.objects
     for kind in OF_A_CLUSTER:
         shelf = kind.shelf(objects)
@@ -79,7 +78,7 @@ async def _tell(
 async def _tell_not_led(
     parts: Parts, meta: ObjectMeta, cluster: Key, shown: tuple[Condition, ...]
 ) -> None:
-    """The cluster that it waits for is there, but nobody can lead it."""
+    """Report a cluster that exists and cannot be led."""
     try:
         found = await parts.kube.get(LOG_CLUSTERS, *cluster)
     except ApiError:
@@ -100,7 +99,7 @@ def _shows(shown: tuple[Condition, ...], new: Condition) -> bool:
 async def _write(
     parts: Parts, kind: Kind, meta: ObjectMeta, new: Condition, shown: tuple[Condition, ...]
 ) -> None:
-    """`new`: the condition to be shown; `shown`: those that are."""
+    """Write a status with `new` merged into the conditions `shown`."""
     try:
         conditions = merge(shown, [new], meta.generation, parts.now_ms())
         empty = BY_RESOURCE[kind].status
@@ -115,7 +114,7 @@ async def _write(
 
 
 async def _exists(parts: Parts, cluster: Key) -> bool:
-    """The watches of the kinds are separate: the cluster may just not have been seen yet."""
+    """Ask the API server: the watch of LogClusters may not have delivered it yet."""
     try:
         await parts.kube.get(LOG_CLUSTERS, *cluster)
     except NotFound:
@@ -124,7 +123,7 @@ async def _exists(parts: Parts, cluster: Key) -> bool:
 
 
 def not_found(cluster: Key) -> Condition:
-    """The condition that says so."""
+    """Return the condition of an object whose LogCluster does not exist."""
     text = (
         f"LogCluster {cluster[0]}/{cluster[1]} does not exist; this object is reconciled once "
         "it does."

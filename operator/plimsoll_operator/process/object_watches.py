@@ -1,7 +1,7 @@
-"""The users' objects, listed and watched through a `KubeApi`: for hosts that do not run kopf.
+"""Lists and watches the users' objects through a `KubeApi`: for hosts that do not run kopf.
 
-A local cluster and the simulator have their API server in memory.  A list that follows a lost watch
-tells of every object there is; one that was deleted meanwhile is found by `resync`, as with kopf.
+A local cluster and the simulator have their API server in memory. A list after a lost watch reports
+every existing object; `resync` finds an object that was deleted meanwhile, as with kopf.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AGAIN_SECONDS = 1.0
 
 
 class ObjectWatches:
-    """`process.operator.UserWatches`, of every namespace."""
+    """`process.operator.UserWatches`, for every namespace."""
 
     def __init__(self, kube: KubeApi, receiver: WatchReceiver) -> None:
         self._kube = kube
@@ -31,11 +31,11 @@ class ObjectWatches:
 
     @property
     def ready(self) -> bool:
-        """Whether every kind was listed."""
+        """Return True if every kind was listed."""
         return len(self._listed) == len(WATCHED_KINDS)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
             for kind in WATCHED_KINDS:
                 group.create_task(self._follow(kind))
@@ -49,7 +49,7 @@ class ObjectWatches:
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _look(self, kind: Kind) -> None:
-        """One list, and the changes after it until it has to be listed again."""
+        """Process one list and the changes after it, until a new list is needed."""
         async with aclosing(follow(self._kube, kind)) as told:
             async for seen in told:
                 if isinstance(seen, Listed):

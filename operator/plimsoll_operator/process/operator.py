@@ -1,7 +1,7 @@
-"""An operator of any host: its watches, the clusters that it leads, and their server.
+"""The operator of any host: its watches, the clusters that it leads, and their server.
 
-The operator's process, a local cluster and the simulator each build `Parts` of their own and run
-this one composition: what reconciles in a test is what ships.
+The operator's process, a local cluster and the simulator each build their own `Parts` and run this
+one composition, so tests run the reconcilers that ship.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from plimsoll_operator.process.watch_receiver import WatchReceiver
 
 
 class UserWatches(Protocol):
-    """What tells a `WatchReceiver` of the users' objects."""
+    """Delivers events of the users' objects to a `WatchReceiver`."""
 
     @property
     def ready(self) -> bool:
-        """Whether the watches have begun."""
+        """Return True if the watches have begun."""
 
     async def run(self) -> None:
-        """Until it is cancelled; raises what it cannot go on with."""
+        """Watch until cancelled; raises errors that it cannot recover from."""
 
 
 class Operator:
-    """`run` once."""
+    """Composes and runs the operator; call `run` once."""
 
     def __init__(self, parts: Parts, watches: Callable[[WatchReceiver], UserWatches]) -> None:
         self._parts = parts
@@ -39,12 +39,12 @@ class Operator:
 
     @property
     def ready(self) -> bool:
-        """Whether the watches have begun."""
+        """Return True if the watches have begun."""
         return self._watches.ready
 
     async def run(self) -> None:
-        """Until it is cancelled: then it steps down everywhere and releases every Lease.  An error
-        of any part ends it in the same way, and is raised."""
+        """Run until cancelled, then step down everywhere and release every Lease. An error of any
+        part ends it in the same way, and is raised."""
         parts, clusters = self._parts, self._clusters
         try:
             await parts.server.start()

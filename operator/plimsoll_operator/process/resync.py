@@ -1,7 +1,7 @@
-"""What the watches may have missed: the objects, compared with a fresh list now and then.
+"""Compares the cached objects with a fresh list every 30 s, to find what the watches missed.
 
-A watch that was away while an object was deleted never says so.  The list decides only what is
-*looked at*; whether an absent object means anything is proven elsewhere.
+A watch that was disconnected while an object was deleted never reports the deletion. The list only
+decides which objects are *reconciled*; other modules prove whether an absent object was deleted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PERIOD_SECONDS = 30
 
 
 async def resync(parts: Parts, clusters: Clusters) -> None:
-    """For ever."""
+    """Compare periodically until cancelled."""
     while True:
         await asyncio.sleep(PERIOD_SECONDS)
         try:
@@ -59,7 +59,7 @@ async def _all(parts: Parts, kind: Kind) -> tuple[Object, ...]:
 
 
 async def _is_gone(parts: Parts, kind: Kind, key: Key) -> bool:
-    """A second look: the list may be older than what a watch has brought meanwhile."""
+    """Get the object again: the list may be older than what a watch has delivered since."""
     try:
         await parts.kube.get(kind, *key)
     except NotFound:

@@ -1,8 +1,8 @@
-"""Every LogCluster's way from being seen to being led, and back.
+"""Supervises every LogCluster from its first sight to leadership, and back.
 
-One worker per object (by uid): candidate for the Lease named by the cluster id, then leader until
-the Lease or the controller ends, then candidate again.  Stepping down happens here, never by ending
-the process.  One cluster's trouble stays its own.
+One worker per object (by uid): it is a candidate for the Lease named by the cluster id, then the
+leader until the Lease or the controller ends, then a candidate again. A worker steps down without
+ending the process. A failure of one cluster does not affect the others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STOP_S_MAX = 5.0
 
 @dataclass(slots=True)
 class _Worker:
-    """`task` runs until it is cancelled; `again` starts it anew after a bug."""
+    """`task` runs until it is cancelled; `again` restarts it after a bug."""
 
     identity: tuple[str, UUID]
     task: asyncio.Task[None]
@@ -48,7 +48,7 @@ class Clusters:
         self._ending: set[asyncio.Task[None]] = set()
 
     def seen(self, found: LogCluster) -> None:
-        """A LogCluster exists, or changed."""
+        """Start a worker for a new LogCluster, or replace it if the object's identity changed."""
         if found.metadata.deletion_timestamp:
             self.gone(found.key)
             return
@@ -60,7 +60,7 @@ class Clusters:
             self._start(found)
 
     def gone(self, key: Key) -> None:
-        """The LogCluster is going: its controller stops; its log and volumes stay."""
+        """Stop the controller of a deleted LogCluster; its log and volumes stay."""
         worker = self._workers.pop(key, None)
         if worker is None:
             return
@@ -71,7 +71,7 @@ class Clusters:
         worker.task.cancel()
 
     def offer(self, key: Key, work: Work, after_ms: int = 0) -> None:
-        """Work for the cluster `key`, if this process leads it."""
+        """Queue work for the cluster `key` if this process leads it."""
         leader = self._parts.leaders.get(key)
         if leader is not None:
             leader.offer(work, after_ms)
@@ -90,7 +90,8 @@ class Clusters:
         task.add_done_callback(lambda done: self._ended(found, done))
 
     def _ended(self, found: LogCluster, task: asyncio.Task[None]) -> None:
-        """A worker never returns: it was cancelled, or there is a bug to be told about."""
+        """Report a worker's bug and restart it later. A worker never returns: it was cancelled or
+        it failed."""
         if task.cancelled() or (error := task.exception()) is None:
             return
         costs = f"the leadership of {'/'.join(found.key)}; retried in {CRASH_BACKOFF_S:g} s"
@@ -102,7 +103,7 @@ class Clusters:
 
 
 class _Run:
-    """One LogCluster object, as long as it exists."""
+    """Leads one LogCluster object as long as it exists."""
 
     def __init__(self, parts: Parts, found: LogCluster) -> None:
         self._parts = parts
@@ -134,11 +135,11 @@ class _Run:
             others, namespace = self._parts.objects.clusters, self._parts.options.namespace
             return await objection(self._parts.kube, self._found, others, namespace)
         except Unavailable:
-            raise  # nothing that stands against leading: it is asked again
+            raise  # no objection to leading: the check is retried
         except ApiError as error:
             return "ApiRefuses", f"The API server rejected a request: {error}"
 
 
 def _identity(found: LogCluster) -> tuple[str, UUID]:
-    """Which object it is, and whose log it says it has; another one of either is led anew."""
+    """Return the object's uid and the cluster id of its log; if either changes, it is led anew."""
     return found.metadata.uid, cluster_id(found)

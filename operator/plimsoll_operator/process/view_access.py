@@ -1,13 +1,12 @@
-"""Who may read the operator's HTTP view: the API server says, for each token.
+"""Decides access to the operator's HTTP view: the API server reviews each token.
 
-A token for the audience `plimsoll.dev/view`, and for no other: one for the API server itself, which
-could do far more, is never wanted here.  Its bearer (TokenReview) must be allowed to get
-`logclusters/view` of that cluster (SubjectAccessReview).  Nothing is believed because of where a
-request comes from: the API server's pod proxy is no proof, since every pod reaches this port too.
+A token must be for the audience `plimsoll.dev/view` and no other: a token for the API server
+itself, which could do far more, is never wanted here. Its bearer (TokenReview) must be allowed to
+get `logclusters/view` of that cluster (SubjectAccessReview). The origin of a request proves
+nothing, not even the API server's pod proxy, since every pod reaches this port.
 
-False tokens crowd out nobody: of one address few are reviewed at a time, what is remembered of
-tokens that were refused displaces nothing that is remembered of others, and tokens that were let in
-lately have reviews of their own.
+False tokens cannot crowd out valid ones: few tokens of one address are reviewed at a time, refused
+tokens are cached apart from accepted ones, and recently accepted tokens have reviews of their own.
 Source: docs/design/014-operators-view.md.
 """
 
@@ -32,18 +31,19 @@ REMEMBERED_MS = 10_000
 REVIEWS_AT_ONCE = 4
 WAITING_MAX = 32
 OF_SOURCE_MAX = 8
-"""Of them from one address."""
+"""Bound on the waiting reviews of one address."""
 FIRST_MAX = 128
-"""With those that are the only ones of their address: others do not keep them out."""
+"""Bound that includes reviews that are the only ones of their address: other addresses cannot keep
+them out."""
 KNOWN_MAX = 64
-"""Tokens that were let in lately: their next review waits behind each other alone."""
+"""Bound on recently accepted tokens, which are reviewed again in a queue of their own."""
 KNOWN_MS = 600_000
-"""As long as a token lives that `kubectl plimsoll` makes."""
+"""The lifetime of a token that `kubectl plimsoll` creates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denied:
-    """Why a request is not answered, as HTTP's status and a sentence."""
+    """The refusal of a request: HTTP's status and a sentence."""
 
     status: int
     message: str
@@ -72,21 +72,20 @@ class ViewAccess:
     def __init__(self, kube: KubeApi, monotonic_ms: Callable[[], int]) -> None:
         self._kube = kube
         self._monotonic_ms = monotonic_ms
-        # What was said of a token (by its hash) and a cluster, for some seconds: of those that
-        # were let in, and of those that were refused.
+        # Verdicts by token (its hash) and cluster, kept for some seconds: accepted and refused.
         self._let_in: dict[_Asked, _Verdict] = {}
         self._refused: dict[_Asked, _Verdict] = {}
-        # Tokens that were let in, by when that is forgotten.
+        # Accepted tokens, with the time at which each is forgotten.
         self._known: dict[_Asked, int] = {}
         self._reviews = asyncio.Semaphore(REVIEWS_AT_ONCE)
         self._known_reviews = asyncio.Semaphore(1)
         self._known_waiting = 0
-        # Of tokens that are not known, by the address that they come from.
+        # Waiting reviews of unknown tokens, by source address.
         self._waiting: Counter[str] = Counter()
 
     async def check(self, headers: Any, key: Key, source: str = "") -> Denied | None:
-        """None: it may read what is shown of the LogCluster `key`.  `headers`: the request's;
-        `source`: the address of who sent it, or of a proxy."""
+        """Return None if the bearer may read the view of the LogCluster `key`, else the denial.
+        `headers`: the request's; `source`: the address of the sender, or of a proxy."""
         token = bearer(headers)
         if token is None:
             return NO_TOKEN
@@ -102,7 +101,7 @@ class ViewAccess:
                 return await self._reviewed_again(asked, token)
             return await self._reviewed_for(source, asked, token)
         except ApiError as error:
-            # Not remembered: the next one may be answered.
+            # Not cached: the next request may succeed.
             return Denied(
                 status=503, message=f"The API server cannot review tokens: {error.reply}."
             )
@@ -138,7 +137,8 @@ class ViewAccess:
                 del self._waiting[source]
 
     async def _verdict(self, asked: _Asked, token: str) -> Denied | None:
-        """The one that was found while this one waited, or a new one.  Raises ApiError."""
+        """Return the verdict that was found while this one waited, or review the token. Raises
+        ApiError."""
         found = self._remembered(asked)
         if found is not None:
             return found.denied
@@ -189,17 +189,18 @@ class ViewAccess:
 
 
 def _make_room(table: dict[_Asked, Any], size: int) -> None:
-    """For one more: the oldest goes."""
+    """Evict the oldest entries until one more fits."""
     while len(table) >= size:
         del table[next(iter(table))]
 
 
 def bearer(headers: Any) -> str | None:
-    """The token of a request; the header of our own first, since it is never a proxy's."""
+    """Return the token of a request, or None. The product's own header comes first, since a proxy
+    never sets it."""
     for name in (labels.VIEW_HEADER, "Authorization"):
         scheme, _, token = headers.get(name, "").partition(" ")
         token = token.strip()
-        # Bytes that are no UTF-8 come as lone surrogates, which nothing takes.
+        # Bytes that are not UTF-8 arrive as lone surrogates, which cannot be encoded.
         if scheme.lower() == "bearer" and token.isascii() and 0 < len(token) <= TOKEN_BYTES_MAX:
             return str(token)
     return None

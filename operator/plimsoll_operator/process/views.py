@@ -1,7 +1,7 @@
-"""The operator's HTTP view of the clusters that it leads: JSON, read-only, for people who ask now.
+"""The operator's HTTP view of the clusters that it leads: JSON, read-only, of the present state.
 
-It shows committed state only, and what the controller was told; only where this process leads.
-What takes long runs in a thread, one at a time, so that no question holds the controller up.
+It shows committed state and what the controller was told, only where this process leads. Slow views
+run in a thread, one at a time, so that no request delays the controller.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ BROKERS_MAX = 100
 FORBIDDEN = 403
 NOT_LEADING = "NotLeading"
 EVERY: Key = ("", "")
-"""All LogClusters, in the words of an access review."""
+"""All LogClusters, in the terms of an access review."""
 
 Guard = Callable[[Any, Key, str], Awaitable[Denied | None]]
-"""(headers, LogCluster, address of the peer) → why it is not answered."""
+"""(headers, LogCluster, address of the peer) → the denial, or None."""
 Answer = web.Response
 
 
 class Views:
-    """`guard` None: whoever reaches the port may read (a local cluster on loopback)."""
+    """`guard` None: everyone who reaches the port may read (a local cluster on loopback)."""
 
     def __init__(self, parts: Parts, guard: Guard | None) -> None:
         self._parts = parts
@@ -75,7 +75,8 @@ class Views:
         return await self._guard(request.headers, key, request.remote or "")
 
     async def _clusters(self, request: web.Request) -> Answer:
-        """Those that the bearer may see; a token that is none sees not even that there are none."""
+        """List the clusters that the bearer may see. An invalid token gets an error, even if there
+        are no clusters."""
         led: list[dict[str, Any]] = []
         for key in sorted(self._parts.leaders) or [EVERY]:
             denied = await self._denied(request, key)
@@ -131,7 +132,7 @@ class Views:
         return _json(view)
 
     async def _rights(self, request: web.Request, leader: Led) -> Answer:
-        """One decision about a principal, and the rule that makes it."""
+        """Return one decision about a principal, and the rule that makes it."""
         security, words = leader.controller.image.security, request.query
         stated = [words.get(name, "") for name in ("principal", "host", "operation", "resource")]
         try:
@@ -143,7 +144,7 @@ class Views:
         return _json(found)
 
     async def _history(self, request: web.Request, leader: Led) -> Answer:
-        """Where the history is, once all that is committed by now is there."""
+        """Return the place of the history, once all that is committed by now is archived."""
         offset = leader.controller.image.next_offset
         settled = await leader.settle_history()
         place = self._parts.history_directory
@@ -151,7 +152,7 @@ class Views:
 
 
 def _numbers(text: str) -> list[int] | str:
-    """Broker ids, or a sentence about what is none."""
+    """Return broker ids, or a sentence about the wrong part."""
     parts = [part for part in text.split(",") if part]
     if not parts or len(parts) > BROKERS_MAX:
         return f"Give one to {BROKERS_MAX} broker ids: ?brokers=1,2"

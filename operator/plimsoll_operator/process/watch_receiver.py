@@ -1,7 +1,8 @@
-"""Events of the users' objects, taken on the main loop: remembered, and told to who leads.
+"""Takes events of the users' objects on the main loop: remembers each object and requeues it at the
+leader.
 
-What watches differs between hosts (kopf in the operator, `object_watches` elsewhere); what an event
-means does not.
+The source of events differs between hosts (kopf in the operator, `object_watches` elsewhere); their
+handling does not.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ Event = dict[str, Any]
 
 
 class WatchReceiver:
-    """`take` each event of a kind in `WATCHED_KINDS`, in the order in which they come."""
+    """`take` each event of a kind in `WATCHED_KINDS`, in the order of arrival."""
 
     def __init__(self, objects: Objects, clusters: Clusters) -> None:
         self._objects = objects
         self._clusters = clusters
 
     def take(self, kind: Kind, event: Event) -> None:
-        """A watch event as the API server sends it, or of an object that was listed (any type but
+        """Take a watch event as the API server sends it, or of a listed object (any type but
         `DELETED`)."""
         gone, body, key = _read(event)
         if kind is LOG_CLUSTERS:
@@ -48,6 +49,6 @@ class WatchReceiver:
 
 
 def _read(event: Event) -> tuple[bool, Object, Key]:
-    """Whether the object is gone, the object, and its key."""
+    """Return True if the object was deleted, then the object and its key."""
     body = dict(event["object"])
     return event.get("type") == "DELETED", body, key_of(body)
