@@ -1,1 +1,1 @@
-"""The operator: Kubernetes resources in, the controller's decisions out."""
+"""The operator: reconciles Kubernetes resources into decisions of the controller."""

@@ -1,6 +1,6 @@
 """The operator process: watches, controllers, their server, health and metrics.
 
-`python -m plimsoll_operator`, configured by the environment.  SIGTERM: controllers stop deciding,
+`python -m plimsoll_operator`, configured by the environment. On SIGTERM controllers stop deciding,
 Leases are released, then sockets close.
 """
 
@@ -52,7 +52,8 @@ from plimsoll_process.thread_turns import switch_soon
 logger = logging.getLogger("plimsoll")
 
 LOG_CONNECTIONS = 16
-"""For one cluster's log: appends go one at a time, slots of a new ring several at once."""
+"""Connections for one cluster's log: appends go one at a time, slots of a new ring several at
+once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +129,7 @@ def _log(access: Access, metrics: Metrics, key: Key, cluster_id: UUID) -> Kubern
 
 
 async def run(parts: Parts, pools: Pools, access: Access, output: LineOutput) -> None:
-    """Everything, until a signal."""
+    """Run all parts until a signal."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -168,7 +169,7 @@ async def run(parts: Parts, pools: Pools, access: Access, output: LineOutput) ->
 
 
 async def _log_level(options: OperatorOptions, output: LineOutput) -> None:
-    """As the file says that the chart mounts; without one, as it was started."""
+    """Follow the level in the chart's mounted file; without a file the level stays."""
     if options.log_level_file:
         await follow(Path(options.log_level_file), output)
     await asyncio.Event().wait()

@@ -1,8 +1,8 @@
-"""`plimsoll acl explain`: what brokers decide, and by which rule.
+"""`plimsoll acl explain`: shows a decision of the brokers about a principal, and its rule.
 
-What is committed says so, whoever made it: the operator's view answers from that.  `--declared`
-goes by the LogCluster and its Users alone, which need no operator.  Exit codes: 0 when it may, 1
-when it may not, 2 for what cannot be asked, or had.
+The operator's view answers from all committed rules, whatever their origin. `--declared` uses only
+the LogCluster and its Users, and needs no operator. Exit codes: 0 if allowed, 1 if denied, 2 for a
+bad question or an unavailable answer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ app = typer.Typer(name="acl", no_args_is_help=True)
 
 
 class RightsFound(NamedTuple):
-    """`notes`: what it was read from, in sentences."""
+    """`notes`: sentences about the source of the answer."""
 
     explanation: Explanation
     notes: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ def explain_command(
 
 
 async def _answered(key: Key, asked: AclQuestion, operator_namespace: str | None) -> RightsFound:
-    """`operator_namespace` None: by objects."""
+    """`operator_namespace` None: answer from objects."""
     # The official client takes half a second to import, for which no other command should wait.
     from plimsoll_operator.kube.access import NoCluster, find_access
     from plimsoll_operator.kube.official import OfficialTransport
@@ -140,7 +140,7 @@ async def _answered(key: Key, asked: AclQuestion, operator_namespace: str | None
 async def _by_the_view(
     transport: Transport, key: Key, asked: AclQuestion, operator_namespace: str
 ) -> RightsFound:
-    await Kube(transport).get(LOG_CLUSTERS, *key)  # what does not exist is led by nobody
+    await Kube(transport).get(LOG_CLUSTERS, *key)  # a missing LogCluster has no leader
     view = await view_of(transport, operator_namespace)
     try:
         return await by_what_is_committed(view, key, asked)
@@ -150,7 +150,7 @@ async def _by_the_view(
 
 
 async def by_what_is_committed(view: ViewClient, key: Key, asked: AclQuestion) -> RightsFound:
-    """Raises `Problem`."""
+    """Ask the operator's view. Raises `Problem`."""
     params = {
         "principal": asked.principal,
         "host": asked.host,
@@ -165,8 +165,8 @@ async def by_what_is_committed(view: ViewClient, key: Key, asked: AclQuestion) -
 
 
 async def by_declaration(kube: KubeApi, key: Key, asked: AclQuestion) -> RightsFound:
-    """Of Users one by one what can be read: no owner of one decides whether others get an answer.
-    Raises ApiError, Unreadable."""
+    """Answer from objects. Users are decoded one by one: an unreadable one does not prevent an
+    answer. Raises ApiError, Unreadable."""
     namespace = key[0]
     cluster = from_object(await kube.get(LOG_CLUSTERS, *key), LogCluster)
     elsewhere = cluster.spec.users is not None
@@ -190,7 +190,8 @@ def _unread(users: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _readable(items: Iterable[Object], key: Key) -> tuple[list[User], tuple[str, ...]]:
-    """And the names of those that are not, without those that are surely another cluster's."""
+    """Return the readable Users, and the names of the others, except those that surely belong to
+    another cluster."""
     users, unread = [], []
     for one in items:
         try:

@@ -227,7 +227,7 @@ async def _preflight(wishes: Wishes, wanted: list[str]) -> list[Verdict]:
     try:
         answer = await gatherer.version()
         if isinstance(answer, NotRead) and not answer.refused:
-            # Every check would say the same.
+            # Every check would fail with this message.
             _fail(f"No API server answers: {answer.message}. {WHICH_SERVER}", 1)
         return await verdicts(gatherer, wishes, wanted)
     finally:
@@ -235,7 +235,7 @@ async def _preflight(wishes: Wishes, wanted: list[str]) -> list[Verdict]:
 
 
 def _chart_values(settings: list[str]) -> frozenset[str]:
-    """Names of the values that are true."""
+    """Return the names of the values that are true."""
     stated = dict(VALUES)
     for setting in settings:
         name, _, value = setting.partition("=")
@@ -272,7 +272,6 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def main() -> None:
-    """The entry point."""
     app()
 
 

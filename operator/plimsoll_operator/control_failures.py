@@ -1,10 +1,9 @@
-"""Bugs of ours in the operator, and what each costs: no loop and no task swallows one.
+"""Bugs in the operator, and the cost of each: no loop and no task swallows one.
 
-A request's bug costs the broker's connection.  A bug in what leads a cluster (its decisions, its
-tasks) ends that cluster's leadership: all that it knows comes from the cluster's log, and is built
-anew; but one in a pass over an object, or in the making of its status, costs that object alone
-(`is_of_one_object`).  Anything else that passed through our code ends the process.
-Source: docs/design/009-exceptions.md.
+A bug in a request costs the broker's connection. A bug in a cluster's leadership (its decisions,
+its tasks) ends that leadership: all its state comes from the cluster's log and is rebuilt. A bug in
+a pass over an object, or in computing its status, costs that object alone (`is_of_one_object`). Any
+other bug ends the process. Source: docs/design/009-exceptions.md.
 """
 
 from __future__ import annotations
@@ -21,26 +20,27 @@ logger = logging.getLogger("plimsoll.failures")
 
 OURS = "plimsoll_"
 TRACEBACK_EVERY_S = 1.0
-"""Of one kind: what is tried again, or by a thousand objects, must not fill the log."""
+"""Interval of one kind: an error that is retried or hits a thousand objects must not fill the
+log."""
 
 
 class DecisionFailed(Exception):
-    """A bug in a decision, or where one is queued for the log: told to whoever asked for it, after
-    the controller's term was ended by its cause."""
+    """A bug in a decision, or in queueing one for the log. Its caller gets this error after the bug
+    has ended the controller's term."""
 
 
 def is_of_one_object(error: Exception) -> bool:
-    """Whether a bug that was met in looking after one object may be that object's matter alone.
+    """Return True if a bug found while reconciling one object may concern that object alone.
 
-    What a pass changes, it changes by whole decisions of the controller and by whole requests to
-    the API server, each of which stands by itself.  So no bug between them leaves anything half
-    done but what the pass remembers, and a bug inside a decision says so by its class."""
+    A pass changes state only by whole decisions of the controller and whole requests to the API
+    server, each of which stands by itself. So a bug between them leaves nothing half done, except
+    in the pass's own memory. A bug inside a decision is recognised by its class.
+    """
     return not isinstance(error, DecisionFailed)
 
 
 class ControlFailures:
-    """Bugs that were met, by kind of request or of work.  `counts` only grow; the metrics read
-    them."""
+    """Counts the bugs, by kind of request or of work. `counts` only grow; the metrics read them."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -48,7 +48,7 @@ class ControlFailures:
         self._said: dict[str, float] = {}
 
     def met(self, kind: str, error: BaseException, costs: str = "one connection") -> None:
-        """Count it, and say it with its traceback, but not more often than once a second."""
+        """Count a bug, and log it with its traceback at most once a second."""
         self.counts[kind] += 1
         loop = asyncio.get_running_loop()
         now = loop.time()
@@ -60,10 +60,11 @@ class ControlFailures:
 
 
 def surface(loop: asyncio.AbstractEventLoop, end: Callable[[BaseException], None]) -> None:
-    """From now on no exception of a callback or a task of ours is swallowed by the loop.
+    """Report every exception of the product's callbacks and tasks that the loop would swallow.
 
-    Libraries run tasks of their own here (watches, HTTP): what never passed through our code is
-    logged, and theirs to handle."""
+    Libraries run tasks of their own here (watches, HTTP). Errors that never passed through the
+    product's code are only logged; handling them is up to the library.
+    """
 
     def handle(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         error = ends_process(context, OURS)

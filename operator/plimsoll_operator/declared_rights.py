@@ -1,8 +1,8 @@
-"""What a LogCluster and its User objects declare of rights: what would be committed if there were
-nothing else.
+"""Derives the rights that a LogCluster and its User objects declare, as if nothing else were
+committed.
 
-Pure.  Rules that clients made by Kafka's tools are in no object and are not known here, nor what is
-kept of a User that was deleted.  Called by `plimsoll acl explain --declared`.
+Pure. Rules that clients made with Kafka's tools are in no object and unknown here, as are the
+remains of a deleted User. Called by `plimsoll acl explain --declared`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from plimsoll_operator.api.tenancy import refused_name, refused_namespace, ruled
 from plimsoll_operator.api.user import User
 
 Labels = Mapping[str, Mapping[str, str]]
-"""Of namespaces, by name."""
+"""Labels of namespaces, by the namespace's name."""
 
 
 def declared(cluster: LogCluster, users: Iterable[User], labels: Labels | None = None) -> Security:
-    """`users`: those of the cluster; `labels`: of their namespaces, where they are others than the
+    """`users`: those of the cluster; `labels`: of their namespaces, if these differ from the
     LogCluster's."""
     holders: dict[Acl, tuple[str, ...]] = {}
     rows: dict[str, DeclaredUser] = {}
@@ -33,7 +33,7 @@ def declared(cluster: LogCluster, users: Iterable[User], labels: Labels | None =
             known = (labels or {}).get(user.metadata.namespace, {})
             if refused_namespace(user, cluster, known) or refused_name(user, cluster):
                 continue
-            if user.user_name in rows:  # the name is another object's
+            if user.user_name in rows:  # another object has the name
                 continue
             rows[user.user_name] = _row(user)
             for acl in ruled(user, cluster, known).acls:
@@ -47,7 +47,7 @@ def declared(cluster: LogCluster, users: Iterable[User], labels: Labels | None =
 
 
 def _uid(user: User) -> str:
-    return "/".join(user.key)  # of what is only read, the name is enough
+    return "/".join(user.key)  # no uid is known here; the name identifies it
 
 
 def _row(user: User) -> DeclaredUser:

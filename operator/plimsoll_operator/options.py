@@ -23,24 +23,24 @@ TOPIC_ID_KEY_BYTES = 16
 
 
 class BadOption(Exception):
-    """A variable is missing or is not what it should be; the message names it."""
+    """A variable is missing or invalid; the message names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorOptions:
-    """`broker_image`: of this operator's own release; `broker_images`: of others that it can run,
-    by release.  `spark_image` empty: Verifications are not run.  `no_driver`: nor are those that
-    name an image, and this sentence says why.  `driver_output`: where to read what the driver of
-    the Job `{job}` says.  `image_pull_secrets`: names of Secrets, each in
-    the namespace of the pods that are made.  `set_user`: whether those pods state the user and the
-    groups that they run as.  `namespaces` empty: all are watched.  `namespace`:
-    the operator's own, empty when not stated.  `server_names`: by which clients reach brokers
-    besides those of Services.  `metrics_from`: NetworkPolicy peers that may read brokers' metrics,
-    none: all.  `pod_monitors`: whether LogClusters may have PodMonitors of their
-    own.  `tls_routes`, `certificates`: whether LogClusters may have TLSRoutes, and Certificates of
-    cert-manager.  `settings`: about deciding, where no LogCluster says anything else.
-    `topic_id_key`: random, of this process (`VolatileState`).
-    `history_days`, `history_bytes`: how far back each cluster's history reaches, at most."""
+    """`broker_image`: of this operator's own release; `broker_images`: of other releases that it
+    can run, by release. `spark_image` empty: Verifications are not run. `no_driver`: nor are those
+    that name an image, and this sentence says why. `driver_output`: where to read the output of the
+    driver's Job `{job}`. `image_pull_secrets`: names of Secrets, each in the namespace of the
+    created pods. `set_user`: True if those pods state the user and the groups that they run as.
+    `namespaces` empty: all are watched. `namespace`: the operator's own, empty if not stated.
+    `server_names`: names by which clients reach brokers besides those of Services. `metrics_from`:
+    NetworkPolicy peers that may read brokers' metrics, empty: the labelled namespaces of scrapers.
+    `pod_monitors`: True if LogClusters may have PodMonitors of their own. `tls_routes`,
+    `certificates`: True if LogClusters may have TLSRoutes, and Certificates of cert-manager.
+    `settings`: defaults of decisions that a LogCluster does not state. `topic_id_key`: random, of
+    this process (`VolatileState`). `history_days`, `history_bytes`: bounds on each cluster's
+    history."""
 
     identity: str
     broker_image: str
@@ -77,7 +77,7 @@ class OperatorOptions:
 
 
 def from_environment(env: Mapping[str, str] | None = None) -> OperatorOptions:
-    """The options, or a sentence about the variable that is wrong."""
+    """Return the options. Raises BadOption with a sentence about the wrong variable."""
     env = os.environ if env is None else env
     port = _integer(env, "PLIMSOLL_CONTROLLER_PORT", CONTROLLER_PORT)
     return OperatorOptions(
@@ -141,7 +141,7 @@ def _ports(env: Mapping[str, str], name: str) -> tuple[int, ...]:
 
 
 def _peers(env: Mapping[str, str], name: str) -> tuple[Manifest, ...]:
-    """A JSON array of NetworkPolicyPeers."""
+    """Parse a JSON array of NetworkPolicyPeers."""
     try:
         found = json.loads(env.get(name) or "[]")
     except ValueError:

@@ -1,8 +1,8 @@
 """The clocks of an operator's process, in milliseconds.
 
-Read here and handed in: `__main__` and local mode give them to what reconciles, leads and writes
-status, and the simulator gives it its own.  The controller decides by another clock
-(`controller.decision_clock`), which never steps.
+`__main__` and local mode pass them to reconcilers, leadership and status writers; the simulator
+passes its own. The controller decides by another clock (`controller.decision_clock`), which never
+steps.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import time
 
 
 def wall_ms() -> int:
-    """Since 1970, as the machine believes; may step."""
+    """Return the machine's time since 1970; it may step."""
     return time.time_ns() // 1_000_000
 
 
 def monotonic_ms() -> int:
-    """Since some moment; never steps, and means nothing to another process."""
+    """Return a time that never steps, from an arbitrary origin of this process."""
     return time.monotonic_ns() // 1_000_000

@@ -1,7 +1,7 @@
-"""How long passes over objects take, and which of them come to nothing.
+"""Measures passes over objects, and counts those that have to be retried.
 
-Written by one cluster's reconcile queue, read by the metrics.  A pass that hangs and an object that
-is never done both look healthy otherwise.
+Written by one cluster's reconcile queue, read by the metrics. They reveal a pass that hangs and an
+object that never finishes, both of which look healthy otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0
 
 
 class ReconcileCounters:
-    """Of all clusters of the process together."""
+    """Counters of all clusters of the process together."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.seconds = Histogram(
@@ -35,21 +35,21 @@ class ReconcileCounters:
 
 @dataclass(slots=True)
 class ReconcileTimes:
-    """Of one queue.  `now_s` is a monotonic clock's."""
+    """Times of one queue. `now_s`: a monotonic clock."""
 
     counters: ReconcileCounters
     now_s: Callable[[], float]
     waiting: int = 0
-    # Passes that are under way, and since when.
+    # The start of each running pass.
     _running: dict[Hashable, float] = field(default_factory=dict)
-    # Keys whose last pass came to nothing, and since when none has come to anything.
+    # Keys whose last pass must be retried, with the start of the first such pass.
     _failing: dict[Hashable, float] = field(default_factory=dict)
 
     def begun(self, key: Hashable) -> None:
         self._running[key] = self.now_s()
 
     def ended(self, key: Hashable, task: str, *, retried: bool) -> None:
-        """`retried`: it came to nothing yet."""
+        """End a pass. `retried`: it did not finish its object."""
         began_s, now_s = self._running.pop(key), self.now_s()
         self.counters.seconds.labels(task).observe(now_s - began_s)
         if retried:
@@ -59,7 +59,7 @@ class ReconcileTimes:
             self._failing.pop(key, None)
 
     def abandoned(self, key: Hashable) -> None:
-        """It was cancelled, or is of no interest any more."""
+        """Drop a pass that was cancelled or is no longer of interest."""
         self._running.pop(key, None)
         self._failing.pop(key, None)
 

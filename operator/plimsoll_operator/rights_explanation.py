@@ -1,8 +1,8 @@
-"""What `plimsoll acl explain` asks, and the answer in words: what brokers decide, by which rule,
-and whose rule that is.
+"""Explains a decision of the brokers for `plimsoll acl explain`: the question, the rule that
+decides, and its owner.
 
-Pure.  The decision is the core's (`security.explained_rights`), of what is committed where the
-operator's view answers, and of what objects declare otherwise (`declared_rights`).
+Pure. The core decides (`security.explained_rights`), by the committed state where the operator's
+view answers, else by the objects' declarations (`declared_rights`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ A_CLIENT = "a client (CreateAcls)"
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """`allowed`: what is decided where rights are enforced; `mode`: whether they are.  `rule` and
-    `stated_by`: what decided, and who states it.  `needed`: the smallest rule that would allow
+    """`allowed`: the decision if rights are enforced; `mode`: whether they are enforced. `rule` and
+    `stated_by`: the rule that decides, and its owner. `needed`: the smallest rule that would allow
     it."""
 
     mode: str
@@ -54,7 +54,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def question(principal: str, host: str, operation: str, resource: str) -> AclQuestion:
-    """Raises ValueError with a sentence."""
+    """Parse a question. Raises ValueError with a sentence."""
     kind, _, name = resource.partition(":")
     operations = {one.value: one for one in AclOperation}
     kinds = {one.value: one for one in ResourceType}
@@ -74,7 +74,7 @@ def question(principal: str, host: str, operation: str, resource: str) -> AclQue
 
 
 def resource_text(asked: AclQuestion) -> str:
-    """As `question` takes it, of every release."""
+    """Format a resource so that `question` of every release can parse it."""
     kind = asked.resource.value
     return kind if asked.resource is ResourceType.CLUSTER else f"{kind}:{asked.name}"
 
@@ -98,7 +98,7 @@ def explanation(security: Security, asked: AclQuestion) -> Explanation:
 
 
 def _holder(security: Security, owner: str) -> str:
-    """`owner`: of a rule, as it is committed."""
+    """`owner`: a rule's, as committed."""
     if owner == BY_CLIENT:
         return A_CLIENT
     users = security.users.values()
@@ -113,7 +113,7 @@ def _shown(user: DeclaredUser) -> str:
 
 
 def _smallest(asked: AclQuestion) -> Acl:
-    """Of this operation alone, on this resource alone, for this host alone."""
+    """Return the rule for this operation, resource and host alone."""
     return Acl(
         resource=asked.resource,
         name=asked.name,

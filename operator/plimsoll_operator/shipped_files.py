@@ -1,6 +1,7 @@
-"""What is installed beside the code: CRDs, examples, what fetches Spark's jars, and the version.
+"""Finds the files that are installed beside the code: CRDs, examples, the script for Spark's jars,
+and the version.
 
-In a wheel the files lie inside the package, in a working tree at its top.  Called by the command
+In a wheel the files lie inside the package, in a working tree at its top. Called by the command
 `plimsoll`, and by the API server in memory for its CRDs.
 """
 
@@ -18,7 +19,7 @@ _PLACES = (_PACKAGE, _PACKAGE.parent.parent)
 
 
 class ExampleName(StrEnum):
-    """The files below `examples/`."""
+    """The example files below `examples/`."""
 
     LOGCLUSTER = "logcluster"
     LOGCLUSTER_OUTSIDE = "logcluster-outside"
@@ -36,22 +37,22 @@ class ExampleName(StrEnum):
 
 
 def shipped_directory(name: str) -> Path:
-    """`crds`, `examples` or `spark`."""
+    """Return the directory `crds`, `examples` or `spark`."""
     return next(place / name for place in _PLACES if (place / name).is_dir())
 
 
 def working_tree() -> Path | None:
-    """Its top; None in a wheel."""
+    """Return the top of the working tree; None in a wheel."""
     return None if (_PACKAGE / "crds").is_dir() else _PACKAGE.parent.parent
 
 
 def example_text(name: ExampleName) -> str:
-    """The YAML of one example, as it may be applied."""
+    """Return the YAML of one example, ready to apply."""
     return (shipped_directory("examples") / f"{name}.yaml").read_text()
 
 
 def installed_version() -> str:
-    """The distribution's version; sources that were never installed know their release alone."""
+    """Return the distribution's version; for sources that were never installed, their release."""
     try:
         return version_of("plimsoll")
     except PackageNotFoundError:

@@ -1,1 +1,1 @@
-"""`kubectl plimsoll`: what a cluster is doing and why, for people."""
+"""`kubectl plimsoll`: shows people the state of a cluster and its causes."""

@@ -1,7 +1,7 @@
 """The command `kubectl-plimsoll`, which `kubectl` runs as `kubectl plimsoll`.
 
-Standard output holds what was asked for, standard error why it could not be had.  Exit codes: 0, 1
-when it could not be had (or a Verification did not pass), 2 for bad arguments.
+Standard output holds the result, standard error the reason of a failure. Exit codes: 0; 1 if the
+result could not be had (or a Verification did not pass); 2 for bad arguments.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HELP = "Show what a Plimsoll cluster is doing and why. Reads through the kubecon
 
 Act = Callable[[PluginSession], Awaitable[Findings]]
 
-# -h as kubectl has it; verbs take it over.
+# -h works as in kubectl; verbs inherit it.
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
@@ -49,7 +49,7 @@ def _common(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
-# What every verb takes besides its own, in the order of `CommonOptions`.
+# The options of every verb, in the order of `CommonOptions`.
 COMMON = (
     _common(
         "namespace",
@@ -113,7 +113,7 @@ COMMON = (
 
 
 def verb(name: str) -> Callable[[Callable[..., Act]], Callable[..., Act]]:
-    """Make a command of a function that takes the verb's own arguments."""
+    """Register a function that takes the verb's own arguments as a command."""
 
     def register(make: Callable[..., Act]) -> Callable[..., Act]:
         own = inspect.signature(make, eval_str=True).parameters.values()
@@ -226,7 +226,7 @@ def report(
 
 
 class _Following:
-    """`verify`: begins once, then shows how far it is until it is over."""
+    """`verify`: creates the Verification once, then shows its progress until it ends."""
 
     follows = True
 
@@ -264,7 +264,7 @@ async def _show(wishes: CommonOptions, act: Act) -> int:
 
 
 async def _follow(session: PluginSession, wishes: CommonOptions, act: Act) -> int:
-    """A live view on a terminal; elsewhere, what differs from what was printed last."""
+    """Show a live view on a terminal; elsewhere print only output that differs from the last."""
     console = shown.console()
     last: str | None = None
     live = console.is_terminal and wishes.output is None

@@ -1,7 +1,8 @@
 """Reads the history's archive: ConfigMaps of the API server, or the files of a local cluster.
 
-First the operator is asked to store what it has not stored yet; where none answers, what is stored
-is told, and up to when it reaches."""
+It first asks the operator to store its latest changes. If none answers, it shows the stored rows
+and the time up to which they reach.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +24,14 @@ from plimsoll_operator.kubectl_plugin.session import PluginSession
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
-    """`notes`: sentences about what may be missing."""
+    """`notes`: sentences about rows that may be missing."""
 
     rows: list[ChangeRow]
     notes: list[str]
 
 
 async def read(session: PluginSession, topic: str = "", partition: int = 0) -> Archived:
-    """The rows about one partition; with no topic, about all.  Raises `Problem`."""
+    """Return the rows about one partition; without a topic, all rows. Raises `Problem`."""
     notes: list[str] = []
     directory = ""
     try:

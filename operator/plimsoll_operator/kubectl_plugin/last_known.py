@@ -1,7 +1,7 @@
-"""What objects showed last, for the verbs that no operator answers, and as of when.
+"""Shows the last status of objects, for verbs that no operator answers, and its time.
 
 The time is that of the last write of an object's status: the API server keeps it in the object's
-`managedFields`.  A status that did not change is not written, so it may have held for longer.
+`managedFields`. An unchanged status is not written again, so it may have held for longer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UNKNOWN = "an unknown time"
 
 
 def as_of(body: Object) -> str:
-    """RFC 3339, or `UNKNOWN` where nothing says."""
+    """Return the time of the last status as RFC 3339, or `UNKNOWN`."""
     fields = body["metadata"].get("managedFields") or ()
     written = [
         one["time"] for one in fields if one.get("subresource") == "status" and "time" in one
@@ -34,7 +34,7 @@ def as_of(body: Object) -> str:
 
 
 def brokers(why: ViewUnavailable, bodies: Sequence[Object]) -> Findings:
-    """`bodies`: the LogBrokers of the cluster."""
+    """Show the last status of brokers. `bodies`: the LogBrokers of the cluster."""
     bodies = sorted(bodies, key=lambda body: int(body["spec"]["brokerId"]))
     rows = [
         {"broker": body["spec"]["brokerId"], "asOf": as_of(body), **(body.get("status") or {})}
@@ -81,7 +81,8 @@ def _broker(row: Any) -> list[Any]:
 
 
 def topic(why: ViewUnavailable, name: str, bodies: Sequence[Object]) -> Findings:
-    """`bodies`: the Topics of the cluster.  Raises `ViewUnavailable` without one of that name."""
+    """Show the last status of a topic. `bodies`: the Topics of the cluster. Raises
+    `ViewUnavailable` if none has that name."""
     for body in bodies:
         status = body.get("status") or {}
         declared = status.get("topicName") or body["spec"].get("topicName")

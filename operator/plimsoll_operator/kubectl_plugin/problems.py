@@ -1,4 +1,4 @@
-"""What `kubectl plimsoll` cannot do, in a sentence for the person who asked."""
+"""Errors of `kubectl plimsoll`, each a sentence for its user."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from plimsoll_operator.kube.errors import ApiError
 
 
 class Problem(Exception):
-    """The command ends with this sentence."""
+    """The command prints this sentence and ends."""
 
 
 class ViewUnavailable(Problem):
-    """No operator that leads the cluster answers: some verbs have less to tell then."""
+    """No operator that leads the cluster answers; some verbs then show less."""
 
 
 def told(error: ApiError) -> str:
-    """The API server's own words, with the status where it says nothing."""
+    """Return the API server's message, or the status if it sent none."""
     return f"{error.reply or f'status {error.status}'}."

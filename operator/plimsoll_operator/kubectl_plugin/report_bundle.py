@@ -1,8 +1,8 @@
-"""`report`: one archive with what a bug report needs, and no secret.
+"""`report`: writes one archive for a bug report, without secrets.
 
-Every file is chosen by name; Secrets are never read.  Of objects, managed fields and what `kubectl
-apply` noted are left out, and the values of all fields whose name says that they are secret.  No
-logs of containers, no records of topics.
+Every file is chosen by name; Secrets are never read. Objects lose their managed fields, the
+annotation of `kubectl apply`, and the values of all fields whose name suggests a secret. The
+archive has no logs of containers and no records of topics.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from plimsoll_operator.shipped_files import installed_version
 
 HIDDEN = "(left out)"
 ROWS_MAX = 20_000
-"""Of the history, the newest."""
+"""Bound on the rows of the history; the newest are kept."""
 _SECRET = re.compile(
     r"passw|secret|token|credential|jaas|private|keystore|truststore|api.?key", re.IGNORECASE
 )
@@ -50,14 +50,12 @@ _VIEWS = ("", "/brokers", "/topics")
 
 
 class ReportFile(NamedTuple):
-    """One file of the bundle."""
-
     name: str
     content: bytes
 
 
 async def bundle(session: PluginSession, path: Path) -> Findings:
-    """Write the archive.  What cannot be read is named in it, and is no failure."""
+    """Write the archive. It lists what could not be read; that is not a failure."""
     missing: list[str] = []
     files = [file async for file in _files(session, missing)]
     if missing:
@@ -131,7 +129,7 @@ def _containers(body: Object) -> list[Object]:
 
 
 def redacted(value: Any) -> Any:
-    """A copy without the values of fields whose name says that they are secret."""
+    """Return a copy without the values of fields whose name suggests a secret."""
     if isinstance(value, dict):
         if _names_a_secret(value.get("name")) and "value" in value:
             value = {**value, "value": HIDDEN}

@@ -1,6 +1,6 @@
-"""One run of `kubectl plimsoll`: the kubeconfig's API server, and the LogCluster that is meant.
+"""One run of `kubectl plimsoll`: the kubeconfig's API server, and the chosen LogCluster.
 
-Either a real API server, or the one of `plimsoll local`, which serves the operator's view itself.
+The API server is a real one, or that of `plimsoll local`, which serves the operator's view itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from plimsoll_operator.kubectl_plugin.view_client import ViewClient, view_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonOptions:
-    """The options that every verb has."""
+    """The options of every verb."""
 
     namespace: str | None
     cluster: str | None
@@ -37,7 +37,7 @@ class CommonOptions:
 
 
 class PluginSession:
-    """`kube` and `transport`: the same API server.  Close it."""
+    """`kube` and `transport` lead to the same API server. The caller closes the session."""
 
     def __init__(self, transport: Transport, view: ViewClient, namespace: str) -> None:
         self.transport = transport
@@ -52,7 +52,7 @@ class PluginSession:
         await self.transport.close()
 
     async def choose(self, name: str | None) -> None:
-        """The LogCluster `name`, or the only one in the namespace.  Raises `Problem`."""
+        """Choose the LogCluster `name`, or the only one in the namespace. Raises `Problem`."""
         self._wanted = name
         await self.refresh()
 
@@ -76,7 +76,7 @@ class PluginSession:
 
     @property
     def cluster_body(self) -> Object:
-        """The LogCluster as the API server has it."""
+        """The LogCluster's raw object."""
         return self._body
 
     @property
@@ -88,7 +88,7 @@ class PluginSession:
         return str(cluster_id(self.cluster))
 
     async def objects(self, kind: Kind) -> list[Object]:
-        """Of the namespace.  Raises `Problem`."""
+        """Return the objects of a kind in the namespace. Raises `Problem`."""
         try:
             return list((await self.kube.list(kind, self.namespace)).items)
         except ApiError as error:
@@ -97,7 +97,7 @@ class PluginSession:
             ) from error
 
     async def topic_objects(self) -> list[Object]:
-        """The Topics of this namespace that are declared on the cluster."""
+        """Return the Topics of this namespace that are declared on the cluster."""
         name = self.cluster.metadata.name
         found = []
         for body in await self.objects(TOPICS):
@@ -108,7 +108,7 @@ class PluginSession:
         return found
 
     async def see(self, path: str = "", **params: str) -> Any:
-        """The operator's view of the cluster.  Raises `ViewUnavailable`, `Problem`."""
+        """Read the operator's view of the cluster. Raises `ViewUnavailable`, `Problem`."""
         namespace, name = self.cluster.key
         return await self.view.get(f"/v1/clusters/{namespace}/{name}{path}", params)
 
@@ -131,7 +131,7 @@ def _typed(body: Object) -> LogCluster:
 
 
 async def connect(wishes: CommonOptions) -> PluginSession:
-    """Raises `Problem` and `NoCluster`."""
+    """Open a session and choose its LogCluster. Raises `Problem` and `NoCluster`."""
     paths = wishes.kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
     access = await from_kubeconfig(paths, wishes.context)
     namespace = wishes.namespace or namespace_of(paths, wishes.context)

@@ -1,4 +1,4 @@
-"""How `kubectl plimsoll` shows what it found: tables for people, JSON or YAML for programs."""
+"""Prints the results of `kubectl plimsoll`: tables for people, JSON or YAML for programs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 SENTENCES = frozenset({"message", "what", "cause", "asked by", "until", "note", "value"})
-"""Columns that are broken into lines where the terminal is narrow; the others keep theirs."""
+"""Columns that wrap on a narrow terminal; the others are cut."""
 WIDTH = 220
-"""Of what is written into a pipe or a file."""
+"""Width of output to a pipe or a file."""
 
 
 class Format(Enum):
-    """What `-o` takes."""
+    """The values of `-o`."""
 
     JSON = "json"
     YAML = "yaml"
@@ -29,8 +29,9 @@ class Format(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """`data`: for programs; `parts`: for people, one below the other, or `raw`, which is printed as
-    it is.  `over`: there is nothing more to watch.  `code`: the exit code."""
+    """The result of a verb. `data`: for programs; `parts`: for people, one below the other, or
+    `raw`, which is printed unchanged. `over`: True if nothing more will change. `code`: the exit
+    code."""
 
     data: Any
     parts: Sequence[RenderableType]
@@ -40,7 +41,7 @@ class Findings:
 
 
 def as_text(data: Any, output: str) -> str:
-    """`output`: json or yaml."""
+    """Serialise data. `output`: json or yaml."""
     plain = msgspec.to_builtins(data)
     if output == "json":
         return json.dumps(plain, indent=2, ensure_ascii=False)
@@ -57,7 +58,7 @@ def console() -> Console:
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """As `kubectl get` shows one: titles in capitals, no lines."""
+    """Build a table like those of `kubectl get`: titles in capitals, no lines."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title in titles:
         long = title in SENTENCES
@@ -68,15 +69,15 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
 
 
 def text(value: Any) -> Text:
-    """A cell; what is not known, or empty, is a dash."""
+    """Build a cell; None and "" are shown as a dash."""
     if isinstance(value, list | tuple):
         value = ",".join(map(str, value))
     return Text("-" if value in (None, "") else visible(str(value)))
 
 
 def visible(words: str) -> str:
-    """What no terminal shows (escape sequences, marks of direction) as Python writes it; line feeds
-    stay.  Messages quote what others wrote into their objects."""
+    """Escape unprintable characters (escape sequences, marks of direction) as Python writes them;
+    line feeds stay. Messages quote text that others wrote into their objects."""
     return "".join(
         one if one == "\n" or one.isprintable() else one.encode("unicode_escape").decode()
         for one in words
@@ -84,7 +85,7 @@ def visible(words: str) -> str:
 
 
 def warned(value: Any, bad: Any) -> Text:
-    """The cell in red where `bad`."""
+    """Build a cell that is red if `bad`."""
     found = text(value)
     if bad:
         found.stylize("bold red")
@@ -100,7 +101,7 @@ def line(words: str, *, bad: bool = False) -> Text:
 
 
 def size(count: int | None) -> str | None:
-    """Bytes in the largest unit that leaves at least one."""
+    """Format bytes in the largest unit that leaves at least one."""
     if count is None:
         return None
     amount = float(count)

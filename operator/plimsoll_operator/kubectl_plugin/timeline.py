@@ -1,4 +1,4 @@
-"""One partition's history as people read it: when, what, why, and who asked.  Pure.
+"""Formats one partition's history for people: time, change, reason, and origin. Pure.
 
 The rows come from the archive; the leader epoch of each is counted back from the present one.
 """
@@ -21,9 +21,9 @@ _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One change of a partition.  `time`: None where the log does not say.  `why`: one of few
-    words; `cause`: the record's own.  `leader_epoch`: after it; None when the present one is not
-    known."""
+    """One change of a partition. `time`: None if the log does not say. `why`: the reason's
+    category; `cause`: the record's text. `leader_epoch`: after the change; None if the present one
+    is unknown."""
 
     time: str | None
     what: str
@@ -39,7 +39,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedPartition:
-    """Which partition, since when (milliseconds since 1970), and its leader epoch now."""
+    """The partition, the start of the period (milliseconds since 1970), and the present leader
+    epoch."""
 
     topic: str
     partition: int
@@ -48,7 +49,7 @@ class AskedPartition:
 
 
 def since(text: str | None, now_ms: int) -> int:
-    """`2h`, `3d` or a time such as 2026-11-24T12:00:00Z.  Raises `Problem`."""
+    """Parse `2h`, `3d` or a time such as 2026-11-24T12:00:00Z. Raises `Problem`."""
     if not text:
         return 0
     if found := _SPAN.fullmatch(text):
@@ -61,13 +62,13 @@ def since(text: str | None, now_ms: int) -> int:
 
 
 def timeline(rows: Iterable[ChangeRow], asked: AskedPartition) -> list[Moment]:
-    """The partition's changes, oldest first."""
+    """Return the partition's changes, oldest first."""
     ours = {row for row in rows if row.holds(asked.topic, asked.partition)}
     made = max((row.offset for row in ours if row.kind == "created"), default=0)
     ours = {row for row in ours if row.kind != "unknown" or row.offset > made}
     found: list[Moment] = []
     epoch = asked.leader_epoch
-    # Of a topic that was made again under its name, the epochs are its own.
+    # A topic that was recreated under its name counts epochs of its own.
     latest = max((row for row in ours if row.topic_id), key=_place, default=None)
     for row in sorted(ours, key=_place, reverse=True):
         same = latest is not None and row.topic_id == latest.topic_id
@@ -132,7 +133,7 @@ def _brokers(brokers: tuple[int, ...]) -> str:
 
 
 def age(stamp: str, now_ms: int) -> str:
-    """How long ago, as `kubectl` shows it: 41s, 7m, 3h, 5d."""
+    """Return the elapsed time as `kubectl` shows it: 41s, 7m, 3h, 5d."""
     seconds = max(0, now_ms - milliseconds(stamp)) // 1000
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= size:

@@ -19,13 +19,13 @@ from plimsoll_operator.kubectl_plugin.session import PluginSession
 from plimsoll_operator.kubectl_plugin.shown import Findings, heading, line, table, warned
 
 GOOD = {"Ready": "True"}
-"""A condition's status when all is well; of the others that is False, or does not matter."""
+"""The status of conditions that must be True. Other conditions are fine if False, or irrelevant."""
 BAD = ("Stalled", "Blocked")
 ROWS_MAX = 20
 
 
 async def status(session: PluginSession) -> Findings:
-    """The cluster on one screen: what the operator says now, and what its object shows."""
+    """Show the cluster on one screen: the operator's present view, and its object's status."""
     await session.refresh()
     shown, namespace = session.status, session.namespace
     name = session.cluster.metadata.name
@@ -61,7 +61,7 @@ def _is_bad(one: Object) -> bool:
 
 
 def _counts(view: Any, status: Object) -> list[RenderableType]:
-    """By the view, which is newer; else by the status."""
+    """Count by the view, which is newer, else by the status."""
     found = view or status
     brokers, partitions = found.get("brokers") or {}, found.get("partitions") or {}
     if not brokers:
@@ -89,8 +89,8 @@ def _counts(view: Any, status: Object) -> list[RenderableType]:
 
 
 def _ready_brokers(found: Object, shown: Object) -> str:
-    """Of those that there are; with what the spec asks for where that differs: a cluster grows, or
-    a shrink waits.  `shown`: by the LogCluster's status, which alone knows the latter."""
+    """Return the ready brokers of the existing ones, and the spec's number if it differs: a cluster
+    grows, or a shrink waits. `shown`: from the LogCluster's status, which alone has that number."""
     ready = found.get("active", found.get("ready", 0))
     there = len(found["ids"]) if "ids" in found else found.get("desired", 0)
     desired = shown.get("desired", there)
@@ -128,7 +128,7 @@ def _now(view: Any) -> list[RenderableType]:
 
 
 async def brokers(session: PluginSession) -> Findings:
-    """Each broker: state, rack, load, disk, and what cannot do without it; why it is fenced."""
+    """Show each broker: state, rack, load, disk, partitions that need it, and why it is fenced."""
     bodies = await _log_brokers(session)
     try:
         view = await session.see("/brokers")
@@ -151,7 +151,7 @@ async def brokers(session: PluginSession) -> Findings:
 
 
 async def _log_brokers(session: PluginSession) -> list[Object]:
-    """The LogBrokers of the cluster; none where they may not be read."""
+    """Return the LogBrokers of the cluster; none if they may not be read."""
     name = session.cluster.metadata.name
     with suppress(Problem):
         found = await session.objects(LOG_BROKERS)
@@ -181,7 +181,8 @@ def _broker(row: Any) -> list[Any]:
 
 
 async def blocked(session: PluginSession) -> Findings:
-    """What waits and until when, and every object that is not as it should be and has not ended."""
+    """Show blocked actions with their deadlines, and every object in a bad condition that has not
+    ended."""
     await session.refresh()
     waiting = session.status.get("blocked") or []
     unready: list[Object] = []
@@ -223,7 +224,7 @@ def _blocked_table(rows: Sequence[Object]) -> RenderableType:
 
 
 async def what_if(session: PluginSession, brokers: Sequence[int]) -> Findings:
-    """What would be offline or under min ISR if these brokers went now, at once."""
+    """Show the partitions that would be offline or under min ISR without these brokers."""
     try:
         found = await session.see("/what-if", brokers=",".join(map(str, brokers)))
     except ViewUnavailable as error:

@@ -24,7 +24,7 @@ NAME_MAX = 253
 
 
 async def topics(session: PluginSession) -> Findings:
-    """All topics, those that an object declares and those that clients made."""
+    """Show all topics: declared by an object, or created by a client."""
     rows = (await session.see("/topics"))["topics"]
     titles = (
         "topic", "declared by", "partitions", "rf", "min isr", "offline", "under", "not full",
@@ -49,7 +49,7 @@ async def topics(session: PluginSession) -> Findings:
 
 
 async def topic(session: PluginSession, name: str) -> Findings:
-    """One topic: leader, epoch, replicas, ISR, ELR, lag and size of each partition."""
+    """Show one topic: leader, epoch, replicas, ISR, ELR, lag and size of each partition."""
     try:
         found = await _topic(session, name)
     except ViewUnavailable as error:
@@ -104,7 +104,7 @@ async def _topic(session: PluginSession, name: str) -> Any:
 
 
 async def why(session: PluginSession, name: str, partition: int, since: str | None) -> Findings:
-    """Every change of a partition's leader and ISR: when, why, and who asked."""
+    """Show every change of a partition's leader and ISR: time, reason, and origin."""
     since_ms = timeline.since(since, int(time.time() * 1000))
     archived = await archive_client.read(session, name, partition)
     epoch = await _leader_epoch(session, name, partition)
@@ -133,7 +133,7 @@ async def why(session: PluginSession, name: str, partition: int, since: str | No
 
 
 async def _leader_epoch(session: PluginSession, name: str, partition: int) -> int | None:
-    """Now; None where nobody says, or there is no such partition any more."""
+    """Return the present leader epoch; None if it is unknown or the partition no longer exists."""
     try:
         found = await _topic(session, name)
     except (ViewUnavailable, Problem):
@@ -143,8 +143,8 @@ async def _leader_epoch(session: PluginSession, name: str, partition: int) -> in
 
 
 async def adopt(session: PluginSession, name: str) -> Findings:
-    """The YAML of a Topic object for a topic that a client made or whose object was deleted, as the
-    topic is."""
+    """Show the YAML of a Topic object that matches an existing topic, which a client created or
+    whose object was deleted."""
     found = await _topic(session, name)
     if found["declaredBy"] and not found.get("deletionAt"):
         raise Problem(f"Topic {name} is already declared by {found['declaredBy']}.")
@@ -156,7 +156,7 @@ async def adopt(session: PluginSession, name: str) -> Findings:
 
 
 def topic_object(found: Any, namespace: str, cluster: str) -> Object:
-    """The object that declares what is there, and changes nothing of it."""
+    """Build the object that declares the topic as it is, and changes nothing."""
     name = str(found["topic"])
     held = object_name(name)
     spec: Object = {"clusterRef": {"name": cluster}}
@@ -185,7 +185,7 @@ def topic_object(found: Any, namespace: str, cluster: str) -> Object:
 
 
 def object_name(topic: str) -> str:
-    """A name that Kubernetes takes, as near to the topic's as it can be."""
+    """Return a name valid in Kubernetes, as close to the topic's as possible."""
     plain = re.sub(r"[^a-z0-9.-]", "-", topic.lower())
     parts = [part.strip("-") for part in plain.split(".")]
     return ".".join(part for part in parts if part)[:NAME_MAX].strip("-.") or "topic"

@@ -1,4 +1,4 @@
-"""`verify`: makes a Verification and follows it to its verdict."""
+"""`verify`: creates a Verification and follows it to its verdict."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ IN_OPTIONS = {
     "TopicNotEmpty": "With this command use --allow-existing.",
     NO_LISTENER: "With this command use --user, with the name of a User of the LogCluster.",
 }
-"""What a refusal names as a field of the object, by its reason."""
+"""The command's option for the object's field that a refusal names, by reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is written.  `per_second` None: as fast as it goes; `user` None: as nobody."""
+    """The records to write. `per_second` None: as fast as possible; `user` None: no login."""
 
     topic: str
     records: int
@@ -40,11 +40,11 @@ class Workload:
 
 
 async def begin(session: PluginSession, work: Workload) -> str:
-    """Make the Verification; its name.  Raises `Problem`, also where it would wait for a topic that
-    nobody has declared."""
+    """Create the Verification and return its name. Raises `Problem`, also if no object declares the
+    topic and it does not exist."""
     await _refuse_unknown(session, work.topic)
     at = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    name = f"verify-{at}-{secrets.token_hex(2)}"  # two of the same second are two
+    name = f"verify-{at}-{secrets.token_hex(2)}"  # unique even within one second
     produce: Object = {"records": work.records}
     if work.per_second is not None:
         produce["recordsPerSecond"] = work.per_second
@@ -74,25 +74,25 @@ async def _refuse_unknown(session: PluginSession, topic: str) -> None:
     try:
         await session.see(f"/topics/{quote(topic, safe='')}")
     except ViewUnavailable:
-        return  # what is seen of the Verification says it
+        return  # the Verification's status reports it
     except Problem as error:
         if not await _is_declared(session, topic):
             raise Problem(f"{error} {_missing(session, topic)}") from error
 
 
 async def _is_declared(session: PluginSession, topic: str) -> bool:
-    """Whether an object asks for it, so that it may come yet."""
+    """Return True if an object declares the topic, so that it may still be created."""
     bodies = await session.topic_objects()
     return topic in [one["spec"].get("topicName") or one["metadata"]["name"] for one in bodies]
 
 
 async def _nobody_declares(session: PluginSession, topic: str) -> str:
-    """A sentence, where nobody has declared the topic that it waits for; empty: somebody has."""
+    """Return a sentence if no object declares the missing topic, else ""."""
     return "" if await _is_declared(session, topic) else _missing(session, topic)
 
 
 def _is_refused(reason: str, spec: Object) -> bool:
-    """Whether it waits for what comes by no waiting alone."""
+    """Return True if waiting alone cannot satisfy the condition."""
     return reason in REFUSED or (reason == NO_LISTENER and "user" not in spec)
 
 
@@ -102,8 +102,9 @@ def _missing(session: PluginSession, topic: str) -> str:
 
 
 async def _delete(session: PluginSession, body: Object) -> str | None:
-    """One that has not begun, for which others of its topic would wait; a sentence about it.  None:
-    it has changed since it was read, and may have begun."""
+    """Delete a Verification that has not started, since others of its topic would wait for it;
+    return a sentence about it. Return None if it has changed since it was read: it may have
+    started."""
     meta = body["metadata"]
     name, uid, version = meta["name"], meta["uid"], meta["resourceVersion"]
     try:
@@ -122,8 +123,8 @@ async def _delete(session: PluginSession, body: Object) -> str | None:
 
 
 async def progress(session: PluginSession, name: str) -> Findings:
-    """How far it is; one that cannot begin is deleted.  The exit code is 0 once it has passed, and
-    1 for any other end."""
+    """Show the progress; delete a Verification that cannot start. The exit code is 0 once it has
+    passed, and 1 for any other end."""
     try:
         body = await session.kube.get(VERIFICATIONS, session.namespace, name)
     except ApiError as error:

@@ -1,10 +1,9 @@
 """Reads the operator's HTTP view, through the API server.
 
-The API server's pod proxy brings a request to the operator's pod.  It takes `Authorization` away,
-so a token goes along in a header of the view's own: one that the API server makes for the chart's
-ServiceAccount `…-view`, good for ten minutes and for nothing but this view.  The person's own
-credentials never leave the connection to the API server.
-Source: docs/design/014-operators-view.md.
+The API server's pod proxy forwards a request to the operator's pod. It removes `Authorization`, so
+the token travels in a header of the view's own. The API server issues this token for the chart's
+ServiceAccount `…-view`; it is valid for ten minutes and for this view only. The user's own
+credentials go to the API server alone. Source: docs/design/014-operators-view.md.
 """
 
 from __future__ import annotations
@@ -31,11 +30,12 @@ OPERATORS = f"{labels.NAME}=plimsoll,{labels.COMPONENT}=operator"
 
 class ViewClient(Protocol):
     async def get(self, path: str, params: Mapping[str, str]) -> Any:
-        """JSON.  Raises `ViewUnavailable`; `Problem` where the question itself is refused."""
+        """Return decoded JSON. Raises `ViewUnavailable`, or `Problem` if the request itself is
+        refused."""
 
 
 class LocalView:
-    """The view of `plimsoll local`: on the same port as its API server."""
+    """The view of `plimsoll local`, on the port of its API server."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -51,16 +51,16 @@ class LocalView:
 
 
 class ProxiedView:
-    """The view of whichever of the operator's pods leads the cluster."""
+    """The view of the operator's pod that leads the cluster, found by asking each."""
 
     def __init__(self, transport: Transport, namespace: str) -> None:
         self._transport = transport
         self._kube = Kube(transport)
         self._namespace = namespace
-        # For the account of that name, and when it is asked for again.
+        # Tokens by ServiceAccount, and the time of their renewal.
         self._tokens: dict[str, str] = {}
         self._until = 0.0
-        # The pod that answered last is asked first.
+        # The pod that answered last; it is asked first.
         self._leader = ""
 
     async def get(self, path: str, params: Mapping[str, str]) -> Any:
@@ -125,7 +125,7 @@ class ProxiedView:
 
 
 async def view_of(transport: Transport, operator_namespace: str) -> ViewClient:
-    """Of the cluster behind an API server.  Raises `Problem`."""
+    """Return the view of the cluster behind an API server. Raises `Problem`."""
     try:
         local = await _serves_views(transport)
     except ApiError as error:
@@ -134,7 +134,7 @@ async def view_of(transport: Transport, operator_namespace: str) -> ViewClient:
 
 
 async def _serves_views(transport: Transport) -> bool:
-    """Whether it is the API server of `plimsoll local`."""
+    """Return True if this is the API server of `plimsoll local`."""
     answer = await transport.send(HttpRequest(method="GET", path="/v1/clusters"))
     if answer.status != 200:
         return False
@@ -145,7 +145,7 @@ async def _serves_views(transport: Transport) -> bool:
 
 
 def view_account(pod: Object) -> str:
-    """The ServiceAccount that the chart makes for the view: named after the Deployment."""
+    """Return the ServiceAccount that the chart creates for the view, named after the Deployment."""
     owners = pod["metadata"].get("ownerReferences") or [{"name": ""}]
     deployment = str(owners[0]["name"]).rpartition("-")[0] or "plimsoll"
     return f"{deployment}-view"
@@ -168,7 +168,7 @@ def _reason(answer: HttpResponse) -> str:
 
 
 def _sentence(answer: HttpResponse) -> str:
-    """What the view, or the API server before it, says."""
+    """Return the message of the view, or of the API server in front of it."""
     try:
         found = msgspec.json.decode(answer.body)
     except msgspec.MsgspecError:

@@ -1,1 +1,1 @@
-"""Local mode: the same operator and brokers as in Kubernetes, as processes on loopback."""
+"""Local mode: runs the operator and the brokers of Kubernetes as processes on loopback."""

@@ -1,12 +1,11 @@
-"""The API server of a local cluster on loopback, for `kubectl`, with the operator's view of
+"""Serves the API server of a local cluster on loopback, for `kubectl`, with the operator's view of
 partitions; and the operator's metrics on a port of their own, as in Kubernetes.
 
-It speaks TLS and asks for a token, each of one start; both are in the kubeconfig, for the owner of
-the directory.  (`kubectl` sends a token over TLS alone.)  Metrics are for scrapers, which have no
-token.
+It uses TLS and requires a token, both new with each start; both are in the kubeconfig, for the
+owner of the directory. (`kubectl` sends a token over TLS only.) Metrics need no token, since
+scrapers have none.
 
-The HTTP library takes a third of a second to import: it is imported in a thread, while brokers
-start.
+The HTTP library takes a third of a second to import: a thread imports it while brokers start.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ TOKEN_BYTES = 32
 
 
 class ApiAccess:
-    """What opens an API server at `address`, made once for each start of it."""
+    """The certificate and the token of an API server at `address`, created at each start."""
 
     def __init__(self, address: str, now_ms: int) -> None:
         authority = new_authority("plimsoll local", now_ms)
@@ -46,7 +45,7 @@ class ApiAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiPlace:
-    """Where it is served."""
+    """The address and ports that it is served at."""
 
     address: str
     port: int
@@ -54,12 +53,12 @@ class ApiPlace:
 
 
 class ApiEndpoint:
-    """`start`, then `url`; `stop` in any case."""
+    """Call `start`, then read `url`; call `stop` in any case."""
 
     def __init__(
         self, server: MemoryApiServer, place: ApiPlace, access: ApiAccess, parts: Parts
     ) -> None:
-        # Where it is served; empty before that.
+        # The URL; empty before `start`.
         self.url = ""
         self._server = server
         self._place = place
@@ -70,7 +69,7 @@ class ApiEndpoint:
         self._health: Health | None = None
 
     async def start(self) -> None:
-        """Raises OSError when a port is taken."""
+        """Start serving. Raises OSError if a port is taken."""
         served, health = await self._imported
         place = self._place
         self._health = health(self._parts, lambda: True)

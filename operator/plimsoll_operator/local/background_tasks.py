@@ -1,4 +1,4 @@
-"""Tasks that something of a local cluster has begun: all are referenced, and none fails unseen."""
+"""Background tasks of a local cluster: all are referenced, and every failure is reported."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class BackgroundTasks:
-    """`failed` is called with what a task raised, but for its cancellation."""
+    """`failed` is called with any error of a task other than its cancellation."""
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:
         self._failed = failed
-        # Those that have not ended.
+        # Tasks that have not ended.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> asyncio.Task[None]:
@@ -22,7 +22,7 @@ class BackgroundTasks:
         return task
 
     def __iter__(self) -> Iterator[asyncio.Task[None]]:
-        """Those that run now, whatever ends meanwhile."""
+        """Iterate over a snapshot of the running tasks."""
         return iter(tuple(self._tasks))
 
     def _done(self, task: asyncio.Task[None]) -> None:

@@ -1,8 +1,8 @@
-"""Pods of brokers as processes of this machine: `api_server`'s kubelets run them here.
+"""Runs pods of brokers as processes of this machine, as the kubelet of `api_server`.
 
-A pod's template says what its broker runs with: configs by its ConfigMap, revision and number by
-its labels.  Where it listens and where its data are is the directory's layout's; images, resources
-and probes mean nothing here.  Pods of anything else are on no node.
+A pod's template gives its broker's configuration: configs by its ConfigMap, revision and id by its
+labels. The directory's layout gives its addresses and its data directory. Images, resources and
+probes have no effect here. Other pods are not placed on this node.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class _Running:
     process: BrokerProcess
     # Ends when no process of the pod runs any more.
     task: asyncio.Task[None]
-    # Whether /readyz said yes when it was last asked.
+    # True if the last request to /readyz succeeded.
     ready: bool = False
 
 
 class BrokerPods:
-    """`api_server.kubelets.PodRuntime`."""
+    """`api_server.kubelets.PodRuntime` for brokers."""
 
     def __init__(
         self,
@@ -63,7 +63,8 @@ class BrokerPods:
         restart: bool,
         address: str = LOOPBACK,
     ) -> None:
-        """`ports`: of a broker, picked when it is first asked for; `address`: where it listens."""
+        """`ports`: a broker's ports, picked when they are first asked for; `address`: where it
+        listens."""
         self.on_change: Callable[[], None] = lambda: None
         self.on_failure: Callable[[BaseException], None] = lambda _: None
         self.server = server
@@ -73,7 +74,7 @@ class BrokerPods:
         self._address = address
         # By uid, until the kubelet is told that the pod has ended.
         self._pods: dict[str, _Running] = {}
-        # As the directory's file says.
+        # The pids in the directory's file.
         self._shown: dict[str, int] = {}
         # Pods' lives, their probes and their stops.
         self._helpers = BackgroundTasks(lambda error: self.on_failure(error))
@@ -141,18 +142,18 @@ class BrokerPods:
 
     @property
     def pids(self) -> dict[str, int]:
-        """Of everything that runs: brokers by their number, and this process."""
+        """The process ids of all running brokers, by broker id, and of this process."""
         processes = sorted((one.process for one in self._pods.values()), key=_number)
         running = {str(one.broker_id): one.pid for one in processes if one.pid is not None}
         return {**running, "controller": os.getpid()}
 
     @property
     def ended(self) -> list[BrokerProcess]:
-        """Those that ended, and will not be started again."""
+        """Processes that ended and will not be restarted."""
         return [one.process for one in self._pods.values() if one.process.ended]
 
     async def stop_all(self) -> None:
-        """Everything ends as cleanly as it can."""
+        """Stop all brokers as cleanly as possible."""
         await asyncio.gather(*(one.process.stop() for one in self._pods.values()))
         for task in self._helpers:
             task.cancel()
@@ -163,7 +164,8 @@ class BrokerPods:
     async def _run(
         self, pod: Object, process: BrokerProcess, before: list[asyncio.Task[None]]
     ) -> None:
-        """`before`: of the broker's earlier pods; two of them never have one directory."""
+        """Run a pod's broker. `before`: tasks of the broker's earlier pods; two pods never share
+        one data directory."""
         if before:
             await asyncio.wait(before)
         while (config := self._config(pod)) is None:
@@ -174,7 +176,7 @@ class BrokerPods:
         await process.run()
 
     def _config(self, pod: Object) -> bytes | None:
-        """The broker's config; None while the ConfigMap of its template is not there."""
+        """Return the broker's config; None while the ConfigMap of its template does not exist."""
         meta = pod["metadata"]
         volumes = pod["spec"].get("volumes") or ()
         names = [volume["configMap"]["name"] for volume in volumes if volume.get("configMap")]
@@ -186,7 +188,7 @@ class BrokerPods:
         return local_config(stored.body["data"][FILE], pod, place)
 
     async def _mount_forever(self, pod: Object, running: _Running) -> None:
-        """What a kubelet keeps showing of the pod's Secret, until the pod has ended."""
+        """Keep the pod's Secret mounted like a kubelet, until the pod has ended."""
         broker_id = running.process.broker_id
         names = [
             volume["secret"]["secretName"]
@@ -201,7 +203,7 @@ class BrokerPods:
             await asyncio.sleep(MOUNT_S)
 
     async def _probe_forever(self, running: _Running) -> None:
-        """What a kubelet's readiness probe finds, until the pod has ended."""
+        """Probe readiness like a kubelet, until the pod has ended."""
         port = self._ports(running.process.broker_id).metrics
         while not running.task.done():
             alive = running.process.pid is not None
@@ -222,7 +224,7 @@ class BrokerPods:
 
 @dataclass(frozen=True, slots=True)
 class BrokerPlace:
-    """What a broker has of this machine."""
+    """A broker's directory, ports and address on this machine."""
 
     layout: DirectoryLayout
     ports: Ports
@@ -230,16 +232,14 @@ class BrokerPlace:
 
 
 def local_config(text: str, pod: Object, place: BrokerPlace) -> bytes:
-    """What a pod's ConfigMap says, for a process that has a directory and ports of this machine.
-
-    Several brokers have one address here: each adds its number to the port of a declared listener.
-    """
+    """Adapt a pod's ConfigMap to a process with a directory and ports of this machine. All brokers
+    share one address here: each adds its id to the port of a declared listener."""
     meta = pod["metadata"]
     layout, ports, host = place.layout, place.ports, place.address
     broker_id = int(meta["labels"][labels.BROKER_ID])
     config = json.loads(text)
-    config.pop("health", None)  # served where metrics are
-    # Development is where producers come before topics, unless the LogCluster says otherwise.
+    config.pop("health", None)  # served on the metrics port
+    # In development producers often start before topics exist; the LogCluster may override it.
     config.setdefault("configs", {}).setdefault(AUTO_CREATE, "true")
     config |= {
         "broker_id": broker_id,
@@ -261,7 +261,7 @@ def _number(process: BrokerProcess) -> int:
 
 
 async def _is_ready(address: str, port: int) -> bool:
-    """One request to /readyz."""
+    """Send one request to /readyz."""
     try:
         async with asyncio.timeout(PROBE_S_MAX):
             reader, writer = await asyncio.open_connection(address, port)

@@ -1,7 +1,7 @@
-"""Broker processes of a local cluster: started, watched, restarted, stopped.
+"""Starts, watches, restarts and stops the broker processes of a local cluster.
 
-`broker_pods` owns one `BrokerProcess` for each pod of a broker.  A process dies with its parent (it
-asks the kernel for that itself), so nothing is left behind however this one ends.
+`broker_pods` owns one `BrokerProcess` for each pod of a broker. A process dies with its parent (it
+requests that from the kernel), so none is left behind however the parent ends.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ logger = logging.getLogger("plimsoll.local")
 BACKOFF_MS = 100
 BACKOFF_MS_MAX = 5_000
 STEADY_MS = 10_000
-"""Who has run for so long starts again without delay."""
+"""A process that ran this long is restarted without delay."""
 STOP_MS_MAX = 30_000
 FINAL_CODES = (2, 3)
-"""A bad config, or a volume that is not this broker's: another start would end the same."""
+"""A bad config, or another broker's volume: a restart would end the same."""
 TAKEN_STARTS_MAX = 5
-"""Starts in a row that found a port taken before the broker is given up: a connection that goes out
-has one for a moment, another process that listens there keeps it."""
+"""Consecutive starts that find a port taken before the broker is given up. An outgoing connection
+uses a port briefly; another process that listens there keeps it."""
 LOG_BYTES_MAX = 16 * 1024 * 1024
 
 
 class BrokerProcess:
-    """One pod's broker.  `run` is the task that keeps it alive; its config has been written."""
+    """One pod's broker. `run` is the task that keeps it alive; its config has been written
+    before."""
 
     def __init__(
         self,
@@ -47,13 +48,14 @@ class BrokerProcess:
         changed: Callable[[], None],
         port_taken: Callable[[], str],
     ) -> None:
-        """`port_taken`: a sentence about a port of its that another process has; else empty."""
+        """`port_taken`: returns a sentence about a port of the broker that another process uses,
+        else ""."""
         self.broker_id = broker_id
-        # Of the process that runs now; None between two of them.
+        # The running process's pid; None between two processes.
         self.pid: int | None = None
-        # Whether no other process will follow, though nobody asked for a stop.
+        # True if it is not restarted although no stop was requested.
         self.ended = False
-        # How often a process followed another one.
+        # The number of restarts.
         self.restarts = 0
         # Why the last process ended; empty before that.
         self.why = ""
@@ -61,30 +63,30 @@ class BrokerProcess:
         self._restart = restart
         self._changed = changed
         self._port_taken = port_taken
-        # Ends in a row that found a port taken.
+        # Consecutive exits that found a port taken.
         self._taken = 0
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
 
     @property
     def stopping(self) -> bool:
-        """Whether it was asked to stop."""
+        """Return True if it was asked to stop."""
         return self._stopping.is_set()
 
     @property
     def last_words(self) -> str:
-        """The end of its log, for the user."""
+        """The last line of its log, for the user."""
         path = self._layout.broker_log(self.broker_id)
         lines = path.read_text(errors="replace").splitlines() if path.exists() else []
         return lines[-1] if lines else "no output"
 
     async def run(self) -> None:
-        """Until stopped; with `restart`, whatever happens to the process."""
+        """Run until stopped; with `restart`, restart the process after any exit."""
         backoff_ms = BACKOFF_MS
         while not self._stopping.is_set():
             started = time.monotonic()
             code = await self._run_once()
-            # Killed, it could say nothing; else its last line is why.
+            # A killed process wrote no reason; otherwise its last line is the reason.
             self.why = self.last_words if code > 0 else _signal_name(-code)
             if self._stopping.is_set() or not self._restart or self._is_final(code):
                 self.ended = not self._stopping.is_set()
@@ -99,7 +101,7 @@ class BrokerProcess:
             self.restarts += 1
 
     def _is_final(self, code: int) -> bool:
-        """Whether another start would end the same; says so if a port is why."""
+        """Return True if a restart would end the same; log it if a port is the reason."""
         taken = self._port_taken() if code > 0 else ""
         self._taken = self._taken + 1 if taken else 0
         if self._taken >= TAKEN_STARTS_MAX:
@@ -132,7 +134,7 @@ class BrokerProcess:
             self._process, self.pid = None, None
 
     async def stop(self, grace_ms: int = STOP_MS_MAX) -> None:
-        """Ask it to leave, wait, and kill it only when it does not."""
+        """Ask the process to stop and wait; kill it only after the grace period."""
         self._stopping.set()
         process = self._process
         if process is None:
@@ -157,6 +159,6 @@ def _signal_name(number: int) -> str:
 
 
 def _rotate(path: Path) -> None:
-    """One older log is kept."""
+    """Rotate a large log; one older log is kept."""
     if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
         path.replace(path.with_suffix(".log.1"))

@@ -1,7 +1,7 @@
-"""A local cluster from its start to its stop: the operator, an API server in memory, brokers.
+"""Runs a local cluster from start to stop: the operator, an API server in memory, brokers.
 
-The command line runs one `LocalCluster`.  It is one more host of `process.operator`: processes
-stand for pods, a directory for the metadata log's objects, the files are what a user has applied.
+The command line runs one `LocalCluster`. It is another host of `process.operator`: processes stand
+for pods, a directory for the metadata log's objects, and the files for objects that a user applied.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions:
-    """What the command line asks for."""
+    """The options of the command line."""
 
     root: Path
     port: int | None
     restart: bool
     documents: Documents
     address: str = LOOPBACK
-    """Of this machine, at which everything listens and is reached."""
+    """The address of this machine at which everything listens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalReady:
-    """Where everything is."""
+    """The addresses of all parts."""
 
     bootstrap: str
     controller: str
@@ -78,15 +78,16 @@ class LocalReady:
     metrics: dict[str, str]
     pids: dict[str, int]
     listeners: dict[str, str]
-    """Addresses by declared listener; none: clients have `bootstrap` alone."""
+    """Addresses by declared listener; empty: clients have only `bootstrap`."""
     authority: str
-    """The file of what clients of listeners with TLS trust; empty: none was made."""
+    """The file with the authority that clients of TLS listeners must trust; empty: none."""
     users: str
-    """The directory of users' logins, one directory each; empty: there is none."""
+    """The directory of users' credentials, one directory each; empty: none."""
 
 
 class OtherCluster(DirectoryLog):
-    """The log of a LogCluster that this directory is not for: whoever opens it hears why."""
+    """The log of a LogCluster that does not belong to this directory; `open` fails with the
+    reason."""
 
     def __init__(self, path: Path, cluster_id: UUID, own: UUID) -> None:
         super().__init__(path, cluster_id)
@@ -107,10 +108,10 @@ class LocalCluster:
         self._address = wishes.address
         self._access = ApiAccess(wishes.address, wall_ms())
         self._layout = DirectoryLayout(wishes.root)
-        # All of its ports, for as long as it runs.
+        # All ports of the cluster, held while it runs.
         self._held = HeldPorts(wishes.address)
         self._stop_wanted = asyncio.Event()
-        # All that run now; one that fails ends the cluster.
+        # The running tasks; a failure of one ends the cluster.
         self._tasks = BackgroundTasks(self.fail)
         # The first error of any part, which `run` raises.
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -120,7 +121,7 @@ class LocalCluster:
         self._stop_wanted.set()
 
     async def run(self, when_ready: Callable[[LocalReady], None]) -> None:
-        """Raises CannotRun, BadDirectory, and whatever the operator cannot go on with."""
+        """Raises CannotRun, BadDirectory, and fatal errors of the operator."""
         if why := stranger(self._wishes.documents):
             raise CannotRun(why)
         self._layout.prepare()
@@ -156,7 +157,7 @@ class LocalCluster:
         workloads = members = None
         try:
             if led := await self._until_stop(start.led()):
-                # Nobody else runs on this directory now: whoever has a port is a stranger.
+                # No other run uses this directory now: a taken port is in use by another program.
                 self._check_ports(led.controller.image.members)
                 workloads = self._tasks.spawn(machine.run(), "workloads")
                 members = await self._until_stop(start.run())
@@ -168,7 +169,7 @@ class LocalCluster:
                 await self._until_stop(self._stop_wanted.wait())
         finally:
             loop_watch.stop()
-            # While the controller can still grant brokers their leave.
+            # Stop brokers while the controller can still grant their controlled shutdown.
             machine.stopping = True
             if workloads is not None:
                 await cancelled(workloads)
@@ -192,7 +193,8 @@ class LocalCluster:
         return planned
 
     def _ports(self, broker_id: int) -> Ports:
-        """A broker's; one that joins later gets its own when it is first asked for."""
+        """Return a broker's ports; a broker that joins later gets them when they are first asked
+        for."""
         known = self._planned.brokers.get(broker_id)
         if known is None or not known.kafka:
             self._planned = plan(self._planned, (broker_id,), None, self._wishes.port, self._held)
@@ -200,7 +202,7 @@ class LocalCluster:
         return self._planned.brokers[broker_id]
 
     def _check_ports(self, members: Iterable[BrokerId]) -> None:
-        """Raises CannotRun."""
+        """Check that no other process uses the ports. Raises CannotRun."""
         present = list(map(int, members)) or list(self._planned.brokers)
         listeners = tuple(one.port for one in self._wishes.documents.cluster.listeners)
         ports = {broker_id: self._ports(broker_id) for broker_id in present}
@@ -208,7 +210,8 @@ class LocalCluster:
             raise CannotRun(why)
 
     def _drivers(self, objects: LocalObjects, parts: Parts) -> DriverPods:
-        """Clients begin with any of the brokers: all that there are, when a driver starts."""
+        """Build the runtime of drivers. Clients bootstrap with all brokers that exist when a driver
+        starts."""
 
         def bootstrap() -> str:
             return self._bootstrap(parts, map(BrokerId, self._planned.brokers))
@@ -281,11 +284,11 @@ class LocalCluster:
         )
 
     def _at(self, port: int) -> str:
-        """As clients are told."""
+        """Format an address for clients."""
         return host_and_port(self._address, port)
 
     def _listeners(self, parts: Parts) -> tuple[Listener, ...]:
-        """Those that are committed."""
+        """Return the committed listeners."""
         led = parts.leaders.get(self._wishes.documents.cluster.key)
         return () if led is None else led.controller.image.listeners
 
@@ -317,12 +320,12 @@ class LocalCluster:
     # --- tasks ------------------------------------------------------------------------------------
 
     def fail(self, error: BaseException) -> None:
-        """It cannot go on: `run` raises the error."""
+        """Report a fatal error: `run` raises it."""
         if not self._failed.done():
             self._failed.set_exception(error)
 
     async def _until_stop(self, work: Coroutine[Any, Any, R]) -> R | None:
-        """What `work` returns; None when the stop came first."""
+        """Return the result of `work`, or None if the stop came first."""
         stop = asyncio.ensure_future(self._stop_wanted.wait())
         working = asyncio.ensure_future(work)
         watched: set[asyncio.Future[Any]] = {stop, working, self._failed}

@@ -1,7 +1,7 @@
-"""Files whose names come from objects: each lies in the folder that is meant, and nowhere else.
+"""Confines files named by objects to their folder.
 
-The API server checks how names are spelt (`api_server.name_rules`), but takes as it is what an
-earlier run has kept.  So whoever makes a path of a name asks here.
+The API server checks the spelling of names (`api_server.name_rules`), but restores objects of an
+earlier run unchecked. So every path that contains a name is built here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class OutsideFolder(OSError):
 
 
 def within(folder: Path, name: str) -> Path:
-    """The entry `name` of `folder` itself, which may not be there yet.  Raises OutsideFolder."""
+    """Return the entry `name` of `folder` itself, which may not exist yet. Raises OutsideFolder."""
     path = folder / name
     try:
         inside = path.resolve().parent == folder.resolve() and path.name == name

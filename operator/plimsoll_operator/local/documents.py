@@ -1,6 +1,6 @@
-"""The YAML files given to a local cluster: which cluster it is, and what else they declare.  Pure.
+"""Interprets the YAML files of a local cluster: the cluster, and the objects declared for it. Pure.
 
-Without a LogCluster in the files there is one by default, and everything in them belongs to it.
+Without a LogCluster in the files a default one is used, and everything in them belongs to it.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from plimsoll_operator.kube.resources import USER_KINDS, Kind
 
 _OBJECTS = UUID("5b1f7a3e-2f5c-4a3e-9a0c-61d2a5c1c0de")
 Other = Topic | Reassignment | Rebalance | Verification | User
-"""What is of a LogCluster."""
+"""The resources that belong to a LogCluster."""
 OPEN_INSIDE = Certificates(internal=InternalCertificates(mode="Off"))
 KIND_OF: dict[str, Kind] = {kind.kind: kind for kind in USER_KINDS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Documents:
-    """What the files ask for."""
+    """The declarations of the files."""
 
     cluster: LogCluster
     others: tuple[Other, ...]
@@ -50,7 +50,7 @@ class Documents:
 
 
 def gather(resources: Sequence[Resource], brokers: int | None) -> Documents | Refusal:
-    """`brokers` on the command line wins over the LogCluster's count."""
+    """Collect the documents. `brokers` of the command line overrides the LogCluster's count."""
     clusters = [resource for resource in resources if isinstance(resource, LogCluster)]
     others = [with_uid(found) for found in resources if not isinstance(found, LogCluster)]
     if len(clusters) > 1:
@@ -73,7 +73,7 @@ def gather(resources: Sequence[Resource], brokers: int | None) -> Documents | Re
 
 
 def stranger(documents: Documents) -> str:
-    """A sentence about a Topic or User of another LogCluster; empty when there is none."""
+    """Return a sentence about a Topic or User of another LogCluster, or ""."""
     for found in documents.others:
         if isinstance(found, Topic | User) and found.cluster_key != documents.cluster.key:
             where = "/".join(found.cluster_key)
@@ -85,10 +85,10 @@ def stranger(documents: Documents) -> str:
 
 
 def local_cluster(cluster: LogCluster) -> LogCluster:
-    """The LogCluster as it is run on one machine: there are no nodes here, so no broker has a rack,
-    and no images, so all brokers are of this release.  Where nothing is stated brokers and the
-    operator talk in plaintext: nothing leaves the machine, and whoever could listen on it could
-    read the keys, too."""
+    """Adapt the LogCluster to one machine: brokers have no racks, since there are no nodes, and all
+    run this release, since there are no images. By default brokers and the operator talk in
+    plaintext: nothing leaves the machine, and a process that could listen on it could also read the
+    keys."""
     spec = replace(cluster.spec, racks=Racks(policy="Ignored"), version=None, image=None)
     if cluster.stated_inside is None:
         spec = replace(spec, certificates=OPEN_INSIDE)
@@ -96,7 +96,7 @@ def local_cluster(cluster: LogCluster) -> LogCluster:
 
 
 def manifest(resource: Resource) -> Object:
-    """The object as `kubectl apply` would send it."""
+    """Build the object as `kubectl apply` would send it."""
     meta = resource.metadata
     metadata: Object = {"name": meta.name, "namespace": meta.namespace}
     if meta.labels:
@@ -121,7 +121,8 @@ def _default_cluster(topics: Sequence[Topic]) -> LogCluster:
 
 
 def _adopted(found: Other, cluster: LogCluster) -> Other:
-    """Nobody said whose objects these are: the default cluster takes them all."""
+    """Assign an object to the default cluster: without a LogCluster in the files, it takes all
+    objects."""
     namespace, name = cluster.key
     if isinstance(found, Topic):
         ref = ClusterRef(name=name, namespace=namespace)
@@ -137,8 +138,8 @@ def _adopted(found: Other, cluster: LogCluster) -> Other:
 def with_uid(
     found: Other,
 ) -> Other:
-    """A file has no uid: an object is told from another by its name, and one that asks for
-    something once also by what it asks for."""
+    """Give an object of a file a stable uid: from its name, and for objects that run once also from
+    their spec."""
     if found.metadata.uid:
         return found
     words = list(found.key)

@@ -1,9 +1,9 @@
-"""Pods of Spark drivers as processes of this machine: what a Verification's Job runs.
+"""Runs pods of Spark drivers, for a Verification's Job, as processes of this machine.
 
-A driver runs for the pod of a Verification's own Job alone.  The pod says which volumes it has,
-which are folders here; program, arguments and environment are ours, whatever the pod states.
-Where brokers and the API server are is this machine's; images, resources and the template's
-security mean nothing.  A driver runs once, and dies with this process.
+A driver runs only for the pod of a Verification's own Job. The pod gives the volumes, which are
+folders here; program, arguments and environment are fixed, whatever the pod states. Brokers and the
+API server are at this machine's addresses; images, resources and the template's security have no
+effect. A driver runs once, and dies with this process.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ logger = logging.getLogger("plimsoll.local")
 MODULE = "plimsoll_spark.verification"
 HOME = "HOME"
 ACCOUNT = "account"
-"""The folder with which a driver asks the API server: what a ServiceAccount's is in a pod."""
+"""The folder with the driver's credentials for the API server, like a ServiceAccount's in a pod."""
 PYTHON_PATH = "PYTHONPATH"
 STOP_MS_MAX = 15_000
 LOOK_MS = 50
 NOT_STARTED = 128
-"""The exit code of a container that cannot be started, as container runtimes give it."""
+"""The exit code that container runtimes report for a container that cannot be started."""
 
 
 class NotThere(Exception):
-    """A pod's volume has nothing to be made from; a sentence."""
+    """The source of a pod's volume is missing; the message is a sentence."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class _RunningDriver:
 
 
 class DriverPods:
-    """`api_server.kubelets.PodRuntime`."""
+    """`api_server.kubelets.PodRuntime` for drivers."""
 
     def __init__(
         self,
@@ -86,8 +86,8 @@ class DriverPods:
         owner: OwnerCredentials,
         address: str = LOOPBACK,
     ) -> None:
-        """`bootstrap`: brokers' addresses, comma-separated; `api`: the API server's URL, which is
-        asked as its owner; `address`: of this machine."""
+        """`bootstrap`: brokers' addresses, comma-separated; `api`: the API server's URL, which
+        drivers use with the owner's token; `address`: of this machine."""
         self.on_change: Callable[[], None] = lambda: None
         self.on_failure: Callable[[BaseException], None] = lambda _: None
         self._server = server
@@ -142,7 +142,7 @@ class DriverPods:
     # --- what the cluster asks --------------------------------------------------------------------
 
     async def stop_all(self) -> None:
-        """No driver runs afterwards."""
+        """Stop all drivers and wait for them."""
         pods = list(self._pods.values())
         await asyncio.gather(*(self._stop(running, STOP_MS_MAX) for running in pods))
         await asyncio.gather(*self._helpers, return_exceptions=True)
@@ -174,8 +174,8 @@ class DriverPods:
         write_whole(account / "ca.crt", self._owner.authority)
 
     def _volumes(self, pod: Object, folder: Path) -> dict[str, Path]:
-        """Folders with the volumes' contents, by the path at which the driver would find them.
-        Raises NotThere."""
+        """Create folders with the volumes' contents, by their mount paths in the container. Raises
+        NotThere."""
         folders = {}
         volumes = folder / "volumes"
         for volume in pod["spec"].get("volumes") or ():
@@ -230,7 +230,9 @@ class DriverPods:
                 stdout=log,
                 stderr=log,
                 env=environment(mounts, os.environ),
-                cwd=self._layout.pod(running.name),  # Spark makes folders where it is started
+                cwd=self._layout.pod(
+                    running.name
+                ),  # Spark creates folders in its working directory
                 start_new_session=True,
             )
         running.process = process
@@ -245,7 +247,8 @@ class DriverPods:
         return code if code >= 0 else 128 - code
 
     async def _end_rest(self, group: int) -> None:
-        """The JVM ends when its driver has; what does not within the time is killed."""
+        """Wait for the JVM, which ends after its driver; kill the process group after a bounded
+        time."""
         for _ in range(STOP_MS_MAX // LOOK_MS):
             if not _signal_group(group, 0):
                 return
@@ -253,7 +256,7 @@ class DriverPods:
         _signal_group(group, signal.SIGKILL)
 
     async def _stop(self, running: _RunningDriver, grace_ms: int) -> None:
-        """The driver and its JVM end; they are killed when they do not within the grace."""
+        """Stop the driver and its JVM; kill them after the grace period."""
         running.stopping.set()
         if running.process is not None:
             _signal_group(running.process.pid, signal.SIGTERM)
@@ -266,10 +269,10 @@ class DriverPods:
 
 
 def local_config(text: str, *, bootstrap: str, api: str, account: str) -> str:
-    """What a driver's ConfigMap says, for a process that finds brokers and API server elsewhere,
-    the latter with what is in the folder `account`.  Its report goes nowhere else."""
+    """Adapt a driver's ConfigMap to this machine's brokers and API server. The driver uses the
+    credentials in the folder `account`, and reports to this API server alone."""
     config = json.loads(text)
-    # Who logs in has the addresses of a listener: they are of this machine already.
+    # A driver that logs in has the addresses of a listener, which are this machine's already.
     if "user" not in config:
         config["bootstrap"] = bootstrap
     report = {key: config["report"][key] for key in ("configMap", "namespace")}
@@ -278,9 +281,9 @@ def local_config(text: str, *, bootstrap: str, api: str, account: str) -> str:
 
 
 def environment(mounts: Mapping[str, Path], own: Mapping[str, str]) -> dict[str, str]:
-    """`own` is this process's; of a pod's there is what every driver has, and nothing that a pod
-    states.  HOME stays: below it may be what the interpreter imports; and so do the places that it
-    states by itself, for a driver that runs in another folder."""
+    """Build a driver's environment: `own`, this process's, with the variables of every driver, and
+    none from the pod. HOME stays, since the interpreter may import from below it. So do the entries
+    of PYTHONPATH, made absolute, since a driver runs in another folder."""
     stated = {
         name: translated(value, mounts) for name, value in ENVIRONMENT.items() if name != HOME
     }
@@ -291,7 +294,7 @@ def environment(mounts: Mapping[str, Path], own: Mapping[str, str]) -> dict[str,
 
 
 def translated(text: str, mounts: Mapping[str, Path]) -> str:
-    """A path below a mount is one of this machine; everything else stays."""
+    """Replace a path below a mount by the folder on this machine; other text is unchanged."""
     for mount, folder in mounts.items():
         if text == mount or text.startswith(f"{mount}/"):
             return f"{folder}{text[len(mount) :]}"
@@ -299,7 +302,7 @@ def translated(text: str, mounts: Mapping[str, Path]) -> str:
 
 
 def _signal_group(group: int, number: int) -> bool:
-    """To a driver and all that it has started; whether anything of it is left."""
+    """Send a signal to a driver and all its children; return True if any process is left."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:

@@ -1,8 +1,8 @@
-"""What the directory's metadata log held before this start: read before anybody leads.
+"""Reads the metadata log that an earlier run left in the directory, before this run leads.
 
-Topics outlive their files: an object is made again for each declared topic that has none, so that
-nobody takes it for deleted.  That is so for a directory of an earlier release, which kept no
-objects, and after a crash that came before they were written.
+Topics outlive their files: each declared topic without an object gets one again, so that it does
+not count as deleted. That happens for a directory of an earlier release, which kept no objects, and
+after a crash before they were written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from plimsoll_operator.reconcile.topic.topic_declaration import OWN_FIELDS
 
 
 async def committed(layout: DirectoryLayout, cluster_id: UUID) -> ClusterImage:
-    """Empty when there is no log, or none that can be read: whoever leads will say why."""
+    """Return the committed image; empty if there is no log or it is unreadable. The leader reports
+    that error."""
     empty = ClusterImage(cluster_id=cluster_id)
     if not layout.metadata.exists():
         return empty
@@ -38,8 +39,7 @@ async def committed(layout: DirectoryLayout, cluster_id: UUID) -> ClusterImage:
 
 
 def declared_topics(image: ClusterImage, cluster: LogCluster) -> Iterator[Topic]:
-    """The objects of all topics that have one and are not being deleted, as they would be written
-    now."""
+    """Yield the objects of all declared topics that are not being deleted, in present form."""
     for topic in image.topics.values():
         if topic.object is not None and topic.pending_deletion is None:
             yield _object(image, topic, cluster)

@@ -1,9 +1,9 @@
-"""The API server of a local cluster: its objects, those of the files among them, and the file that
+"""The API server of a local cluster: its objects, including those of the files, and the file that
 keeps them between runs.
 
-Kept is what somebody may miss: everything but the definitions, which ship, Leases, which are of
-processes, and Events.  It is written whole, soon after a spec has changed and not so soon after a
-status has.  Called by `cluster`.
+All objects are kept but the CRDs, which ship, Leases, which belong to processes, and Events. The
+file is written whole, soon after a change of a spec and later after a change of a status. Called by
+`cluster`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from plimsoll_process.waits import set_within
 logger = logging.getLogger("plimsoll.local")
 
 MANAGER = "plimsoll-local"
-"""Owns the fields that files state."""
+"""The manager of the fields that files state."""
 NODE = "this-machine"
 NOT_KEPT = frozenset({resources.CRDS, resources.LEASES, resources.EVENTS, resources.CORE_EVENTS})
 OF_BROKERS = frozenset({resources.PODS, resources.STATEFUL_SETS})
@@ -48,11 +48,11 @@ LATER_MS = 5_000
 
 
 class NotApplied(Exception):
-    """The API server refuses an object of the files; a sentence for the user."""
+    """The API server refuses an object of the files; the message is a sentence for the user."""
 
 
 class KeptObject(msgspec.Struct, frozen=True, kw_only=True):
-    """One object, and which fields each manager has applied."""
+    """One object, and the fields that each manager has applied."""
 
     root: str
     body: dict[str, Any]
@@ -60,7 +60,7 @@ class KeptObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptObjects(msgspec.Struct, frozen=True, kw_only=True):
-    """`objects.json`."""
+    """The content of `objects.json`."""
 
     release: str
     revision: int
@@ -68,13 +68,13 @@ class KeptObjects(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LocalObjects:
-    """`server` holds them; `save_forever` keeps them."""
+    """`server` holds the objects; `save_forever` writes them to the file."""
 
     def __init__(self, layout: DirectoryLayout) -> None:
         self.layout = layout
         # The uid of the object that is applied now; empty: any.
         self._next_uid = ""
-        # When the file has to be written, by the loop's clock in ms; None: it holds everything.
+        # When the file has to be written, by the loop's clock in ms; None: it is up to date.
         self._due_ms: float | None = None
         # Set when `_due_ms` is earlier than it was.
         self._changed = asyncio.Event()
@@ -102,13 +102,15 @@ class LocalObjects:
             self.server.seed(resources.NAMESPACES, {"metadata": {"name": name}})
 
     def apply(self, resource: Resource) -> StoredObject:
-        """As `kubectl apply --server-side --force-conflicts` does; a new object gets the uid that
-        the resource states.  Raises NotApplied."""
+        """Apply as `kubectl apply --server-side --force-conflicts` does; a new object gets the
+        resource's uid. Raises NotApplied."""
         kind, meta = KIND_OF[type(resource).__name__], resource.metadata
         self.ensure_namespace(meta.namespace)
         known = found(self.server, kind, *resource.key)
         if known is not None and known.metadata["uid"] != meta.uid and _is_of_files(known):
-            self.server.store.remove(known)  # under the same name, it asks for something else now
+            self.server.store.remove(
+                known
+            )  # the file now declares another object under the same name
         self._next_uid = meta.uid
         answer = self.server.handle(
             HttpRequest(
@@ -128,11 +130,11 @@ class LocalObjects:
         return stored
 
     def of_files(self, kind: Kind) -> Iterator[StoredObject]:
-        """The objects that files declare, now or at an earlier start."""
+        """Return the objects that files declare, now or at an earlier start."""
         return (stored for stored in listed(self.server, kind) if _is_of_files(stored))
 
     def drop(self, stored: StoredObject) -> None:
-        """No file declares it any more; what others have applied of it stays."""
+        """Remove an object that no file declares any more; fields that others applied stay."""
         others = {name: paths for name, paths in stored.applied.items() if name != MANAGER}
         if any(not name.endswith("/status") for name in others):
             stored.applied = others
@@ -140,7 +142,8 @@ class LocalObjects:
             self.server.store.remove(stored)
 
     def drop_brokers(self) -> None:
-        """Their pods are made anew, as the spec says now."""
+        """Delete the brokers' StatefulSets and pods, so that they are recreated from the present
+        spec."""
         for kind in OF_BROKERS:
             for stored in listed(self.server, kind):
                 if BROKER_ID in stored.labels:
@@ -185,12 +188,12 @@ class LocalObjects:
         )
 
     def save(self) -> None:
-        """Write the file now, while nobody else does."""
+        """Write the file now; `save_forever` must not run."""
         self._due_ms = None
         self._write(msgspec.json.encode(self._kept()))
 
     async def save_forever(self) -> None:
-        """Until it is cancelled."""
+        """Write changes until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -203,14 +206,14 @@ class LocalObjects:
             try:
                 written = await asyncio.shield(writing)
             except asyncio.CancelledError:
-                await asyncio.wait([writing])  # the thread goes on, and `save` may come next
+                await asyncio.wait([writing])  # the thread is still writing, and `save` may follow
                 raise
             if not written:
                 self._due_ms = _now_ms() + LATER_MS
                 self._changed.set()
 
     def _write(self, content: bytes) -> bool:
-        """Whether it was written."""
+        """Return True if the file was written."""
         try:
             write_whole(self.layout.objects, content, private=True)
         except OSError as error:
@@ -232,7 +235,7 @@ def _is_of_files(stored: StoredObject) -> bool:
 
 
 def _fresh(body: Object, *, same_release: bool) -> Object:
-    """Without what was true of processes that are gone."""
+    """Remove state of processes that no longer run."""
     kind = body["kind"]
     if kind == resources.PODS.kind:
         return {**body, "status": _fresh_pod(body)}
@@ -244,7 +247,7 @@ def _fresh(body: Object, *, same_release: bool) -> Object:
 
 
 def _fresh_pod(pod: Object) -> Object:
-    """Its status: what runs once is not run again."""
+    """Return the initial status of a pod; one that runs once is not run again."""
     status: Object = pod.get("status") or {}
     if pod["spec"].get("restartPolicy") != "Never":
         return {"phase": "Pending"}

@@ -1,7 +1,7 @@
-"""Where a local cluster keeps what in its directory, and what it remembers between runs.
+"""The layout of a local cluster's directory, and the facts that it keeps between runs.
 
-Ports are picked once and kept, so that clients find a restarted cluster where it
-was.  Called by `cluster`; decides nothing else.
+Ports are picked once and kept, so that clients find a restarted cluster at the same address. Called
+by `cluster`; decides nothing else.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ PORT_MAX = 65_535
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
-    """`cluster.json`."""
+    """The content of `cluster.json`."""
 
     cluster_id: UUID
     controller_port: int
     brokers: dict[int, Ports]
     api_port: int = 0
-    """0: none was picked yet, by an earlier version."""
+    """0: an earlier version picked none."""
     metrics_port: int = 0
-    """Of the operator's metrics; 0: as above."""
+    """The port of the operator's metrics; 0: as above."""
     first_port: int = 0
-    """From which on clients' ports were given out; 0: picked, or given by an earlier version."""
+    """The first of the clients' ports; 0: they were picked, or assigned by an earlier version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerCredentials:
-    """With what the API server of one start is asked: its token, and who vouches for it (PEM)."""
+    """Credentials for the API server of one start: the token, and the authority that signed its
+    certificate (PEM)."""
 
     token: str
     authority: bytes
@@ -49,7 +50,7 @@ class OwnerCredentials:
 
 
 class BadDirectory(Exception):
-    """The directory cannot be used; a sentence for the user."""
+    """The directory cannot be used; the message is a sentence for the user."""
 
 
 class DirectoryLayout:
@@ -64,7 +65,7 @@ class DirectoryLayout:
 
     @property
     def history(self) -> Path:
-        """What became of leaders and ISRs, when the metadata log has gone on."""
+        """The archive of changes of leaders and ISRs, beyond the metadata log."""
         return self.root / "history"
 
     @property
@@ -85,7 +86,7 @@ class DirectoryLayout:
         return self.root / f"broker-{broker_id}.json"
 
     def pod(self, name: str) -> Path:
-        """The volumes of a driver's pod, while it runs."""
+        """The volumes of a running driver's pod."""
         return self.root / "pods" / name
 
     def pod_log(self, name: str) -> Path:
@@ -93,35 +94,36 @@ class DirectoryLayout:
 
     @property
     def pki(self) -> Path:
-        """Certificates and keys; readable by nobody else."""
+        """Certificates and keys; only the owner can read them."""
         return self.root / "pki"
 
     def broker_pki(self, broker_id: int) -> Path:
-        """What a broker's listeners show."""
+        """The certificates of a broker."""
         return self.pki / f"broker-{broker_id}"
 
     @property
     def listener_authority(self) -> Path:
-        """What clients of listeners with TLS trust."""
+        """The authority that clients of TLS listeners trust."""
         return self.pki / "listener-ca.crt"
 
     @property
     def objects(self) -> Path:
-        """What the API server in memory holds, as of the last change: Secrets, too."""
+        """The objects of the API server in memory as of the last change, Secrets included."""
         return self.root / "objects.json"
 
     @property
     def users(self) -> Path:
-        """A directory for each user, with its login."""
+        """A directory for each user, with its credentials."""
         return self.root / "users"
 
     @property
     def kubeconfig(self) -> Path:
-        """For `kubectl`: where the API server is, and the token that opens it."""
+        """The kubeconfig for `kubectl`: the API server's address and token."""
         return self.root / "kubeconfig"
 
     def prepare(self) -> None:
-        """A directory that is made here is for its owner alone: records and Secrets lie in it."""
+        """Create the directory for its owner alone: it holds records and Secrets. Raises
+        BadDirectory."""
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.logs.mkdir(exist_ok=True)
@@ -132,7 +134,7 @@ class DirectoryLayout:
             ) from error
 
     def remembered(self) -> Remembered | None:
-        """What an earlier run left."""
+        """Return the facts that an earlier run left. Raises BadDirectory."""
         path = self.root / "cluster.json"
         if not path.exists():
             return None
@@ -145,8 +147,8 @@ class DirectoryLayout:
         write_whole(self.root / "cluster.json", msgspec.json.encode(remembered))
 
     def show_api(self, url: str, owner: OwnerCredentials, namespace: str) -> None:
-        """Write the kubeconfig file, for its owner alone; `namespace` is the one that `kubectl`
-        looks into."""
+        """Write the kubeconfig file, for its owner alone. `namespace`: the default one of
+        `kubectl`."""
         name = "plimsoll-local"
         authority = base64.b64encode(owner.authority).decode()
         config = {
@@ -171,7 +173,7 @@ class DirectoryLayout:
         write_whole(self.kubeconfig, text.encode(), private=True)
 
     def show_pids(self, pids: dict[str, int]) -> None:
-        """`pids.json`: who runs now; brokers get new ones when they are restarted."""
+        """Write `pids.json`: the running processes. A restarted broker gets a new pid."""
         write_whole(self.root / "pids.json", json.dumps(pids).encode())
 
 
@@ -182,16 +184,16 @@ def plan(
     first: int | None,
     held: HeldPorts,
 ) -> Remembered:
-    """What is remembered, completed for these brokers; all of its ports are held.  `first`, if
-    given: clients' port of the first broker, which the others follow; where it is what it was
-    before, each has the one that it had."""
+    """Complete the remembered facts for these brokers, and hold all ports. `first`: if given, the
+    clients' port of the first broker; the others get the following ports. If it has not changed
+    since the last run, each broker keeps its port."""
     if known and first is not None and first != known.first_port:
         known = _without(known, range(first, first + len(broker_ids)))
     brokers = dict(known.brokers) if known else {}
     following = _following(known, first)
     new = [b for b in broker_ids if b not in brokers or not brokers[b].kafka]
     wanted = {b: next(following, 0) for b in new}
-    # Before any is picked: each is another.
+    # Hold known ports before picking others, so that all are distinct.
     for one in (*filter(None, wanted.values()), *_ports_of(known)):
         held.keep(one)
     for broker_id in broker_ids:
@@ -216,7 +218,7 @@ def plan(
 
 
 def _without(known: Remembered, stated: range) -> Remembered:
-    """Clients' ports are given out anew, and what was picked is none of those that are stated."""
+    """Release all ports of clients, and other ports that lie in the stated range."""
 
     def kept(port: int) -> int:
         return 0 if port in stated else port
@@ -235,14 +237,14 @@ def _without(known: Remembered, stated: range) -> Remembered:
 
 
 def _following(known: Remembered | None, first: int | None) -> Iterator[int]:
-    """None of those that are remembered."""
+    """Yield ports from `first` on that are not remembered."""
     used = set(_ports_of(known))
     ports = () if first is None else range(first, PORT_MAX + 1)
     return (port for port in ports if port not in used)
 
 
 def _ports_of(known: Remembered | None) -> Iterator[int]:
-    """All that were picked or wanted."""
+    """Yield all remembered ports."""
     if known is None:
         return
     for ports in known.brokers.values():

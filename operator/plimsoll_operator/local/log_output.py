@@ -1,7 +1,7 @@
-"""Where a local cluster's operator writes its log lines: a file, and the terminal.
+"""Configures the log output of a local cluster's operator: a file, and the terminal.
 
-The terminal is for who types: warnings alone, unless asked for more.  The file has everything from
-Info on, or what PLIMSOLL_LOG_LEVEL says, and is bounded.  Called by the command line.
+The terminal shows warnings only, unless more is asked for. The file has everything from Info on, or
+from PLIMSOLL_LOG_LEVEL on, and is bounded. Called by the command line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EARLIER_FILES = 1
 
 
 def to_terminal(*, verbose: bool) -> None:
-    """Standard error."""
+    """Log to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setLevel(logging.INFO if verbose else logging.WARNING)
     handler.setFormatter(FORMAT)
@@ -27,7 +27,7 @@ def to_terminal(*, verbose: bool) -> None:
 
 
 def to_file(path: Path) -> None:
-    """Beside the terminal.  Raises OSError."""
+    """Also log to a file. Raises OSError."""
     handler = RotatingFileHandler(
         path, maxBytes=FILE_BYTES_MAX, backupCount=EARLIER_FILES, encoding="utf-8"
     )

@@ -1,8 +1,7 @@
-"""The controllers beside the API server in memory, run when something has changed, and on a clock.
+"""Runs the controllers beside the API server in memory: after changes, and periodically.
 
-Garbage, StatefulSets, Jobs and pods; changes that come together are looked at together.  It also
-tells the log what the API server would tell: Events, and how far objects are that ask for something
-once.
+They reconcile garbage, StatefulSets, Jobs and pods; one run handles all changes that arrive
+together. It also logs Events, and the progress of objects that run once.
 """
 
 from __future__ import annotations
@@ -23,26 +22,26 @@ from plimsoll_process.waits import set_within
 logger = logging.getLogger("plimsoll.local")
 
 CLOCK_S = 2.0
-"""What no change tells of: an Event that is too old, a grace that is over."""
+"""Period for work that no change triggers: expired Events, ended grace periods."""
 TOGETHER_S = 0.01
 EVENTS_MAX = 1_000
-"""Of each API; a real API server forgets them after an hour."""
+"""Bound for each API; a real API server deletes Events after an hour."""
 WORKLOADS = frozenset(
     {resources.PODS, resources.STATEFUL_SETS, resources.VOLUME_CLAIMS, resources.JOBS}
 )
 
 
 class Machine:
-    """`run` until it is cancelled."""
+    """Call `run`; it runs until cancelled."""
 
     def __init__(
         self, server: MemoryApiServer, pods: LocalPods, failed: Callable[[BaseException], None]
     ) -> None:
         self._server = server
         self._workloads = Workloads(server, pods)
-        # Whether brokers leave because the user stops them all.
+        # True while the user stops all brokers.
         self.stopping = False
-        # Set by what the controllers may have to act on.
+        # Set by changes that the controllers may have to act on.
         self._changed = asyncio.Event()
         pods.tell(self._changed.set, failed)
         server.store.observers.append(self._observe)
@@ -68,7 +67,8 @@ class Machine:
             _tell_progress(before, change.after.body)
 
     def _show_event(self, event: Object) -> None:
-        """As `kubectl get events` and `describe` read it, in the core API; the oldest go."""
+        """Copy an Event to the core API, which `kubectl get events` and `describe` read; the oldest
+        are deleted."""
         at = event["eventTime"]
         shown = {
             "metadata": {key: event["metadata"][key] for key in ("name", "namespace")},
@@ -103,7 +103,7 @@ def _tell_progress(before: Object, after: Object) -> None:
 
 
 def _progress(body: Object) -> str:
-    """The phase, and what the condition Ready says of it."""
+    """Return the phase, and the message of the condition Ready."""
     status = body.get("status") or {}
     none: Object = {}
     ready = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), none)

@@ -1,7 +1,7 @@
-"""Secrets of a broker's pod as files of this machine, as a kubelet mounts them.
+"""Mounts Secrets of a broker's pod as files of this machine, as a kubelet does.
 
-All files of a Secret change at once, by a link; none of them is readable by others.  Called for as
-long as the pod runs.
+All files of a Secret change at once, by a link; only the owner can read them. Called for as long as
+the pod runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LINK = "..data"
 
 
 def mount(directory: Path, version: str, files: Mapping[str, bytes]) -> None:
-    """Show exactly these files in `directory`; `version`: of the Secret.  Raises OSError."""
+    """Make `directory` hold exactly these files. `version`: the Secret's. Raises OSError."""
     directory.parent.mkdir(mode=0o700, exist_ok=True)
     directory.mkdir(mode=0o700, exist_ok=True)
     place, link = directory / f"..{version}", directory / LINK

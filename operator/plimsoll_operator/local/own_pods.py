@@ -1,7 +1,7 @@
-"""Whose a pod is: processes are started for those that our own controllers have made.
+"""Identifies pods that the product's own controllers created: only those get processes.
 
-Anybody may write pods with whatever labels; what runs on this machine as its user is a broker of a
-StatefulSet, or the driver of a Verification's own Job.  Called by `broker_pods`, `driver_pods`.
+Anyone may write pods with any labels. This machine's user runs only brokers of a StatefulSet, and
+drivers of a Verification's own Job. Called by `broker_pods`, `driver_pods`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from plimsoll_operator.manifests.verification import job_name
 
 
 def controller(server: MemoryApiServer, body: Object, kind: Kind) -> Object | None:
-    """The stored object of that kind which controls another one, by name and uid."""
+    """Return the stored object of that kind that controls `body`, matched by name and uid."""
     meta = body["metadata"]
     for owner in _owners(meta):
         stated = (owner.get("apiVersion"), owner.get("kind"), owner.get("controller"))
@@ -31,7 +31,7 @@ def controller(server: MemoryApiServer, body: Object, kind: Kind) -> Object | No
 
 
 def is_broker(server: MemoryApiServer, pod: Object) -> bool:
-    """Whether a StatefulSet has made it, as that broker which both say it is."""
+    """Return True if a StatefulSet created the pod, and both have the same broker id."""
     made_by = controller(server, pod, resources.STATEFUL_SETS)
     if made_by is None:
         return False
@@ -43,7 +43,7 @@ def is_broker(server: MemoryApiServer, pod: Object) -> bool:
 
 
 def is_driver(server: MemoryApiServer, pod: Object) -> bool:
-    """Whether the Job of a Verification has made it."""
+    """Return True if the Job of a Verification created the pod."""
     job = controller(server, pod, resources.JOBS)
     verification = None if job is None else controller(server, job, resources.VERIFICATIONS)
     if job is None or verification is None:

@@ -1,5 +1,5 @@
-"""Which runtime a pod is for: that of Spark drivers, or that of brokers.  Each decides whether the
-pod is its own.
+"""Dispatches a pod to its runtime: that of Spark drivers, or that of brokers. Each runtime verifies
+that the pod is its own.
 
 Called by `cluster`, and as the node's kubelet by `machine`.
 """
@@ -16,19 +16,19 @@ from plimsoll_operator.local.driver_pods import DriverPods
 
 
 class LocalPods:
-    """`api_server.kubelets.PodRuntime`."""
+    """`api_server.kubelets.PodRuntime` for both kinds of pods."""
 
     def __init__(self, brokers: BrokerPods, drivers: DriverPods) -> None:
         self._brokers = brokers
         self._drivers = drivers
 
     def tell(self, changed: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
-        """`changed`: a pod is not in the state in which it was; `failed`: a bug of ours."""
+        """Register callbacks. `changed`: a pod's state has changed; `failed`: a bug was found."""
         for runtime in (self._brokers, self._drivers):
             runtime.on_change, runtime.on_failure = changed, failed
 
     async def stop_all(self) -> None:
-        """Drivers first: they are the brokers' clients."""
+        """Stop drivers first: they are the brokers' clients."""
         await self._drivers.stop_all()
         await self._brokers.stop_all()
 

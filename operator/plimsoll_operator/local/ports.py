@@ -1,9 +1,9 @@
-"""Ports of a local cluster: picked once, kept between runs, and held while the cluster is there.
+"""Ports of a local cluster: picked once, kept between runs, and held while the cluster runs.
 
-A held port is one that a socket of the cluster's own process is bound to and does not listen on.
-Its brokers may listen there, since both sides allow it (SO_REUSEADDR); the kernel gives it to no
-connection, and no other picker takes it: not before a broker listens for the first time, and not
-while a broker is down.
+A socket of the cluster's own process is bound to a held port and does not listen on it. The brokers
+may listen there, since both sides allow it (SO_REUSEADDR). The kernel assigns the port to no
+connection, and no other picker takes it: neither before a broker first listens nor while it is
+down.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import msgspec
 
 LOOPBACK = "127.0.0.1"
 PICKED = range(20_000, 29_000)
-"""None that the kernel gives to connections (from 32768 on), nor Kubernetes to Services of the type
-NodePort (from 30000 on)."""
+"""Outside the range that the kernel assigns to connections (from 32768 on) and that of Kubernetes'
+NodePort Services (from 30000 on)."""
 TRIES = 1_000
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker's; 0: none was picked yet, by an earlier version."""
+    """One broker's ports; 0: an earlier version picked none."""
 
     kafka: int
     metrics: int
@@ -32,7 +32,7 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeldPorts:
-    """Free ports, each another, and those that are stated or of an earlier run."""
+    """Holds free ports, all distinct, and ports that are stated or of an earlier run."""
 
     def __init__(self, address: str = LOOPBACK) -> None:
         self._address = address
@@ -45,7 +45,7 @@ class HeldPorts:
         self.close()
 
     def pick(self) -> int:
-        """Raises OSError when all of `TRIES` are in use."""
+        """Hold and return a free port. Raises OSError if none is found in `TRIES`."""
         for _ in range(TRIES):
             port = random.choice(PICKED)
             if self.claim(port):
@@ -53,12 +53,12 @@ class HeldPorts:
         raise OSError(errno.EADDRINUSE, f"no free port found in {TRIES} tries")
 
     def claim(self, port: int) -> bool:
-        """Hold a port that nobody holds or uses; False: somebody does."""
+        """Hold a port; return False if it is in use."""
         return self._hold(port, shared=False)
 
     def keep(self, port: int) -> None:
         """Hold a port that is stated, or of an earlier run, whose connections may still be closing.
-        Where another process listens, whoever wants to listen here is told."""
+        If another process listens there, the component that listens later reports it."""
         if port not in self._sockets:
             self._hold(port, shared=True)
 
@@ -81,15 +81,15 @@ class HeldPorts:
 
 
 def family_of(address: str) -> socket.AddressFamily:
-    """Of a literal address."""
+    """Return the family of a literal address."""
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
 def taken(
     brokers: Mapping[int, Ports], listeners: tuple[int, ...] = (), address: str = LOOPBACK
 ) -> str:
-    """A sentence about a port that another process listens on; empty when there is none.
-    `listeners`: ports of declared ones, to which each broker adds its number."""
+    """Return a sentence about a port that another process listens on, or "". `listeners`: ports of
+    declared listeners, to which each broker adds its id."""
     for broker_id, ports in sorted(brokers.items()):
         declared = [port + broker_id for port in listeners]
         own = [*declared, ports.replication, ports.metrics]

@@ -1,8 +1,8 @@
-"""`plimsoll local --secure`: what is added to the files so that nobody gets in who does not belong.
+"""`plimsoll local --secure`: adds to the files what protects a cluster.
 
-A TLS listener of the cluster's own CA that asks for a password or a certificate, rights that are
-enforced, certificates inside, and a super user `admin` whose login is in DIR/users/admin.  What the
-LogCluster states itself stays as it is stated.  Pure.
+It adds a TLS listener of the cluster's own CA that requires a password or a certificate, enforced
+rights, internal certificates, and a super user `admin` with credentials in DIR/users/admin. Fields
+that the LogCluster states stay unchanged. Pure.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from plimsoll_operator.local.documents import Documents, with_uid
 
 LISTENER = "secure"
 PORT_DEFAULT = 9094
-"""Of broker 0; each broker adds its number."""
+"""The port of broker 0; each broker adds its id."""
 ADMIN = "admin"
 CLOSED_INSIDE = Certificates(internal=InternalCertificates(mode="Required"))
 
 
 def secured(documents: Documents, port: int | None) -> Documents:
-    """`port`: of the first broker."""
+    """Return the secured documents. `port`: of the first broker."""
     cluster, spec = documents.cluster, documents.cluster.spec
     listener = DeclaredListener(
         name=LISTENER,

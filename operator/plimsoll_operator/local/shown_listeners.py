@@ -1,6 +1,6 @@
-"""Where clients of a local cluster connect: addresses by listener, and what they have to trust.
+"""Addresses of a local cluster's listeners, and the authority that clients must trust.
 
-Several brokers have one address here, so each adds its number to the port of a declared listener.
+All brokers share one address here, so each adds its id to the port of a declared listener.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from plimsoll_operator.metalog.directory_files import write_whole
 
 
 def addresses(listener: Listener, broker_ids: Iterable[BrokerId], host: str = LOOPBACK) -> str:
-    """As Kafka clients take them; `host`: where all brokers are."""
+    """Format the addresses of a listener as Kafka clients take them. `host`: the address of all
+    brokers."""
     return ",".join(host_and_port(host, listener.port + broker_id) for broker_id in broker_ids)
 
 
@@ -33,15 +34,16 @@ def bootstrap(
     implicit: str,
     host: str = LOOPBACK,
 ) -> str:
-    """For clients that are not told a listener: of the first that all can use, else of the first;
-    `implicit`: where none is declared."""
+    """Return the addresses for clients without a chosen listener: those of the first listener open
+    to everyone, else of the first. `implicit`: returned if none is declared."""
     if not listeners:
         return implicit
     return addresses(open_to_all(listeners) or listeners[0], broker_ids, host)
 
 
 def show_authority(server: MemoryApiServer, key: Key, layout: DirectoryLayout) -> str:
-    """Write what signs the listeners' certificates to a file; where it is, empty: nothing does."""
+    """Write the authority of the listeners' certificates to a file and return its path; "" if there
+    is none."""
     namespace, name = key
     shown = found(server, resources.CONFIG_MAPS, namespace, labels.listener_authority_map(name))
     if shown is None:

@@ -1,7 +1,7 @@
-"""Whether this machine can run Spark drivers, and with which of its files.
+"""Checks that this machine can run Spark drivers, and finds the files that they need.
 
-Brokers need none of it: it is looked for when a local cluster starts, and what is missing is a
-sentence in the status of each Verification.  Called by `cluster`.
+Brokers need none of them. The check runs when a local cluster starts; the status of each
+Verification names what is missing. Called by `cluster`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from plimsoll_operator.shipped_files import shipped_directory, working_tree
 
 MODULES = ("plimsoll_spark", "pyspark", "pyarrow", "confluent_kafka")
 JARS_VARIABLE = "PLIMSOLL_SPARK_JARS"
-"""As `plimsoll_spark.session` reads it."""
+"""The variable that `plimsoll_spark.session` reads."""
 CONNECTOR = "spark-sql-kafka-0-10_*.jar"
 
 
 def jars_directory(environment: Mapping[str, str]) -> Path:
-    """Where Spark's Kafka connector is, if it is anywhere: the same from whichever folder a local
-    cluster is started.  Of a working tree below it, else in the user's cache (XDG)."""
+    """Return the folder of Spark's Kafka connector, existing or not; it does not depend on the
+    working directory. In a working tree it lies below the tree, else in the user's cache (XDG)."""
     if stated := environment.get(JARS_VARIABLE):
         return Path(stated).absolute()
     tree = working_tree()
@@ -34,14 +34,14 @@ def jars_directory(environment: Mapping[str, str]) -> Path:
 
 
 def fetch_jars(environment: Mapping[str, str]) -> int:
-    """With Maven, into `jars_directory`, which is printed; the exit code of what fetches them."""
+    """Fetch the jars with Maven into `jars_directory`, and print it; return the exit code."""
     script = shipped_directory("spark") / "jars.sh"
     words = ("bash", str(script), str(jars_directory(environment)))
     return subprocess.run(words, env=dict(environment), check=False).returncode
 
 
 def why_no_driver(environment: Mapping[str, str]) -> str:
-    """What to install before Verifications can run; empty when they can."""
+    """Return a sentence about the software that Verifications lack, or ""."""
     missing = []
     if any(importlib.util.find_spec(name) is None for name in MODULES):
         missing.append(f"PySpark (`{sys.executable} -m pip install 'plimsoll[spark]'`)")

@@ -1,7 +1,7 @@
-"""A local cluster's start: what the files ask for is applied, and ready is when it was looked at.
+"""Starts a local cluster: applies the objects of the files, and waits until all are reconciled.
 
-The LogCluster comes first, the rest when its brokers take part: what is refused then is refused for
-good, and ends the start with the sentence that its status shows.  Called by `cluster`.
+The LogCluster comes first, the other objects once its brokers are active. A refusal after that is
+final, and ends the start with the sentence of the object's status. Called by `cluster`.
 """
 
 from __future__ import annotations
@@ -45,17 +45,19 @@ logger = logging.getLogger("plimsoll.local")
 START_MS_MAX = 120_000
 LOOK_MS = 20
 REFUSED_MS = 500
-"""A refusal from before the last broker took part is reviewed when it does."""
+"""How long a refusal may last: one from before the last broker became active is reviewed
+afterwards."""
 NAMING_MS_MAX = 10_000
-"""Brokers tell of their logs once a second: that a leader is refused may be about the moment."""
+"""Bound for topics that name leaders: brokers report their logs once a second, so a refused leader
+may be temporary."""
 
 
 class CannotRun(Exception):
-    """The cluster cannot be started; a sentence for the user."""
+    """The cluster cannot be started; the message is a sentence for the user."""
 
 
 class Start:
-    """`prepare`, then `run`, once."""
+    """Call `prepare`, then `run`, once."""
 
     def __init__(
         self,
@@ -65,18 +67,18 @@ class Start:
         documents: Documents,
         image: ClusterImage,
     ) -> None:
-        """`image`: what was committed before this start."""
+        """`image`: the committed state before this start."""
         self._parts = parts
         self._objects = objects
         self._pods = pods
         self._documents = documents
         self._image = image
         self._key = documents.cluster.key
-        # Whether the LogCluster's spec is another one than at the last start.
+        # True if the LogCluster's spec differs from that of the last start.
         self._is_edited = True
 
     def prepare(self, cluster_id: UUID) -> None:
-        """What the operator finds when it begins.  Raises CannotRun."""
+        """Create the objects that the operator finds at its start. Raises CannotRun."""
         cluster = local_cluster(self._documents.cluster)
         logger.info(
             "specs are checked against the CRD schemas, but not against their CEL rules "
@@ -94,7 +96,7 @@ class Start:
         drop_undeclared(objects, self._documents)
         known = found(objects.server, resources.LOG_CLUSTERS, *self._key)
         if known is not None and _cluster_id(known) != cluster_id:
-            # Somebody deleted the object and made another one: it is not of this directory.
+            # The stored object was recreated: its cluster is not the one of this directory.
             objects.server.store.remove(known)
             known = None
         before = known.metadata["generation"] if known else 0
@@ -109,8 +111,8 @@ class Start:
             objects.drop_brokers()
 
     async def led(self) -> Led:
-        """Until this process leads the cluster: nobody else uses the directory.  Raises CannotRun,
-        after `START_MS_MAX`."""
+        """Wait until this process leads the cluster, which makes it the directory's only user.
+        Raises CannotRun, after `START_MS_MAX`."""
         try:
             async with asyncio.timeout(START_MS_MAX / 1000):
                 return await self._led()
@@ -118,7 +120,7 @@ class Start:
             raise self._too_late() from None
 
     async def run(self) -> tuple[BrokerId, ...]:
-        """Until everything runs and was looked at; returns the members.  Raises CannotRun."""
+        """Wait until everything runs and is reconciled; return the members. Raises CannotRun."""
         try:
             async with asyncio.timeout(START_MS_MAX / 1000):
                 controller = (await self._led()).controller
@@ -141,7 +143,7 @@ class Start:
     # --- brokers ----------------------------------------------------------------------------------
 
     async def _led(self) -> Led:
-        """Whoever leads the cluster, once its controller decides."""
+        """Return the cluster's leader, once its controller is active."""
         while True:
             leader = self._parts.leaders.get(self._key)
             if leader is not None and leader.controller.active:
@@ -149,9 +151,9 @@ class Start:
             await self._look_again()
 
     async def _members(self, controller: Controller) -> None:
-        """What an edited file says holds at once, as far as nothing has to be moved for it: brokers
-        that hold replicas stay, and the operator empties them, as after the same edit while the
-        cluster runs.  What `kubectl` has changed goes on as it was begun."""
+        """Apply an edited file's members as far as no replica has to move for it. Brokers that hold
+        replicas stay, and the operator empties them, as after the same edit of a running cluster. A
+        change made with `kubectl` continues as it began."""
         while True:
             cluster = self._documents.cluster
             members = controller.image.members
@@ -172,8 +174,8 @@ class Start:
             await self._look_again()
 
     async def _all_unfenced(self) -> None:
-        """Those that run now: after a crash the log still shows the last lifetimes as alive.  One
-        that was leaving may be gone meanwhile."""
+        """Wait for the present incarnations of all members: after a crash the log still shows the
+        former ones as active. A leaving broker may disappear meanwhile."""
         earlier_epochs = {id_: b.broker_epoch for id_, b in self._image.brokers.items()}
         while True:
             image = (await self._led()).controller.image
@@ -188,8 +190,8 @@ class Start:
             await self._look_again()
 
     async def _listeners_open(self) -> None:
-        """Every declared listener, on every broker that takes part; one for clients outside where
-        it has an address."""
+        """Wait for every declared listener on every active broker; an external one only where it
+        has an address."""
         wanted = committed(self._documents.cluster.listeners)
         while wanted and self._is_edited:
             leader = await self._led()
@@ -210,7 +212,7 @@ class Start:
             await self._look_again()
 
     async def _inside_closed(self) -> None:
-        """Brokers and the controller talk in the mode that is declared."""
+        """Wait until brokers and the controller use the declared mode of internal connections."""
         wanted = local_cluster(self._documents.cluster).stated_inside
         while (leader := await self._led()).controller.image.inside.mode is not wanted:
             cause = leader.term.stall_causes.get(StallSource.INSIDE)
@@ -219,7 +221,7 @@ class Start:
             await self._look_again()
 
     async def _look_again(self) -> None:
-        """A moment later, if nothing has happened that no moment mends."""
+        """Sleep before the next check. Raises CannotRun if the cluster needs the user's action."""
         stalled = self._stalled()
         if stalled is not None:
             raise CannotRun(stalled)
@@ -228,7 +230,7 @@ class Start:
         await asyncio.sleep(LOOK_MS / 1000)
 
     def _stalled(self) -> str | None:
-        """Why the cluster cannot serve before somebody does something."""
+        """Return the reason why the cluster cannot serve until the user acts, or None."""
         leader = self._parts.leaders.get(self._key)
         if leader is not None:
             if leader.controller.stalled is not None:
@@ -245,7 +247,8 @@ class Start:
     # --- everything else --------------------------------------------------------------------------
 
     async def _settled(self) -> None:
-        """What is in no file any more would hold up its topics."""
+        """Wait until moves of undeclared objects are dropped, since they would block their
+        topics."""
         while True:
             leader = await self._led()
             image = leader.controller.image
@@ -256,7 +259,7 @@ class Start:
             await self._look_again()
 
     async def _apply(self) -> None:
-        """What moves replicas comes after the topics that it is about."""
+        """Apply topics first, then the objects that move their replicas."""
         topics = [one for one in self._documents.others if isinstance(one, Topic)]
         for topic, generation in zip(topics, self._applied(topics), strict=True):
             await self._topic(topic, generation)
@@ -266,7 +269,7 @@ class Start:
                 await self._looked_at(KIND_OF[type(other).__name__], other.key, generation)
 
     def _applied(self, resources: Sequence[Resource]) -> list[int]:
-        """The objects' generations."""
+        """Apply objects and return their generations."""
         try:
             return [self._objects.apply(one).metadata["generation"] for one in resources]
         except NotApplied as error:
@@ -288,7 +291,7 @@ class Start:
             await self._look_again()
 
     async def _looked_at(self, kind: resources.Kind, key: Key, generation: int) -> None:
-        """Its status speaks of it as it is now."""
+        """Wait until the object's status reflects its present generation."""
         while True:
             stored = found(self._objects.server, kind, *key)
             status = {} if stored is None else stored.body.get("status") or {}
@@ -298,7 +301,7 @@ class Start:
 
 
 def _cluster_id(stored: StoredObject) -> UUID | None:
-    """Whose log the LogCluster says it has; None when nobody can read it."""
+    """Return the cluster id of the LogCluster; None if it is unreadable."""
     try:
         return cluster_id_of(from_object(stored.body, LogCluster))
     except Unreadable:

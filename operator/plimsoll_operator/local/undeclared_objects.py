@@ -1,7 +1,7 @@
-"""Drops what files declared at an earlier start, and do not now, when a local cluster starts.
+"""Drops objects that files declared at an earlier start and no longer declare.
 
-Called by `start`.  Another LogCluster goes, and each Reassignment, Rebalance, Verification or User
-that is in no file any more; topics stay, and so does what others applied.
+Called by `start`. Another LogCluster is dropped, and each Reassignment, Rebalance, Verification or
+User in no file; topics stay, and so do fields that others applied.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Users' logins as files: DIR/users/<user>/ holds what the Secret of each User holds.
+"""Writes users' credentials as files: DIR/users/<user>/ holds the content of each User's Secret.
 
-For clients on this machine; only its owner may read them.  Written when a Secret is, removed when
-it goes.  Called by the store of the API server in memory.
+For clients on this machine; only the owner can read them. Written when a Secret changes, removed
+when it is deleted. Called by the store of the API server in memory.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ LOCATIONS = {
 
 IPV6_SERVERS = "bootstrap.servers=["
 NAMES_UNCHECKED = "ssl.endpoint.identification.algorithm=none\n"
-"""librdkafka compares an address with its brackets, which is in no certificate.  That the authority
-signed it, which signs this cluster's brokers alone, it checks still."""
+"""librdkafka compares an address including its brackets, which no certificate contains. It still
+checks that the authority, which signs only this cluster's brokers, signed the certificate."""
 
 
 class UserFiles:

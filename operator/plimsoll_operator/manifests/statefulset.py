@@ -183,8 +183,8 @@ def _container(context: Context, broker_id: int) -> Manifest:
             {"name": "metrics", "containerPort": labels.METRICS_PORT, "protocol": "TCP"},
             {"name": "health", "containerPort": labels.HEALTH_PORT, "protocol": "TCP"},
         ],
-        # No liveness probe: a kubelet cannot tell a hung broker from one without processor time, and
-        # would restart all brokers of a busy node at once.  A hung one ends by itself
+        # No liveness probe: a kubelet cannot tell a hung broker from one without processor time,
+        # and would restart all brokers of a busy node at once.  A hung one ends by itself
         # (`plimsoll_process.hang_watch`).
         "readinessProbe": _probe("/readyz", period=2, failures=2),
         "resources": resources,

@@ -1,5 +1,5 @@
-"""`plimsoll preflight`: whether a Kubernetes can run Plimsoll.
+"""`plimsoll preflight`: checks that a Kubernetes can run Plimsoll.
 
-`gather` reads, the checks decide over what was read, `report` prints.  Called by `cli`; the
+`gather` reads facts, the checks judge them, `report` prints verdicts. Called by `cli`; the
 operator's process imports none of it.
 """

@@ -1,6 +1,6 @@
-"""Whether etcd, behind the API server, is quick enough for a metadata log.
+"""Checks that etcd, behind the API server, is fast enough for a metadata log.
 
-Every change of a partition's leader or ISR waits for one such write.  Pure.
+Every change of a partition's leader or ISR waits for one such write. Pure.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from plimsoll_operator.preflight.unread_facts import unread
 
 LATENCY = "api-latency"
 P99_MS_WARNING = 50.0
-"""Above it elections of many partitions are seen by clients."""
+"""Above it, clients notice elections of many partitions."""
 P99_MS_FAILURE = 1_000.0
-"""Above it a Lease may expire while it is being renewed."""
+"""Above it, a Lease may expire while it is being renewed."""
 
 
 def quantile(milliseconds: tuple[float, ...], share: float) -> float:
-    """The smallest value that at least `share` of the values do not exceed (nearest rank)."""
+    """Return the smallest value that at least `share` of the values do not exceed (nearest
+    rank)."""
     return sorted(milliseconds)[max(math.ceil(share * len(milliseconds)) - 1, 0)]
 
 

@@ -1,4 +1,4 @@
-"""The checks in the order of the report, and which of them are asked for.
+"""Runs the checks in the order of the report.
 
 Called by `cli`.
 """
@@ -43,14 +43,15 @@ BEFORE = (
     webhook_checks.WEBHOOKS,
     append_latency.LATENCY,
 )
-"""What is asked before an installation."""
+"""Checks before an installation."""
 AFTER = (installed_checks.KINDS, installed_checks.OPERATOR)
-"""What is asked of an installed release."""
+"""Checks of an installed release."""
 CHECKS = (*BEFORE, *AFTER)
 
 
 async def verdicts(gatherer: Gatherer, wishes: Wishes, wanted: Collection[str]) -> list[Verdict]:
-    """Those of `wanted`, of `CHECKS`.  Raises nothing for what cannot be read."""
+    """Return the verdicts of the checks in `wanted`, a part of `CHECKS`. An unreadable fact raises
+    nothing."""
 
     async def version() -> Verdict:
         return cluster_checks.version(await gatherer.version())

@@ -1,6 +1,6 @@
-"""Whether Kubernetes is recent enough, gives volumes, and keeps the operator's requests apart.
+"""Checks Kubernetes' version, its volumes, and priority and fairness of the operator's requests.
 
-Pure.  Called by `checklist`.
+Pure. Called by `checklist`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from plimsoll_operator.preflight.facts import NotRead, StorageClass, Verdict
 from plimsoll_operator.preflight.unread_facts import unread
 
 MINOR_MIN = 30
-"""Of Kubernetes 1: the chart's `kubeVersion`."""
+"""The oldest minor version of Kubernetes 1, as in the chart's `kubeVersion`."""
 BINDING = "WaitForFirstConsumer"
 
 VERSION = "kubernetes-version"
@@ -20,7 +20,7 @@ FAIRNESS = "priority-and-fairness"
 
 
 def version(found: str | NotRead) -> Verdict:
-    """`found`: as the API server's `/version` tells it, `v1.31.4-eks-1`."""
+    """`found`: as the API server's `/version` reports it, `v1.31.4-eks-1`."""
     if isinstance(found, NotRead):
         return unread(VERSION, found)
     parts = re.match(r"v?(\d+)\.(\d+)", found)
@@ -53,7 +53,7 @@ def storage(found: tuple[StorageClass, ...] | NotRead, wanted: str) -> Verdict:
 
 
 def _chosen(found: tuple[StorageClass, ...], wanted: str) -> StorageClass | str:
-    """The class, or the sentence that says why there is none."""
+    """Return the class, or the sentence that says why there is none."""
     if not found:
         return "There is no StorageClass, so brokers cannot get volumes: install a CSI driver."
     names = ", ".join(sorted(one.name for one in found))
@@ -70,7 +70,7 @@ def _chosen(found: tuple[StorageClass, ...], wanted: str) -> StorageClass | str:
 
 
 def fairness(served: bool | NotRead) -> Verdict:
-    """`served`: whether the API server knows flowcontrol.apiserver.k8s.io/v1."""
+    """`served`: True if the API server serves flowcontrol.apiserver.k8s.io/v1."""
     if isinstance(served, NotRead):
         return unread(FAIRNESS, served)
     if served:

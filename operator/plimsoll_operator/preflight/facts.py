@@ -1,4 +1,4 @@
-"""What the checks decide over: read from a Kubernetes by `gather`, stated as values by tests."""
+"""The facts that the checks judge: `gather` reads them from a Kubernetes, tests state them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Result = Literal["ok", "warning", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a check says: one line of the report."""
+    """The result of a check: one line of the report."""
 
     check: str
     result: Result
@@ -24,7 +24,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRead:
-    """What could not be read, and why."""
+    """A fact that could not be read, and the reason."""
 
     message: str
     """The API server's words, or the client's."""
@@ -34,7 +34,7 @@ class NotRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageClass:
-    """As far as brokers' volumes depend on it."""
+    """The fields of a StorageClass that brokers' volumes depend on."""
 
     name: str
     is_default: bool
@@ -46,7 +46,7 @@ class StorageClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionAnswer:
-    """What a SelfSubjectAccessReview said."""
+    """The answer of a SelfSubjectAccessReview."""
 
     permission: Permission
     namespace: str
@@ -56,7 +56,7 @@ class PermissionAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookRule:
-    """Which requests a webhook stands before; `*` as in Kubernetes."""
+    """The requests that a webhook intercepts; `*` as in Kubernetes."""
 
     groups: tuple[str, ...]
     resources: tuple[str, ...]
@@ -78,7 +78,7 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhooks:
-    """Those that fail requests, and the namespaces that matter."""
+    """The webhooks that can fail requests, and the relevant namespaces."""
 
     failing: tuple[Webhook, ...]
     namespaces: Mapping[str, Mapping[str, str]]
@@ -93,9 +93,9 @@ class Appends:
     milliseconds: tuple[float, ...]
     """Of each write that was answered."""
     stopped: str = ""
-    """Why there are fewer than planned; empty: there are not."""
+    """The reason for fewer writes than planned; empty: all were done."""
     left: str = ""
-    """Why the object could not be deleted afterwards; empty: it was."""
+    """The reason why the object could not be deleted afterwards; empty: it was deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,12 +109,12 @@ class OperatorPods:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What is to be installed: the release's namespace, and the chart's values that matter."""
+    """The planned installation: the release's namespace, and the chart's relevant values."""
 
     namespace: str
     watched: tuple[str, ...] = ()
-    """`watch.namespaces`; none: all."""
+    """The chart's `watch.namespaces`; empty: all."""
     storage_class: str = ""
-    """Empty: the default one."""
+    """The StorageClass; empty: the default one."""
     values: frozenset[str] = field(default_factory=frozenset)
     """Names of boolean values that are true."""

@@ -1,7 +1,7 @@
-"""Reads from an API server what the checks decide over.
+"""Reads from an API server the facts that the checks judge.
 
-The object that `appends` writes is deleted; one that an interrupted run left, by the next run.
-Every request is bounded, none is repeated.  Called by `checklist`; decides nothing.
+`appends` deletes the object that it writes; the next run deletes one that an interrupted run left.
+Every request is bounded, none is retried. Called by `checklist`; judges nothing.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ APPEND_NAME = "plimsoll-preflight"
 APPEND_BYTES = 1_024
 REFUSALS = (401, 403)
 OWN_BUSINESS = ("kube-system", "kube-public", "kube-node-lease")
-"""Kubernetes' own namespaces, where nobody declares a LogCluster."""
+"""Kubernetes' own namespaces, which hold no LogCluster."""
 
 
 def not_read(error: ApiError) -> NotRead:
-    """What an API server's error means for a fact."""
+    """Convert an API server's error into a fact."""
     message = error.message.rstrip(".")
     if error.status in REFUSALS:
         message += " (repeat with an administrator's kubeconfig)"
@@ -62,7 +62,7 @@ def not_read(error: ApiError) -> NotRead:
 
 
 class Gatherer:
-    """`kube` and `transport`: the same API server."""
+    """`kube` and `transport` lead to the same API server."""
 
     def __init__(self, kube: KubeApi, transport: Transport, wishes: Wishes) -> None:
         self._kube = kube
@@ -84,7 +84,7 @@ class Gatherer:
         return tuple(_storage_class(body) for body in listed.items)
 
     async def priority_and_fairness(self) -> bool | NotRead:
-        """Whether FlowSchemas are served."""
+        """Return True if FlowSchemas are served."""
         try:
             await self._document("/apis/flowcontrol.apiserver.k8s.io/v1")
         except NotFound:
@@ -94,7 +94,7 @@ class Gatherer:
         return True
 
     async def kinds(self) -> frozenset[tuple[str, str]] | NotRead:
-        """(API version, plural) of what is served in our groups."""
+        """Return (API version, plural) of all kinds served in the product's groups."""
         found: set[tuple[str, str]] = set()
         for version in (API_VERSION, METADATA_BATCHES.api_version):
             try:
@@ -107,7 +107,7 @@ class Gatherer:
         return frozenset(found)
 
     async def operators(self) -> tuple[OperatorPods, ...] | NotRead:
-        """The operator's Deployments in the release's namespace."""
+        """Return the operator's Deployments in the release's namespace."""
         selector = f"{labels.NAME}=plimsoll,{labels.COMPONENT}=operator"
         namespace = self._wishes.namespace
         try:
@@ -117,7 +117,7 @@ class Gatherer:
         return tuple(_operator_pods(body) for body in listed.items)
 
     async def permissions(self) -> tuple[PermissionAnswer, ...] | NotRead:
-        """An answer to each right of the operator, in each namespace that it is to watch."""
+        """Return an answer to each right of the operator, in each namespace that it will watch."""
         wishes = self._wishes
         questions = [("", one) for one in needed(wishes.values, cluster=True)]
         for namespace in wishes.watched or ("",):
@@ -140,7 +140,8 @@ class Gatherer:
             await asyncio.gather(*asked, return_exceptions=True)
 
     async def webhooks(self) -> Webhooks | NotRead:
-        """Those with failurePolicy Fail; the labels of the namespaces that are to be watched."""
+        """Return the webhooks with failurePolicy Fail, and the labels of the namespaces to be
+        watched."""
         failing: list[Webhook] = []
         try:
             for kind in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
@@ -164,8 +165,8 @@ class Gatherer:
         }
 
     async def appends(self) -> Appends | NotRead:
-        """Writes one small object again and again, as the metadata log does: one of its own kind
-        where that is served and may be deleted, else a ConfigMap."""
+        """Time repeated writes of one small object, like those of the metadata log: of the log's
+        kind if it is served and may be deleted, else a ConfigMap."""
         found = await self._appends(METADATA_BATCHES, _batch)
         if isinstance(found, NotRead) and found.refused:
             found = await self._appends(CONFIG_MAPS, _config_map)
@@ -199,7 +200,7 @@ class Gatherer:
             return False
 
     async def _is_allowed(self, namespace: str, permission: Permission) -> bool:
-        """The API server's own answer.  Raises ApiError."""
+        """Ask the API server for one permission. Raises ApiError."""
         review = await self._kube.create(ACCESS_REVIEWS, _review(namespace, permission))
         return (review.get("status") or {}).get("allowed") is True
 
@@ -208,7 +209,7 @@ class Gatherer:
 
 
 class _Writer:
-    """`begin`, `repeat`, `remove`: one object, whose writes are timed."""
+    """Writes one object repeatedly and times the writes: `begin`, `repeat`, `remove`."""
 
     def __init__(
         self, kube: KubeApi, kind: Kind, namespace: str, content: Callable[[int], Object]
@@ -217,13 +218,13 @@ class _Writer:
         self._kind = kind
         self._namespace = namespace
         self._content = content
-        # As the API server answered it last.
+        # The object as the API server last returned it.
         self._stored: Object = {}
-        # Of each write that was answered.
+        # The duration of each answered write.
         self.milliseconds: list[float] = []
 
     async def begin(self) -> None:
-        """The object exists: a new one, or what an earlier run left."""
+        """Create the object, or take over one that an earlier run left."""
         began = time.monotonic()
         meta = {"name": APPEND_NAME, "namespace": self._namespace}
         body = self._body(0, meta)
@@ -235,7 +236,7 @@ class _Writer:
         self.milliseconds.append(1_000 * (time.monotonic() - began))
 
     async def repeat(self) -> str:
-        """The other writes; why they stopped early, if they did."""
+        """Do the other writes; return why they stopped early, or ""."""
         end = time.monotonic() + APPENDS_SECONDS_MAX
         for number in range(len(self.milliseconds), APPENDS):
             began = time.monotonic()
@@ -257,7 +258,7 @@ class _Writer:
         return ""
 
     async def remove(self) -> str:
-        """Why the object is still there; empty: it is gone."""
+        """Delete the object; return why it still exists, or ""."""
         uid = self._stored["metadata"]["uid"]
         try:
             await self._kube.delete(self._kind, self._namespace, APPEND_NAME, uid=uid)
@@ -279,7 +280,7 @@ def _config_map(number: int) -> Object:
 
 
 def _batch(number: int) -> Object:
-    """Without a cluster's label: no log takes it for its own."""
+    """Build a batch without a cluster's label, so that no log adopts it."""
     padding = {"padding": "x" * APPEND_BYTES}
     return {
         "spec": {"clusterId": APPEND_NAME, "slot": 0, "nonce": str(number), "records": [padding]}
@@ -348,7 +349,8 @@ def _rule(rule: Object) -> WebhookRule:
 
 
 def _selector(body: Object) -> LabelSelector:
-    """One that cannot be read takes every namespace: too many webhooks are told, never too few."""
+    """Decode a selector; an unreadable one selects every namespace, so that no webhook is
+    missed."""
     try:
         return msgspec.convert(body, LabelSelector)
     except msgspec.ValidationError:

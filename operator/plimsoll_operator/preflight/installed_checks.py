@@ -1,4 +1,4 @@
-"""Whether an installed release works: its kinds are served and an operator is Ready.  Pure.
+"""Checks an installed release: its kinds are served and an operator is Ready. Pure.
 
 Called for `helm test`, after the installation.
 """

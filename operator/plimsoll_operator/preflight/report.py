@@ -1,4 +1,4 @@
-"""Verdicts as text, for people or (`--json`) for programs.  Pure."""
+"""Formats verdicts as text, for people or (`--json`) for programs. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ COLUMNS = 100
 
 
 def failed(verdicts: Sequence[Verdict]) -> bool:
-    """Whether the installation should not go on."""
+    """Return True if the installation should not go on."""
     return any(one.result == "failed" for one in verdicts)
 
 
 def lines(verdicts: Sequence[Verdict]) -> str:
-    """`ok       storage-class          StorageClass …`, a paragraph each, and a closing line."""
+    """Yield `ok       storage-class          StorageClass …`, a paragraph each, and a closing
+    line."""
     width = max((len(one.check) for one in verdicts), default=0)
     indent = " " * (len("warning") + width + 4)
     told = [
@@ -38,6 +39,6 @@ def lines(verdicts: Sequence[Verdict]) -> str:
 
 
 def as_json(verdicts: Sequence[Verdict]) -> str:
-    """`{"ok": bool, "checks": [{"check", "result", "message"}]}`, on one line."""
+    """Return `{"ok": bool, "checks": [{"check", "result", "message"}]}`, on one line."""
     rows = [{"check": one.check, "result": one.result, "message": one.message} for one in verdicts]
     return json.dumps({"ok": not failed(verdicts), "checks": rows})

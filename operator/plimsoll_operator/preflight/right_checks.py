@@ -1,7 +1,6 @@
-"""Whether the one who asks holds every right of the operator.
+"""Checks that the caller holds every right of the operator.
 
-An installer needs them all: Kubernetes lets nobody grant by a role what they may not do themselves.
-Pure.
+An installer needs them all: Kubernetes lets users grant by a role only rights that they hold. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from plimsoll_operator.preflight.unread_facts import unread
 
 RIGHTS = "rights"
 NAMED_MAX = 8
-"""Missing rights that the sentence names."""
+"""Bound on the missing rights that the sentence names."""
 
 
 def rights(found: tuple[PermissionAnswer, ...] | NotRead) -> Verdict:

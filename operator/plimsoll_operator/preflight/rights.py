@@ -1,8 +1,8 @@
-"""Every right that the operator uses: the one list behind the chart's roles and `preflight`.
+"""All rights that the operator uses: the one list behind the chart's roles and `preflight`.
 
 `python -m plimsoll_operator.preflight.rights FILE` writes `helm/plimsoll/files/rights.yaml`, from
-which the chart renders its roles; a test compares the two.  A right that is missing here is missing
-in the cluster, and one that is no longer used goes from here.
+which the chart renders its roles; a test compares the two. A right that is missing here is missing
+in the cluster; remove one that is no longer used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ READ = ("get", "list", "watch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Right:
-    """One rule of a role, in RBAC's words."""
+    """One rule of a role, in RBAC's terms."""
 
     why: str
     """A comment of the role that the chart renders."""
@@ -40,24 +40,24 @@ class Right:
     """Plurals, with their subresource: `topics/status`."""
     verbs: tuple[str, ...]
     urls: tuple[str, ...] = ()
-    """Instead of resources: paths of the API server."""
+    """Paths of the API server, instead of resources."""
     names: tuple[str, ...] = ()
-    """The only objects that it is about; none: all."""
+    """The only objects that the right covers; empty: all."""
     cluster: bool = False
-    """About objects without a namespace: a Role cannot hold it."""
+    """True for objects without a namespace: a Role cannot hold the right."""
     when: str = ""
-    """The chart's value that it comes with; empty: always."""
+    """The chart's value that enables the right; empty: always."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Permission:
-    """One thing that may be done, as a SelfSubjectAccessReview asks for it."""
+    """One permission, as a SelfSubjectAccessReview asks for it."""
 
     group: str
     resource: str
     verb: str
     name: str = ""
-    """Of the only object; empty: any."""
+    """The name of the only object; empty: any."""
 
     def __str__(self) -> str:
         group = f".{self.group}" if self.group else ""
@@ -274,8 +274,9 @@ RIGHTS = (
 
 
 def needed(values: Collection[str], *, cluster: bool) -> Iterator[Permission]:
-    """Each permission once, in the table's order; `cluster`: those about objects without a
-    namespace, else the others.  `values`: which of the chart's are true that rights come with."""
+    """Return each permission once, in the table's order. `cluster`: those about objects without a
+    namespace, else the others. `values`: the chart's values that are true and that rights depend
+    on."""
     seen = set()
     for right in RIGHTS:
         if right.cluster != cluster or (right.when and right.when not in values):
@@ -290,7 +291,7 @@ def needed(values: Collection[str], *, cluster: bool) -> Iterator[Permission]:
 
 
 def render() -> str:
-    """The chart's file."""
+    """Render the chart's file."""
     parts = {
         scope: [_row(right) for right in RIGHTS if right.cluster == (scope == "cluster")]
         for scope in ("namespaced", "cluster")

@@ -1,6 +1,6 @@
-"""What a fact that was not read means: a warning when its reader may not see it, else a failure.
+"""Judges a fact that could not be read: a warning if the caller may not see it, else a failure.
 
-Pure.  Called by every check.
+Pure. Called by every check.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which admission webhooks could stop the operator or its brokers by not answering.
+"""Finds admission webhooks that could stop the operator or its brokers by not answering.
 
-A webhook with failurePolicy Fail that stands before Leases or the metadata log decides, when it is
-away, that a cluster has no controller.  Conditions (`matchConditions`) and object selectors are not
-evaluated: such a webhook may stand before the request, and is named.  Pure.
+A webhook with failurePolicy Fail that intercepts Leases or the metadata log leaves a cluster
+without a controller while the webhook is down. Conditions (`matchConditions`) and object selectors
+are not evaluated: such a webhook may intercept the request, and is named. Pure.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def webhooks(found: Webhooks | NotRead) -> Verdict:
 
 
 def _text(webhook: Webhook, namespaces: Mapping[str, Mapping[str, str]]) -> str:
-    """What it stands before and where; empty: nothing of ours."""
+    """Return the requests that the webhook intercepts and where; empty if none concerns the
+    product."""
     where = [name for name in sorted(namespaces) if matches(webhook.namespaces, namespaces[name])]
     plurals = sorted(set(_written(webhook.rules)))
     if not plurals or (namespaces and not where):
@@ -55,7 +56,8 @@ def _written(rules: tuple[WebhookRule, ...]) -> Iterator[str]:
 
 
 def writes() -> dict[tuple[str, str], set[str]]:
-    """Operations by group and resource: what the operator may write, and what is made for it."""
+    """Return operations by group and resource: the operator's writes, and those of controllers for
+    its objects."""
     found = {key: set(operations) for key, operations in BY_OTHERS.items()}
     for right in RIGHTS:
         operations = {OPERATIONS[verb] for verb in right.verbs if verb in OPERATIONS}
@@ -74,7 +76,7 @@ def _stands_before(rule: WebhookRule, group: str, resource: str, operations: set
 
 
 def _is_meant(pattern: str, resource: str) -> bool:
-    """As `rules[].resources` of a webhook are read: `*` has no subresources, `*/*` is everything,
+    """Match as `rules[].resources` of a webhook: `*` has no subresources, `*/*` is everything,
     `pods/*` is pods and all their subresources, `*/status` every status."""
     if pattern == "*/*":
         return True
