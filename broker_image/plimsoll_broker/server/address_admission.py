@@ -1,8 +1,9 @@
-"""Which connections a listener takes from an address, before anything is read of them.
+"""AddressAdmission: admit or reject a listener's connections by address, before anything is read.
 
-Made by `Server`, for plaintext connections as they come and for others before their handshake.  How
-many there may be, `plimsoll_core.quotas.connections` decides, for all listeners together.  One that
-came too soon is closed after a while, as in Kafka: a client that connects again at once waits.
+Made by `Server`. Plaintext connections are judged when they are accepted, TLS connections before
+their handshake. `plimsoll_core.quotas.connections` holds the limits, which all listeners share. A
+connection over the rate limit is closed after a delay, as in Kafka, so that a client that
+reconnects at once has to wait.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from collections import Counter
 from plimsoll_core.quotas.connections import AddressConnections
 
 DELAYED_MAX = 1_000
-"""Connections that wait to be closed; beyond, they are closed at once."""
+"""Rejected connections that wait to be closed. Beyond this number they are closed at once."""
 
 
 class AddressAdmission:
-    """Of one listener; `closed_for` counts what is refused, by reason."""
+    """One listener's admission by address. `closed_for` counts rejections by reason."""
 
     def __init__(self, addresses: AddressConnections, closed_for: Counter[str]) -> None:
         self._addresses = addresses
@@ -26,7 +27,8 @@ class AddressAdmission:
         self._delayed: dict[asyncio.Transport, asyncio.TimerHandle] = {}
 
     def arrived(self, transport: asyncio.Transport) -> bool:
-        """Whether it is served; else it is closed here.  Of one that is served, `left` is told."""
+        """Return True if the connection is served; otherwise close it. Call `left` when a served
+        connection ends."""
         host = host_of(transport)
         verdict = self._addresses.arrived(host, time.monotonic_ns() // 1_000_000)
         if not verdict.reason:
@@ -42,11 +44,11 @@ class AddressAdmission:
         return False
 
     def left(self, host: str) -> None:
-        """A connection that was served is over."""
+        """A served connection has ended."""
         self._addresses.left(host)
 
     def close(self) -> None:
-        """The listener stops."""
+        """Close all delayed connections; the listener stops."""
         for transport in list(self._delayed):
             self._close(transport)
 
@@ -56,6 +58,6 @@ class AddressAdmission:
 
 
 def host_of(transport: asyncio.BaseTransport) -> str:
-    """The peer's address."""
+    """Return the peer's IP address, or "" if it is not known."""
     peer = transport.get_extra_info("peername")
     return str(peer[0]) if peer else ""

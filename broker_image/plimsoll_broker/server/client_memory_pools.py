@@ -1,11 +1,11 @@
-"""The memory budget of all clients together: sums of bytes, shares of them, and the queue.
+"""The memory budget of all clients together: bytes in use, shares by principal, and waiting queues.
 
-Two pools: unsent replies, and requests that are being received or still looked at.  A server's
-sessions and the fetch handler ask before they make bytes; nothing here knows sockets or the loop.
-Rules: a fetch is granted at most an eighth of what fetches have left, so that the last ones still
-get a batch each (KIP-74) instead of nothing; other replies may use a quarter more; when nothing is
-left, connections wait, in the order in which they came.  Whoever may be exceeded says by how much:
-a grant by one batch, since a batch cannot be cut.
+There are two pools: unsent replies (`Pool`), and requests that are being received or handled
+(`Intake`). A server's sessions and the fetch handler ask before they allocate. Nothing here knows
+sockets or the loop. Rules: a fetch is granted at most an eighth of what is left for fetches, so
+that late fetches still get a batch each (KIP-74). Other replies may use a quarter more than
+fetches. When nothing is left, connections wait in the order in which they came. A grant may be
+exceeded by one batch, since a batch cannot be cut.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from plimsoll_core.replica.producer_states import PRODUCER_BYTES, PRODUCERS_ASSU
 
 MIB = 1024 * 1024
 MEMORY_ASSUMED = 1024 * MIB
-"""Where no limit is stated: the one that the brokers' pods have by default."""
+"""Assumed if no limit is stated: the default memory of a broker's pod."""
 FRAME_BYTES_MAX = 100 * MIB
 FRAME_BYTES_MIN = 2 * MIB
 _RECENT_PART = 128
@@ -30,26 +30,27 @@ _GROUPS_PART = 8
 _PRODUCERS_PART = 8
 _GRANT_PART = 8
 _FETCH_PART = 4
-"""A quarter of the replies' pool is no fetch's: refusals, metadata, answers to producers."""
+"""A quarter of the reply pool is not for fetches: it is for refusals, metadata and produce
+responses."""
 _ESTIMATE_PART = 8
-"""A bound of a reply that is not made yet may be many times what it comes to: no more of it is
-taken, so that several connections of a principal go on."""
+"""The upper bound of a reply's size may be many times its real size. At most this part of the pool
+is taken for an estimate, so that several connections of a principal can proceed."""
 
 
 ROOM_WAIT_S = 10.0
-"""How long a reply waits for room, as a request does (`ListenerLimits.starved_ms_max`)."""
+"""How long a reply waits for memory, as a request does (`ListenerLimits.starved_ms_max`)."""
 
 
 class NoRoom(Exception):
-    """A reply is not made; the connection is closed for the reason that this says."""
+    """No memory for a reply. The connection is closed; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """Bytes.  `replies`: not sent yet; `requests`: being received or looked at; `frame`: one;
-    `recent`: requests whose batches the logs keep for who reads at their ends.  `producers` is a
-    number of them: those that the logs remember (`ProducerMemory`).  `groups`: consumer groups and
-    their offsets (`groups.memory`)."""
+    """Memory budgets in bytes. `replies`: unsent replies. `requests`: requests being received or
+    handled. `frame`: the largest request. `recent`: batches that logs cache for readers at the log
+    end. `groups`: consumer groups and their offsets (`groups.memory`). `producers` is a count: the
+    producers that logs remember (`ProducerMemory`)."""
 
     replies: int
     requests: int
@@ -66,10 +67,10 @@ def budgets_of(
     requests: int | None = None,
     frame: int | None = None,
 ) -> Budgets:
-    """What a process with `memory` bytes gives its clients; None: not said.
+    """Return the client budgets of a process with `memory` bytes; None: no limit is known.
 
-    A quarter to replies, an eighth each to requests, to what logs know of producers and to groups,
-    a 128th to what was written last, and never a frame that its pool cannot hold.
+    Replies get a quarter; requests, producer state and groups an eighth each; recent batches a
+    128th. A frame is never larger than the request pool.
     """
     memory = memory or MEMORY_ASSUMED
     replies = replies or memory // 4
@@ -88,17 +89,17 @@ def budgets_of(
 
 
 class Waiter(Protocol):
-    """Asked to try again, once, when there may be room."""
+    """A connection that is woken once, to try again, when there may be room."""
 
     def wake(self) -> None: ...
 
 
 class Pool:
-    """Unsent replies.  `notify` is called when a waiting connection could go on; it must not call
-    back at once, but have `wake_one` called soon.
+    """The pool of unsent replies.
 
-    `shares`: by principal.  One that holds its share waits, and nobody else does: whatever waits is
-    woken by principal, in turn, and within a principal in the order in which it came.
+    `notify` is called when a waiting connection could proceed. It must not call back at once, but
+    schedule `wake_one`. `shares` counts by principal. Only a principal that holds its share waits.
+    Principals are woken in turn; the connections of a principal in the order in which they came.
     """
 
     __slots__ = ("_accounts", "_for_fetches", "_notify", "_waiting", "limit", "refused", "shares")
@@ -109,9 +110,9 @@ class Pool:
         self.shares = FairPool(limit)
         self.refused = 0
         self._notify = notify
-        # By principal: who waits to make a reply that is no fetch's, with the bytes that it needs.
+        # By principal: waiters for replies other than fetches, with the bytes that each needs.
         self._waiting: dict[str, dict[Waiter, int]] = {}
-        # By principal: accounts whose fetches wait.
+        # By principal: accounts with waiting fetches.
         self._accounts: dict[str, dict[Account, None]] = {}
 
     @property
@@ -128,12 +129,12 @@ class Pool:
 
     @property
     def short(self) -> bool:
-        """Whether any connection has to wait."""
+        """True if any connection has to wait."""
         return bool(self._waiting or self._accounts)
 
     def pressing(self) -> frozenset[str]:
-        """The principals because of whose unsent replies somebody waits: those that wait for room
-        in their own shares, and the one that holds most, if that is more than an even share."""
+        """Return the principals that cause the shortage of reply memory: those that wait for room
+        in their own shares, and the largest holder if it has more than an even share."""
         return _pressing(self.shares, self._waiting, self._accounts)
 
     def give_back(self, principal: str, size: int) -> None:
@@ -147,22 +148,23 @@ class Pool:
             self._notify()
 
     def wait(self, waiter: Waiter, principal: str, size: int = 1) -> None:
-        """For room for anything but fetches."""
+        """Queue a waiter for a reply other than a fetch."""
         waiting = self._waiting.setdefault(principal, {})
         if waiter not in waiting:
             self.refused += 1
             waiting[waiter] = size
 
     def forget(self, waiter: Waiter) -> None:
-        """Also of one that waited before it logged in, as somebody else."""
+        """Remove a waiter from all queues: it may have been queued before login, under another
+        principal."""
         for principal, waiting in tuple(self._waiting.items()):
             waiting.pop(waiter, None)
             if not waiting:
                 del self._waiting[principal]
 
     def wake_one(self) -> bool:
-        """Let the longest waiting connection of the principal whose turn it is try again; return
-        True if another one could, too."""
+        """Wake the longest waiting connection of the principal whose turn it is. Return True if
+        another one could be woken, too."""
         if (principal := self._could_serve()) is not None:
             waiting = self._waiting.pop(principal)
             waiter = next(iter(waiting))
@@ -183,7 +185,7 @@ class Pool:
         return self._could_serve() is not None or self._could_fetch() is not None
 
     def _could_serve(self) -> str | None:
-        """The first principal that waits and has room for what it waits for."""
+        """Return the first waiting principal that has room for its next reply, or None."""
         for principal, waiting in self._waiting.items():
             if self.shares.admits(principal, next(iter(waiting.values()))):
                 return principal
@@ -200,7 +202,7 @@ class Pool:
     # --- what accounts ask ----------------------------------------------------------------------
 
     def portion(self, principal: str, wanted: int) -> int:
-        """What a fetch may have now; 0: it must wait."""
+        """Return the bytes that a fetch is granted now; 0: it must wait."""
         shares = self.shares
         free = self._for_fetches - shares.used
         if shares.used + wanted < free // _GRANT_PART:
@@ -220,20 +222,20 @@ class Pool:
 
 
 class _Starved(NamedTuple):
-    """Who waits for `size` bytes, for a frame that has `held` of the intake already."""
+    """A waiter for `size` bytes, whose frame holds `held` bytes of the intake already."""
 
     size: int
     held: int
 
 
 class Intake:
-    """Bytes of requests that are being received or handled.  `shares`: by principal; one that has
-    its share waits, and nobody else does.
+    """The pool of requests that are being received or handled.
 
-    `notify` is called when room was made and a connection waits; `wake_all` has to follow, not at
-    once.  Frames of a principal that have all of its share and wait for more would wait for each
-    other: one of all goes ahead, outside of the shares, until it was handled.  So all together is
-    at most `limit` and one frame.
+    `shares` counts by principal; only a principal that holds its share waits. `notify` is called
+    when there is room and a connection waits; it must schedule `wake_all`, not call it at once.
+    Frames of one principal that hold its whole share and wait for more would wait for each other.
+    So one frame at a time goes ahead, outside of the shares, until it is handled. The total is at
+    most `limit` and one frame.
     """
 
     __slots__ = ("_ahead", "_notify", "_waiting", "limit", "refused", "shares")
@@ -243,9 +245,9 @@ class Intake:
         self.shares = FairPool(limit)
         self.refused = 0
         self._notify = notify
-        # By principal, in the order in which they came.
+        # By principal, in order of arrival.
         self._waiting: dict[str, dict[Waiter, _Starved]] = {}
-        # Whose frame goes ahead.
+        # The account whose frame goes ahead, or None.
         self._ahead: RequestAccount | None = None
 
     @property
@@ -257,14 +259,15 @@ class Intake:
         return bool(self._waiting)
 
     def pressing(self) -> frozenset[str]:
-        """The principals because of whose requests somebody waits."""
+        """Return the principals that cause the shortage of request memory."""
         return _pressing(self.shares, self._waiting)
 
     # --- what accounts ask ----------------------------------------------------------------------
 
     def goes_ahead(self, account: RequestAccount, held: int) -> bool:
-        """Return True if nothing of its principal is given back unless its frame, with `held` bytes
-        of the intake, goes on, and if none is ahead of it."""
+        """Return True if this account's frame may grow outside of the shares: no other frame does,
+        and the principal's memory is held only by unfinished frames. `held`: the frame's bytes of
+        the intake."""
         if self._ahead is account:
             return True
         principal = account.principal
@@ -277,7 +280,7 @@ class Intake:
         return True
 
     def is_behind(self, account: RequestAccount) -> None:
-        """It has nothing outside of the shares any more."""
+        """The account holds nothing outside of the shares any more."""
         if self._ahead is account:
             self._ahead = None
             self._room_made()
@@ -298,14 +301,15 @@ class Intake:
         waiting[waiter] = _Starved(size, held)
 
     def forget(self, waiter: Waiter) -> None:
-        """Also of one that waited before it logged in, as somebody else."""
+        """Remove a waiter from all queues: it may have been queued before login, under another
+        principal."""
         for principal, waiting in tuple(self._waiting.items()):
             waiting.pop(waiter, None)
             if not waiting:
                 del self._waiting[principal]
 
     def wake_all(self) -> None:
-        """All that may go on try again: a principal's in the order in which they came."""
+        """Wake all waiters that have room; those of a principal in the order in which they came."""
         for _ in range(sum(map(len, self._waiting.values()))):
             found = self._next()
             if found is None:
@@ -327,10 +331,10 @@ class Intake:
 
 
 class RequestAccount:
-    """What the requests of one connection hold of the intake; with no intake nothing is bounded.
+    """One connection's share of the intake; unbounded without an intake.
 
-    `principal`: whose share it counts in.  `beyond`: what is outside of the shares, of a frame that
-    goes ahead.
+    `principal`: the principal that it is counted for. `beyond`: bytes outside of the shares, of a
+    frame that goes ahead.
     """
 
     __slots__ = ("_intake", "beyond", "held", "principal")
@@ -342,7 +346,8 @@ class RequestAccount:
         self.beyond = 0
 
     def belongs_to(self, principal: str) -> None:
-        """Whoever is at the other end is known, or another one than before."""
+        """Count the held bytes for this principal from now on: the client has logged in, or logged
+        in anew."""
         before, self.principal = self.principal, principal
         if self._intake is not None and self.held and principal != before:
             self._intake.shares.take(principal, self.held)
@@ -350,7 +355,7 @@ class RequestAccount:
 
     @property
     def may_hold(self) -> bool:
-        """Whether its principal has room for more requests that wait."""
+        """True if the principal has room for more requests that wait for their replies."""
         intake = self._intake
         if intake is None:
             return True
@@ -358,8 +363,8 @@ class RequestAccount:
         return shares.used * 2 < shares.capacity or shares.admits(self.principal, 1)
 
     def admit(self, size: int, waiter: Waiter, held: int) -> bool:
-        """Take so many bytes, or have `waiter` woken when there may be room.  `held`: what the
-        unfinished frame has already."""
+        """Take `size` bytes and return True, or queue `waiter` and return False. `held`: the
+        unfinished frame's bytes of the intake."""
         intake = self._intake
         if intake is None:
             return True
@@ -377,8 +382,9 @@ class RequestAccount:
         return True
 
     def admit_alone(self, size: int, waiter: Waiter, held: int) -> bool:
-        """Return True if there is room for `size` bytes more, or if its principal has nothing but
-        the `held` bytes of this request; else `waiter` is woken.  Takes nothing."""
+        """Return True if there is room for `size` bytes more, or if the principal holds nothing but
+        the `held` bytes of this request. Otherwise queue `waiter` and return False. Takes
+        nothing."""
         intake = self._intake
         if intake is None:
             return True
@@ -391,7 +397,7 @@ class RequestAccount:
         return False
 
     def take(self, size: int) -> None:
-        """Bytes that are there already."""
+        """Count bytes that have been allocated already."""
         if self._intake is not None:
             self.held += size
             self._intake.shares.take(self.principal, size)
@@ -415,8 +421,8 @@ class RequestAccount:
 
 
 def _pressing(shares: FairPool, *waiting: Iterable[str]) -> frozenset[str]:
-    """The principals that wait for room in their own shares, if any does, and the one that holds
-    most, if that is more than an even share."""
+    """Return the principals that wait for room in their own shares. If there are any, add the
+    largest holder if it has more than an even share."""
     found = {principal for some in waiting for principal in some}
     if found:
         largest = shares.largest()
@@ -427,10 +433,10 @@ def _pressing(shares: FairPool, *waiting: Iterable[str]) -> frozenset[str]:
 
 
 class Account:
-    """What one connection holds of the replies' pool; with no pool it is not bounded at all.
+    """One connection's share of the reply pool; unbounded without a pool.
 
-    `share`: a connection that holds as much gets nothing more granted until some of it is sent.
-    `principal`: whose share of the pool it counts in.
+    `share`: a connection that holds this many bytes is granted no more until some are sent.
+    `principal`: the principal that it is counted for.
     """
 
     __slots__ = ("_pool", "_share", "_waiting", "held", "principal")
@@ -443,7 +449,8 @@ class Account:
         self.principal = principal
 
     def belongs_to(self, principal: str) -> None:
-        """Whoever is at the other end is known, or another one than before."""
+        """Count the held bytes for this principal from now on: the client has logged in, or logged
+        in anew."""
         pool, before = self._pool, self.principal
         if pool is None or principal == before:
             self.principal = principal
@@ -457,14 +464,14 @@ class Account:
 
     @property
     def may_serve(self) -> bool:
-        """Whether a request that makes a reply may be begun: its principal has room."""
+        """True if the principal has room for one more reply."""
         pool = self._pool
         if pool is None:
             return True
         return pool.shares.admits(self.principal, 1)
 
     def wait_to_serve(self, waiter: Waiter) -> None:
-        """It may not: `waiter` is woken when it might."""
+        """Have `waiter` woken when there may be room for a reply."""
         if self._pool is not None:
             self._pool.wait(waiter, self.principal)
 
@@ -474,11 +481,11 @@ class Account:
 
     @property
     def estimate_max(self) -> int:
-        """What is taken at most for a reply whose length nobody knows yet."""
+        """The most that is taken for a reply of unknown length, in bytes."""
         return sys.maxsize if self._pool is None else self._pool.limit // _ESTIMATE_PART
 
     def admit_now(self, size: int) -> int | None:
-        """`admit` where there is room at once; None: there is none."""
+        """As `admit`, without waiting. Return None if there is no room."""
         pool = self._pool
         if pool is None or size <= 0:
             return 0
@@ -488,10 +495,12 @@ class Account:
         return size
 
     async def admit(self, size: int, *, is_estimate: bool = False) -> int:
-        """Take room for so much of a reply before it is made, once there is as much; return what
-        was taken.  Raises CloseConnection's reason as `NoRoom` where it is more than one principal
-        may ever have (what is estimated is not refused for that), or where there was no room for
-        `ROOM_WAIT_S`."""
+        """Wait for room for `size` bytes of a reply, take them, and return what was taken.
+
+        Raises NoRoom if the reply is larger than one principal may ever hold (estimates are
+        exempt), or if there was no room for `ROOM_WAIT_S`. Its message is the reason to close the
+        connection.
+        """
         pool = self._pool
         if pool is None or size <= 0:
             return 0
@@ -520,8 +529,8 @@ class Account:
             raise NoRoom("no-memory-for-reply") from None
 
     def grant(self, wanted: int) -> int:
-        """Bytes that a fetch may read, now held; 0: it has to wait.  At most one batch more is
-        read than that: `settle` says what it came to."""
+        """Return the bytes that a fetch may read, now held; 0: it has to wait. A fetch may read one
+        batch beyond its grant; `settle` corrects the account."""
         if self._pool is None or wanted <= 0:
             return wanted
         if self.held >= self._share:
@@ -531,14 +540,14 @@ class Account:
         return granted
 
     def settle(self, granted: int, size: int) -> None:
-        """A grant came to `size` bytes."""
+        """Correct the account: the reply that was granted `granted` bytes has `size`."""
         if size < granted:
             self.give_back(granted - size)
         elif size > granted:
             self.hold(size - granted)
 
     def hold(self, size: int) -> None:
-        """Bytes that are there already; fewer than were held before, if negative."""
+        """Count bytes that have been allocated already; a negative size gives bytes back."""
         if size < 0:
             self.give_back(-size)
         elif (pool := self._pool) is not None:
@@ -555,7 +564,7 @@ class Account:
         pool.give_back(self.principal, size)
 
     def wait(self, waiter: Waiter) -> None:
-        """A fetch was granted nothing: it is woken when it might be."""
+        """Queue a fetch that was granted nothing."""
         if self._pool is None or waiter in self._waiting:
             return
         self._pool.refused += 1
@@ -578,9 +587,10 @@ class Account:
         waiter.wake()
 
     def close(self) -> None:
-        """Release all and wake all; from now on nothing is counted.
+        """Release all bytes and wake all waiters. From now on nothing is counted.
 
-        Also for a connection that turns out to be a broker's: those are outside the budget.
+        Also called when the connection turns out to be a broker's: brokers are outside of the
+        budget.
         """
         pool, self._pool = self._pool, None
         waiting, self._waiting = self._waiting, {}
@@ -593,7 +603,7 @@ class Account:
 
 
 class _RoomWaiter:
-    """Waits until there may be room for a reply."""
+    """Waits for room for one reply."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.there: asyncio.Future[None] = loop.create_future()

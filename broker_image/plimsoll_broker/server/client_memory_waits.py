@@ -1,7 +1,8 @@
-"""The memory of a broker's clients: two pools, and the event loop's wake-ups of what waits for one.
+"""ClientMemory: the two memory pools of a broker's clients, and the loop callbacks that wake
+waiters.
 
-`node.assembly` makes one and hands it to the client listener.  `client_memory_pools`
-decides which bytes are granted to which connection.
+`node.assembly` makes one and hands it to the client listener. `client_memory_pools` decides which
+bytes are granted to which connection.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from plimsoll_broker.server.principal_holdings import PrincipalHoldings
 
 
 class ClientMemory:
-    """`replies`: not sent yet; `requests`: being received or looked at; `holdings`: what each
-    principal holds of these and of other pools."""
+    """`replies`: the pool of unsent replies. `requests`: the pool of requests being received or
+    handled. `holdings`: the holdings of each principal in these and other pools."""
 
     def __init__(self, budgets: Budgets) -> None:
         self.budgets = budgets
@@ -32,7 +33,7 @@ class ClientMemory:
             asyncio.get_running_loop().call_soon(self._wake_replies)
 
     def _wake_replies(self) -> None:
-        """One a turn of the loop: each may read a reply's worth from the disk."""
+        """Wake one connection a turn of the loop: each may read a reply's worth from the disk."""
         self._waking_replies = False
         if self.replies.wake_one():
             self._reply_room()

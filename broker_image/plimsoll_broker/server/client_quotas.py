@@ -1,9 +1,9 @@
-"""Clients' quotas on one broker: which hold for a request, what is charged, who is not read.
+"""Quotas: which client quotas apply to a request on this broker, and what is charged to them.
 
-One for each lifetime, told of every image; the listeners of all clients share it, and no follower's
-has one.  `plimsoll_core.quotas` says how much is too much; the session tells its client
-(`throttle_time_ms`) and does not read it for that time.  While nothing is committed a request costs
-one look, and a Produce that was allowed before little more.
+One for each lifetime of the broker, updated with every image. All client listeners share it; the
+followers' listener has none. `plimsoll_core.quotas` computes throttle times; the session reports
+them (`throttle_time_ms`) and stops reading for that time. While no quota is committed a request
+costs one check, and an allowed-ahead Produce little more.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ from plimsoll_wire.api_versions import ApiKey
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 EXEMPT = frozenset({ApiKey.HEARTBEAT, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-"""A member stays in its group, and a user logs in, whatever else they used."""
+"""APIs without quotas: a member stays in its group, and a user can log in, whatever else they
+use."""
 MUTATING = frozenset(
     {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS, ApiKey.METADATA}
 )
-"""What makes or deletes partitions; Metadata where topics are made on demand."""
+"""APIs that create or delete partitions; Metadata may create topics on demand."""
 OWN_MUTATION_RATE = 500.0
-"""Partitions a second that a principal without a `controller_mutation_rate` may make or delete
-through one broker, 5,500 at once: more than clients do at work, and less than takes a controller
-from others."""
+"""Default `controller_mutation_rate` of a principal at one broker: partitions created or deleted
+per second, with a burst of 5,500. It is more than ordinary clients need, and too little to take the
+controller from others."""
 
 
 class QuotaStats:
-    """By quota; they only grow."""
+    """Throttle times by quota. They only grow."""
 
     def __init__(self) -> None:
         self.throttled: dict[Quota, Durations] = {quota: Durations() for quota in Quota}
 
 
 class Quotas:
-    """`charges` of a request; `addresses` of connections."""
+    """`charges` judges requests, `addresses` connections."""
 
     def __init__(self, addresses: AddressConnections | None = None) -> None:
         self.addresses = AddressConnections() if addresses is None else addresses
         self.usage = ClientUsage()
         self.stats = QuotaStats()
         self.committed = ClientQuotas()
-        # The super users: their connections make room for no others, and they may make and
-        # delete as many partitions as they like.
+        # The super users: never evicted for a new connection, and without a mutation limit.
         self.administrators: frozenset[str] = frozenset()
-        # Whether `committed` does: each request asks, and `charges` only where it does.
+        # True if `committed` limits clients. Each request checks this before it calls `charges`.
         self.limits_clients = False
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
-        """The metadata stream's callback."""
+        """Take the quotas of a new image; the metadata stream's callback."""
         self.committed = self.addresses.quotas = new.quotas
         self.limits_clients = new.quotas.limits_clients
         self.administrators = frozenset(new.security.authorization.super_users)
@@ -65,7 +65,7 @@ class Quotas:
     def charges(
         self, connection: ConnectionState, api_key: int, client_id: str | None, began_ns: int
     ) -> Charges | None:
-        """None: nothing holds for the request."""
+        """Return the charges of a request, or None if no quota applies."""
         if connection.is_broker or api_key in EXEMPT:
             return None
         committed, held = self.committed, connection.limits
@@ -86,8 +86,8 @@ class Quotas:
         client_id: str | None,
         began_ns: int,
     ) -> Charges | None:
-        """Of a request that may make or delete partitions: `charges`, with the brokers' own limit
-        where no row states one.  Super users have none."""
+        """Return the charges of a request that may create or delete partitions, with the default
+        limit if no quota states one. Super users and brokers have no limit."""
         known = charges is not None and charges.mutations is not None
         ours = connection.is_broker or connection.principal in self.administrators
         if known or ours or not connection.let_in:
@@ -102,15 +102,15 @@ class Quotas:
         return charges
 
     def steps(self, connection: ConnectionState) -> Charges | None:
-        """Of a request whose bytes were allowed before, and its time until now: what it takes in
-        later turns is not known ahead."""
+        """Return charges for the later steps of a request that was allowed ahead: its time in later
+        turns is not known in advance."""
         held: HeldLimits | None = connection.limits
         return None if held is None or held.time is None else Charges(self, held, None)
 
 
 class Charges:
-    """Of one request.  `throttle_ms`: the longest that its client has to wait, to be told and
-    kept to.  Times are of the clock that `now_ms` reads."""
+    """The quota usage of one request. `throttle_ms`: the longest throttle time, reported to the
+    client and enforced. Times are by the clock of `now_ms`."""
 
     __slots__ = ("_from_ns", "_limits", "_quotas", "_reserved", "mutations", "throttle_ms")
 
@@ -118,26 +118,26 @@ class Charges:
         self._quotas = quotas
         self._limits = limits
         self.mutations = limits.mutations
-        # None: it is waiting, or answered.
+        # None while the request waits or is answered.
         self._from_ns = began_ns
         self.throttle_ms = 0
-        # Tokens for partitions that the controller is asked to make or delete.
+        # Tokens reserved for partitions that the controller is asked to create or delete.
         self._reserved = 0.0
 
     @property
     def fetch_bytes_max(self) -> int | None:
-        """What one fetch may bring: the quota of a whole window, as in Kafka."""
+        """The most bytes that one fetch may return: the quota of a whole window, as in Kafka."""
         limit = self._limits.consumer
         return None if limit is None else max(int(limit.bound * 10), 1)
 
     def produced(self, size: int) -> None:
-        """The request itself, as it came."""
+        """Charge a produce request of `size` bytes."""
         limit = self._limits.producer
         if limit is not None:
             self._throttle(limit, limit.produced(size, _now_ms()))
 
     def fetched(self, size: int) -> bool:
-        """Whether so many bytes are sent now; else none are."""
+        """Charge `size` bytes and return True if they are sent now; if False, nothing is sent."""
         limit = self._limits.consumer
         if limit is None:
             return True
@@ -146,19 +146,19 @@ class Charges:
         return goes
 
     def may_mutate(self) -> bool:
-        """Whether a strict request may make or delete anything."""
+        """Return True if a strict request may create or delete partitions."""
         limit = self.mutations
         return limit is None or limit.may_mutate(_now_ms())
 
     def reserve(self, partitions: int) -> None:
-        """Asked for: until `mutated` says what was made."""
+        """Reserve tokens for partitions until `mutated` reports the result."""
         limit = self.mutations
         if limit is not None:
             self._reserved += limit.reserve(partitions, _now_ms())
 
     def mutated(self, partitions: int | None) -> None:
-        """Made or deleted, of all that was asked for; None: it is not known, and what was reserved
-        is charged.  Its client is told how long to wait."""
+        """Charge the partitions that were created or deleted, and set the client's throttle time.
+        None: the number is not known; charge the reservation."""
         limit = self.mutations
         if limit is not None:
             reserved, self._reserved = self._reserved, 0.0
@@ -166,12 +166,13 @@ class Charges:
             self._throttle(limit, limit.mutated(made, _now_ms(), reserved))
 
     def resumes(self) -> None:
-        """From now on the request holds the event loop again."""
+        """The request holds the event loop again from now on."""
         self._from_ns = time.monotonic_ns()
 
     def took(self, produced: int = 0) -> None:
-        """It held the event loop from when it came, or from `resumes`, until now.  With the bytes
-        of `produced`, which for nearly every request are known at the same time."""
+        """Charge the time that the request has held the event loop since it began or since
+        `resumes`. `produced` is charged in the same call, since it is usually known at the same
+        time."""
         from_ns = self._from_ns
         if from_ns is None:
             return
@@ -188,7 +189,7 @@ class Charges:
             limits.allow_ahead(produced, now_ns - from_ns, now_ms)
 
     def used(self, ns: int) -> None:
-        """So much of a processor elsewhere: in a thread."""
+        """Charge `ns` of processor time used in a thread."""
         limit = self._limits.time
         if limit is not None and (throttle_ms := limit.took(ns, _now_ms())):
             self._throttle(limit, throttle_ms)
@@ -200,7 +201,7 @@ class Charges:
 
 
 class _Paying:
-    """Of the event loop's thread: whose step it is in."""
+    """State of the event loop's thread: the charges of the step that runs."""
 
     charges: Charges | None = None
 
@@ -209,8 +210,8 @@ _paying = _Paying()
 
 
 class _Measured(Coroutine[Any, Any, _T]):
-    """`await` runs the generator itself.  That never hears of what ends it before its first step,
-    and would never close what it was to run: this does."""
+    """A coroutine whose steps are charged. A generator that is closed before its first step never
+    closes the awaitable inside; this class does."""
 
     __slots__ = ("_begun", "_inner", "_steps")
 
@@ -240,7 +241,7 @@ def _charged(charges: Charges, steps: Any) -> Generator[Any, Any, Any]:
     error: BaseException | None = None
     while True:
         before = _paying.charges
-        own = charges is not before  # else it is part of a step that is charged as a whole
+        own = charges is not before  # if not own, this is part of a step that is charged as a whole
         if own:
             charges.resumes()
             _paying.charges = charges
@@ -255,17 +256,17 @@ def _charged(charges: Charges, steps: Any) -> Generator[Any, Any, Any]:
         error = None
         try:
             yield waiting
-        except BaseException as raised:  # noqa: BLE001 - handed on to whom it is for
+        except BaseException as raised:  # noqa: BLE001 - handed on to the awaiting coroutine
             error = raised
 
 
 def measured(charges: Charges, awaitable: Awaitable[_T]) -> Coroutine[Any, Any, _T]:
-    """The awaitable, each of whose steps is charged for the time for which it holds the loop."""
+    """Return a coroutine of the awaitable that charges each step for the time it holds the loop."""
     return _Measured(charges, awaitable)
 
 
 async def in_charged_thread(work: Callable[[], _R]) -> _R:
-    """In a thread, whose processor time is charged to whom the step is in which this is called."""
+    """Run `work` in a thread and charge its processor time to the request whose step calls this."""
     charges = _paying.charges
     if charges is None:
         return await in_thread(work)
@@ -286,7 +287,7 @@ async def in_charged_thread(work: Callable[[], _R]) -> _R:
 
 
 def in_steps(charges: Charges | None, work: Coroutine[Any, Any, _T]) -> Awaitable[_T]:
-    """What a handler has done by a task of its own, which the session sees nothing of."""
+    """Charge work that a handler runs in a task of its own, where the session does not see it."""
     return work if charges is None else measured(charges, work)
 
 

@@ -37,7 +37,7 @@ class FlowState(Enum):
 
 
 class FlowEvent(Enum):
-    """What changes the state."""
+    """Events that change the state."""
 
     PEER_ENDED = "the peer closed its sending half"
     REFUSED = "the broker refused the peer"
@@ -69,7 +69,7 @@ TRANSITIONS: dict[FlowState, dict[FlowEvent, FlowState]] = {
 
 OUTPUT_FULL, MUTED, NO_TURN = 1, 2, 4
 _REFUSED, _CLOSED = 8, 16
-"""Holds that a state sets; `held` has them beside the others, so that one look is enough."""
+"""Holds that a state sets. `held` has them beside the others, so that one check is enough."""
 _HELD_BY = {
     FlowState.OPEN: 0,
     FlowState.HALF_CLOSED: 0,
@@ -80,7 +80,7 @@ _NOT_SENDING = OUTPUT_FULL | _CLOSED
 
 
 class NextStep(Enum):
-    """What the session does with its transport next."""
+    """The session's next action on its transport."""
 
     KEEP = "keep"
     PAUSE = "pause reading"
@@ -89,7 +89,7 @@ class NextStep(Enum):
 
 
 class WaitingRequest(Protocol):
-    """A request that was served.  `future` None: its reply is there already."""
+    """A request that was handled. `future` None: its reply is ready."""
 
     @property
     def future(self) -> Any: ...
@@ -99,8 +99,8 @@ W = TypeVar("W", bound=WaitingRequest)
 
 
 class ConnectionFlow(Generic[W]):
-    """`held`: the holds, 0 if there is none.  `waiting`: requests that were served and are not
-    answered, the oldest first.  `reading`: whether the transport is read."""
+    """The state of one connection. `held`: the holds, 0 if there is none. `waiting`: handled
+    requests without a sent reply, the oldest first. `reading`: True if the transport is read."""
 
     __slots__ = ("_in_flight_max", "_long", "held", "reading", "state", "waiting")
 
@@ -110,7 +110,7 @@ class ConnectionFlow(Generic[W]):
         self.held = 0
         self.reading = True
         self.waiting: deque[W] = deque()
-        # The request whose reply may be long, while it is made.
+        # The request whose reply may be long, while that is made.
         self._long: W | None = None
 
     # --- events ---------------------------------------------------------------------------------
@@ -141,28 +141,28 @@ class ConnectionFlow(Generic[W]):
 
     @property
     def is_full(self) -> bool:
-        """True if no request is served behind those that wait."""
+        """True if no further request is served until a waiting one is answered."""
         return self._long is not None or len(self.waiting) >= self._in_flight_max
 
     def add(self, request: W, *, long: bool = False) -> None:
-        """A request was served, and is answered in its turn.  `long`: its reply may be long, so
-        nothing is served behind it until that is there."""
+        """Queue a handled request for its reply. `long`: the reply may be long, so no later request
+        is served until it is ready."""
         self.waiting.append(request)
         if long:
             self._long = request
 
     def replied(self, request: W) -> None:
-        """Its reply is there."""
+        """The reply of this request is ready."""
         if request is self._long:
             self._long = None
 
     def is_due(self, request: W) -> bool:
-        """True if the reply of this request is the next one to be sent, and may be."""
+        """Return True if the reply of this request is the next one to send and may be sent."""
         waiting = self.waiting
         return bool(waiting) and waiting[0] is request and not self.held & _NOT_SENDING
 
     def next_due(self) -> W | None:
-        """Remove and return the oldest request if its reply is there and may be sent."""
+        """Remove and return the oldest request if its reply is ready and may be sent."""
         waiting = self.waiting
         if not waiting or self.held & _NOT_SENDING:
             return None
@@ -181,8 +181,8 @@ class ConnectionFlow(Generic[W]):
     # --- the transport --------------------------------------------------------------------------
 
     def next_step(self, *, may_serve: bool, has_room: bool) -> NextStep:
-        """What to do with the transport.  `may_serve`: the next request could be served;
-        `has_room`: there is memory for what comes."""
+        """Return the next action on the transport. `may_serve`: the next request could be served.
+        `has_room`: there is memory for more bytes."""
         state = self.state
         if state is FlowState.HALF_CLOSED:
             return NextStep.CLOSE if may_serve and not self.waiting else NextStep.KEEP

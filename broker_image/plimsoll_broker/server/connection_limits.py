@@ -1,9 +1,9 @@
-"""One listener's limits for its connections: numbers, sizes, times, and which one makes room.
+"""ListenerLimits and RequestOrder: a listener's limits, and the connection that makes room for a
+new one.
 
-Made with a `Server`; sessions and the server keep to it.  Each listener has limits of
-its own, so that what clients use up is nothing that brokers need.  Values and one decision: which
-connection makes room for a new one; no I/O.  Which one is closed because it has used up its time,
-`overdue_connections` decides.
+Made with a `Server`; sessions and the server enforce them. Each listener has limits of its own, so
+that clients cannot use up what brokers need. No I/O. `overdue_connections` decides which
+connections are closed for taking too long.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
-    """`connections_max`: open at a time; beyond it one of the principal that has most is closed for
-    a new one (`RequestOrder`), or, where `makes_room` is False, the new one is turned away.
-    `silent_ms_max`: how long a new connection may send nothing; `idle_ms_max`: a
-    client that waits for nothing.  `half_closed_ms_max`: one that sends no more but waits.
-    `request_ms_max`: from a request's first byte to its last, unless it came fast enough lately
-    (`overdue_connections.SLOWEST_REQUEST`), `request_short_ms_max` while others wait for the memory
-    that requests of its principal hold; `unread_ms_max`: replies of which nothing is taken,
-    `unread_short_ms_max` while memory is short; `starved_ms_max`: a request for which there is no
-    memory.
-    `frame_bytes_max`: one Produce; `other_frame_bytes_max`: any other request that is served;
-    `unknown_frame_bytes_max`: of APIs that are not served.
-    `in_flight_max`: requests of one connection that have no reply yet.
-    `output_bytes_max`: unsent bytes of one connection beyond which it is neither read nor
-    answered nor granted more, until all of them are sent."""
+    """Limits of one listener.
+
+    `connections_max`: open connections; beyond it, one of the principal with the most is evicted
+    for a new one (`RequestOrder`), or, if `makes_room` is False, the new one is rejected.
+    `silent_ms_max`: how long a new connection may send nothing. `idle_ms_max`: the same for a
+    client without a pending request. `half_closed_ms_max`: for a half-closed connection that waits
+    for replies. `request_ms_max`: from the first byte of a request to its last, unless it has
+    arrived fast enough lately (`overdue_connections.SLOWEST_REQUEST`); `request_short_ms_max` while
+    others wait for memory that its principal's requests hold. `unread_ms_max`: replies of which the
+    peer takes nothing; `unread_short_ms_max` while memory is short. `starved_ms_max`: a request for
+    which there is no memory. `frame_bytes_max`: the size of a Produce; `other_frame_bytes_max`: of
+    any other served request; `unknown_frame_bytes_max`: of an API that is not served.
+    `in_flight_max`: requests of one connection without a reply. `output_bytes_max`: unsent bytes of
+    one connection, beyond which it is neither read nor served nor granted memory until all are
+    sent.
+    """
 
     connections_max: int = 4096
     makes_room: bool = True
@@ -53,31 +55,33 @@ class ListenerLimits:
     output_bytes_max: int = 256 * 1024
 
     def frame_bytes(self, api_key: int) -> int:
-        """How large a request of a served API may be."""
+        """Return the largest size of a request of a served API."""
         if api_key == ApiKey.PRODUCE:
             return self.frame_bytes_max
         return min(self.other_frame_bytes_max, self.frame_bytes_max)
 
     def owing_ms(self, wanted: bool) -> int:
-        """After how long an unfinished request goes; `wanted`: others wait for its memory."""
+        """Return how long an unfinished request may take, in ms. `wanted`: others wait for its
+        memory."""
         return (
             min(self.request_ms_max, self.request_short_ms_max) if wanted else self.request_ms_max
         )
 
     @property
     def sweep_ms(self) -> int:
-        """The interval of the search for overdue connections."""
+        """The interval of the sweep for overdue connections, in ms."""
         times = (self.silent_ms_max, self.idle_ms_max, self.half_closed_ms_max)
         others = (self.request_ms_max, self.unread_ms_max, self.unread_short_ms_max)
         return max(min(*times, *others, self.starved_ms_max) // 4, 10)
 
 
 STRANGERS_PART = 8
-"""Of a listener's connections: so many may be without a request before they make room first."""
+"""If more than this part of a listener's connections have made no request, those are evicted
+first."""
 
 
 class MayBeClosed(Protocol):
-    """A connection, as far as the choice of one to close looks at it."""
+    """The part of a connection that the choice of one to evict needs."""
 
     @property
     def is_broker(self) -> bool: ...
@@ -92,20 +96,20 @@ C = TypeVar("C", bound=MayBeClosed)
 class RequestOrder(Generic[C]):
     """A listener's open connections, by principal and by the time of their last request.
 
-    `shares` counts clients' and strangers' connections.  Nobody is refused by it: a listener takes
-    as many of one principal as there are, and while all are in use whoever has most makes room.
+    `shares` counts connections of clients and strangers (connections without a request). It refuses
+    none: a listener takes any number of one principal's connections, and when all are in use the
+    principal with the most makes room.
     """
 
     def __init__(self, connections_max: int) -> None:
         self.shares = FairPool(connections_max)
-        # By principal, each with its last request the longest ago first.  A stranger has made none:
-        # its principal is its address.
+        # By principal, the least recent request first. A stranger's principal is its address.
         self._strangers: dict[str, OrderedDict[C, None]] = {}
         self._clients: dict[str, OrderedDict[C, None]] = {}
         self.brokers: OrderedDict[C, None] = OrderedDict()
-        # As whom a stranger or a client is counted.
+        # The principal that each stranger or client is counted for.
         self._counted: dict[C, str] = {}
-        # The client that made the last request of all.
+        # The client that made the most recent request of all.
         self._newest: C | None = None
 
     def __len__(self) -> int:
@@ -116,14 +120,14 @@ class RequestOrder(Generic[C]):
 
     @property
     def clients(self) -> list[C]:
-        """Those that have made a request."""
+        """The connections that have made a request."""
         return [client for held in self._clients.values() for client in held]
 
     def opened(self, connection: C) -> None:
         self._add(self._strangers, connection)
 
     def requested(self, connection: C) -> None:
-        """It made a request, and is the last of its principal that makes room."""
+        """Move the connection to the end of its principal's order: it has made a request."""
         if connection.is_broker:
             if connection not in self.brokers:
                 self.closed(connection)
@@ -153,12 +157,11 @@ class RequestOrder(Generic[C]):
                     del by_principal[principal]
 
     def makes_room(self, keeps: Container[str] = ()) -> C | None:
-        """The connection to close for a new one.
+        """Return the connection to evict for a new one, or None.
 
-        Of strangers, where there are many, or nothing else: the oldest of the address that has most
-        of them.  Of clients: the one that made no request for longest, of the principal that has
-        most connections, and of those that it `keeps` at last.  A broker's connection is never
-        closed for a new one.
+        If there are many strangers, or no clients: the oldest stranger of the address with the
+        most. Otherwise the client with the least recent request, of the principal with the most
+        connections. Clients of `keeps` come last. A broker's connection is never evicted.
         """
         strangers = sum(map(len, self._strangers.values()))
         if strangers > self.shares.capacity // STRANGERS_PART:
@@ -177,7 +180,8 @@ class RequestOrder(Generic[C]):
 
 
 def _first_of_most(by_principal: Mapping[str, OrderedDict[C, None]]) -> C | None:
-    """The first of whoever has most; of several that have as many, of whoever came first."""
+    """Return the first connection of the principal with the most; of equals, of the one that came
+    first."""
     if not by_principal:
         return None
     most = max(by_principal, key=lambda principal: len(by_principal[principal]))

@@ -1,10 +1,10 @@
-"""One client connection: frames in, replies out, in the order of the requests.
+"""Session: one client connection. It reads frames and sends replies in the order of the requests.
 
-Made by `Server`.  Requests are handled as they come and may be pipelined; one that has to wait
-delays the replies behind it and nothing else.  What a client may make us hold is bounded: requests
-in flight, unsent replies (we stop reading) and, with all others, memory.  A client that breaks the
-protocol loses its connection, counted by reason, and so does one whose request meets a bug of ours;
-no other connection is affected.  A client that closes its sending half still gets its answers.
+Made by `Server`. Requests are handled as they arrive and may be pipelined. A request that waits
+delays only the replies behind it. The resources of a client are bounded: requests in flight, unsent
+replies (the session stops reading) and, with all other clients, memory. A client that breaks the
+protocol is disconnected, counted by reason, and so is one whose request meets a bug; no other
+connection is affected. A client that half-closes still gets its replies.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _STEPS: dict[NextStep, Callable[[asyncio.Transport], None]] = {
 
 
 class Session(asyncio.BufferedProtocol):
-    """The listener reads `conduct` to find overdue connections."""
+    """The listener calls `conduct` to find overdue connections."""
 
     def __init__(self, owner: SessionOwner) -> None:
         self._owner = owner
@@ -153,12 +153,12 @@ class Session(asyncio.BufferedProtocol):
         return self._connection.holder
 
     def moved_to(self, listener: Listener) -> None:
-        """Its listener goes by another name or has other limits from now on."""
+        """Its listener has another name or other limits from now on."""
         self._connection.listener = listener
 
     def conduct(self, now: float, *, wanted: bool = False) -> Conduct:
         """Return a snapshot of the activity, by which the listener chooses connections to close.
-        `wanted`: others wait for the memory of its principal's requests."""
+        `wanted`: others wait for memory that its principal's requests hold."""
         self._sender.settle()
         activity, let_in = self.activity, self._connection.let_in
         silent = activity.silent_for(now, self._muting.until_s, let_in=let_in)
@@ -180,7 +180,7 @@ class Session(asyncio.BufferedProtocol):
         )
 
     def close(self, reason: str) -> None:
-        """Give up this connection; what it waits for is cancelled."""
+        """Abort the connection and cancel its pending requests."""
         if self._transport is not None:
             self._owner.stats.closed_for[reason] += 1
             self._owner.closed(self)
@@ -194,17 +194,18 @@ class Session(asyncio.BufferedProtocol):
     # --- requests ---------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """There may be memory again."""
+        """Try again: there may be memory."""
         if self._transport is not None:
             self._pump()
 
     def _go_on(self) -> None:
-        """The turn of the loop has come for which this session waited."""
+        """Resume in the turn of the loop that this session waited for."""
         self._flow.release(NO_TURN)
         self._pump()
 
     def _pump(self) -> None:
-        """Serve the frames that are there, as long as nothing is full and the turn lasts."""
+        """Serve the frames that have arrived until something is full or the turn's budget is
+        spent."""
         may_serve, idle, receiver = True, False, self._receiver
         try:
             while may_serve := self._may_serve():
@@ -223,10 +224,10 @@ class Session(asyncio.BufferedProtocol):
             self.close("malformed")
         except CloseConnection as refusal:
             self.close(str(refusal) or "refused")
-        except Exception as error:  # noqa: BLE001 - whatever it is, only this client pays
+        except Exception as error:  # noqa: BLE001 - any bug costs only this connection
             self._broke(self._handling, error)
         if idle and self._flow.reading and self.activity.starved_s is None:
-            self.activity.owing_s = None  # as after nearly every request: it is read on
+            self.activity.owing_s = None  # the usual case after a request: reading goes on
         else:
             self._adjust_reading(may_serve=may_serve)
 
@@ -240,8 +241,8 @@ class Session(asyncio.BufferedProtocol):
         return False
 
     def _may_serve(self) -> bool:
-        """Return True if the next request may be served; if memory for its reply is what it waits
-        for, the session is woken when there may be some."""
+        """Return True if the next request may be served. If only memory for its reply is missing,
+        have the session woken when there may be some."""
         flow = self._flow
         if flow.held:
             return False
@@ -262,8 +263,8 @@ class Session(asyncio.BufferedProtocol):
         return False
 
     def _goes_on(self) -> bool:
-        """At the beginning of a large frame, or in the middle: it is read on, with memory of the
-        intake.  What becomes full from now on stops the next one."""
+        """Return True if the rest of a large frame may be read, with memory of the intake. A limit
+        that is reached meanwhile stops the next request, not this one."""
         activity = self.activity
         if activity.owing_s is None and self._may_serve():
             activity.owing_s = activity.heard_s
@@ -282,7 +283,7 @@ class Session(asyncio.BufferedProtocol):
         if flow.state is FlowState.HALF_CLOSED:
             return
         owing = has_room and self._receiver.unfinished
-        # While something else is full memory is not asked for.
+        # Memory is not asked for while another limit stops the connection.
         starved = may_serve and self._receiver.starved
         activity.waits(self._loop.time(), owing=owing, starved=starved)
 
@@ -318,7 +319,7 @@ class Session(asyncio.BufferedProtocol):
                 return
             slot = ReplySlot(header, began_ns)
             if context.time_ahead is not None and not isinstance(result, ReplyLater):
-                # Not begun yet: what it does, it does in turns of its own.
+                # The coroutine has not begun: its steps run in later turns and are charged there.
                 context.charges = owner.charges_of_steps(connection)
             slot.charges = context.charges
             slot.kept = self._receiver.keeps(frame, charged, parsed=key == ApiKey.FETCH)
@@ -330,16 +331,16 @@ class Session(asyncio.BufferedProtocol):
         self._wait_for(slot, slot.future, frame)
 
     def _wait_for(self, slot: ReplySlot, future: Later, frame: bytearray) -> None:
-        """The reply comes later; those behind it wait for it."""
+        """Queue a request whose reply comes later; replies behind it wait."""
         self._flow.add(slot, long=slot.header.api_key in LONG_REPLIES)
         self._owner.stats.waiting += 1
         future.add_done_callback(partial(self._completed, slot))
         if len(frame) > SMALL_BYTES:
-            # The transport itself still has a view of it.
+            # The transport itself still has a view of the frame.
             self._loop.call_soon(self._receiver.free, slot, frame)
 
     def _charge(self, charges: Charges, header: RequestHeader, result: Result) -> Result:
-        """What was used until now; a request that waits is charged for its steps, too."""
+        """Charge the usage so far; the later steps of a request that waits are charged, too."""
         charges.took()
         if charges.throttle_ms:
             self._muting.mute(charges.throttle_ms, self.wake)
@@ -365,7 +366,8 @@ class Session(asyncio.BufferedProtocol):
             self._send(slot)
 
     def _completed(self, slot: ReplySlot, future: Later) -> None:
-        """Its reply is held from now on; whatever is due is sent.  Whoever made it goes on."""
+        """A reply is ready: hold it on the account and send all that is due. Never raises to the
+        code that made the reply."""
         flow = self._flow
         flow.replied(slot)
         try:
@@ -379,7 +381,7 @@ class Session(asyncio.BufferedProtocol):
             self._broke(slot.header.api_key, error)
 
     def _take(self, slot: ReplySlot, future: Later, *, holds: bool) -> None:
-        """Its reply, if it has one, also when its turn comes before it was told so."""
+        """Take the reply from its future, if it has one. Its turn may come before this callback."""
         if slot.reply is None and not future.cancelled() and future.exception() is None:
             slot.reply = future.result()
             if slot.charges is not None and self._transport is not None:
@@ -403,11 +405,11 @@ class Session(asyncio.BufferedProtocol):
             else:
                 self._took(slot.header.api_key, slot.began_ns)
         if not flow.reading:
-            # What came meanwhile waits; but not in the middle of who made a reply.
+            # Serve what has arrived meanwhile, but not inside the code that made a reply.
             self._loop.call_soon(self.wake)
 
     def _went_well(self, slot: ReplySlot, future: Later) -> bool:
-        """False when the connection had to go instead."""
+        """Return False if the request failed; the connection is closed then."""
         if future.cancelled():
             self.close("cancelled")
             return False
@@ -420,7 +422,7 @@ class Session(asyncio.BufferedProtocol):
         return True
 
     def _report(self, slot: ReplySlot, error: BaseException) -> None:
-        """The client's fault is counted as what it is; anything else is a bug of ours."""
+        """Count a client's error as such; treat any other error as a bug."""
         if not isinstance(error, MalformedMessage | CloseConnection):
             self._broke(slot.header.api_key, error)
 

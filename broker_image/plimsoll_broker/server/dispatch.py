@@ -1,7 +1,8 @@
-"""Which handler answers which request, and what ApiVersions says about it.
+"""Dispatch: which handler serves which request, and what ApiVersions advertises.
 
-Called by the sessions.  What has no handler is not advertised (the protocol's negotiation rules);
-a version we do not serve closes the connection, except ApiVersions, which answers in version 0.
+Called by the sessions. An API without a handler is not advertised (the protocol's negotiation
+rules). An unsupported version closes the connection, except for ApiVersions, which is answered in
+version 0.
 """
 
 from __future__ import annotations
@@ -27,34 +28,34 @@ from plimsoll_wire.messages import decode_request, encode_response
 
 Buffer = bytes | bytearray | memoryview
 Reply = Buffer | Sequence[Buffer]
-"""A response's body, in one piece or several."""
+"""A response body, in one piece or several."""
 
 _UNSUPPORTED_VERSION = 35
 _INVALID_REQUEST = 42
 _SOFTWARE_VERSION = 3
-"""From here on a client tells the name and the version of its software (KIP-511)."""
+"""From this version on a client states the name and version of its software (KIP-511)."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 _SOFTWARE_BYTES_MAX = 4096
-"""Of the whole body; more is no name of a software."""
+"""Of the whole body; a larger one cannot be a software's name."""
 
 
 class CloseConnection(Exception):
-    """A handler's way to say that this client gets no answer but a closed connection."""
+    """A handler raises it to close the connection without a reply. The message is the reason."""
 
 
 class Closable(Protocol):
-    """What must hear that its connection is gone."""
+    """An object that is closed with its connection."""
 
     def close(self) -> None: ...
 
 
 class WorkOwner(Protocol):
-    """Whoever has something done that takes longer than a turn of the event loop.
+    """The connection for which work is done that takes longer than a turn of the event loop.
 
-    `holder`: the principal that it is counted for.  `waits`: its pieces of work that wait for their
-    turn, closed when it is lost.
+    `holder`: the principal that the work is counted for. `waits`: work that waits for its turn,
+    closed when the connection is lost.
     """
 
     @property
@@ -65,35 +66,32 @@ class WorkOwner(Protocol):
 
 
 SERVING: ContextVar[WorkOwner | None] = ContextVar("serving", default=None)
-"""Whose request is served.  Tasks that a handler makes have it from there."""
+"""The connection whose request is being served. Tasks that a handler creates inherit it."""
 
 
 def _nobody_to_cut_off(_: str) -> None:
-    """Of a connection that no session has."""
+    """Default of `cut_off` for a connection without a session."""
 
 
 def _nobody_to_refuse() -> None:
-    """Of a connection that no session has."""
+    """Default of `_refuse` for a connection without a session."""
 
 
 class ConnectionState:
-    """What handlers remember of one connection, for as long as it lasts.
+    """The state of one connection that handlers use, for as long as it lasts.
 
-    `fetch_replied_ms`: when the last reply to a follower's fetch was made.  `fetch_session`: what
-    that follower's fetches build on.  `refused`: batches that none sent later may overtake.
-    `account`: what it holds of the memory for replies, `requests` for requests.
-    `is_broker`: a registered broker's.
-    `line`: the last produce that those sent later wait for.  `listener`: the one that accepted it.
-    `address`: of its client, the /64 of an IPv6 address.
-    `sasl`: its login, None: none is asked for.  `login`: the mark of the key by which it has logged
-    in (`OnBehalf`), empty: by none.  `principal`, `host` and `client`: who is at its other end.
-    `holder`: the principal that what it holds and uses is counted for: its user, or its address
-    where there is no login, or none yet.
-    `inside_peer`: whom its certificate names, None: it showed none.
-    `rights`: what is remembered of decisions about it.  `forget`: called when it is lost.
-    `waits`: its work that waits for a thread, let go when it is lost; `is_lost`: it was.
-    `ending`: why it is closed once its last reply is sent; empty: it is not.  `limits`: the quotas
-    that hold for who is at its other end, with what was used of them.
+    `fetch_replied_ms`: when the last reply to a follower's fetch was made. `fetch_session`: the
+    follower's incremental fetch session. `refused`: rejected batches that later ones must not
+    overtake. `account`: its share of the reply pool; `requests`: of the intake. `is_broker`: True
+    for a registered broker. `line`: the last produce, which later ones wait for. `listener`: the
+    listener that accepted it. `address`: the client's address, or the /64 of an IPv6 address.
+    `sasl`: the login state, None if no login is required. `login`: the fingerprint of the key of
+    its login (`OnBehalf`), or empty. `principal`, `host`, `client`: the identity of the peer.
+    `holder`: the principal that its usage is counted for: the user, or the address if there is no
+    login (yet). `inside_peer`: the identity in its certificate, None if it presented none.
+    `rights`: cached authorization decisions. `forget`: called when it is lost. `waits`: work that
+    waits for a thread, dropped when it is lost; `is_lost`: True after that. `ending`: the reason to
+    close it after its last reply, or empty. `limits`: the quotas of the peer, with their usage.
     """
 
     __slots__ = (
@@ -147,7 +145,7 @@ class ConnectionState:
         self.rights: Any = None
         self.limits: Any = None
         self.ending = ""
-        # The session's own way to close it.
+        # The session's callback that closes the connection.
         self.cut_off: Callable[[str], None] = _nobody_to_cut_off
         self._refuse: Callable[[], None] = _nobody_to_refuse
         self.forget: Callable[[], None] | None = None
@@ -178,7 +176,7 @@ class ConnectionState:
         self._belongs_to_holder()
 
     def logged_in_as(self, principal: str) -> None:
-        """What it holds is this principal's from now on."""
+        """Count what the connection holds for this principal from now on."""
         self.principal = principal
         self._belongs_to_holder()
 
@@ -193,17 +191,17 @@ class ConnectionState:
         self.requests.belongs_to(self.holder)
 
     def speaks_for(self, replica_id: int | None) -> bool:
-        """Whether it may call itself this broker, as far as its certificate says."""
+        """Return True if its certificate, if any, allows it to act as this broker."""
         peer = self.inside_peer
         return peer is None or peer.broker_id == replica_id
 
     def check(self, api_key: int) -> None:
-        """Whether a request of it is answered now; raises CloseConnection."""
+        """Raise CloseConnection if the login state does not allow a request of this API."""
         if self.sasl is not None and (why := self.sasl.refuses(api_key)):
             raise CloseConnection(why)
 
     def lost(self) -> None:
-        """For good: whoever remembers it forgets it."""
+        """The connection is lost for good: drop all that refers to it."""
         self.is_lost = True
         self.close()
         for wait in tuple(self.waits):
@@ -215,23 +213,25 @@ class ConnectionState:
             forget()
 
     def belongs_to_broker(self) -> None:
-        """It is a follower's: outside the clients' budget, and closed for no client."""
+        """Mark it as a follower's: it is outside of the clients' budget and never evicted."""
         if not self.is_broker:
             self.is_broker = True
             self.account.close()
 
     def close(self) -> None:
-        """It is lost, or what was built on it is given up."""
+        """Close the fetch session: the connection is lost, or the session is given up."""
         session, self.fetch_session = self.fetch_session, None
         if session is not None:
             session.close()
 
 
 class RequestContext:
-    """One request.  `body` is writable and belongs to the handler.
-    `rights`: what it may be answered; None: no rights are asked for.  `charges`: what it uses of
-    its client's quotas; None: none holds, or it was allowed before; then its time is taken off
-    `time_ahead`."""
+    """One request. `body` is writable and belongs to the handler.
+
+    `rights`: authorization of the request; None: no authorization is required. `charges`: its quota
+    usage; None if no quota applies or it was allowed ahead; then its time is taken off
+    `time_ahead`.
+    """
 
     __slots__ = (
         "api_key",
@@ -267,7 +267,8 @@ class RequestContext:
 
 Result = Reply | Awaitable[Reply | None] | None
 Handler = Callable[[RequestContext], Result]
-"""None (or an awaitable of it): no reply.  May raise MalformedMessage or CloseConnection."""
+"""None, or an awaitable of None: no reply. A handler may raise MalformedMessage or
+CloseConnection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +280,7 @@ class Route:
 
 
 class Dispatch:
-    """The table.  ApiVersions is made from it."""
+    """The table of handlers. ApiVersions is derived from it."""
 
     def __init__(self, handlers: Mapping[ApiKey, Handler]) -> None:
         self._routes = {key: Route(SUPPORTED[key], handler) for key, handler in handlers.items()}
@@ -288,7 +289,7 @@ class Dispatch:
         self._routes[ApiKey.API_VERSIONS] = own
 
     def find(self, key: int, version: int) -> Route | None:
-        """The route for a request, or None: close the connection."""
+        """Return the route of a request, or None if its API or version is not served."""
         # An IntEnum hashes like its int.
         route: Route | None = self._routes.get(key)  # type: ignore[call-overload]
         if route is not None:
@@ -318,15 +319,15 @@ class Dispatch:
         return encode_response(ApiKey.API_VERSIONS, version, values)
 
     def unsupported_version(self, key: int) -> bytes:
-        """For a client that asks in a version from the future.  ApiVersions is how a client finds
-        out, so it alone gets an answer: version 0's body, and the list."""
+        """Return the reply to a request of an unsupported version: for ApiVersions, version 0 with
+        the list of versions. Raises CloseConnection for any other API."""
         if key != ApiKey.API_VERSIONS:
             raise CloseConnection("unsupported-version")
         return self.api_versions(0, _UNSUPPORTED_VERSION)
 
 
 def _tells_its_software(version: int, body: Buffer) -> bool:
-    """Whether name and version are what KIP-511 allows."""
+    """Return True if the software's name and version are valid (KIP-511)."""
     if len(body) > _SOFTWARE_BYTES_MAX:
         return False
     asked = decode_request(ApiKey.API_VERSIONS, version, body)

@@ -1,15 +1,13 @@
-"""FairWork: what clients have done in threads, fair by principal and forgotten with its client.
+"""FairWork: clients' work in threads, fair by principal, dropped when its client disconnects.
 
-One for each lifetime of a broker.  Handlers use it by `Aside` for whatever takes longer than the
-event loop may be held: reading long requests, checking and recompressing batches, searching logs by
-time, deciding rights about thousands of names, writing long answers.
-
-Three rules.  A principal has at most the threads of its share (`FairPool`): however much one asks
-for, a thread is left for the next.  Of those that wait, the principal goes first that has used the
-least processor time since the queue was last empty (start-time fair queueing: Goyal, Vin and Cheng,
-1996).  And what waits is bounded, by a share each, and let go when its connection is lost.
-
-It decides nothing about requests.  What it counts is told by metrics.
+One for each lifetime of a broker. Handlers use it through `Aside` for work that takes longer than
+the event loop may be held: parsing long requests, checking and recompressing batches, searching
+logs by time, authorizing thousands of names, encoding long replies. There are three rules. A
+principal uses at most the threads of its share (`FairPool`), so that a thread is left for the next
+one. Of waiting principals the one goes first that has used the least processor time since the queue
+was last empty (start-time fair queueing: Goyal, Vin and Cheng, 1996). Waiting work is bounded by a
+share each, and dropped when its connection is lost. It decides nothing about requests. Metrics
+report its counts.
 """
 
 from __future__ import annotations
@@ -28,26 +26,28 @@ from plimsoll_core.quotas.fair_pool import FairPool
 T = TypeVar("T")
 
 THREADS = 2
-"""Of the process's 32: one for a principal, whoever else wants one, and one for the next.  More
-would only wait for the interpreter's lock, and the event loop with them."""
+"""Of the process's 32 threads: one for a principal that needs one, and one for the next. More would
+only contend for the interpreter's lock, and delay the event loop."""
 WAITING_MAX = 8192
-"""Of all principals together; one alone has half.  Each is a task of two or three KiB."""
+"""Waiting work of all principals together; one principal has at most half. Each is a task of two or
+three KiB."""
 WAITING_FLOOR = 16
 SHOWN_MAX = 20
-"""Principals whose processor time is told; there may be any number of them."""
+"""The number of principals whose processor time metrics show."""
 REMEMBERED_MAX = 1000
-"""Principals whose processor time is remembered.  Of more, the smallest are counted together."""
+"""The number of principals whose processor time is remembered. Beyond it, the smallest are counted
+together."""
 
 BROKERS_OWN = ""
-"""The principal of what no connection asks for."""
+"""The principal of work that no connection asks for."""
 
 
 _Line = OrderedDict["_WaitingWork", None]
-"""Of one principal, first come first."""
+"""The waiting work of one principal, in order of arrival."""
 
 
 class _WaitingWork:
-    """One piece of work until its turn comes; `close` lets go of it."""
+    """A piece of work that waits for its turn. `close` drops it."""
 
     __slots__ = ("in_line", "principal", "queue", "turn")
 
@@ -58,14 +58,14 @@ class _WaitingWork:
         self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def close(self) -> None:
-        """Its client has gone."""
+        """Drop the work: its client has disconnected."""
         if not self.turn.done():
             self.queue.let_go(self)
             self.turn.set_exception(CloseConnection("gone"))
 
 
 class Thread:
-    """One that `FairWork` gives to a principal.  `took_ns`: of processor time."""
+    """A thread that `FairWork` gives to a principal. `took_ns`: processor time used."""
 
     def __init__(self) -> None:
         self.took_ns = 0
@@ -82,35 +82,34 @@ class Thread:
 
 
 class FairWork:
-    """`do` has its turn, works in a thread, and gives what the work gives."""
+    """`do` waits for a turn, runs the work in a thread and returns its result."""
 
     def __init__(self, threads: int = THREADS, waiting_max: int = WAITING_MAX) -> None:
         self.threads = FairPool(threads, floor=1)
         self.waiting = FairPool(waiting_max, floor=min(WAITING_FLOOR, waiting_max))
         self.dropped = 0
-        """Pieces of work whose clients left before their turn; a metric."""
+        """Pieces of work whose clients disconnected before their turn; a metric."""
         self.waited_s = 0.0
-        """By all of them together until their turns; a metric."""
+        """Total time that work has waited for its turn; a metric."""
         self.used = UsedTime()
-        # Whoever waits, by principal; never an empty line.
+        # Waiting work by principal. No line is empty.
         self._lines: dict[str, _Line] = {}
-        # By principal: processor time, counted on from the least of those that waited when it came.
+        # By principal: processor time, counted from the least of those that waited when it came.
         self._served_ns: dict[str, int] = {}
         self._least_ns = 0
 
     async def do(self, work: Callable[[], T]) -> T:
-        """In a thread, when its turn has come; whoever asked for it is charged.
+        """Run `work` in a thread when its turn has come, charged to the request that asked.
 
-        Raises CloseConnection where too much of its principal waits, or its connection was lost
-        before its turn.
+        Raises CloseConnection if too much work of its principal waits, or if its connection was
+        lost before its turn.
         """
         async with self.turn() as thread:
             return await thread(work)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[Thread]:
-        """As `do`, of what has to be looked up in the turn in which it begins; or is not begun
-        then, after all."""
+        """As `do`, for work that is looked up, or given up, in the turn in which it begins."""
         owner = SERVING.get()
         principal = BROKERS_OWN if owner is None else owner.holder
         await self._turn(principal, owner)
@@ -142,14 +141,15 @@ class FairWork:
                 owner.waits.pop(waiting, None)
 
     def _given_up(self, waiting: _WaitingWork) -> None:
-        """Cancelled while it waits, or in the turn in which it could begin; or let go before."""
+        """Handle an exception while the work waited: cancelled in line or when it could begin, or
+        dropped."""
         if waiting.in_line:
             self.let_go(waiting)
         elif not waiting.turn.cancelled() and waiting.turn.exception() is None:
             self._ended(waiting.principal, 0)
 
     def let_go(self, waiting: _WaitingWork) -> None:
-        """It waits no more, and nothing was done of it."""
+        """Remove and count work that waits; none of it was done."""
         self._leave(waiting)
         self.dropped += 1
 
@@ -179,7 +179,8 @@ class FairWork:
             self._served_ns = {p: ns for p, ns in self._served_ns.items() if ns > least_ns}
 
     def _begin_next(self) -> None:
-        """Whoever may, the least served first; of equals the one that came first."""
+        """Begin waiting work while threads are free: the principal with the least service first, of
+        equals the one that came first."""
         while able := [p for p in self._lines if self.threads.admits(p, 1)]:
             principal = min(able, key=lambda p: max(self._served_ns.get(p, 0), self._least_ns))
             waiting = next(iter(self._lines[principal]))
@@ -192,8 +193,8 @@ class FairWork:
 
 
 class UsedTime:
-    """Processor time by principal, as metrics tell it: those that used most, and all others
-    together.  It only grows, but for a principal that others have outgrown."""
+    """Processor time by principal for the metrics: the largest users, and all others together. A
+    value only grows, unless others outgrow the principal."""
 
     def __init__(self) -> None:
         self._ns: dict[str, int] = {}
@@ -206,11 +207,11 @@ class UsedTime:
                 self._others_ns += self._ns.pop(one)
 
     def seconds(self) -> dict[str, float]:
-        """Of the `SHOWN_MAX` that used most, by principal."""
+        """Return the seconds of the `SHOWN_MAX` largest users, by principal."""
         most = sorted(self._ns, key=lambda one: (-self._ns[one], one))[:SHOWN_MAX]
         return {one: self._ns[one] / 1e9 for one in most}
 
     def others_s(self) -> float:
-        """Of all that `seconds` leaves out."""
+        """Return the seconds of all principals that `seconds` leaves out."""
         left = sum(self._ns.values()) + self._others_ns
         return left / 1e9 - sum(self.seconds().values())

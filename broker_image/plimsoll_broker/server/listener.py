@@ -1,8 +1,8 @@
-"""The broker's listener: accepts connections and keeps them within its limits.
+"""Server: the broker's listener. It accepts connections and keeps them within its limits.
 
-Made by the broker's lifecycle with a `Dispatch`.  It never looks into a request.  Which connection
-makes room for a new one when it is full, `connection_limits` decides; which one is overdue,
-`overdue_connections`.
+Made by `node.client_listeners` and `node.broker` with a `Dispatch`. It never looks into a request.
+`connection_limits` decides which connection is evicted for a new one; `overdue_connections` decides
+which one is overdue.
 """
 
 from __future__ import annotations
@@ -34,26 +34,27 @@ from plimsoll_net.shown_certificate import ShownCertificate
 
 _SWEPT_MIN, _SWEEP_PORTIONS = 32, 128
 _SWEEP_PAUSE_S = 0.01
-"""So many connections are looked at, at least, and then it waits so long before the next of them:
-thousands one right behind another delayed every request that came meanwhile by tens of
-milliseconds.  However many there are, a sweep has so many portions at most."""
+"""Connections of one portion of a sweep, at least, and the pause before the next portion. A sweep
+of thousands in one turn delayed requests by tens of milliseconds. A sweep has at most
+`_SWEEP_PORTIONS` portions."""
 _BACKLOG = 512
 
 
 class ClientCertificates(Protocol):
-    """Who judges what clients show in a handshake."""
+    """Judges the certificates that clients present in a handshake."""
 
     def judge(
         self, shown: PeerChain | None, host: str, listener: str
     ) -> tuple[CertificateProof | None, str]:
-        """What is proven, None: nothing was shown; and why the client is not let in."""
+        """Return the proof (None if no certificate was presented) and the reason for rejection, or
+        ""."""
 
     def logged_in(self, connection: ConnectionState, proof: CertificateProof) -> None:
-        """A session has begun by it, in the turn in which it was judged."""
+        """A session has begun with this proof, in the turn in which it was judged."""
 
 
 class Server:
-    """One listener.  `port` is known once it is started."""
+    """One listener. `port` is known after `start`."""
 
     def __init__(
         self,
@@ -64,16 +65,16 @@ class Server:
         certificate: ShownCertificate | None = None,
         quotas: Quotas | None = None,
     ) -> None:
-        """`memory`: the budget of this listener's clients; None: they are not bounded together.
-        `listener`: what its connections carry; `certificate`: what it shows, with TLS.
-        `quotas`: of all clients of the broker; None: nobody is limited."""
+        """`memory`: the budget of this listener's clients; None: unbounded. `listener`: the
+        configuration of its connections. `certificate`: the certificate it presents, with TLS.
+        `quotas`: the quotas of all clients of the broker; None: no limits."""
         assert listener.tls == (certificate is not None), "TLS is with a certificate"
         self.stats = ServerStats()
         self.listener = listener
         self.certificate = certificate
-        # Judges the certificates that clients show; None: they are not asked for any.
+        # Judges clients' certificates; None: clients are not asked for one.
         self.clients: ClientCertificates | None = None
-        # Of the followers' listener: whom it lets in; None: nobody is asked for a certificate.
+        # For the followers' listener: admits peers by certificate; None: none is required.
         self.inside: InsidePeers | None = None
         self.port = 0
         self.limits = limits or ListenerLimits()
@@ -82,7 +83,7 @@ class Server:
         self._open: RequestOrder[Session] = RequestOrder(self.limits.connections_max)
         self._quotas = quotas
         self._server: asyncio.Server | None = None
-        # Connections that have no session yet, with TLS.
+        # TLS connections that are still in their handshake.
         self.handshakes: HandshakeQueue | None = None
         self._admission = (
             None if quotas is None else AddressAdmission(quotas.addresses, self.stats.closed_for)
@@ -115,11 +116,11 @@ class Server:
 
     @property
     def limits_addresses(self) -> bool:
-        """Whether connections of an address may be refused."""
+        """True if connections may be rejected by address."""
         return self._admission is not None
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; port 0 lets the kernel choose.  Returns the port."""
+        """Listen, and return the port; port 0 lets the kernel choose."""
         loop = asyncio.get_running_loop()
         self._failure = loop.create_future()
         factory: Callable[[], asyncio.BaseProtocol] = self._session
@@ -158,7 +159,7 @@ class Server:
         )
 
     def _identify(self, shown: PeerChain | None, host: str) -> tuple[CertificateProof | None, str]:
-        """What a client's certificate proves, and why it is not let in."""
+        """Return the proof of a client's certificate and the reason for rejection, or ""."""
         assert self.clients is not None, "clients are asked"
         return self.clients.judge(shown, host, self.listener.name)
 
@@ -167,20 +168,20 @@ class Server:
         self.clients.logged_in(connection, proof)
 
     def _context(self) -> Any:
-        """As of now: whoever connected before keeps the one that it began with."""
+        """Return the current TLS context. Earlier connections keep the one that they began with."""
         assert self.certificate is not None, "a listener with TLS has one"
         assert self.certificate.context is not None, "it was opened with a certificate"
         return self.certificate.context
 
     @property
     def plaintext(self) -> int:
-        """Brokers' connections whose peer showed no certificate.  A stranger's is not one: whoever
-        connects would hold up the step to Required, which closes it."""
+        """The number of brokers' connections without a certificate. Strangers do not count: anybody
+        who connects could delay the step to Required, which closes them."""
         open_ = list(self._open)
         return sum(session.is_broker and session.inside_peer is None for session in open_)
 
     def review(self) -> None:
-        """Close whom `inside` would not let in any more."""
+        """Close connections that `inside` no longer admits."""
         assert self.inside is not None, "the followers' listener"
         for session in list(self._open):
             if session.inside_peer is not None:
@@ -191,8 +192,8 @@ class Server:
                 session.close(reason)
 
     async def failure(self) -> None:
-        """Returns never, or raises the bug that a request met on the commit path: the process ends
-        with it.  What other bugs cost is one connection each (`stats.handler_failures`)."""
+        """Never return; raise the bug that a request met on the commit path, which ends the
+        process. Other bugs cost one connection each (`stats.handler_failures`)."""
         assert self._failure is not None, "not started"
         await asyncio.shield(self._failure)
 
@@ -214,8 +215,8 @@ class Server:
         self._server = None
 
     def rename(self, listener: Listener, limits: ListenerLimits) -> None:
-        """The same port goes by another name, or has other limits; its connections stay, and keep
-        to the limits that they began with but for their number."""
+        """Give the port another name or other limits. Open connections stay and keep the limits
+        that they began with, except for the number of connections."""
         self._tell_of_connections(listener.name)
         self.listener, self.limits = listener, limits
         self._open.shares.capacity = limits.connections_max
@@ -223,19 +224,20 @@ class Server:
             session.moved_to(listener)
 
     def _tell_of_connections(self, name: str | None) -> None:
-        """In the account of what principals hold, by this name from now on; None: not any more."""
+        """Report the connections in the principals' holdings under this name; None: report them no
+        more."""
         if self.memory is not None:
             self.memory.holdings.drop(f"connections of {self.listener.name}", self._open.shares)
             if name is not None:
                 self.memory.holdings.add(f"connections of {name}", self._open.shares)
 
     def on_failure(self, callback: Callable[[], None]) -> None:
-        """Have it called when `failure` raises."""
+        """Call `callback` when `failure` raises."""
         assert self._failure is not None, "not started"
         self._failure.add_done_callback(lambda _: callback())
 
     def raise_failure(self) -> None:
-        """What `failure` would raise by now."""
+        """Raise the bug of `failure`, if there is one by now."""
         if self._failure is not None and self._failure.done() and not self._failure.cancelled():
             self._failure.result()
 
@@ -251,7 +253,7 @@ class Server:
         return True
 
     def _make_room(self) -> bool:
-        """Close a client, if there is any that may be closed."""
+        """Evict a client for a new connection. Return False if none may be evicted."""
         keeps = () if self._quotas is None else self._quotas.administrators
         session = self._open.makes_room(keeps) if self.limits.makes_room else None
         if session is None:
@@ -272,8 +274,8 @@ class Server:
         self._sweeper = loop.call_later(delay_s, self._sweep)
 
     def _sweep(self) -> None:
-        """Close overdue connections: first bytes, a request, reading replies, the next request.
-        After a time in which this process did not run, what came meanwhile counts first."""
+        """Close overdue connections: slow first bytes, requests, readers of replies, idle ones.
+        After a time in which this process did not run, pending input counts first."""
         now = asyncio.get_running_loop().time()
         now_ms = int(now * 1000)
         not_before_ms = self._late.not_before_ms(int(self._swept_next_s * 1000), now_ms)

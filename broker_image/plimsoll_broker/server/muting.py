@@ -1,8 +1,8 @@
-"""For how long a connection is not read, because its client used too much.
+"""Muting: stop reading a connection for its throttle time.
 
-Owned by a `Session`.  What is in the kernel stays there; what waits for its reply gets it.  A
-large request of which a part is here already is received and served: its memory would be held, and
-nobody be asked for the rest, until the muting is over.  Source: KIP-219.
+Owned by a `Session`. Bytes in the kernel stay there; pending requests get their replies. A large
+request that has arrived in part is still received and served: otherwise its memory would be held,
+and the rest not be read, until the muting ends. Source: KIP-219.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from plimsoll_broker.server.connection_flow import MUTED, ConnectionFlow
 
 
 class Muting:
-    """Sets and releases the hold MUTED of a `ConnectionFlow`.  Refers to its session only while
+    """Sets and releases the hold MUTED of a `ConnectionFlow`. It refers to its session only while
     that is muted."""
 
     __slots__ = ("_flow", "_loop", "_timer", "spares", "until_s")
@@ -23,11 +23,11 @@ class Muting:
     def __init__(self, loop: asyncio.AbstractEventLoop, flow: ConnectionFlow[Any]) -> None:
         self._loop = loop
         self._flow = flow
-        # None: it is not muted.
+        # None while it is not muted.
         self._timer: asyncio.TimerHandle | None = None
-        # By the loop's clock; 0: it was never muted.
+        # By the loop's clock; 0 if it was never muted.
         self.until_s = 0.0
-        # Whether one request is served nevertheless.
+        # True if one request is served despite the muting.
         self.spares = False
 
     def mute(self, throttle_ms: int, resume: Callable[[], None], came: int = 0) -> None:
@@ -46,7 +46,7 @@ class Muting:
             self._flow.hold(MUTED)
 
     def spare_no_more(self) -> None:
-        """The one request that was spared is served."""
+        """The one request that was spared has been served."""
         self.spares = False
         if self._timer is not None:
             self._flow.hold(MUTED)
@@ -57,7 +57,7 @@ class Muting:
         resume()
 
     def end(self) -> None:
-        """The connection is lost."""
+        """Cancel the timer: the connection is lost."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,8 +1,7 @@
-"""Which connection is closed because something took longer than its listener's limits allow, and
-the word that says what.
+"""`overdue`: which connection is closed for exceeding its listener's time limits, and the reason.
 
-Asked by a listener at each of its sweeps: of a client that sends nothing, does not read its
-replies, or does not end its request, and of one for whose request there is no memory.  Pure.
+Called by a listener at each sweep: for a client that sends nothing, does not read its replies or
+does not finish its request, and for a request without memory. Pure.
 """
 
 from __future__ import annotations
@@ -12,14 +11,16 @@ from dataclasses import dataclass
 from plimsoll_broker.server.connection_limits import ListenerLimits
 
 SLOWEST_REQUEST = 16 * 1024
-"""Bytes a second that a client must have kept up lately while it sends a large request."""
+"""The least rate, in bytes per second, at which a client must have sent a large request lately."""
 SLOWEST_WANTED = 256 * 1024
-"""The same, while others wait for the memory that requests of its principal hold."""
+"""The same, while others wait for memory that its principal's requests hold."""
 SLOWEST_READER = 64 * 1024
-"""Bytes a second that a reader must have kept up lately while memory is short."""
+"""The least rate, in bytes per second, at which a reader must have read lately while memory is
+short."""
 _LATELY_PART = 0.75
-"""Of the time after which a connection goes: for so long it is seen what comes of it, since a sweep
-is a quarter apart.  An average since the beginning would credit what the kernel took at first."""
+"""The part of a time limit that `lately` covers. The rest allows for the sweeps, which are a
+quarter apart. An average since the beginning would credit the bytes that the kernel buffered at
+first."""
 
 REASONS = (
     "frame-too-large",
@@ -36,19 +37,21 @@ REASONS = (
     "silent",
     "unsupported-version",
 )
-"""Why connections are closed, so that all are counted from the start; handlers add a few."""
+"""The reasons for closing connections, listed so that all are counted from the start; handlers add
+a few."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Conduct:
-    """What a connection has done, in seconds; None: it does not do that.
+    """The behaviour of a connection, in seconds; None: the state does not apply.
 
-    `silent`: since its last byte.  `spoken`: whether it has ever made a request.  `waiting`: for a
-    reply.  `owing`: since the first byte of a request that is not whole, `came` bytes of which came
-    lately (`lately`).  `starved`: since memory for the rest of it was asked for.  `unread`: since
-    it took the last bytes of its replies.  `draining`: since something of its replies is unsent, of
-    which it took `taken` bytes lately.  `came`, `taken` None: it was not looked at for as long.
-    `half_closed`: since it said that it will send no more."""
+    `silent`: since its last byte. `spoken`: True if it has ever made a request. `waiting`: True if
+    a reply is pending. `owing`: since the first byte of an unfinished request; `came`: bytes of it
+    that arrived lately (`lately`). `starved`: since memory for the rest was asked for. `unread`:
+    since the peer last took bytes of replies. `draining`: since replies have been unsent; `taken`:
+    bytes of them taken lately. `came` and `taken` are None until the connection has been watched
+    long enough. `half_closed`: since the peer half-closed.
+    """
 
     silent: float
     spoken: bool
@@ -63,18 +66,18 @@ class Conduct:
 
 
 def lately(ms_max: int) -> float:
-    """The seconds in which a connection is watched that has to go after `ms_max`."""
+    """Return the seconds over which progress is measured for a limit of `ms_max`."""
     return ms_max / 1000 * _LATELY_PART
 
 
 def overdue(
     conduct: Conduct, limits: ListenerLimits, *, short: bool = False, wanted: bool = False
 ) -> str | None:
-    """Why a connection has to go, in a word, if it has; `short`: a client waits for memory that
-    unsent replies of its principal hold, `wanted`: that its unfinished requests hold."""
+    """Return the reason to close the connection, or None. `short`: a client waits for memory that
+    unsent replies of this principal hold; `wanted`: that its unfinished requests hold."""
     if _after(conduct.starved, limits.starved_ms_max):
         return "no-memory-for-request"
-    # Who waits for memory is not read, and is not slow.
+    # A connection that waits for memory is not read, so it is not slow.
     least = SLOWEST_WANTED if wanted else SLOWEST_REQUEST
     slow = _is_slow(conduct.owing, conduct.came, limits.owing_ms(wanted), least)
     if slow and conduct.starved is None:
@@ -98,5 +101,5 @@ def _after(seconds: float | None, ms_max: int) -> bool:
 
 
 def _is_slow(seconds: float | None, moved: int | None, ms_max: int, least: int) -> bool:
-    """Whether it took too long and, lately, less than `least` bytes a second moved."""
+    """Return True if it took too long and moved less than `least` bytes per second lately."""
     return _after(seconds, ms_max) and moved is not None and moved < least * lately(ms_max)

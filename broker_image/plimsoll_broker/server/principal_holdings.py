@@ -1,9 +1,8 @@
-"""What each principal holds of a broker's bounded pools: one account, and what metrics tell of it.
+"""PrincipalHoldings: the holdings of each principal in a broker's bounded pools, for the metrics.
 
-A pool is a `FairPool` by the principal that clients hold something of it for
-(`ConnectionState.holder`): a user, or the address where a listener has no login.  Whoever bounds
-something for clients adds its pool here by name; nothing is decided here.  Metrics have a label for
-each pool and none for a principal: clients choose names.
+A pool is a `FairPool`, keyed by `ConnectionState.holder`: a user, or an address if the listener has
+no login. Code that bounds a resource of clients adds its pool here by name; nothing is decided
+here. Metrics have a label for each pool and none for a principal, since clients choose names.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from plimsoll_core.quotas.fair_pool import FairPool
 
 
 class PoolState(NamedTuple):
-    """One pool now, in its own units.  `most`: of the principal that holds most; `share`: what one
-    that holds nothing yet could take; `refused`: admissions, since the start."""
+    """The state of one pool, in its own units. `most`: the largest holding. `share`: the most that
+    a principal without holdings could take. `refused`: refused admissions since the start."""
 
     capacity: int
     used: int
@@ -32,33 +31,33 @@ class PrincipalHoldings:
 
     def __init__(self) -> None:
         self._pools: dict[str, FairPool] = {}
-        # Pools of one kind that come and go, told of as one.
+        # Groups of pools that come and go, reported as one.
         self._several: dict[str, Callable[[], Iterable[FairPool]]] = {}
 
     def add(self, name: str, pool: FairPool) -> FairPool:
-        """The pool, which is told of by this name from now on."""
+        """Report the pool under this name from now on, and return it."""
         self._pools[name] = pool
         return pool
 
     def drop(self, name: str, pool: FairPool) -> None:
-        """It is not told of any more, unless another one goes by that name by now."""
+        """Stop reporting the pool, unless another one has taken the name."""
         if self._pools.get(name) is pool:
             del self._pools[name]
 
     def add_several(self, name: str, pools: Callable[[], Iterable[FairPool]]) -> None:
-        """Pools that are bounded each for itself: the one in which a newcomer has least is told of,
-        and the refusals of all."""
+        """Add pools with separate bounds, reported as one: the state of the fullest, the refusals
+        of all."""
         self._several[name] = pools
 
     def of(self, principal: str) -> Mapping[str, int]:
-        """What a principal holds, by pool."""
+        """Return a principal's holdings, by pool."""
         held = Counter({name: pool.held(principal) for name, pool in self._pools.items()})
         for name, pools in self._several.items():
             held[name] = sum(pool.held(principal) for pool in pools())
         return held
 
     def pools(self) -> Iterator[tuple[str, FairPool]]:
-        """All of them by name; a name may be that of several."""
+        """Yield all pools with their names; several pools may share a name."""
         yield from self._pools.items()
         for name, pools in self._several.items():
             yield from ((name, pool) for pool in pools())

@@ -1,8 +1,8 @@
-"""A session's received and unserved frames, and the memory that they may have.
+"""RequestReceiver: a session's received frames, and the memory that they hold.
 
-Owned by a `Session`.  How long a frame may be follows from what its first bytes ask for; memory for
-a large one is asked of the intake bit by bit, as bytes come, and given back when nothing refers to
-the frame any more.
+Owned by a `Session`. The first bytes of a frame determine its largest size. Memory for a large
+frame is asked of the intake bit by bit, as bytes arrive, and given back when nothing refers to the
+frame any more.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from plimsoll_wire.framing import BEGINNING_BYTES, Framer
 _ASKED = struct.Struct(">hh")
 _FETCH_KEY = struct.pack(">h", ApiKey.FETCH)
 PARSED_FACTOR = 16
-"""A Fetch as objects, in multiples of its bytes: about 24 bytes a partition become 350."""
+"""The size of a parsed Fetch, in multiples of its bytes: about 24 bytes a partition become 350."""
 PARSED_MAX = 8 * 1024 * 1024
-"""Of the 20,000 things that a client's Fetch may name."""
+"""The largest size of a parsed Fetch: a client's Fetch may name 20,000 partitions."""
 
 
 class RequestReceiver(Framer):
-    """`serves` says whether an API is handled in a version.
+    """`serves` returns True if an API is handled in a version.
 
-    It does not refer to its session: what a lost connection held is freed at once, by its last
-    reference, and not by a collection that may come much later.  It is a framer, and has none: each
-    read of a socket passes here.
+    It does not refer to its session, so that a lost connection's memory is freed at once by its
+    last reference, not by a later garbage collection. It inherits from Framer instead of owning
+    one: each read of a socket passes here.
     """
 
     __slots__ = (
@@ -55,17 +55,17 @@ class RequestReceiver(Framer):
         self._limits = limits
         self._serves = serves
         self._account = account
-        # Whether the next frame is a Fetch for which there was no room as objects.
+        # True if the next frame is a Fetch without room for its parsed objects.
         self._held_back = False
-        self._charged = 0  # bytes of the intake that the unfinished frame has
-        self.starved = False  # whether it waits for memory
-        # How fast the unfinished frame came lately, whose first byte came at `_owing_s`.
+        self._charged = 0  # intake bytes of the unfinished frame
+        self.starved = False  # True while it waits for memory
+        # The recent rate of the unfinished frame, whose first byte arrived at `_owing_s`.
         self._progress = Progress()
         self._owing_s: float | None = None
 
     def came_within(self, now: float, owing_s: float | None, window_s: float) -> int | None:
-        """Bytes of the unfinished request, owed since `owing_s`, that came lately; None while it
-        was not looked at for as long."""
+        """Return the bytes of the unfinished request, owed since `owing_s`, that arrived in the
+        window; None until it has been watched for that long."""
         if owing_s != self._owing_s:
             self._owing_s = owing_s
             self._progress.begins()
@@ -76,11 +76,11 @@ class RequestReceiver(Framer):
         return 0 if self._held_back else super().came
 
     def next_request(self, waiter: Waiter) -> tuple[bytearray, int] | None:
-        """A frame and how much of the intake it has; `free` or `give_back` that.  A Fetch may be
-        parked, as objects that take more than its bytes: it comes when there is room for them, and
-        `waiter` is woken when there may be.
+        """Return the next frame and its bytes of the intake, which must go to `keeps` or
+        `give_back`; None if there is none.
 
-        Raises FrameTooLarge.
+        A Fetch may be parked, as objects that are larger than its bytes: it is returned when there
+        is room for them, and `waiter` is woken when there may be. Raises FrameTooLarge.
         """
         frame = self.next_frame()
         if frame is None:
@@ -97,7 +97,8 @@ class RequestReceiver(Framer):
         return frame, charged
 
     def limit_of(self, length: int, beginning: bytes) -> int | None:
-        """How long a frame may be that is too long for a request that is not served."""
+        """Return the largest size of a frame that is too long for an unserved request; None if more
+        bytes are needed to tell."""
         limits = self._limits
         if length > limits.frame_bytes_max:
             return limits.frame_bytes_max
@@ -106,13 +107,14 @@ class RequestReceiver(Framer):
         key, version = _ASKED.unpack(beginning)
         if not self._serves(key, version):
             return limits.unknown_frame_bytes_max
-        # What is served once is for as long as the connection lasts.
+        # An API that is served stays so for the connection's lifetime.
         limit = limits.frame_bytes(key)
         self.is_alike(beginning, limit)
         return limit
 
     def may_receive(self, waiter: Waiter) -> bool:
-        """Whether there is memory for what comes next; else `waiter` is woken when there may be."""
+        """Return True if there is memory for the next bytes; otherwise `waiter` is woken when there
+        may be."""
         if self._held_back:
             return False
         growth = self.growth
@@ -127,7 +129,8 @@ class RequestReceiver(Framer):
         return True
 
     def keeps(self, frame: bytearray, charged: int, *, parsed: bool) -> int:
-        """What a request that waits has of the intake from now on; `parsed`: in objects, too."""
+        """Adjust the intake's bytes for a request that waits, and return them. `parsed`: count its
+        objects, too."""
         kept = len(frame)
         if parsed:
             kept += min(kept * PARSED_FACTOR, PARSED_MAX)
@@ -138,8 +141,8 @@ class RequestReceiver(Framer):
         return kept
 
     def free(self, slot: ReplySlot, frame: bytearray) -> None:
-        """What was read of a request that waits is kept; its bytes need not be, unless its handler
-        kept a view of them."""
+        """Free the bytes of a waiting request, unless its handler kept a view of them. What was
+        parsed stays."""
         size = len(frame)
         if slot.kept:
             with suppress(BufferError):
@@ -148,7 +151,7 @@ class RequestReceiver(Framer):
                 self.give_back(size)
 
     def let_go(self, slot: ReplySlot) -> None:
-        """It is answered, or its connection is lost."""
+        """Give back a request's bytes: it is answered, or its connection is lost."""
         kept = slot.kept
         if kept:
             slot.kept = 0

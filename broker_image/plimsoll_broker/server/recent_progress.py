@@ -1,7 +1,7 @@
-"""How much of something came or went lately, by marks that are made whenever somebody looks.
+"""Progress: how many bytes moved in a recent window, by marks made at each look.
 
-A sender and a session own one each: a client is judged by what it did in the last seconds, and not
-by an average since the beginning, which a fast beginning would keep high for hours.  Pure.
+A ReplySender and a RequestReceiver own one each. A client is judged by its rate in the last
+seconds; an average since the beginning would stay high for hours after a fast start. Pure.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 _MARKS = 16
-"""To a window, however often it is looked at."""
+"""Marks in a window, however often `within` is called."""
 
 
 class Progress:
@@ -18,16 +18,16 @@ class Progress:
     __slots__ = ("_marks",)
 
     def __init__(self) -> None:
-        # When it was looked at, and how much there was in all by then.
+        # The time of each look, with the total at that time.
         self._marks: deque[tuple[float, int]] = deque()
 
     def begins(self) -> None:
-        """What was seen until now is over."""
+        """Forget all marks."""
         self._marks.clear()
 
     def within(self, now: float, total: int, window_s: float) -> int | None:
-        """How much of `total` came in the last `window_s`; None while it was not looked at for as
-        long.  Where it is looked at seldom, it is what came in a longer time."""
+        """Return how much of `total` came in the last `window_s`; None until it has been watched
+        for that long. If looks are rare, the window is longer."""
         marks = self._marks
         while len(marks) > 1 and marks[1][0] <= now - window_s:
             marks.popleft()

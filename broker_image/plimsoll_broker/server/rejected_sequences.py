@@ -1,18 +1,17 @@
-"""Batches that were sent behind one that was refused do not overtake it.
+"""RejectedSequences: a batch that was sent behind a rejected one must not overtake it.
 
-The first of several batches in flight is refused (too few in sync, not the leader yet, not heard of
-the topic yet), or is cut off again because another broker led, and a moment later the next one
-would be taken.  A log takes the first batch of a producer that it does not know with whatever
-sequence it has, so it would begin in the middle, and what was sent before could never be written
-any more.  A log that knows the producer would see the gap and say "out of order": librdkafka takes
-that for a reason to begin a new producer epoch, and what it was not sure about is then written
-twice.
+A broker may reject the first of several batches in flight (too few replicas in sync, not the leader
+yet, topic not known yet), or truncate it because another broker led, and a moment later accept the
+next. A log accepts any sequence from a producer that it does not know. So it would begin in the
+middle, and the earlier batch could never be written. A log that knows the producer would answer
+"out of order"; librdkafka then begins a new producer epoch, and batches of unknown outcome are
+written twice.
 
-So what overtakes is refused with what the first was refused with: clients send both again, in
-order.  A client sends what is in flight over one connection, so it is enough that a connection
-remembers what was refused on it.  It remembers so many partitions and producers; once there were
-more, whatever it does not remember and does not follow what its log has may have been sent behind
-one of those, and is refused, too.  KIP-98; the protocol's rule for idempotent producers.
+So a batch that would overtake is rejected with the error of the first: clients send both again, in
+order. A client sends all batches in flight over one connection, so it is enough to remember
+rejections by connection. A connection remembers a bounded number of partitions and producers. Once
+that is exceeded, a batch that is not remembered and does not continue its log is rejected, too.
+Source: KIP-98; the protocol's rule for idempotent producers.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from plimsoll_wire.batches import BatchError, Buffer, parse_header
 REMEMBERED_MAX = 1_000
 """Partitions and producers of one connection, at about 300 bytes each."""
 REMEMBERED_MS = 10_000
-"""Clients send again within a second.  What they took elsewhere meanwhile must not hold them up
-here for ever."""
+"""Clients retry within a second. A rejection must not hold up for ever a batch whose predecessor
+was written elsewhere meanwhile."""
 IN_FLIGHT_MAX = 5
-"""An idempotent producer has no more batches of a partition on the way.  So many may stand in the
-connection behind the one that was refused, however late a broker that stood still comes to them."""
+"""An idempotent producer has at most five batches of a partition in flight. So many may stand in
+the connection behind the rejected one, however late a paused broker comes to them."""
 _SEQUENCES = 2**31
 
-# What passes by itself.  After anything else a client does not send the same batch again.
+# Transient errors. After any other error a client does not send the same batch again.
 _PASSES = frozenset(
     {
         Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -47,9 +46,9 @@ _PASSES = frozenset(
 )
 
 _Where = tuple[str, int, int]
-"""Topic, partition and producer."""
+"""Topic, partition and producer id."""
 _Producer = tuple[int, int, int]
-"""Id, epoch and a batch's first sequence."""
+"""Producer id, epoch and base sequence."""
 
 
 class _Lowest(NamedTuple):
@@ -57,14 +56,14 @@ class _Lowest(NamedTuple):
     sequence: int
     code: int
     at_ms: int
-    # How many of those that were sent behind it have been refused since.
+    # The number of later batches that were rejected behind it.
     behind: int = 0
 
 
 class RejectedSequences:
-    """One connection's: of each partition and producer, the lowest sequence that was refused and
-    has not been taken since, and why.  `_forgot`: why what is not remembered was refused last;
-    None: all is."""
+    """For one connection: by partition and producer, the lowest sequence that was rejected and not
+    accepted since, with its error. `_forgot`: the last error of an entry that was dropped; None:
+    none was."""
 
     __slots__ = ("_forgot", "_lowest")
 
@@ -83,8 +82,8 @@ class RejectedSequences:
         newest: Callable[[int], tuple[int, int] | None],
         now_ms: int,
     ) -> int | None:
-        """Why the batch that this one was sent behind was refused; None: there is none.  `newest`:
-        epoch and last sequence of what the log has of a producer."""
+        """Return the error of a rejected batch that this one was sent behind, or None. `newest`:
+        epoch and last sequence of a producer in the log."""
         found = _producer(records)
         if found is None:
             return None
@@ -109,8 +108,8 @@ class RejectedSequences:
         newest: Callable[[int], tuple[int, int] | None],
         now_ms: int,
     ) -> int | None:
-        """Something may have been sent before it that is not remembered, unless its log has what
-        it follows."""
+        """Reject the batch, as an earlier one may have been forgotten, unless it continues the
+        log."""
         producer_id, epoch, sequence = producer
         last_epoch, last = newest(producer_id) or (-1, -1)
         if epoch != last_epoch:
@@ -125,28 +124,28 @@ class RejectedSequences:
     def answered(
         self, topic: str, index: int, records: Buffer | None, code: int, now_ms: int
     ) -> None:
-        """What became of a batch that overtook nothing."""
+        """Note the result of a batch that overtook nothing."""
         found = _producer(records)
         if found is None:
             return
         producer_id, epoch, sequence = found
         where = (topic, index, producer_id)
         self._lowest.pop(where, None)
-        if code in _PASSES and len(topic) <= NAME_LENGTH_MAX:  # with another name it never passes
+        if code in _PASSES and len(topic) <= NAME_LENGTH_MAX:  # an invalid name never succeeds
             self._remember(where, _Lowest(epoch, sequence, code, now_ms))
 
     def not_committed(
         self, topic: str, index: int, producer: _Producer, code: int, now_ms: int
     ) -> None:
-        """A batch was appended, and its client hears that it may be lost: the log may be cut before
-        what stands behind it in the connection is read."""
+        """An appended batch was answered with an error: the log may be truncated before the batches
+        behind it in the connection are read."""
         producer_id, epoch, sequence = producer
         where = (topic, index, producer_id)
         known = self._lowest.get(where)
         if known is not None and (
             known.epoch > epoch or (known.epoch == epoch and not _after(known.sequence, sequence))
         ):
-            return  # what that one holds back it holds back, too
+            return  # that entry holds back this batch, too
         if code in _PASSES:
             self._remember(where, _Lowest(epoch, sequence, code, now_ms))
 
@@ -157,13 +156,13 @@ class RejectedSequences:
             oldest = next(iter(remembered))
             if lowest.at_ms - remembered[oldest].at_ms < REMEMBERED_MS:
                 return
-            del remembered[oldest]  # its client would have sent it again by now
+            del remembered[oldest]  # its client would have retried by now
         remembered.pop(where, None)
-        remembered[where] = lowest  # behind those that are older
+        remembered[where] = lowest  # newest last
 
 
 def _producer(records: Buffer | None) -> _Producer | None:
-    """Id, epoch and first sequence, of an idempotent producer's batch."""
+    """Return id, epoch and base sequence of an idempotent producer's batch, or None."""
     if not records:
         return None
     try:
@@ -176,12 +175,14 @@ def _producer(records: Buffer | None) -> _Producer | None:
 
 
 def _taken(lowest: _Lowest, epoch: int, sequence: int) -> bool:
-    """Whether the log has it all the same: it was sent elsewhere, and this log followed."""
+    """Return True if the log has the batch after all: it was written by another leader and
+    replicated here."""
     if epoch < lowest.epoch:
         return False
     return epoch > lowest.epoch or not _after(lowest.sequence, sequence)
 
 
 def _after(sequence: int, other: int) -> bool:
-    """Sequences wrap, and what is in flight is never half of them apart."""
+    """Return True if `sequence` is after `other`. Sequences wrap; those in flight are never half
+    the range apart."""
     return 0 < (sequence - other) % _SEQUENCES < _SEQUENCES // 2

@@ -1,9 +1,8 @@
-"""A reply that comes later, told to its session in the very turn in which it is made.
+"""ReplyLater: a reply that comes later, delivered to its session in the turn in which it is made.
 
-Made by the handlers of Produce and of followers' fetches, whose replies are made where a partition
-is stepped.  A future would tell it a turn of the event loop later; for one small record with
-acks=all that is a turn of the leader for each of two replies.  Anything else that waits for it
-awaits it.
+Used by the handlers of Produce and of followers' fetches, whose replies are made when a partition
+is stepped. A future would deliver it one turn of the event loop later; for a small record with
+acks=all that costs the leader a turn for each of two replies. Other code awaits it like a future.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from plimsoll_broker.server.dispatch import Reply
 
 
 class ReplyLater:
-    """As much of a future as a session uses.  Whoever listens must not raise: it is called by
-    whoever made the reply, which may be the commit path."""
+    """The part of a future's interface that a session uses. Listeners must not raise: they are
+    called by the code that made the reply, which may be the commit path."""
 
     __slots__ = ("_cancelled", "_done", "_error", "_listeners", "_reply")
 
@@ -53,13 +52,13 @@ class ReplyLater:
         self._end()
 
     def cancel(self) -> None:
-        """Nobody waits for it any more."""
+        """Cancel it: its session waits no more."""
         if not self._done:
             self._cancelled = True
             self._end()
 
     def add_done_callback(self, listener: Callable[[Any], None]) -> None:
-        """It is called with this, once, at once if it is done."""
+        """Call `listener` with this object once it is done; at once if it is done."""
         if self._done:
             listener(self)
         else:
@@ -81,5 +80,5 @@ class ReplyLater:
 
 
 def _tell(told: asyncio.Future[None], _: ReplyLater) -> None:
-    if not told.done():  # who awaited it may have been cancelled
+    if not told.done():  # the awaiting task may have been cancelled
         told.set_result(None)

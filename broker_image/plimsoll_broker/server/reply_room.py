@@ -1,9 +1,8 @@
-"""Room for a reply before it is made, in the share that its connection's principal has of the pool.
+"""ReplyRoom: memory for a reply before it is made, within its principal's share of the pool.
 
-`reply_bounds` and the handlers of groups make one for a request whose answer may be long, take what
-it is about to hold at most, and return `reply`.  A principal that holds its share waits here, and
-nobody else notices.
-A connection makes one long reply at a time: the session begins nothing behind a request of
+`reply_bounds` and the handlers of groups make one for a request with a possibly long reply, take
+the most that the reply can hold, and return `reply`. Only a principal that holds its share waits
+here. A connection makes one long reply at a time: the session begins nothing behind a request of
 `LONG_REPLIES` until that is answered.
 """
 
@@ -37,7 +36,8 @@ LONG_REPLIES = frozenset(
             ApiKey.DESCRIBE_PRODUCERS,
             ApiKey.LIST_CONFIG_RESOURCES,
             ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-            # What changes something waits for room in its place among the connection's requests.
+            # Requests that change something wait for memory in their place in the connection's
+            # order.
             ApiKey.CREATE_TOPICS,
             ApiKey.DELETE_TOPICS,
             ApiKey.CREATE_PARTITIONS,
@@ -53,12 +53,13 @@ LONG_REPLIES = frozenset(
         )
     }
 )
-"""APIs whose replies are as long as what there is, and those that change something.  Others are
-bounded by what their requests name, Fetches by what their accounts grant."""
+"""APIs whose replies grow with the cluster's contents, and those that change something. Other
+replies are bounded by what their requests name, and Fetches by their accounts' grants."""
 
 
 class ReplyRoom:
-    """Of one request; a context manager that gives back what no reply took with it."""
+    """The memory of one request's reply: a context manager that gives back what no reply took
+    over."""
 
     def __init__(self, account: Account) -> None:
         self._account = account
@@ -76,12 +77,12 @@ class ReplyRoom:
         self.give_back()
 
     def give_back(self) -> None:
-        """What no reply took with it, once."""
+        """Give back, once, what no reply took over."""
         taken, self._taken = self._taken, 0
         self._account.give_back(taken)
 
     def take_now(self, estimate: int) -> bool:
-        """Return True if there was room for as much as is taken of an estimate."""
+        """Take room for an estimate without waiting. Return False if there is none."""
         taken = self._account.admit_now(min(estimate, self._account.estimate_max))
         if taken is None:
             return False
@@ -89,14 +90,14 @@ class ReplyRoom:
         return True
 
     async def take_estimate(self, estimate: int) -> None:
-        """`take_now` once there is room; raises as `take` does."""
+        """As `take_now`, but wait for room. Raises as `take` does."""
         size = min(estimate, self._account.estimate_max)
         await self._take(self._account.admit(size, is_estimate=True))
 
     async def take(self, size: int) -> None:
-        """So many bytes are about to be there, of the reply or of what it is made from.  Asked once
-        for all of them: requests that have a part each and wait for more would wait for each other.
-        Raises CloseConnection where there was no room in time."""
+        """Wait for room for `size` bytes of the reply or its sources. Ask once for all of them:
+        requests that hold a part each and wait for more would deadlock. Raises CloseConnection if
+        there was no room in time."""
         await self._take(self._account.admit(size))
 
     async def _take(self, admission: Awaitable[int]) -> None:
@@ -106,7 +107,7 @@ class ReplyRoom:
             raise CloseConnection(str(reason)) from None
 
     def reply(self, made: Reply) -> Reply:
-        """It takes the room with it: what it does not need is given back at once."""
+        """Return the reply with its memory attached; what it does not need is given back."""
         taken, self._taken = self._taken, 0
         size = size_of(made)
         if taken > size:

@@ -1,4 +1,4 @@
-"""A request of a connection whose reply cannot be sent yet: its place in the order of replies."""
+"""ReplySlot: a request whose reply cannot be sent yet, and its place in the order of replies."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from plimsoll_broker.server.reply_later import ReplyLater
 from plimsoll_wire.headers import RequestHeader
 
 SMALL_BYTES = 4 * 1024
-"""A request's bytes that may stay in the intake's account until it is answered."""
-AT_ONCE = (bytes, bytearray, memoryview, list, tuple)  # replies; nothing else is waited for
+"""Requests up to this size stay on the intake's account until they are answered."""
+AT_ONCE = (bytes, bytearray, memoryview, list, tuple)  # replies; any other result is awaited
 
 Later = asyncio.Future[Reply | None] | ReplyLater
-"""What comes later, and is asked in the same way."""
+"""A later reply, in either form; both have the same interface."""
 LATER = (asyncio.Future, ReplyLater)
 
 
 def later(result: Any) -> Later:
-    """What a handler gave that is no reply."""
+    """Return a handler's result that is not a reply as a future."""
     return result if isinstance(result, ReplyLater) else asyncio.ensure_future(result)
 
 
 class ReplySlot:
-    """A request whose reply cannot be sent yet.  `kept`: bytes that it has of the intake; `held`:
-    bytes of its reply that its connection's account has, None: it was not asked; `began_ns`: when
-    it was read; `charges`: what it uses of quotas."""
+    """A request whose reply cannot be sent yet. `kept`: its bytes of the intake. `held`: its
+    reply's bytes on the connection's account; None: not counted. `began_ns`: when it was read.
+    `charges`: its quota usage."""
 
     __slots__ = ("began_ns", "charges", "future", "header", "held", "kept", "reply")
 

@@ -1,4 +1,4 @@
-"""What a listener's server gives each of its sessions.  Made by `listener`."""
+"""SessionOwner: what a server provides to each of its sessions. Made by `listener`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ _PRODUCE = int(ApiKey.PRODUCE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOwner:
-    """What the server gives each of its sessions.  `listener`: as it is now.
-    `proved`: a connection's client has shown a certificate, with what that proves.
-    `opened`, `heard` and `closed` take a session.  `quotas` None: nobody is limited here;
-    `admission` None: nor are addresses, or they were looked at before the session was made."""
+    """`listener` returns the current configuration. `proved` takes a connection and the proof of
+    its certificate. `opened`, `heard` and `closed` take a session. `quotas` None: no limits here.
+    `admission` None: addresses are not limited, or were checked before the session was made."""
 
     dispatch: Dispatch
     listener: Callable[[], Listener]
@@ -53,7 +52,7 @@ class SessionOwner:
             self.admission.left(host)
 
     def broke(self, api_key: int, error: BaseException) -> None:
-        """A bug of ours costs its connection.  On the commit path it ends the process: the
+        """Handle a bug: it costs its connection. On the commit path it ends the process: the
         listener's task fails with it."""
         if isinstance(error, CommitPathFailed):
             self.failed(error)
@@ -63,7 +62,7 @@ class SessionOwner:
     def context(
         self, header: RequestHeader, frame: bytearray, connection: ConnectionState, began_ns: int
     ) -> RequestContext:
-        """Of a request that is served, and was read at `began_ns`."""
+        """Return the context of a served request that was read at `began_ns`."""
         key, version, correlation_id, client_id, body_at = header
         assert body_at is not None, "a version that is served has a body"
         body = memoryview(frame)[body_at:]
@@ -86,9 +85,9 @@ class SessionOwner:
         return context
 
     def charges_of_steps(self, connection: ConnectionState) -> Charges | None:
-        """Of a request that was allowed before."""
+        """Return the charges of a request that was allowed ahead."""
         return None if self.quotas is None else self.quotas.steps(connection)
 
     def serves(self, connection: ConnectionState, api_key: int, version: int) -> bool:
-        """Whoever has not logged in may send nothing that is large."""
+        """Return True if the API is served. A client without login may send nothing large."""
         return connection.let_in and self.dispatch.find(api_key, version) is not None

@@ -1,7 +1,7 @@
-"""Puts a throttle time into a reply that was encoded before anybody knew of it.
+"""Write a throttle time into a reply that is already encoded.
 
-Called by the sessions for replies of clients that used too much.  Produce's own encoder is told,
-since it does not have the field at its beginning.
+Called by the sessions for replies to throttled clients. Produce's encoder takes the time itself,
+since the field is not at the beginning of its response.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _I32 = struct.Struct(">i")
 
 
 def told(reply: Reply, key: int, version: int, charges: Charges) -> Reply:
-    """With the throttle time of its request, where this version has the field."""
+    """Return the reply with the throttle time of its request, if its version has the field."""
     if not charges.throttle_ms:
         return reply
     at = throttle_time_at(key, version)

@@ -1,11 +1,10 @@
-"""How much of one turn of the event loop a listener's requests may use.
+"""TurnBudget: how much of one turn of the event loop a listener's requests may use.
 
-uvloop serves every connection that has something to read before it runs a timer: a thousand
-requests that come at one instant would be one turn.  Asked by `Session` before each frame; once the
-budget is spent, sessions wait here for the next turns and are not read from meanwhile: principals
-in turn, one session of each, and a principal's in the order in which they came, so that however
-many connections one has, nobody else waits for more than one request of it.  Decides nothing about
-what is served.
+uvloop serves every readable connection before it runs a timer, so a thousand requests that arrive
+at once would be one turn. `Session` asks before each frame. Once the budget is spent, sessions wait
+here for later turns and are not read meanwhile. Principals go in turn, one session each; the
+sessions of a principal in order of arrival. So no client waits for more than one request of another
+principal, however many connections that has. It decides nothing about what is served.
 """
 
 from __future__ import annotations
@@ -16,24 +15,25 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 
 BUDGET_S = 0.005
-"""For so long requests are served in one turn; the request that is served then ends."""
+"""Requests are served for this long in one turn; the request in progress then finishes."""
 
 
 class TurnBudget:
-    """Of one listener."""
+    """The budget of one listener."""
 
     def __init__(self) -> None:
-        # Sessions that wait for a later turn, by what goes on with each; by principal, the one
-        # whose turn it is first; never an empty line.
+        # By principal, the next one first: callbacks of sessions that wait for a later turn. No
+        # line is empty.
         self._waiting: OrderedDict[str, deque[Callable[[], None]]] = OrderedDict()
-        # When the budget of this turn ends.
+        # The end of this turn's budget.
         self._until_s = 0.0
-        # Whether this turn has one already: no clock tells turns apart, uvloop's goes on in them.
+        # True if this turn has a budget already. A clock cannot tell turns apart: uvloop's advances
+        # within them.
         self._began = False
         self._resuming = False
 
     def is_spent(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether what would be served now is to wait."""
+        """Return True if the next request has to wait for a later turn."""
         if not self._resuming:
             if self._waiting:
                 return True
@@ -43,7 +43,7 @@ class TurnBudget:
         return time.monotonic() >= self._until_s
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """What is called soon is called in the next turn, before that one's requests are read."""
+        """Begin a budget. `_end` runs in the next turn, before that one's requests are read."""
         self._until_s = time.monotonic() + BUDGET_S
         if not self._began:
             self._began = True
@@ -55,13 +55,14 @@ class TurnBudget:
     def wait(
         self, loop: asyncio.AbstractEventLoop, principal: str, resume: Callable[[], None]
     ) -> None:
-        """`resume` is called in a later turn.  Each session waits once at a time."""
+        """Call `resume` in a later turn. Each session waits once at a time."""
         if not self._waiting and not self._resuming:
             loop.call_soon(self._resume, loop)
         self._waiting.setdefault(principal, deque()).append(resume)
 
     def _next(self) -> Callable[[], None]:
-        """Of the principal whose turn it is; the others are before it from now on."""
+        """Return the next callback of the principal whose turn it is, and move that principal to
+        the end."""
         principal, line = self._waiting.popitem(last=False)
         resume = line.popleft()
         if line:
@@ -69,7 +70,7 @@ class TurnBudget:
         return resume
 
     def _resume(self, loop: asyncio.AbstractEventLoop) -> None:
-        """A new turn: those that waited, one after another, as long as its budget lasts."""
+        """In a new turn, resume sessions one after another while the budget lasts."""
         self._begin(loop)
         self._resuming = True
         try:

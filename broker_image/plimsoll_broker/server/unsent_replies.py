@@ -1,7 +1,7 @@
-"""A session's replies that its transport holds and the peer has not taken yet.
+"""ReplySender: a session's replies that the transport holds and the peer has not taken.
 
-Owned by a `Session`.  Replies are held on the connection's account from when they are there until
-the kernel has them; how long the peer has been taking nothing is told to who asks.
+Owned by a `Session`. A reply is held on the connection's account from when it is ready until the
+kernel has it. It also reports how long the peer has taken nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from plimsoll_wire.headers import RequestHeader, response_head
 
 
 class Granted(list[Buffer]):
-    """A reply in pieces of which `granted` bytes are on its connection's account already."""
+    """A reply in pieces, of which `granted` bytes are on its connection's account already."""
 
     def __init__(self, pieces: Iterable[Buffer], granted: int) -> None:
         super().__init__(pieces)
@@ -27,18 +27,18 @@ class Granted(list[Buffer]):
 _SEVERAL = (list, tuple)
 _ONE_PIECE = (bytes, bytearray, memoryview)
 _COPIED_BYTES = 4096
-"""Of a reply in one piece that is copied behind its head."""
+"""A one-piece reply below this size is copied behind its head."""
 
 
 def size_of(reply: Reply) -> int:
-    """Bytes of a reply's body."""
+    """Return the bytes of a reply's body."""
     if isinstance(reply, _SEVERAL):
         return sum(map(len, reply))
     return len(reply)
 
 
 class ReplySender:
-    """Made with the session, connected with its transport."""
+    """Made with the session; `connected` gives it the transport."""
 
     __slots__ = (
         "_account",
@@ -67,21 +67,21 @@ class ReplySender:
         self._transport = transport
 
     def lost(self) -> None:
-        """Nothing is sent any more, and nothing is held."""
+        """Release everything: nothing is sent any more."""
         self._transport = None
         self._parts.clear()
         self._account.close()
 
     def hold(self, reply: Reply) -> int:
-        """A reply is there, to be sent now or later; how many bytes it holds until it is."""
+        """Hold a ready reply on the account, and return its size in bytes."""
         size = size_of(reply)
         granted = reply.granted if isinstance(reply, Granted) else 0
         self._account.hold(size - granted)
         return size
 
     def send(self, header: RequestHeader, reply: Reply, held: int | None) -> int:
-        """Hand a reply to the transport; returns how many bytes were sent.  `held` None: it was
-        made in this very moment, and is held only if the kernel does not take it."""
+        """Hand a reply to the transport, and return the bytes sent. `held` None: the reply was just
+        made, and is held only if the kernel does not take it at once."""
         transport = self._transport
         assert transport is not None, "the session sends while it is connected"
         body_size = size_of(reply) if held is None else held
@@ -90,13 +90,13 @@ class ReplySender:
         if not isinstance(reply, _ONE_PIECE):
             transport.writelines([head, *reply])
         elif body_size < _COPIED_BYTES:
-            transport.write(head + reply)  # a second piece is dearer than the copy
+            transport.write(head + reply)  # a second piece costs more than the copy
         else:
             transport.writelines([head, reply])
         began_at = self._written
         self._written += size
         if not self._parts and not transport.get_write_buffer_size():
-            # Mostly the kernel takes it all at once.
+            # The usual case: the kernel takes it all at once.
             self._flushed = self._written
             if held is None and isinstance(reply, Granted):
                 held = reply.granted
@@ -120,7 +120,7 @@ class ReplySender:
         return self._written - self._flushed
 
     def settle(self) -> None:
-        """See how much was taken, and give it back."""
+        """Note how much the kernel has taken, and give it back to the account."""
         self._settling = False
         transport = self._transport
         if transport is None:
@@ -135,12 +135,13 @@ class ReplySender:
         self._account.give_back(done)
 
     def unread(self, now: float) -> float | None:
-        """Since when nothing was taken; None while nothing is unsent."""
+        """Return the seconds since bytes were last taken; None if nothing is unsent."""
         return now - self._moved if self.unsent else None
 
     def draining(self, now: float, window_s: float) -> tuple[float | None, int | None]:
-        """Since when something is unsent, and how much was taken in the last `window_s`; None: that
-        is not known yet.  What the kernel took of the first reply says nothing of the reader."""
+        """Return the seconds since replies have been unsent, and the bytes taken in the last
+        `window_s`, None if not known yet. What the kernel took of the first reply says nothing
+        about the reader."""
         if not self.unsent:
             return None, None
         return now - self._began, self._progress.within(now, self._flushed, window_s)
