@@ -431,7 +431,7 @@ PEOPLE_MAX = {
     "plimsoll_operator": 150,
     "plimsoll_process": 0,
     "plimsoll_sim": 265,
-    "plimsoll_spark": 9,
+    "plimsoll_spark": 0,
     "plimsoll_wire": 0,
 }
 """How often each package says *who* and the like in its docstrings and string literals.  These

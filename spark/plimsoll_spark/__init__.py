@@ -1,1 +1,1 @@
-"""Spark jobs that drive a workload and verify what came of it."""
+"""Spark jobs that write a workload and verify the resulting log."""

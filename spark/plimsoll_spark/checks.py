@@ -1,7 +1,7 @@
-"""The checks: reads everything back through Spark's own Kafka source, joins it with the ledger.
+"""The checks: read all records back through Spark's Kafka source and join them with the ledger.
 
-Called by `verification` when the ledger is complete.  Writes what it read as Parquet beside the
-ledger, so that each check reads the same bytes, once.  Decides nothing: `verdict` does.
+Called by `verification` when the ledger is complete. Writes the records it read as Parquet beside
+the ledger, so that each check reads the same bytes, once. Computes counts; `verdict` judges them.
 """
 
 from __future__ import annotations
@@ -31,27 +31,26 @@ MAX_EXAMPLES = 20
 MAX_BINS = 240
 SMALLEST_BIN_MS = 100
 MAX_POLL_RECORDS = 10_000
-"""Spark's source asks a broker twice, for a log's start and for its end, after each poll of its
-consumer; Kafka's default is 500 records, a quarter of what one Fetch brings here."""
+"""After each poll of its consumer, Spark's source asks a broker for the log's start and its end.
+Kafka's default is 500 records, a quarter of what one Fetch returns here."""
 
 
 def read_ledger(spark: SparkSession, path: Path) -> DataFrame:
-    """The ledger table."""
     return spark.read.schema(LEDGER).parquet(str(path))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What the ledger says of the records in all."""
+    """Totals of the ledger."""
 
-    # How many there are of each outcome.
+    # Number of records by outcome.
     outcomes: Mapping[str, int]
     # Per partition, the first acked offset and the one after the last.
     acked: Mapping[int, tuple[int, int]]
 
 
 def settled(ledger: DataFrame) -> Settled:
-    """One query for both."""
+    """Return both totals from one query."""
     edges = (F.min("offset").alias("first"), (F.max("offset") + 1).alias("end"))
     counted = ledger.groupBy("outcome", "partition").agg(F.count("*").alias("records"), *edges)
     outcomes: Counter[str] = Counter()
@@ -65,13 +64,14 @@ def settled(ledger: DataFrame) -> Settled:
 
 
 def with_added(before: Ranges, partitions: Iterable[int]) -> Ranges:
-    """The logs as the run found them; those of partitions that were added since began empty."""
+    """Return the logs as the run found them; partitions added since began empty."""
     empty = OffsetRange(log_start_offset=0, log_end_offset=0)
     return dict.fromkeys(sorted(set(partitions)), empty) | before
 
 
 def left_by(ranges: Ranges, then: Ranges) -> Ranges:
-    """Of `ranges`, what was not deleted while it was read; `then`: as the logs are afterwards."""
+    """Return the part of `ranges` that retention kept while it was read; `then`: the logs
+    afterwards."""
     found: Ranges = {}
     for partition, span in ranges.items():
         start = max(span.log_start_offset, then[partition].log_start_offset)
@@ -81,10 +81,10 @@ def left_by(ranges: Ranges, then: Ranges) -> Ranges:
 
 
 def expected(now: Ranges, before: Ranges, acked: Mapping[int, tuple[int, int]]) -> Ranges:
-    """What this run can have written: from where each log ended when it began.
+    """Return the offsets that this run can have written: from each log's end at the run's start.
 
-    An ack below that end would be the log's fault, and belongs to it as well.  So does an end that
-    moved back: the offsets between are missing.
+    An ack below that start is a fault of the log, and is included. So is an end that moved back:
+    the offsets between are missing.
     """
     found: Ranges = {}
     for partition, there in now.items():
@@ -97,7 +97,7 @@ def expected(now: Ranges, before: Ranges, acked: Mapping[int, tuple[int, int]]) 
 
 
 def readable(wanted: Ranges, now: Ranges) -> Ranges:
-    """As much of it as the log has."""
+    """Return the part of `wanted` that the logs hold."""
     return {
         partition: OffsetRange(
             log_start_offset=min(span.log_start_offset, now[partition].log_end_offset),
@@ -108,7 +108,7 @@ def readable(wanted: Ranges, now: Ranges) -> Ranges:
 
 
 def read_log(spark: SparkSession, settings: Settings, ranges: Ranges, run: str) -> DataFrame:
-    """Everything between the ranges' starts and ends, as rows of the log table."""
+    """Return all records in the ranges, as rows of the log table."""
     topic = settings.topic
     starts = {str(p): r.log_start_offset for p, r in sorted(ranges.items())}
     ends = {str(p): r.log_end_offset for p, r in sorted(ranges.items())}
@@ -120,7 +120,7 @@ def read_log(spark: SparkSession, settings: Settings, ranges: Ranges, run: str) 
         "assign": json.dumps({topic: sorted(ranges)}),
         "startingOffsets": json.dumps({topic: starts}),
         "endingOffsets": json.dumps({topic: ends}),
-        # Spark would stop at the first missing offset; finding them all is what we are here for.
+        # By default Spark stops at the first missing offset; the checks need all of them.
         "failOnDataLoss": "false",
         "fetchOffset.numRetries": "10",
         "fetchOffset.retryIntervalMs": "500",
@@ -129,7 +129,7 @@ def read_log(spark: SparkSession, settings: Settings, ranges: Ranges, run: str) 
 
 
 def rows_so_far(copy: Path) -> int:
-    """How many rows Spark has copied: those of the files that its tasks have finished."""
+    """Return how many rows Spark has copied, counting the files of finished tasks."""
     rows = 0
     # Unlike `rglob`, it goes on where Spark removes a directory meanwhile.
     for directory, _, names in os.walk(copy):
@@ -139,12 +139,11 @@ def rows_so_far(copy: Path) -> int:
             try:
                 rows += pq.read_metadata(Path(directory, name)).num_rows
             except (OSError, ArrowInvalid):
-                continue  # it is being written, or was moved to its place just now
+                continue  # it is being written, or was just moved to its place
     return rows
 
 
 def ranges_table(spark: SparkSession, ranges: Ranges) -> DataFrame:
-    """The ranges as a table."""
     rows = [(p, r.log_start_offset, r.log_end_offset) for p, r in sorted(ranges.items())]
     return spark.createDataFrame(rows, RANGES)
 
@@ -152,7 +151,7 @@ def ranges_table(spark: SparkSession, ranges: Ranges) -> DataFrame:
 def examine(
     settings: Settings, sent: Settled, ledger: DataFrame, log: DataFrame, ranges: DataFrame
 ) -> Findings:
-    """Runs every check, whether its violation is asked for or not: the counts are shown anyway."""
+    """Run every check, also those that do not decide the verdict: their counts are shown too."""
     fated = fates.fates(ledger, log, ranges)
     per = order.IDEMPOTENT if settings.produce.is_idempotent else order.PER_KEY
     behind = order.out_of_order(log, per=per)
@@ -195,8 +194,8 @@ def examine(
 
 
 def _examples(topic: str, kinds: tuple[tuple[DataFrame, Column, int], ...]) -> tuple[Example, ...]:
-    """A few of each kind, so that one kind cannot crowd out the others.  `kinds`: the rows, what
-    they are called, and how many there are: what is not there costs as much to look for."""
+    """Return a few examples of each kind, so that no kind crowds out the others. `kinds`: rows,
+    name and count; a kind with count 0 is skipped, since the query would cost as much."""
     found: list[Example] = []
     for rows, kind, count in kinds:
         if not count:

@@ -1,9 +1,9 @@
 """`python -m plimsoll_spark.class_archive`: archives the classes that Spark loads.
 
-The JVM reads some ten thousand classes until Spark has answered its first query: half of the
-processor time up to there, unless it finds them in the file that this leaves beside the folder of
-the connector's jars (class-data sharing; 140 MB).  Run once where those jars are, by whoever builds
-the image or runs tests.
+The JVM reads some ten thousand classes before Spark answers its first query, which takes half of
+the processor time up to there. It skips that if it finds this archive beside the folder of the
+connector's jars (class-data sharing; 140 MB). Run it once where the jars are: when building the
+image, or before tests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ END_S = 500
 
 
 def make(archive: Path) -> None:
-    """From a session of its own, whose JVM writes it when it ends."""
+    """Write the archive from a session of its own; the JVM writes it at its end."""
     with tempfile.TemporaryDirectory(dir=archive.parent, prefix="archiving-") as directory:
         work = Path(directory)
         made = work / "classes.jsa"
@@ -30,7 +30,7 @@ def make(archive: Path) -> None:
         jvm: subprocess.Popen[bytes] = spark.sparkContext._gateway.proc
         _exercise(spark, work)
         spark.stop()
-        # It ends when nobody can talk to it any more.
+        # The JVM ends when its input is closed.
         assert jvm.stdin is not None
         jvm.stdin.close()
         jvm.wait(END_S)
@@ -40,7 +40,7 @@ def make(archive: Path) -> None:
 
 
 def _exercise(spark: SparkSession, work: Path) -> None:
-    """What a verification has the JVM do, in little."""
+    """Do a small version of the JVM's work in a verification."""
     spark.sparkContext.parallelize(range(2), 2).foreach(str)
     rows = spark.createDataFrame([(n, n % 3) for n in range(10)], "value long, key long")
     rows.write.parquet(str(work / "rows"))
@@ -52,7 +52,7 @@ def _exercise(spark: SparkSession, work: Path) -> None:
 
 
 def main() -> int:
-    """The exit code."""
+    """Return the exit code."""
     archive = session.class_archive()
     if not archive.exists():
         make(archive)

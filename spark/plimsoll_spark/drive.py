@@ -1,7 +1,8 @@
-"""The drive: a Spark job whose every partition is one producer; its rows are the ledger (Parquet).
+"""The drive: a Spark job with one producer per partition of the job; its rows are the ledger
+(Parquet).
 
-Called by `verification`.  Splits records and rate over the producers and configures librdkafka so
-that a failover of a broker is ridden out, not reported as a failure.
+Called by `verification`. Splits records and rate over the producers, and configures librdkafka to
+survive a broker's failover without reporting a failure.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ class Drive:
 
     @property
     def ledger(self) -> Path:
-        """Where the Parquet files are."""
+        """The directory of the ledger's Parquet files."""
         return self.work / "ledger"
 
     @property
     def progress(self) -> Path:
-        """Where each producer says how far it is."""
+        """The directory in which each producer writes its progress."""
         return self.work / "progress"
 
 
 def run_drive(spark: SparkSession, drive: Drive) -> None:
-    """Returns when every record is settled and the ledger is complete."""
+    """Run all producers; return when every record is settled and the ledger is complete."""
     drive.progress.mkdir(parents=True, exist_ok=True)
     drive.ledger.mkdir()
     plans = plan(drive)
@@ -55,7 +56,7 @@ def run_drive(spark: SparkSession, drive: Drive) -> None:
 
 
 def write_ledger(plan: Plan) -> None:
-    """One task: sends its share; the file appears under its name when it is whole."""
+    """Run one task: send its share. The ledger file gets its name when it is complete."""
     path = plan.ledger
     partial = path.with_name(
         f"_{path.name}"
@@ -67,7 +68,7 @@ def write_ledger(plan: Plan) -> None:
 
 
 def plan(drive: Drive) -> tuple[Plan, ...]:
-    """One plan per producer; together they send exactly the records asked for."""
+    """Return one plan per producer; together they send exactly the requested records."""
     settings, produce = drive.settings, drive.settings.produce
     share, rest = divmod(produce.records, drive.producers)
     rate = produce.records_per_second
@@ -92,7 +93,7 @@ def plan(drive: Drive) -> tuple[Plan, ...]:
 
 
 def client_config(bootstrap: str, produce: Produce, producers: int) -> dict[str, Any]:
-    """librdkafka's settings."""
+    """Return librdkafka's settings."""
     config: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "client.id": "plimsoll-drive",
@@ -105,7 +106,7 @@ def client_config(bootstrap: str, produce: Produce, producers: int) -> dict[str,
         "queue.buffering.max.messages": MAX_QUEUED_RECORDS // producers,
         "queue.buffering.max.kbytes": MAX_QUEUED_KB // producers,
         "message.max.bytes": max(1_000_000, produce.record_bytes + 1024),
-        # A broker whose address vanished answers nothing at all: do not wait half a minute for it.
+        # A broker without an address never answers: do not wait half a minute for it.
         "socket.connection.setup.timeout.ms": 3000,
         "request.timeout.ms": 10_000,
         "reconnect.backoff.max.ms": 1000,
@@ -113,13 +114,13 @@ def client_config(bootstrap: str, produce: Produce, producers: int) -> dict[str,
         "log_level": 3,
     }
     if not produce.is_idempotent:
-        # Without sequence numbers, a retry may overtake what was sent after it.
+        # Without sequence numbers, a retry may be appended behind later records.
         config["max.in.flight.requests.per.connection"] = 1
     return config
 
 
 def progress(drive: Drive) -> tuple[dict[str, int], str | None]:
-    """Counts so far, and why a producer stopped early if one did."""
+    """Return the counts so far, and why a producer stopped early, or None."""
     totals = {"sent": 0, "acked": 0, "failed": 0, "unknown": 0}
     stopped: str | None = None
     for path in sorted(drive.progress.glob("*.json")):

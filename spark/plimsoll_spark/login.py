@@ -1,8 +1,7 @@
-"""How a driver logs in: the Secret of a User, as it is mounted.
+"""A driver's credentials: reads the mounted Secret of a User.
 
-`librdkafka.conf`, `java.properties` and `ca.crt` of it, for the two kinds of client that a run has.
-Called by `run`, `drive` and `checks`.  What is read here is secret: it is neither logged nor
-reported.
+It reads `librdkafka.conf`, `java.properties` and `ca.crt` for the two kinds of client in a run.
+Called by `run`, `drive` and `checks`. The values are secret: they are neither logged nor reported.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ SUITES = ",".join(
         "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
     )
 )
-"""ChaCha20 first: only Java's optimising compiler, which `session` leaves out, knows the
-processor's instructions for AES.  Without it a core decrypts 30 MB/s with AES-GCM, 110 with
-ChaCha20 (Java 17.0.15)."""
+"""ChaCha20 first: only Java's optimising compiler, which `session` leaves out, uses the processor's
+instructions for AES. Without it a core decrypts 30 MB/s with AES-GCM, 110 with ChaCha20 (Java
+17.0.15)."""
 
 
 def librdkafka(login: Path | None) -> dict[str, str]:
-    """Settings beside `bootstrap.servers`; none without a login.  Raises OSError."""
+    """Return the settings besides `bootstrap.servers`; empty without a login. Raises OSError."""
     if login is None:
         return {}
     found = _lines(login / "librdkafka.conf")
@@ -42,7 +41,7 @@ def librdkafka(login: Path | None) -> dict[str, str]:
 
 
 def java(login: Path | None) -> dict[str, str]:
-    """The same for Java's clients, as Spark's source of Kafka takes them."""
+    """Return the same settings for Java's clients, as Spark's Kafka source takes them."""
     if login is None:
         return {}
     lines = _lines(login / "java.properties")
@@ -53,7 +52,8 @@ def java(login: Path | None) -> dict[str, str]:
 
 
 def _unescaped(value: str) -> str:
-    """As `java.util.Properties` reads it: code units, of which two may be one character."""
+    """Unescape as `java.util.Properties` does: escapes are UTF-16 code units, and two may form one
+    character."""
     text = _ESCAPE.sub(lambda found: _meant(found[1]), value)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

@@ -1,9 +1,8 @@
 """One producer of a drive: sends its share of the records at its rate, and keeps the ledger.
 
-Runs inside a Spark task (`drive`).  Open loop: the schedule does not wait for the log, so a stall
-shows as waiting records, not as fewer of them.  Decides each record's outcome: acked, failed (it is
-certain that nothing was appended) or unknown.  Never sends a record a second time by itself; only
-librdkafka retries.
+Runs inside a Spark task (`drive`). Open loop: the schedule does not wait for the log, so a stall
+shows as waiting records, not as fewer of them. Decides each record's outcome: acked, failed
+(certainly not appended) or unknown. Never sends a record again itself; only librdkafka retries.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ NEVER_APPENDED = frozenset({KafkaError.INVALID_REQUIRED_ACKS})
 
 
 class Settlement(NamedTuple):
-    """What became of one record: the last five columns of the ledger."""
+    """The outcome of one record: the last five columns of the ledger."""
 
     outcome: str
     partition: int | None
@@ -78,7 +77,7 @@ class Plan:
 
 
 class Sender:
-    """Sends a plan.  `run` yields the ledger as it becomes certain."""
+    """Sends a plan. `run` yields the ledger as outcomes become known."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -95,7 +94,7 @@ class Sender:
         )
 
     def run(self) -> Iterator[pa.RecordBatch]:
-        """Sends everything, waits for every outcome, yields the ledger in chunks."""
+        """Send all records, wait for every outcome, yield the ledger in chunks."""
         started_s, sent = time.monotonic(), 0
         while sent < self._plan.records and self._stopped is None:
             due = self._due(time.monotonic() - started_s)
@@ -109,14 +108,15 @@ class Sender:
         yield from self._drain()
 
     def _due(self, elapsed_s: float) -> int:
-        """How many records the schedule wants by now; without a rate, a chunk at a time."""
+        """Return how many records should have been sent by now; without a rate, a chunk more than
+        were sent."""
         plan = self._plan
         if plan.records_per_second is None:
             return min(plan.records, self._counts["sent"] + 1_000)
         return min(plan.records, int(elapsed_s * plan.records_per_second) + 1)
 
     def _send(self, sequence: int) -> bool:
-        """False when the queue is full and the record must wait for its turn."""
+        """Return False if the queue is full and the record must be sent later."""
         plan = self._plan
         now_ms = time.time() * 1000
         try:
@@ -142,7 +142,8 @@ class Sender:
             self._write_progress()
 
     def _drain(self) -> Iterator[pa.RecordBatch]:
-        """Every record settles within its message timeout; what still does not, is unknown."""
+        """Wait for outcomes: every record settles within its message timeout; the rest is
+        unknown."""
         until_s = time.monotonic() + self._plan.message_timeout_s + FLUSH_MARGIN_S
         while self._pending and time.monotonic() < until_s:
             self._tick(FULL_QUEUE_WAIT_S)
@@ -167,10 +168,10 @@ class Sender:
         if error is not None:
             outcome, offset = (FAILED if error.code() in NEVER_APPENDED else UNKNOWN), None
         elif self._plan.client["acks"] == "0":
-            # No broker answered.  librdkafka numbers such records from 0: that is no offset.
+            # No broker answered.  librdkafka numbers such records from 0, which is not an offset.
             outcome, offset = UNKNOWN, None
         elif offset is None or offset < 0:
-            # The log says "I had that one" without saying where.
+            # The log recognised a duplicate without returning its offset.
             outcome, offset = ACKED, None
         else:
             outcome = ACKED

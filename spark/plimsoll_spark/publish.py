@@ -1,7 +1,8 @@
 """Publishes progress and verdict: to one ConfigMap through the API server, or to a directory.
 
-Called by `run`.  A ConfigMap is patched with the pod's own service account and nothing but the
-standard library.  A refusal of the API server is final; silence is tried again while time lasts.
+Called by `run`. It patches the ConfigMap with the pod's own service account, using only the
+standard library. A refusal of the API server is final; a missing answer is retried while time
+lasts.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ log = logging.getLogger(__name__)
 
 
 class PublishFailed(RuntimeError):
-    """The report did not arrive."""
+    """The report was not published."""
 
 
 class Publisher(Protocol):
-    """Puts named texts where the operator or the user finds them."""
+    """Stores named texts for the operator or the user."""
 
     def put(self, texts: Mapping[str, str], *, within_s: float) -> None:
-        """All of the texts or none; raises `PublishFailed` when time is up."""
+        """Store all of the texts or none; raises `PublishFailed` when the time is up."""
 
 
 class DirectoryPublisher:
-    """Files in a directory."""
+    """Publishes to files in a directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def put(self, texts: Mapping[str, str], *, within_s: float) -> None:
-        """Each file is replaced whole."""
+        """Replace each file as a whole."""
         self._directory.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             partial = self._directory / f".{name}.partial"
@@ -56,17 +57,17 @@ class DirectoryPublisher:
 
 
 class ConfigMapPublisher:
-    """Keys of a ConfigMap that the operator has made."""
+    """Publishes to keys of a ConfigMap that the operator created."""
 
     def __init__(
         self, namespace: str, name: str, *, server: str, account: Path | None = None
     ) -> None:
-        """`account`: the folder of the service account's token; None: nobody asks for one."""
+        """`account`: the folder of the service account's token; None: no token is needed."""
         self._url = f"{server}/api/v1/namespaces/{namespace}/configmaps/{name}"
         self._account = account
 
     def put(self, texts: Mapping[str, str], *, within_s: float) -> None:
-        """One merge patch; repeating it changes nothing."""
+        """Send one merge patch, which is idempotent."""
         body = json.dumps({"data": dict(texts)}).encode()
         until_s, wait_s = time.monotonic() + within_s, BACKOFF_S
         while True:
@@ -82,7 +83,7 @@ class ConfigMapPublisher:
         headers = {"Content-Type": "application/merge-patch+json"}
         trust = None
         if self._account is not None:
-            # Read anew each time: the kubelet replaces it while we run.
+            # Read again each time: the kubelet replaces it during the run.
             token = (self._account / "token").read_text().strip()
             headers["Authorization"] = f"Bearer {token}"
             if self._url.startswith("https:"):
@@ -102,7 +103,7 @@ class ConfigMapPublisher:
 
 
 def publisher_for(report: Report) -> Publisher:
-    """The publisher a report asks for."""
+    """Return the publisher for a report's destination."""
     if report.directory is not None:
         return DirectoryPublisher(Path(report.directory))
     assert report.config_map is not None, "settings.check saw to it"
@@ -118,6 +119,6 @@ def publisher_for(report: Report) -> Publisher:
 
 
 def api_server() -> str:
-    """The API server as every pod is told of it."""
+    """Return the API server's URL from the pod's environment."""
     host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"

@@ -25,17 +25,17 @@ _KEY_SPREAD = 0x9E3779B1
 
 
 def salt_of(run: str) -> bytes:
-    """What makes records of two runs differ."""
+    """Return a run's salt, which makes its records differ from those of other runs."""
     return hashlib.sha256(run.encode()).digest()[:16]
 
 
 def key_of(producer: int, sequence: int, keys: int) -> str:
-    """One of `keys` keys; neighbours in sequence get keys far apart."""
+    """Return one of `keys` keys; neighbours in sequence get keys far apart."""
     return f"k{((sequence * _KEY_SPREAD + producer) >> 7) % keys}"
 
 
 class Encoder:
-    """Makes the values of one producer."""
+    """Encodes the values of one producer."""
 
     def __init__(self, *, run: str, producer: int, record_bytes: int) -> None:
         self._salt = salt_of(run)
@@ -46,7 +46,7 @@ class Encoder:
         )
 
     def value(self, sequence: int) -> bytes:
-        """The whole value of one record."""
+        """Return the whole value of one record."""
         prefix = self._producer + sequence.to_bytes(SEQUENCE_BYTES, "big")
         start = sequence * 8191 % _POOL_BYTES
         payload = self._pool[start : start + self._payload_bytes]
@@ -54,15 +54,15 @@ class Encoder:
 
 
 def content_hash(salt: bytes, prefix: bytes, payload: bytes) -> bytes:
-    """The eight bytes that vouch for a record."""
+    """Return the eight bytes that prove a record whole."""
     return hashlib.sha256(salt + prefix + payload).digest()[:HASH_BYTES]
 
 
 def sequence_of(value: bytes) -> int:
-    """The sequence a value carries."""
+    """Return the sequence in a value."""
     return int.from_bytes(value[PRODUCER_BYTES:PREFIX_BYTES], "big")
 
 
 def hash_of(value: bytes) -> str:
-    """The content hash a value carries, in hexadecimal."""
+    """Return the content hash in a value, in hexadecimal."""
     return value[PREFIX_BYTES:HEADER_BYTES].hex()

@@ -16,7 +16,7 @@ MAX_BYTES = 900_000
 MAX_BARS = 120
 NOTABLE_STALL_MS = 250.0
 
-# What is wrong when it is not 0.
+# Counts that are wrong unless 0.
 _BAD = ("lost", "misplaced", "mismatched", "duplicated", "out_of_order", "gaps", "expired")
 _LABELS = (
     ("sent", "sent"),
@@ -66,7 +66,7 @@ table { border-collapse: collapse; } td, th { padding: .2rem .9rem .2rem 0; text
 
 
 def render(settings: Settings, outcome: Outcome, findings: Findings | None) -> str:
-    """The page."""
+    """Return the page."""
     produce = settings.produce
     rate = produce.records_per_second
     about = (
@@ -104,7 +104,7 @@ def _counts(counts: Counts) -> str:
 def _throughput(findings: Findings) -> str:
     start_ms = findings.pace[0].start_ms
     bins = {round((b.start_ms - start_ms) / findings.bin_ms): b.acked for b in findings.pace}
-    # A time without a single ack is a zero, not a line drawn from one neighbour to the other.
+    # A bin without acks is a zero, not a line between its neighbours.
     numbers = range(max(bins) + 1)
     per_second = [bins.get(number, 0) * 1000 / findings.bin_ms for number in numbers]
     plot = Plot(

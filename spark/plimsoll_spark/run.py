@@ -1,7 +1,7 @@
 """One verification from start to verdict: Producing, then Verifying, then Completed.
 
-Called by `verification`.  Spark works in one thread, this one watches: it publishes progress while
-it waits, and ends the work when its time is up.  Every wait is bounded by the deadline.
+Called by `verification`. Spark works in one thread; this one publishes progress while it waits, and
+cancels the work when its time is up. Every wait is bounded by the deadline.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Run:
         self._timing = Timing(start_time=rfc3339(self._started_s))
 
     def execute(self) -> Outcome:
-        """Runs to a verdict and publishes it; `Refusal` when the run must not start."""
+        """Run to a verdict and publish it; raises `Refusal` if the run must not start."""
         settings = self._settings
         check(settings)
         client = TopicClient(settings.bootstrap, settings.topic, librdkafka(settings.login))
@@ -92,7 +92,7 @@ class Run:
         return self._publish_verdict(verdict, findings)
 
     def publish_broken(self, reason: str, message: str) -> None:
-        """The run itself broke: says so, as far as that can still be said."""
+        """Publish that the run itself failed, if it still can be published."""
         self._publish(self._inconclusive(reason, message), "Failed", None)
 
     def _refuse_foreign(self, ranges: Ranges) -> None:
@@ -181,7 +181,7 @@ class Run:
     def _watch(
         self, spark: SparkSession, job: Callable[[], T], tell: Callable[[], Any], until_s: float
     ) -> T:
-        """The job's result; `TimeUp` when it has none by then."""
+        """Return the job's result; raises `TimeUp` if there is none by `until_s`."""
         with ThreadPoolExecutor(max_workers=1) as worker:
             future: Future[T] = worker.submit(job)
             while not future.done():
@@ -194,7 +194,8 @@ class Run:
             return future.result()
 
     def _progress(self, phase: str, read: int = 0) -> None:
-        """`read`: so far, with what others wrote meanwhile; the verdict's count is the checks'."""
+        """Publish progress. `read`: rows read so far, including those of other writers; the checks
+        count only this run's."""
         counts = msgspec.structs.replace(self._counts, read=read)
         state = Progress(phase=phase, counts=counts, timing=self._timing)
         try:
@@ -250,7 +251,8 @@ class Run:
 
 
 def without_fates(findings: Findings) -> Findings:
-    """Of a topic that was deleted and made anew: where its records are now says nothing."""
+    """Clear the counts for a topic that was recreated: the new log proves nothing about the old
+    one."""
     counts = msgspec.structs.replace(
         findings.counts, lost=0, misplaced=0, mismatched=0, expired=0, out_of_order=0, gaps=0
     )
@@ -258,7 +260,7 @@ def without_fates(findings: Findings) -> Findings:
 
 
 def _cancel(spark: SparkSession, future: Future[Any]) -> None:
-    """Again and again: between two Spark jobs there is none that could be cancelled."""
+    """Cancel repeatedly: between two Spark jobs there is none to cancel."""
     until_s = time.monotonic() + CANCEL_WITHIN_S
     while not future.done() and time.monotonic() < until_s:
         spark.sparkContext.cancelAllJobs()
@@ -266,10 +268,10 @@ def _cancel(spark: SparkSession, future: Future[Any]) -> None:
 
 
 def as_json(value: msgspec.Struct) -> str:
-    """The file's text."""
+    """Return a value as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=1).decode()
 
 
 def rfc3339(wall_s: float) -> str:
-    """A time as Kubernetes writes it."""
+    """Format a time as Kubernetes does."""
     return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,6 +1,6 @@
-"""The two tables of a verification: what was sent (ledger) and what was read back (log).
+"""The two tables of a verification: the sent records (ledger) and the read ones (log).
 
-Called by drive, verify and tests.  Columns only.
+Used by drive, verify and tests. Columns only.
 """
 
 from __future__ import annotations

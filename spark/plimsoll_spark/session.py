@@ -1,7 +1,8 @@
-"""The only builder of a SparkSession: one process, `local[n]`, nothing listening beyond loopback.
+"""The only builder of a SparkSession: one process, `local[n]`, listening on loopback only.
 
-Called by `verification` and by the tests' fixture.  Never downloads: the Kafka connector's jars lie
-in the folder named by PLIMSOLL_SPARK_JARS (baked into the image; `spark/jars.sh` elsewhere).
+Called by `verification` and by the tests' fixture. Never downloads: the Kafka connector's jars are
+in the folder that PLIMSOLL_SPARK_JARS names (part of the image; elsewhere `spark/jars.sh` fetches
+them).
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ JARS_VARIABLE = "PLIMSOLL_SPARK_JARS"
 MEMORY_VARIABLE = "PLIMSOLL_SPARK_DRIVER_MEMORY"
 DEFAULT_MEMORY = "768m"
 OPTIMISED_BYTES = 2**31
-"""A job that reads less is over before the optimising compiler has paid for itself, and while it
-compiles it takes the processor from the very brokers that are being measured.  Without it no JVM
-decrypts more than some 25 MB/s, which a long job over TLS would wait for."""
+"""A job that reads less ends before the optimising compiler has paid for itself, and its
+compilation takes processor time from the brokers under measurement. Without it no JVM decrypts more
+than some 25 MB/s, which would slow a long job over TLS."""
 FEW_RECORDS = 50_000
-"""So many are joined and sorted about as soon by Spark's interpreted plans as code for them is
-generated and compiled: below, without is cheaper; 300,000 take half as long again without."""
+"""Up to here Spark's interpreted plans join and sort about as fast as generating and compiling code
+for them; 300,000 records take half as long again without code."""
 FOR_FEW = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
 }
-"""No code is generated, plans are not made anew half-way, and what is shuffled stays together."""
+"""Generate no code, do not replan adaptively, and shuffle into one partition."""
 CONNECTOR = "spark-sql-kafka-0-10_2.13-*.jar"
 
 
 def jars_directory() -> Path:
-    """Where the connector's jars are; `Refusal` when they are not."""
+    """Return the folder of the connector's jars; raises `Refusal` if they are missing."""
     directory = Path(os.environ.get(JARS_VARIABLE, ".cache/spark-jars")).absolute()
     if not any(directory.glob(CONNECTOR)):
         sentence = f"no Kafka connector for Spark in {directory}; run spark/jars.sh"
@@ -47,9 +48,8 @@ def jars_directory() -> Path:
 
 
 def class_archive() -> Path:
-    """Where `class_archive.py` leaves the classes of this Spark for this Java; there need be none.
-
-    Another Java, or jars of another time, would be refused by the JVM without a word."""
+    """Return the path of `class_archive.py`'s archive for this Spark and Java; it may not exist.
+    The JVM would silently refuse the archive of another Java, or of jars from another time."""
     directory = jars_directory()
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java").resolve()
@@ -68,9 +68,9 @@ def build(
     produce: Produce | None = None,
     archives_to: Path | None = None,
 ) -> SparkSession:
-    """Starts the JVM.  `work` takes Spark's own temporary files; `produce`: what it will read back,
-    None: not known; `archives_to` takes the classes that it has loaded when it ends."""
-    # Workers must run the interpreter that has our package, whatever `python3` means in PATH.
+    """Start the JVM. `work`: for Spark's temporary files; `produce`: the workload it will read
+    back, None: unknown; `archives_to`: the file for the classes that it has loaded at its end."""
+    # Workers must run the interpreter that has this package, not PATH's `python3`.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     options = {
@@ -78,7 +78,7 @@ def build(
         "spark.driver.memory": os.environ.get(MEMORY_VARIABLE, DEFAULT_MEMORY),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # The driver's ports are on loopback; who has not the secret of this run is not answered.
+        # The driver's ports are on loopback; peers without this run's secret are refused.
         "spark.authenticate": "true",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -103,12 +103,12 @@ def build(
 
 
 def sql_options(produce: Produce | None) -> dict[str, str]:
-    """Of Spark SQL, beside those that every session has."""
+    """Return the options of Spark SQL that depend on the workload."""
     return FOR_FEW if produce is not None and produce.records <= FEW_RECORDS else {}
 
 
 def java_options(data_bytes: int = 0, archives_to: Path | None = None) -> list[str]:
-    """Of the JVM, quoted for Spark."""
+    """Return the JVM's options, quoted for Spark."""
     options = ["-XX:+UseSerialGC"]
     if data_bytes < OPTIMISED_BYTES:
         options.append("-XX:TieredStopAtLevel=1")

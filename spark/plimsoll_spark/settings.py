@@ -1,7 +1,8 @@
 """The settings of one verification, as typed values read from `verification.json`.
 
-Called by `verification.main` and by tests.  Decides which requests this package can honour; never
-touches a cluster.  The file's shape is the Verification object's spec plus where to report.
+Called by `verification.main` and by tests. Decides which requests this package can fulfil; never
+connects to a cluster. The file's shape is the Verification object's spec plus the report's
+destination.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ CHECKS_BY_ACKS: dict[str, tuple[Check, ...]] = {
     "Leader": ("NoDuplicate", "Order", "NoGap"),
     "None": ("NoDuplicate", "Order", "NoGap"),
 }
-"""Checks of a run that states none: a record that only its leader acknowledged may be lost with it
+"""The default checks: with acks=1 the loss of a leader may lose acknowledged records
 (docs/guarantees.md), and acks=0 acknowledges nothing."""
 
 
 class Refused(Enum):
-    """Why a request is not taken on."""
+    """The reason of a refusal."""
 
     INVALID_SPEC = "InvalidSpec"
     EXECUTORS_NOT_OFFERED = "ExecutorsNotOffered"
@@ -37,7 +38,7 @@ class Refused(Enum):
 
 
 class Refusal(Exception):
-    """A request that is not taken on: a reason, and a sentence the user can act on."""
+    """A refused request: a reason, and a sentence the user can act on."""
 
     def __init__(self, reason: Refused, message: str) -> None:
         super().__init__(message)
@@ -46,11 +47,11 @@ class Refusal(Exception):
 
 
 class _Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The files' spelling is camelCase; ours is not."""
+    """Spelt in camelCase in files."""
 
 
 class Produce(_Camel, frozen=True):
-    """What to write."""
+    """The workload to write."""
 
     records: int
     record_bytes: int = 1024
@@ -58,7 +59,7 @@ class Produce(_Camel, frozen=True):
     keys: int = 1000
     acks: Literal["All", "Leader", "None"] = "All"
     idempotent: bool | None = None
-    """None: as acks allow, with All alone."""
+    """None: True with acks All only."""
     compression: Literal["None", "Gzip", "Snappy", "Lz4", "Zstd"] = "None"
 
     @property
@@ -67,35 +68,36 @@ class Produce(_Camel, frozen=True):
 
     @property
     def data_bytes(self) -> int:
-        """Of all values, before compression."""
+        """Bytes of all values, before compression."""
         return self.records * self.record_bytes
 
 
 class Verify(_Camel, frozen=True):
-    """What to prove."""
+    """The properties to prove."""
 
     checks: tuple[Check, ...] | None = None
     """None: those of `CHECKS_BY_ACKS`."""
     timeout_seconds: int = 600
     min_acked_percent: int = 99
-    """Of the records that were sent; with fewer nothing was proven.  Not asked of acks None."""
+    """Bound on the acked share of the sent records; below it nothing is proven. Ignored with acks
+    None."""
 
 
 class Report(_Camel, frozen=True):
-    """Where the report goes: a ConfigMap, or a directory outside Kubernetes."""
+    """The report's destination: a ConfigMap, or a directory outside Kubernetes."""
 
     config_map: str | None = None
     namespace: str | None = None
     server: str | None = None
     """The URL of an API server; unset: the pod's own."""
     account: str | None = None
-    """The folder with the token and the authority's certificate for `server`; unset: it asks for
-    none."""
+    """The folder with the token and the authority's certificate for `server`; unset: no token is
+    needed."""
     directory: str | None = None
 
 
 class Runner(_Camel, frozen=True):
-    """What it runs on: 0 executors is this process alone."""
+    """Spark's executors; 0: this process alone."""
 
     executors: int = 0
 
@@ -113,7 +115,7 @@ class Settings(_Camel, frozen=True):
     allow_existing: bool = False
     deadline_seconds: int = 3600
     login: Path | None = None
-    """Where the Secret of a User is mounted; None: by a listener that asks nobody for a name."""
+    """The mount path of a User's Secret; None: the listener requires no login."""
 
     @property
     def checks(self) -> tuple[Check, ...]:
@@ -123,8 +125,8 @@ class Settings(_Camel, frozen=True):
 
 
 def load(path: Path, login: Path | None = None) -> Settings:
-    """The settings in a file; `Refusal` when they are none, or nobody could be told of a refusal.
-    Whether they can be honoured says `check`."""
+    """Return the settings of a file. Raises `Refusal` if they are invalid, or name no place for a
+    report. `check` decides if they can be fulfilled."""
     try:
         content = _without_nulls(msgspec.json.decode(path.read_bytes()))
         settings = msgspec.convert(content, Settings)
@@ -135,14 +137,14 @@ def load(path: Path, login: Path | None = None) -> Settings:
 
 
 def _without_nulls(content: object) -> object:
-    """What is null in the object's spec is left to its default."""
+    """Remove nulls: such fields get their defaults."""
     if isinstance(content, dict):
         return {k: _without_nulls(v) for k, v in content.items() if v is not None}
     return content
 
 
 def check(settings: Settings) -> None:
-    """Raises the first `Refusal`."""
+    """Raise the first `Refusal`, if any."""
     produce = settings.produce
     if settings.runner.executors > 0:
         # Producers write the ledger and every executor reads it: it needs shared storage.

@@ -1,7 +1,7 @@
-"""Three plots as SVG text: an area over time, lines over time, bars per partition.
+"""Draws three plots as SVG text: an area over time, lines over time, bars per partition.
 
-Called by `report`.  Pure; knows pixels and nothing of verifications.  Colours come from the page's
-style sheet, so that the plots follow its light and dark.
+Called by `report`. Pure; knows only pixels, nothing of verifications. Colours come from the page's
+style sheet, so that the plots follow its light and dark themes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TICKS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One series over the same times: its name, style class and values."""
+    """One series over the common times: its name, style class and values."""
 
     name: str
     style: str
@@ -28,7 +28,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """A stretch of time to shade, with what to say about it."""
+    """A shaded time span, with its tooltip."""
 
     begin_s: float
     end_s: float
@@ -37,7 +37,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """What a plot over time shows."""
+    """The content of a plot over time."""
 
     title: str
     unit: str
@@ -49,7 +49,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One bar: its label, value, and what the pointer is told."""
+    """One bar: its label, value and tooltip."""
 
     label: str
     value: float
@@ -57,7 +57,7 @@ class Bar:
 
 
 def over_time(plot: Plot) -> str:
-    """Lines (or an area) over seconds since the start."""
+    """Draw lines (or an area) over seconds since the start."""
     last_s = max([*plot.seconds, *(band.end_s for band in plot.bands), 1e-3])
     top = nice_ceiling(max((v for line in plot.lines for v in line.values), default=0.0))
 
@@ -89,7 +89,7 @@ def over_time(plot: Plot) -> str:
 
 
 def bars(title: str, unit: str, shown: Sequence[Bar], limit: float | None) -> str:
-    """One bar per thing, side by side, with a dashed line at `limit`."""
+    """Draw bars side by side, with a dashed line at `limit`."""
     highest = max([*(bar.value for bar in shown), limit or 0.0])
     top = nice_ceiling(highest)
     slot = INNER_WIDTH / max(1, len(shown))
@@ -112,7 +112,7 @@ def bars(title: str, unit: str, shown: Sequence[Bar], limit: float | None) -> st
 
 
 def nice_ceiling(value: float) -> float:
-    """The smallest of 1, 2, 2.5, 5 x 10^n that is not below the value."""
+    """Return the smallest of 1, 2, 2.5, 5 x 10^n that is not below the value."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -120,7 +120,7 @@ def nice_ceiling(value: float) -> float:
 
 
 def short(value: float) -> str:
-    """A number as an axis tells it."""
+    """Format a number for an axis."""
     for size, suffix in ((1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:g}{suffix}"

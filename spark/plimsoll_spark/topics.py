@@ -1,7 +1,7 @@
-"""A topic as a client sees it: its id, its partitions, where their logs start and end.
+"""A topic as clients see it: its id, its partitions, and the start and end of their logs.
 
-Called by `verification` and `checks` with a plain librdkafka client.  Waits, bounded, for a topic
-that is being made and for acknowledged records to become readable after a failover.
+Called by `verification` and `checks` with a plain librdkafka client. Waits, bounded, for a topic to
+be created, and for acknowledged records to become readable after a failover.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOBODY: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
-    """One partition's log as readers see it: [start, end)."""
+    """The readable log of one partition: [start, end)."""
 
     log_start_offset: int
     log_end_offset: int
@@ -34,7 +34,7 @@ Ranges = dict[int, OffsetRange]
 
 
 class TopicClient:
-    """Looks at one topic."""
+    """Reads the metadata of one topic."""
 
     def __init__(self, bootstrap: str, topic: str, login: Mapping[str, str] = NOBODY) -> None:
         """`login`: settings of librdkafka."""
@@ -43,16 +43,16 @@ class TopicClient:
             "bootstrap.servers": bootstrap, "client.id": "plimsoll-verify", "log_level": 2, **login,
         }  # fmt: skip
         self._admin = AdminClient(client)
-        # Only asks for offsets; never joins the group that librdkafka wants named.
+        # Only queries offsets; never joins the group that librdkafka requires.
         group = {"group.id": "plimsoll-verify", "enable.auto.commit": False}
         self._consumer = Consumer({**client, **group})
 
     def close(self) -> None:
-        """Lets the connections go."""
+        """Close the connections."""
         self._consumer.close()
 
     def partitions(self, timeout_s: float) -> tuple[int, ...]:
-        """The partitions' numbers; `Refusal` when the topic does not appear in time."""
+        """Return the partitions' numbers; raises `Refusal` if the topic does not appear in time."""
         until_s = time.monotonic() + timeout_s
         while True:
             found, why = self._partitions_now()
@@ -64,8 +64,8 @@ class TopicClient:
             self._admin.poll(RETRY_S)
 
     def topic_id(self, timeout_s: float) -> str | None:
-        """The topic's id, where the brokers tell it; asks again while the broker that it was to
-        come from is gone: librdkafka waits for that one alone until it reads metadata again."""
+        """Return the topic's id, or None if brokers do not report ids. Retries while the asked
+        broker is gone: librdkafka waits for that broker until it refreshes metadata."""
         until_s = time.monotonic() + timeout_s
         while True:
             try:
@@ -78,7 +78,7 @@ class TopicClient:
                 return None if identity is None else str(identity)
 
     def ranges(self, partitions: tuple[int, ...], timeout_s: float) -> Ranges:
-        """Log start and end of every partition; asks again while a leader is being found."""
+        """Return log start and end of every partition; retries while a leader is being elected."""
         until_s = time.monotonic() + timeout_s
         found: Ranges = {}
         while len(found) < len(partitions):
@@ -90,11 +90,12 @@ class TopicClient:
     def readable_ranges(
         self, wanted: Mapping[int, int], timeout_s: float, settle_s: float = SETTLE_S
     ) -> Ranges:
-        """Ranges once they reach the `wanted` ends, or as they are `settle_s` after every partition
-        has answered.  One that answers with an error is asked again for `timeout_s`.
+        """Return the ranges once they reach the `wanted` ends, or as they are `settle_s` after
+        every partition has answered. A partition that answers with an error is retried for
+        `timeout_s`.
 
-        A new leader shows its high watermark only after its followers have confirmed it; reading
-        before that would call records lost that are not.
+        A new leader shows its high watermark only after its followers have confirmed it; an earlier
+        read would report such records as lost.
         """
         ranges = self.ranges(tuple(sorted(wanted)), timeout_s)
         until_s = time.monotonic() + min(settle_s, timeout_s)
@@ -107,11 +108,14 @@ class TopicClient:
             ranges = self.ranges(tuple(sorted(wanted)), timeout_s)
 
     def _look_again(self, client: AdminClient | Consumer) -> None:
-        """librdkafka takes a leader that its cached metadata lack, or a broker that these do not
-        name any more, for a lasting error, and asks by itself only every five minutes."""
+        """Refresh metadata. librdkafka treats a leader missing from its cached metadata, or a
+        broker that these no longer name, as a lasting error, and refreshes by itself only every
+        five minutes."""
         self._admin.poll(RETRY_S)
         with contextlib.suppress(KafkaException):
-            client.list_topics(timeout=REQUEST_TIMEOUT_S)  # of all: one would be made by asking
+            client.list_topics(
+                timeout=REQUEST_TIMEOUT_S
+            )  # of all topics: asking for one may create it
 
     def _partitions_now(self) -> tuple[tuple[int, ...], str]:
         try:
@@ -121,7 +125,7 @@ class TopicClient:
         return tuple(sorted(one.id for one in topic.partitions)), "it has no partition"
 
     def _described(self) -> TopicDescription:
-        """Unlike `list_topics` of one topic, this makes none where clients' questions do."""
+        """Describe the topic. Unlike `list_topics` of one topic, this never auto-creates it."""
         answers = self._admin.describe_topics(
             TopicCollection([self._topic]), request_timeout=REQUEST_TIMEOUT_S
         )

@@ -1,8 +1,8 @@
-"""Finds batches that no consumer can read, once Spark's own source has failed on the log.
+"""Finds batches that no consumer can read, after Spark's own source has failed on the log.
 
-Called by `run`.  Spark ends a whole job at the first such batch, and its error is a stack of Java;
-here a plain consumer that checks CRCs reads each partition up to its end and names what it cannot
-read.  A partition that gives nothing for `STALLED_S` proves nothing: a broker may be away.
+Called by `run`. Spark ends a whole job at the first such batch, with a Java stack trace. Here a
+plain consumer that checks CRCs reads each partition to its end and names the unreadable batches. A
+partition without data for `STALLED_S` proves nothing: a broker may be away.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ SPOILT = frozenset(
         KafkaError.INVALID_MSG,
     }
 )
-"""What librdkafka says of a batch whose CRC or whose bytes are wrong."""
+"""librdkafka's errors for a batch with a wrong CRC or malformed bytes."""
 
 
 def unreadable(settings: Settings, ranges: Ranges, until_s: float) -> tuple[Example, ...]:
-    """The first unreadable batch of each partition, at most `UNREADABLE_MAX` of them; reads until
-    the wall clock says `until_s`."""
+    """Return the first unreadable batch of each partition, at most `UNREADABLE_MAX`; stop reading
+    at the wall-clock time `until_s`."""
     consumer = Consumer(_config(settings.bootstrap, librdkafka(settings.login)))
     found: list[Example] = []
     try:

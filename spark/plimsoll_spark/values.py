@@ -1,7 +1,7 @@
 """The values of a verification's result; their JSON is the interface to the operator.
 
-Written by `checks`, `verdict` and `verification`; read by `report`.  Fields are told in the file's
-camelCase by msgspec.
+Written by `checks`, `verdict` and `verification`; read by `report`. msgspec spells the fields in
+the file's camelCase.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import msgspec
 
 
 class _Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The files' spelling is camelCase; ours is not."""
+    """Spelt in camelCase in files."""
 
 
 class Counts(_Camel, frozen=True):
@@ -32,7 +32,7 @@ class Counts(_Camel, frozen=True):
 
 
 class Stall(_Camel, frozen=True):
-    """The longest time in which a partition's waiting records got no ack."""
+    """The longest time in which a partition had waiting records and no ack."""
 
     partition: int
     milliseconds: float
@@ -41,7 +41,7 @@ class Stall(_Camel, frozen=True):
 
 
 class Latency(_Camel, frozen=True):
-    """From `produce` to ack."""
+    """Time from `produce` to ack, in ms."""
 
     p50: float = 0
     p90: float = 0
@@ -51,7 +51,7 @@ class Latency(_Camel, frozen=True):
 
 
 class Bin(_Camel, frozen=True):
-    """Acks in one stretch of time."""
+    """Acks in one time span."""
 
     start_ms: float
     acked: int
@@ -61,7 +61,7 @@ class Bin(_Camel, frozen=True):
 
 
 class Timing(_Camel, frozen=True):
-    """When, how fast, and how long writes stood still."""
+    """Times of the run, latency, and stalls."""
 
     start_time: str
     completion_time: str | None = None
@@ -72,7 +72,7 @@ class Timing(_Camel, frozen=True):
 
 
 class Example(_Camel, frozen=True):
-    """One record that went wrong."""
+    """One violating record."""
 
     topic: str
     partition: int
@@ -81,7 +81,7 @@ class Example(_Camel, frozen=True):
 
 
 class Findings(_Camel, frozen=True):
-    """Everything the checks found."""
+    """The results of all checks."""
 
     counts: Counts
     latency: Latency
@@ -90,11 +90,11 @@ class Findings(_Camel, frozen=True):
     bin_ms: int
     examples: tuple[Example, ...]
     unreadable: bool = False
-    """The log holds batches that no consumer can read (`examples`): no check could be made."""
+    """The log holds batches that no consumer can read (`examples`), so no check could run."""
 
 
 class Progress(_Camel, frozen=True):
-    """`progress.json`."""
+    """The content of `progress.json`."""
 
     phase: str
     counts: Counts
@@ -102,7 +102,7 @@ class Progress(_Camel, frozen=True):
 
 
 class Outcome(_Camel, frozen=True):
-    """`verdict.json`."""
+    """The content of `verdict.json`."""
 
     verdict: str
     reason: str

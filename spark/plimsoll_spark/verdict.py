@@ -1,8 +1,8 @@
-"""The verdict, from the counts.  Called by `verification`; pure.
+"""Judges the counts. Called by `verification`; pure.
 
-Violated: the log broke a promise that was to be checked.  Inconclusive: the evidence is not
-complete.  A violation is told even when the run was cut short; not when the topic was deleted and
-made anew, for then the evidence is of another log.
+Violated: the log broke a promise under test. Inconclusive: the evidence is incomplete. A violation
+is reported even if the run was cut short; but not if the topic was deleted and recreated, since the
+evidence is then of another log.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from plimsoll_spark.values import Counts, Example
 
 
 class Reason(Enum):
-    """Why the verdict is what it is."""
+    """The reason of a verdict."""
 
     ALL_CHECKS_PASSED = "AllChecksPassed"
     RECORDS_UNREADABLE = "RecordsUnreadable"
@@ -37,7 +37,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """One of Passed, Violated, Inconclusive; why; and a sentence."""
+    """Passed, Violated or Inconclusive; the reason; and a sentence."""
 
     verdict: str
     reason: Reason
@@ -45,14 +45,14 @@ class Verdict:
 
 
 def judge_unreadable(examples: Sequence[Example]) -> Verdict:
-    """Acknowledged records that no consumer can read are lost, whichever brokers hold them."""
+    """Return Violated: acknowledged records that no consumer can read are lost."""
     places = ", ".join(f"{one.topic}-{one.partition} at offset {one.offset}" for one in examples)
     sentence = f"no consumer can read a batch of {places}; its bytes or its CRC are wrong on disk"
     return Verdict(verdict="Violated", reason=Reason.RECORDS_UNREADABLE, message=sentence)
 
 
 def judge(settings: Settings, counts: Counts, *, stopped: str | None, recreated: bool) -> Verdict:
-    """The first thing that is wrong, worst first; Passed when nothing is."""
+    """Return the worst finding; Passed if there is none."""
     if recreated:
         sentence = "the topic was deleted and made anew during the run; its records went with it"
         return Verdict(verdict="Inconclusive", reason=Reason.TOPIC_RECREATED, message=sentence)
@@ -69,7 +69,7 @@ def judge(settings: Settings, counts: Counts, *, stopped: str | None, recreated:
 
 
 def _what_held(settings: Settings, counts: Counts) -> str:
-    """Names the checks that ran, and says of records only what they prove."""
+    """Name the checks that ran, and claim of records only what these prove."""
     names = settings.checks
     held = f"{', '.join(names)} held over {counts.read} records that were read back"
     if "NoLoss" not in names:
@@ -80,7 +80,7 @@ def _what_held(settings: Settings, counts: Counts) -> str:
 def _violations(settings: Settings, counts: Counts) -> tuple[tuple[Reason, int, str], ...]:
     checks = settings.checks
     loss, order, gap = ("NoLoss" in checks, "Order" in checks, "NoGap" in checks)
-    # A producer without sequence numbers may repeat itself: the copies are counted, not judged.
+    # A producer without sequence numbers may write duplicates: they are counted, not judged.
     copies = "NoDuplicate" in checks and settings.produce.is_idempotent
     return (
         (Reason.RECORDS_LOST, loss * counts.lost, "acked records are not in the log"),

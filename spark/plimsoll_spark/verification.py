@@ -1,7 +1,7 @@
-"""`python -m plimsoll_spark.verification --config FILE`: drive a topic, prove what became of it.
+"""`python -m plimsoll_spark.verification --config FILE`: writes to a topic, and verifies its log.
 
-Run by the operator's Job, or by hand.  Exit code 0 for any verdict reached (read it in
-`verdict.json`), 1 for a run that broke, 2 for a request that was refused.
+Run by the operator's Job, or by hand. Exit code 0 for any verdict reached (read it in
+`verdict.json`), 1 for a run that failed, 2 for a refused request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger("plimsoll_spark")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code."""
+    """Return the exit code."""
     parser = argparse.ArgumentParser(prog="plimsoll_spark.verification")
     parser.add_argument("--config", type=Path, required=True, metavar="FILE")
     parser.add_argument(

@@ -1,1 +1,1 @@
-"""DataFrame in, DataFrame out: no session, no files, no sockets."""
+"""Transformations from DataFrame to DataFrame, without session, files or sockets."""

@@ -1,4 +1,4 @@
-"""Records that are in the log more than once.  Called by `checks`."""
+"""Finds records that are in the log more than once. Called by `checks`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from pyspark.sql import functions as F
 
 
 def counted(log: DataFrame) -> DataFrame:
-    """Per `ours`: the records, and how many different ones of them there are."""
+    """Count, per value of `ours`, the records and the distinct records."""
     different = F.count_distinct("producer", "sequence")
     return log.groupBy("ours").agg(F.count("*").alias("records"), different.alias("different"))
 
 
 def extra_copies(log: DataFrame) -> DataFrame:
-    """Every copy of a record after its first, with its place."""
+    """Return every copy of a record after its first, with its place."""
     same = Window.partitionBy("producer", "sequence").orderBy("partition", "offset")
     return _ranked(log, same).where("copy > 1")
 
 
 def first_copies(log: DataFrame) -> DataFrame:
-    """Each record once, where it appears first."""
+    """Return each record once, at its first place."""
     same = Window.partitionBy("producer", "sequence").orderBy("partition", "offset")
     return _ranked(log, same).where("copy = 1").drop("copy")
 

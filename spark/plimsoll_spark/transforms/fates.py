@@ -1,7 +1,7 @@
-"""The fate of every acknowledged record.  Called by `checks`.
+"""Determines the fate of every acknowledged record. Called by `checks`.
 
-kept: at its acked offset, whole.  expired: below the log's present start.  misplaced: readable, but
-not at the acked offset.  mismatched: its acked offset holds something else, and it is nowhere.
+kept: at its acked offset, whole. expired: below the log's present start. misplaced: readable, but
+not at the acked offset. mismatched: its acked offset holds another record, and it is nowhere else.
 lost: not in the log at all.
 """
 
@@ -20,7 +20,7 @@ LOST = "lost"
 
 
 def fates(ledger: DataFrame, log: DataFrame, ranges: DataFrame) -> DataFrame:
-    """One row per acked record of the ledger, with its `fate`."""
+    """Return one row per acked record of the ledger, with its `fate`."""
     acked = ledger.where(F.col("outcome") == ACKED)
     at_offset = log.select(
         "partition",
@@ -51,7 +51,7 @@ def _fate() -> Column:
         & (F.col("there.content_hash") == F.col("content_hash"))
         & F.col("there.key").eqNullSafe(F.col("key"))
     )
-    # An ack without an offset ("I had that one already") is kept wherever it is.
+    # An ack without an offset (a recognised duplicate) is kept at any offset.
     without_offset = F.col("offset").isNull() & F.col("seen").isNotNull()
     return (
         F.when(kept | without_offset, KEPT)
@@ -63,6 +63,6 @@ def _fate() -> Column:
 
 
 def tally(fated: DataFrame) -> dict[str, int]:
-    """How many records met each fate."""
+    """Count the records of each fate."""
     counted = {row["fate"]: row["count"] for row in fated.groupBy("fate").count().collect()}
     return {fate: counted.get(fate, 0) for fate in (KEPT, EXPIRED, MISPLACED, MISMATCHED, LOST)}

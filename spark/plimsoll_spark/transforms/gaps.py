@@ -1,8 +1,8 @@
-"""Offsets between a log's start and its end that no record has.  Called by `checks`.
+"""Finds offsets between a log's start and its end without a record. Called by `checks`.
 
-Nothing explains them: retention moves the start, and the topic is neither compacted nor
-transactional here.  Below a start that moved while the log was read, some records may have been
-read and others not.
+No gap is legitimate: retention moves the start, and the topic is neither compacted nor
+transactional here. Below a start that moved while the log was read, only some records may have been
+read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 
 def gaps(log: DataFrame, ranges: DataFrame) -> DataFrame:
-    """One row per gap: partition, first missing offset, how many are missing."""
+    """Return one row per gap: partition, first missing offset, number of missing offsets."""
     edges = ranges.select(
         "partition", F.explode(F.array(F.expr("log_start_offset - 1"), "log_end_offset"))
     ).toDF("partition", "offset")

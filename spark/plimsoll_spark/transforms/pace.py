@@ -1,4 +1,4 @@
-"""Acknowledgements over time: how many, how long they took.  Called by `checks`, for the report."""
+"""Acknowledgements over time: their number and latency. Called by `checks`, for the report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from plimsoll_spark.schemas import ACKED
 
 
 def pace(ledger: DataFrame, bin_ms: int) -> DataFrame:
-    """Per bin of time: acks, and the latency of those acks (p50, p99, worst; ms)."""
+    """Return acks and their latency (p50, p99, worst; ms) per bin of time."""
     acked = ledger.where(F.col("outcome") == ACKED)
     start = (F.floor(F.col("settled_ms") / bin_ms) * bin_ms).alias("start_ms")
     return (
@@ -25,7 +25,8 @@ def pace(ledger: DataFrame, bin_ms: int) -> DataFrame:
 
 
 def latency(ledger: DataFrame) -> DataFrame:
-    """One row: the latency of all acks (p50, p90, p99, p999, worst; ms), and when they came."""
+    """Return one row: the latency of all acks (p50, p90, p99, p999, worst; ms), and their first and
+    last time."""
     acked = ledger.where(F.col("outcome") == ACKED)
     return acked.withColumn("latency_ms", F.col("settled_ms") - F.col("send_ms")).agg(
         *_percentiles(),

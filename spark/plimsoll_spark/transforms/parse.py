@@ -13,7 +13,8 @@ LARGEST = 2_000_000_000
 
 
 def parse_log(source: DataFrame, salt: bytes) -> DataFrame:
-    """(key, value, partition, offset, …) as Kafka's source gives them, to the log table."""
+    """Convert rows of Spark's Kafka source (key, value, partition, offset, …) into the log
+    table."""
     value = F.coalesce(F.col("value"), F.lit(bytearray()))
     prefix = F.substring(value, 1, PREFIX_BYTES)
     # Spark counts bytes from 1.

@@ -1,9 +1,9 @@
-"""The stalls of each partition: for how long no write to it was acknowledged.  Called by `checks`.
+"""Measures the stalls of each partition: times without an acknowledged write. Called by `checks`.
 
-A stall is a time in which records were waiting and none was acknowledged.  It ends with an ack (or
-with the last record's being given up) and begins with the ack before it, or, when nothing was
-waiting then, with the first record sent since.  What comes before the run's first ack anywhere is
-the producers' connecting, and no stall.
+In a stall, records were waiting and none was acknowledged. It ends with an ack (or when the last
+record is given up). It begins with the previous ack or, if no record was waiting then, with the
+first record sent since. The time before the run's first ack is the producers' connecting, and no
+stall.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from plimsoll_spark.schemas import ACKED
 
 
 def stalls(ledger: DataFrame) -> DataFrame:
-    """One row per partition: its longest stall with begin and end (ms since the epoch)."""
+    """Return one row per partition: its longest stall with begin and end (ms since the epoch)."""
     settled = ledger.where(F.col("partition").isNotNull())
     time_order = ("settled_ms", "producer", "sequence")
     earlier = (
@@ -23,8 +23,8 @@ def stalls(ledger: DataFrame) -> DataFrame:
         .orderBy(*time_order)
         .rowsBetween(Window.unboundedPreceding, -1)
     )
-    # What settles at or after a row, told backwards: Spark grows a frame from the front in one
-    # pass, but starts a frame that reaches to the end anew for every row.
+    # Rows that settle at or after a row, in descending order: Spark extends a frame from the front
+    # in one pass, but recomputes a frame that reaches to the end for every row.
     not_yet_settled = (
         Window.partitionBy("partition")
         .orderBy(*(F.desc(name) for name in time_order))
@@ -38,7 +38,7 @@ def stalls(ledger: DataFrame) -> DataFrame:
         .withColumn("acked_before", F.lag(acked, 1, True).over(in_order))
         .withColumn("settled_before_ms", F.lag("settled_ms").over(in_order))
     )
-    # A wait goes on over records that were given up, as long as others waited beside them.
+    # A wait continues past records that were given up, as long as others were waiting.
     anew = F.col("acked_before") | (F.col("waiting_since_ms") > F.col("settled_before_ms"))
     waits = (
         timed.withColumn("wait", F.sum(anew.cast("int")).over(in_order))
