@@ -1,10 +1,10 @@
-"""The waits of voluntary actions: each reconciler writes the rows of its own kind of action, and
-`status.blocked` and the condition `Blocked` are computed from all rows, worst first.
+"""Waits of voluntary actions, as `status.blocked` and the condition `Blocked`.
 
-An object that is shown as Blocked is a row by that (`row_of`): whatever shows a status is told
-there, in an Event and in the metric, for each reason that there is or will be.
+Each reconciler writes the rows of its own kind of action; status and condition are computed from
+all rows, worst first. An object that is shown as Blocked is a row too (`row_of`), so every reason
+in an object's status also reaches the LogCluster, an Event and the metric.
 
-Pure; called by the term whenever an object is shown, and by the drafts of a LogCluster's status.
+Pure; called by the term whenever an object is shown, and when a LogCluster's status is drafted.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition, Conditions
 
 UNTIL_MAX = 4096
-"""Characters of what a row waits for."""
+"""Maximum length of a row's `until`, in characters."""
 
 STALLED: Final[Action] = "GrowVolume"
-"""No waiting ends this one: its rows are shown, and its condition is `Stalled`."""
+"""Action that no waiting completes: its rows are shown, and its condition is `Stalled`."""
 
 ORDER: dict[Action, str] = {
     "ReplacePod": "A broker is away for good until a person acts: its partitions lack a replica.",
@@ -38,14 +38,14 @@ ORDER: dict[Action, str] = {
     "FinalizeMetadata": "The cluster works as before.",
     "GrowVolume": "Its condition is `Stalled`: the row only names the volume.",
 }
-"""Every action, worst first, with why it stands there."""
+"""Every action, worst first, with the reason for its rank."""
 
 _RANKS = {action: rank for rank, action in enumerate(ORDER)}
 
 
 def row_of(action: str, name: str, shown: Iterable[Condition], now: str) -> list[BlockedAction]:
-    """The row of an object whose condition Blocked is True; none of another.  `action`: its kind,
-    `name`: namespace/name."""
+    """Return the row of an object with a True condition Blocked, else no row. `action` is its kind,
+    `name` is namespace/name."""
     blocked = next((c for c in shown if c.type == "Blocked" and c.status == "True"), None)
     if blocked is None:
         return []
@@ -61,9 +61,10 @@ def row_of(action: str, name: str, shown: Iterable[Condition], now: str) -> list
 
 
 def with_pod_causes(shown: Iterable[Condition], troubles: Mapping[BrokerId, str]) -> Conditions:
-    """Where a sentence says that a broker is down, why its pod does not come up, if that is known.
+    """Add to sentences about a down broker why its pod does not start, if known.
 
-    `troubles`: in the words of Kubernetes, by broker."""
+    `troubles`: the cause in Kubernetes' words, by broker.
+    """
     return tuple(
         replace(one, message=_with_causes(one.message, troubles)) if DOWN in one.message else one
         for one in shown
@@ -78,7 +79,7 @@ def _with_causes(text: str, troubles: Mapping[BrokerId, str]) -> str:
 
 
 def worst_first(rows: Iterable[BlockedAction]) -> list[BlockedAction]:
-    """By action; rows of one action stay in the order in which their reconciler wrote them."""
+    """Sort by action; rows of one action keep their reconciler's order."""
     return sorted(rows, key=lambda row: _RANKS[row.action])
 
 
@@ -88,7 +89,7 @@ def that_wait(rows: Iterable[BlockedAction]) -> list[BlockedAction]:
 
 
 def blocked_condition(rows: Sequence[BlockedAction]) -> Condition:
-    """The condition `Blocked` of at least one row that waits, worst first: it states the first; the
-    others are in the status."""
+    """Return the condition `Blocked` of at least one row, worst first. It quotes the first; the
+    status lists the others."""
     more = f" ({len(rows) - 1} more: see status.blocked.)" if len(rows) > 1 else ""
     return condition("Blocked", True, rows[0].reason, rows[0].sentence + more)

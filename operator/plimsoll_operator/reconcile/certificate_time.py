@@ -1,8 +1,8 @@
-"""By which time certificates and authorities are made, renewed and replaced.
+"""Time by which certificates and authorities are made, renewed and replaced.
 
-A host whose clock is years ahead would take every authority for one that is over, and replace it
-at once: clients would trust nothing that they are shown.  So a host's clock that is ahead of the
-API server's, as its last answer said it, does not count.  Called by whoever signs.
+A host with a clock years ahead would take every authority for expired and replace it at once, and
+clients would trust no certificate shown to them. So a host's clock ahead of the API server's last
+answer is ignored. Called wherever certificates are signed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _SAID = (
 
 
 def certificate_ms(term: Term) -> int:
-    """Milliseconds since 1970: the API server's where the host's is ahead of it, which the
-    LogCluster then says.  Who asks has just read an object."""
+    """Return milliseconds since 1970. If the host's clock is ahead of the API server's, use the
+    latter and report it in the LogCluster. The caller has just read an object."""
     now_ms, server_ms = term.now_ms(), term.kube.answered_ms
     if server_ms is None or now_ms - server_ms <= APART_MS:
         term.unstall(StallSource.CLOCK)

@@ -1,10 +1,11 @@
-"""Since when objects of a kind count: what went with its CRD was not meant to go.
+"""Times since which objects of a kind count: objects deleted with their CRD were not deleted on
+purpose.
 
-Deleting a CRD deletes all its objects, and applying it again brings none back; no user asked to
-delete their topics, or to cut users off.  Which CRD it was is noted at the cluster's Lease, for the
-next operator; objects that were made before another one count for nothing.  Until something is
-noted there, the Lease is removed with its LogCluster.  Called before an absence is believed, and
-once in each term, so that the CRD is noted before anything is absent.
+Deleting a CRD deletes all its objects, and applying it again restores none; no user asked to delete
+their topics, or to cut users off. The CRD's uid is noted at the cluster's Lease, for the next
+operator; objects created before another CRD do not count. Until something is noted there, the Lease
+is deleted with its LogCluster. Called before an absence is believed, and once in each term, so that
+the CRD is noted before anything is absent.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ async def note(term: Term, crd_name: str, annotation: str) -> None:
 
 
 async def counts_since(term: Term, crd_name: str, annotation: str) -> str | None:
-    """Objects made before then went with their CRD; None: it is going now."""
+    """Return the creation time before which objects were deleted with their CRD, or None if the CRD
+    is being deleted."""
     crd = await term.kube.get(CRDS, None, crd_name)
     uid = str(crd["metadata"]["uid"])
     if crd["metadata"].get("deletionTimestamp"):
@@ -28,7 +30,7 @@ async def counts_since(term: Term, crd_name: str, annotation: str) -> str | None
     lease = await term.kube.get(LEASES, term.key[0], term.lease_name)
     noted = (lease["metadata"].get("annotations") or {}).get(annotation)
     if noted is None:
-        # What is noted outlives the LogCluster, as its log does: it owns the Lease no more.
+        # The note must outlive the LogCluster, as its log does: drop the Lease's owner.
         patch = {"metadata": {"annotations": {annotation: uid}, "ownerReferences": None}}
         await term.kube.merge(LEASES, term.key[0], term.lease_name, patch)
     term.crds_noted.add(annotation)

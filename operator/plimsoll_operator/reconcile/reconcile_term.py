@@ -1,7 +1,7 @@
-"""The state that all reconcilers of one cluster share during a term.
+"""State that all reconcilers of one cluster share during a term.
 
-A term begins with the Lease and ends with it or with the controller.  Everything here is memory:
-lost with the term, and rebuilt by the next one from the log and the objects.
+A term begins with the Lease and ends with it or with the controller. All state here is memory: lost
+with the term, and rebuilt by the next one from the log and the objects.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectFailure:
-    """A bug that the last look at an object met."""
+    """A bug in the last pass over an object."""
 
-    # The object that shows it, and its uid; the LogCluster where the object is no more.
+    # The object that shows it, and its uid; the LogCluster if the object is deleted.
     target: Target
     uid: str
     # The exception's class and its place in our source.
@@ -97,93 +97,92 @@ async def _nowhere() -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Term:
-    """Of one cluster.  The dictionaries are written by the reconciler that their comment names."""
+    """State of one cluster. The reconciler named in a dictionary's comment writes it."""
 
-    # The LogCluster: namespace and name.
+    # Namespace and name of the LogCluster.
     key: Key
     cluster_id: UUID
     controller: Controller
     kube: KubeApi
-    # The users' objects as last seen.
+    # User objects as last seen.
     objects: Objects
     options: OperatorOptions
-    # The Lease that this term holds; annotations of it tell since when CRDs count (`crd_age`).
+    # The Lease of this term; its annotations state since when CRDs count (`crd_age`).
     lease_name: str
-    # Queue work for now, or for so many milliseconds from now.
+    # Queue work, now or after so many milliseconds.
     add: Callable[[Work], None]
     add_later: Callable[[Work, int], None]
-    # The status of an object may have changed: render and write it.
+    # Render and write the status of an object, which may have changed.
     mark: Callable[[Target], None]
     # The host's wall clock: milliseconds since 1970.
     now_ms: Callable[[], int]
-    # The host's monotonic clock, in milliseconds: for how long something has been so.
+    # The host's monotonic clock in milliseconds, for durations.
     monotonic_ms: Callable[[], int]
     # Render and write the LogCluster's status now.
     write_status: Callable[[], Awaitable[object]] = _nowhere
-    # An Event at the LogCluster.
+    # Write an Event at the LogCluster.
     tell: Callable[[Occurrence], None] = lambda _: None
-    # What the controller shows the cluster's brokers from now on.
+    # Set the identity that the controller shows the cluster's brokers.
     show_inside: Callable[[InsideIdentity], None] = lambda _: None
-    # Why a Topic is not as its owner wants it, by the Topic's key.
+    # Condition of a refused Topic, by the Topic's key.
     refusals: dict[Key, Condition] = field(default_factory=dict)
-    # The generation of a LogCluster's or Topic's spec that was reconciled last.
+    # Generation of the LogCluster's or Topic's spec that was reconciled last.
     observed: dict[Target, int] = field(default_factory=dict)
-    # The status found at the last pass over a Reassignment, Rebalance or Verification, and the
-    # generation of the spec that it speaks of.
+    # Status of a Reassignment, Rebalance or Verification at its last pass, and the generation of
+    # its spec.
     statuses: dict[Target, tuple[int, Status]] = field(default_factory=dict)
-    # What only a person ends; each source writes its own slot, and no other.
+    # Faults that only a person can fix; each source writes its own slot only.
     stall_causes: StallCauses = field(default_factory=dict)
-    # Bugs met in looking after objects, by what was being done; `ObjectFailures` alone writes it.
+    # Bugs in handling objects, by activity; only `ObjectFailures` writes it.
     failures: dict[str, ObjectFailure] = field(default_factory=dict)
-    # The condition `ControllerAvailable`, when this term ended an outage.
+    # The condition `ControllerAvailable`, if this term ended an outage.
     outage: Condition | None = None
-    # What voluntary actions wait for: each reconciler writes the rows of its own key.
+    # Waits of voluntary actions: each reconciler writes the rows of its own key.
     blocked: dict[str, tuple[BlockedAction, ...]] = field(default_factory=dict)
-    # The plan that a Rebalance (by uid) shows, and the hashes of all that it has shown.
+    # The plan that a Rebalance (by uid) shows, and the hashes of all plans it has shown.
     plans: dict[str, PlanStatus] = field(default_factory=dict)
     plan_hashes: dict[str, deque[str]] = field(default_factory=dict)
-    # How fast the moves of a Topic (by its id), Reassignment or Rebalance (by uid) go.
+    # Copy rates of a Topic (by its id), Reassignment or Rebalance (by uid).
     meters: dict[str, Meter] = field(default_factory=dict)
-    # Why a broker's pod does not come up.
+    # Why a broker's pod does not start.
     troubles: dict[BrokerId, str] = field(default_factory=dict)
-    # Of the smallest volume.
+    # Size of the smallest volume.
     volume_size: str | None = None
-    # Children, by kind and name, as this term applied them last.
+    # Children as this term applied them last, by kind and name.
     applied: dict[tuple[str, str], Manifest] = field(default_factory=dict)
-    # By kind and name, the resourceVersion at which a child was as this term applied it.
+    # resourceVersion of a child as this term applied it, by kind and name.
     unchanged_at: dict[tuple[str, str], str] = field(default_factory=dict)
-    # The members that the spec asks for now, and since when (`monotonic_ms`).
+    # Members that the spec asks for now, and since when (`monotonic_ms`).
     settling: tuple[tuple[BrokerId, ...], int] | None = None
-    # Topics and Users seen, by uid, with the time of their creation; shared by all terms of a
-    # process.
+    # Creation times of the Topics and Users seen, by uid; shared by all terms of a process.
     seen_uids: dict[str, str] = field(default_factory=dict)
-    # Which of those annotations were read or written in this term.
+    # Those of the Lease's annotations that this term has read or written.
     crds_noted: set[str] = field(default_factory=set)
-    # The release that brokers run when the spec does not say.
+    # Release of the brokers if the spec states none.
     pinned: str | None = None
-    # How brokers and the operator are to talk to each other: as the spec says, or as it was decided
-    # where the spec does not.
+    # Mode of internal TLS: the spec's, else the one decided for a spec that states none.
     pinned_inside: InsideMode | None = None
-    # Whether the spec asks for a release that must not be run.
+    # True if the spec asks for a release that must not run.
     version_refused: bool = False
-    # What one kind's reconciler remembers, by the type of it (see `kept`).
+    # State that one kind's reconciler keeps, by its type (see `kept`).
     _kept: dict[type, object] = field(default_factory=dict, init=False)
-    # What children were made from last; the LogCluster is never changed in place.
+    # Last input of the children; the LogCluster is never changed in place.
     _context: Context | None = field(default=None, init=False)
-    # What waited under the operator that led before.
+    # Waits under the previous operator.
     _blocked_before: tuple[BlockedAction, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
         self._blocked_before = self._shown_blocked()
 
     def server_ms(self) -> int:
-        """The API server's clock, which the next operator to lead has too, as its last answer said
-        it; the host's until one did."""
+        """Return the API server's clock by its last answer, else the host's. The next leading
+        operator shares the API server's clock."""
         said_ms = self.kube.answered_ms
         return self.now_ms() if said_ms is None else said_ms
 
     def kept(self, kind: type[Kept], make: Callable[[], Kept]) -> Kept:
-        """What one kind's reconciler remembers in this term; made when it is first asked for."""
+        """Return the state that one kind's reconciler keeps in this term, created at the first
+        call."""
         if kind not in self._kept:
             self._kept[kind] = make()
         return cast("Kept", self._kept[kind])
@@ -194,7 +193,7 @@ class Term:
 
     @property
     def cluster(self) -> LogCluster | None:
-        """The LogCluster as last seen; None when it is going or gone."""
+        """The LogCluster as last seen; None if it is deleted or being deleted."""
         found = self.objects.clusters.get(self.key)
         return None if found is None or found.metadata.deletion_timestamp else found
 
@@ -205,8 +204,8 @@ class Term:
 
     @property
     def context(self) -> Context | None:
-        """What children are made from; None when the spec is not whole, or asks for a version that
-        must not be run."""
+        """Input of the children's manifests; None if the spec is incomplete or asks for a refused
+        version."""
         cluster = self.cluster
         if cluster is None or self.missing or self.version_refused:
             return None
@@ -233,7 +232,7 @@ class Term:
 
     @property
     def version(self) -> str:
-        """Which release the brokers are to run: what the spec says, else what they ran before."""
+        """The release for the brokers: the spec's, else the previous one."""
         cluster = self.cluster
         stated = cluster.spec.version if cluster is not None else None
         return stated or self.pinned or RELEASE
@@ -246,7 +245,7 @@ class Term:
         return answer
 
     def topic_named(self, name: str) -> Topic | None:
-        """As committed, whoever declares it."""
+        """Return the committed topic of that name, whatever object declares it."""
         topic_id = self.image.topic_ids.get(name)
         return None if topic_id is None else self.image.topics.get(topic_id)
 
@@ -276,8 +275,8 @@ class Term:
             self.mark_cluster()
 
     def block(self, action: str, rows: Iterable[BlockedAction]) -> None:
-        """What voluntary actions of one kind wait for now; each says for how long already, also
-        under the operator that led before."""
+        """Set the waits of one kind of voluntary actions. Each keeps its start time, also from the
+        previous operator."""
         known = self.blocked.get(action, self._blocked_before)
         before = {_waits_for(row): row for row in known}
         now = [_since(before.get(_waits_for(row)), row) for row in rows]
@@ -290,7 +289,8 @@ class Term:
         self.mark_cluster()
 
     def _shown_blocked(self) -> tuple[BlockedAction, ...]:
-        """As the LogCluster shows it, of all kinds; later this term's own, as far as it knows."""
+        """Return the waits that the LogCluster shows, of all kinds; used until this term has its
+        own."""
         shown = self.objects.clusters.choices(self.key).get("blocked") or ()
         try:
             return msgspec.convert(shown, tuple[BlockedAction, ...])
@@ -301,15 +301,15 @@ class Term:
         self.mark(Target(LOG_CLUSTERS, *self.key))
 
     def show(self, target: Target, generation: int, status: Status) -> None:
-        """What the object's reconciler found; `generation`: of the spec that it speaks of.  What it
-        shows as Blocked is told in the LogCluster, too."""
+        """Set an object's status, for the spec of `generation`. A True condition Blocked is shown
+        in the LogCluster too."""
         shown = with_pod_causes(status.conditions, self.troubles)
         self.statuses[target] = (generation, replace(status, conditions=shown))
         self._follow_blocked(target, shown)
         self.mark(target)
 
     def shows_no_more(self, target: Target) -> None:
-        """The object is gone, or is deleted: it waits for nothing."""
+        """Drop the status and waits of a deleted object."""
         if self.statuses.pop(target, None) is not None:
             self._follow_blocked(target, ())
             self.blocked.pop(_source(target), None)
@@ -327,13 +327,13 @@ class Term:
 
 
 def _source(target: Target) -> str:
-    """Under which the waits of an object are kept."""
+    """Return the key of an object's waits."""
     return f"{target.kind.kind} {target.namespace}/{target.name}"
 
 
 def _waits_for(row: BlockedAction) -> tuple[object, ...]:
-    """What tells one wait from another.  An object's sentence counts what is left; it is the same
-    wait while its reason is."""
+    """Return what identifies a wait. An object's sentence may count down; the wait stays the same
+    while its reason does."""
     until = row.until if row.object is None else ""
     return (row.action, row.object, row.broker, row.topic, row.partition, row.reason, until)
 

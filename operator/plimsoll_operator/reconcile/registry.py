@@ -1,5 +1,5 @@
-"""The kinds that users apply, and LogBroker, which the operator makes for them to read, one row
-each: everything that differs between them, and nothing else.
+"""Kinds that users apply, and LogBroker, which the operator makes for users to read: one row each,
+with all differences between them and nothing else.
 
 Watches, resyncs, the queue's work and the status writer loop over these rows; a new kind is a new
 row and its folder.
@@ -51,18 +51,18 @@ from plimsoll_operator.status.status_writer import StatusDraft, Target
 
 Reconcile = Callable[[Term, Key], Awaitable[None]]
 Look = Callable[[str], AbstractContextManager[None]]
-"""What a step is called, and within what it is made."""
+"""Returns the context to run a named step in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserKind:
     """One kind that users apply or read."""
 
-    # Where the API server keeps its objects.
+    # API resource of its objects.
     resource: Kind
-    # Its objects as last seen; the shelf knows the model that an object is read into.
+    # Its objects as last seen; the shelf knows their model.
     shelf: Callable[[Objects], Shelf[Any]]
-    # What its objects show when no controller leads their cluster: conditions alone.
+    # Status of its objects while no controller leads their cluster: conditions alone.
     status: type[
         LogClusterStatus
         | TopicStatus
@@ -72,12 +72,12 @@ class UserKind:
         | UserStatus
         | LogBrokerStatus
     ]
-    # The work that an event about one of its objects asks for, and what does it.
+    # Work for an event about one of its objects, and the function that does it.
     task: Task
     reconcile: Reconcile
-    # The status of one object; None when there is nothing to say of it.
+    # Renders the status of one object; None if there is nothing to show.
     render: Callable[[Term, Key], StatusDraft | None]
-    # What the absence of objects means: the work for those that left something in the image.
+    # Yields work for deleted objects that left a row in the image.
     absent: Callable[[Term], Iterable[Work]]
 
 
@@ -91,7 +91,7 @@ def _absent_topics(term: Term) -> Iterable[Work]:
 
 
 def _absent_reassignments(term: Term) -> Iterable[Work]:
-    """Moves are rolled back."""
+    """Yield work to roll back the moves of deleted Reassignments."""
     return (Work(Task.REASSIGNMENT, key) for key in reassignment.abandoned(term))
 
 
@@ -101,7 +101,7 @@ def _absent_rebalances(term: Term) -> Iterable[Work]:
 
 
 def _absent_users(term: Term) -> Iterable[Work]:
-    """They may log in no more, once the absence is proven."""
+    """Yield work to end the logins of deleted Users, once the absence is proven."""
     return (Work(Task.USER, key) for key in user.abandoned(term))
 
 
@@ -191,9 +191,9 @@ OF_A_CLUSTER = (
         absent=log_broker.missing,
     ),
 )
-"""Kinds whose objects name the LogCluster that they belong to (`cluster_key`)."""
+"""Kinds with objects that name their LogCluster (`cluster_key`)."""
 BUG = "InternalError"
-"""The reason of a condition that tells of a bug of ours."""
+"""Reason of a condition that reports a bug of the operator."""
 BUGS_NAMED_MAX = 5
 KINDS = (LOG_CLUSTER, *OF_A_CLUSTER)
 BY_RESOURCE = {kind.resource: kind for kind in KINDS}
@@ -206,13 +206,13 @@ RECONCILERS: dict[Task, Reconcile] = {kind.task: kind.reconcile for kind in KIND
 
 
 async def reconcile(term: Term, work: Work) -> None:
-    """One pass.  `Retry` when it has to be repeated before the next event or resync."""
+    """Run one pass. Raises `Retry` if it must be repeated before the next event or resync."""
     await RECONCILERS[work.task](term, work.key)
 
 
 def all_work(term: Term, look: Look = lambda _: nullcontext()) -> Iterator[Work]:
-    """The LogCluster, its objects, and what absent objects left: everything, for a resync.  Each
-    search for absent objects is made within `look`."""
+    """Yield all work for a resync: the LogCluster, its objects, and the remains of deleted objects.
+    Each search for deleted objects runs within `look`."""
     yield Work(Task.CLUSTER, term.key)
     for kind in OF_A_CLUSTER:
         for found in kind.shelf(term.objects):
@@ -248,7 +248,7 @@ def unread_as_such(term: Term, target: Target, draft: StatusDraft | None) -> Sta
 
 
 def target_of(term: Term, work: Work) -> Target:
-    """The object that shows what becomes of `work`; the LogCluster for what is no object's."""
+    """Return the object that shows the result of `work`, the LogCluster if there is none."""
     for kind in OF_A_CLUSTER:
         if kind.task is work.task and kind.shelf(term.objects).get(work.key) is not None:
             return Target(kind.resource, *work.key)
@@ -256,7 +256,7 @@ def target_of(term: Term, work: Work) -> Target:
 
 
 def uid_of(term: Term, target: Target) -> str:
-    """Of the object as last seen; empty: it is not there."""
+    """Return the uid of the object as last seen, "" if it does not exist."""
     found = BY_RESOURCE[target.kind].shelf(term.objects).get((target.namespace, target.name))
     return "" if found is None else str(found.metadata.uid)
 
@@ -276,8 +276,8 @@ def bugs_of_cluster(term: Term) -> Cause | None:
 
 
 def failing_as_such(term: Term, target: Target, draft: StatusDraft | None) -> StatusDraft | None:
-    """An object whose last look met a bug says so.  It is not Ready if that kept a spec from being
-    followed; else `Ready` goes on saying what is so by the spec that was followed last."""
+    """Add the bug of the last pass to an object's status. If the bug kept a spec from being
+    followed, the object is not Ready; else `Ready` still describes the spec followed last."""
     if target.kind is LOG_CLUSTERS or not (text := _bugs_of(term, target)):
         return draft
     found = BY_RESOURCE[target.kind].shelf(term.objects).get((target.namespace, target.name))
@@ -297,7 +297,7 @@ def failing_as_such(term: Term, target: Target, draft: StatusDraft | None) -> St
 
 
 def bare_draft(term: Term, target: Target, *, ready: bool | None) -> StatusDraft | None:
-    """The status of an object of which no more can be told than the bugs that it met."""
+    """Return a status that shows only the object's bugs."""
     kind, key = BY_RESOURCE[target.kind], (target.namespace, target.name)
     shelf = kind.shelf(term.objects)
     found = shelf.get(key)

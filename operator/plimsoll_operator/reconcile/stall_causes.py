@@ -1,9 +1,9 @@
-"""Why a LogCluster is stalled: every cause has a slot of its own, and the condition is computed.
+"""Causes of a stalled LogCluster: each has a slot of its own, and the condition is computed.
 
 Each component sets and clears the cause of its own `StallSource` (`Term.stall`, `Term.unstall`) and
-knows nothing of the others.  `Stalled` shows the worst cause's reason and the sentences of all,
-worst first; so a later cause hides no earlier one, and the end of one shows the next at once.
-Pure; called by `Term.notes`.
+knows nothing of the others. `Stalled` shows the worst cause's reason and the sentences of all,
+worst first; so a later cause hides no earlier one, and the end of one shows the next at once. Pure;
+called by `Term.notes`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from plimsoll_operator.api.meta import Condition
 
 
 class StallSource(Enum):
-    """What sets a cause, worst first, with why it stands there: the order of this table is the
-    order of the condition.  First what stops every decision, then what endangers committed data,
-    then brokers that are missing or behind, then the operator's own bugs, then a spec that is not
-    followed at all, then one that is not followed in part."""
+    """Sources of causes, worst first, each with the reason for its rank. The condition uses this
+    order: first what stops every decision, then what endangers committed data, then brokers that
+    are missing or behind, then the operator's own bugs, then a spec that is not followed at all,
+    then one that is followed in part."""
 
     LEADERSHIP = "No operator may lead the cluster: nothing is elected, fenced or committed."
     CONTROLLER = "The controller commits nothing to this metadata log."
@@ -51,7 +51,7 @@ class StallSource(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """What only a person ends.  `serves` False: the cluster is not Ready because of this."""
+    """A fault that only a person can fix. `serves` is False if it makes the cluster not Ready."""
 
     reason: str
     message: str
@@ -62,8 +62,8 @@ StallCauses = dict[StallSource, Cause]
 
 
 def stall_conditions(causes: Mapping[StallSource, Cause]) -> dict[str, Condition]:
-    """The conditions that follow from `causes`, by type: `Stalled`, and `Ready` where the worst
-    cause of those that stop the service says that it is False.  Empty without causes."""
+    """Return the conditions of `causes`, by type: `Stalled`, and `Ready` as False if a cause stops
+    the service. Empty without causes."""
     found = [causes[source] for source in StallSource if source in causes]
     shown = {}
     if found:

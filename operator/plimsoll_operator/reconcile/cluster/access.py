@@ -1,11 +1,11 @@
 """Access as a LogCluster declares it: authorization, quotas, and token issuers.
 
-`declare_authorization` and `declare_quotas` commit what the spec states; `secure_condition` says
-whether the cluster is secure.  `reconcile` reads the keys of the token issuers with each reconcile
-of the cluster, and once a minute while an issuer is declared, and commits them for the brokers, so
-that a new key is known before much is signed with it and a withdrawn key ends its sessions.
-Unreadable keys leave those committed before; keys of another issuer or another ConfigMap do not
-stay.  An invalid issuer is left out and delays no other.
+`declare_authorization` and `declare_quotas` commit what the spec states; `secure_condition` says if
+the cluster is secure. `reconcile` reads the keys of the token issuers with each reconcile of the
+cluster, and once a minute while an issuer is declared, and commits them for the brokers, so that a
+new key is known before much is signed with it and a withdrawn key ends its sessions. If keys are
+unreadable, those committed before stay; keys of another issuer or another ConfigMap do not. An
+invalid issuer is left out and delays no other.
 """
 
 from __future__ import annotations
@@ -63,8 +63,10 @@ async def declare_authorization(term: Term, cluster: LogCluster) -> None:
 
 
 def secure_condition(image: ClusterImage, waits: str = "") -> Condition | None:
-    """What is open, the widest first; None: nobody asked for anything to be closed.  `waits`: why
-    brokers and controllers are not in the mode that is declared."""
+    """Return the condition on the widest opening, or None if the spec asks for no protection.
+
+    `waits`: why brokers and controllers are not in the declared mode.
+    """
     found = _widest(image, waits)
     if found is None or found.status == "True" or not waits:
         return found
@@ -106,8 +108,8 @@ def _widest(image: ClusterImage, waits: str) -> Condition | None:
 
 LOOK_MS = 60_000
 WITHDRAWN_AFTER_MS = 2 * LOOK_MS
-"""For so long the API server publishes a key no more: of several, not all publish the same ones
-while they change them."""
+"""How long the API server must not publish a key before it counts as withdrawn: while keys rotate,
+several API servers may publish different ones."""
 NO_KEYS = "TokenKeysMissing"
 REFUSED = Reason.InvalidRequest.name
 KEPT = "; brokers keep using the last valid keys, if any."
@@ -118,26 +120,26 @@ _Place = tuple[str, str]
 
 
 class _KeyPlaces(dict[str, _Place]):
-    """Where the keys that are committed of an issuer are from, by its name."""
+    """Origin of the committed keys of each issuer, by its name."""
 
 
 class _MissingSince(dict[TokenKey, int]):
-    """Since when (monotonic, ms) committed keys of ServiceAccounts' tokens are not published."""
+    """Time (monotonic, ms) since which committed ServiceAccount keys are not published."""
 
 
 class _NoKeys(Exception):
-    """A sentence about what cannot be read."""
+    """Raised with a sentence about keys that cannot be read."""
 
 
 def audiences_of(term: Term) -> tuple[str, ...]:
-    """For which a ServiceAccount's token is good here; the first can be written down before the
-    LogCluster is made."""
+    """Return the audiences that a ServiceAccount's token may have. The first is known before the
+    LogCluster is created."""
     namespace, name = term.key
     return f"plimsoll:{namespace}/{name}", f"plimsoll:{kafka_id(term.cluster_id)}"
 
 
 async def reconcile(term: Term, cluster: LogCluster) -> None:
-    """Raises Unavailable."""
+    """Commit the keys of all issuers. Raises Unavailable."""
     known = {one.name: one for one in term.image.security.issuers}
     asks = {login for one in cluster.listeners for login in one.authentication or ()}
     declared = cluster.spec.token_issuers or ()
@@ -199,7 +201,7 @@ async def _add(
 
 
 def _kept(term: Term, known: TokenIssuer, declared: DeclaredIssuer | None) -> TokenIssuer | None:
-    """The keys that are known, and what is declared now; None: they are not that issuer's."""
+    """Return the known keys with the present declaration, or None if they are not that issuer's."""
     if declared is None:
         return known
     place = _place(declared)
@@ -211,7 +213,7 @@ def _kept(term: Term, known: TokenIssuer, declared: DeclaredIssuer | None) -> To
 
 
 def _note_places(term: Term, declared: tuple[DeclaredIssuer, ...]) -> None:
-    """What is committed now is from there: keys from elsewhere were left out."""
+    """Note the origin of the committed keys; keys from elsewhere were left out."""
     places = term.kept(_KeyPlaces, _KeyPlaces)
     places.clear()
     places.update({one.name: _place(one) for one in declared})
@@ -222,13 +224,13 @@ def _place(declared: DeclaredIssuer) -> _Place:
 
 
 def _twin(one: DeclaredIssuer, before: tuple[DeclaredIssuer, ...]) -> str | None:
-    """Who of those before has its name or its issuer: a token could be either's."""
+    """Return an earlier issuer with the same name or issuer: a token could be of either."""
     same = (other.name for other in before if one.name == other.name or one.issuer == other.issuer)
     return next(same, None)
 
 
 async def _accounts(term: Term) -> TokenIssuer:
-    """The API server itself: it signs ServiceAccounts' tokens."""
+    """Return the API server as an issuer: it signs ServiceAccount tokens."""
     try:
         configuration = await term.kube.document(OPENID_CONFIGURATION)
         keys = keys_of(await term.kube.document(OPENID_KEYS))
@@ -251,7 +253,7 @@ async def _accounts(term: Term) -> TokenIssuer:
 def _lately_published(
     term: Term, issuer: str, published: tuple[TokenKey, ...]
 ) -> tuple[TokenKey, ...]:
-    """With those that were missing in no more than two looks; what is published goes first."""
+    """Return the published keys, then those missing for at most two reads."""
     now_ms, missing = term.monotonic_ms(), term.kept(_MissingSince, _MissingSince)
     mine = (SERVICE_ACCOUNTS, issuer)
     issuers = (one for one in term.image.security.issuers if (one.name, one.issuer) == mine)

@@ -1,14 +1,14 @@
 """Certificate authorities of a cluster: their Secrets, and the CAs that clients may use.
 
 `settled` keeps an authority in a Secret of the operator's namespace; the reconcilers of listeners,
-of clients and of the inside call it.  An authority is stored before it signs.  An unusable
-Secret is never overwritten and signs nothing: `Unreadable` says why, and only a person can mend
+of clients and of the internal CA call it. An authority is stored before it signs. An unusable
+Secret is never overwritten and signs nothing: `Unreadable` states why, and only a person can repair
 it.
 
-`reconcile` commits the CAs whose certificates clients may log in by: the cluster's own and those
-named in the spec.  It runs with each reconcile of the cluster, and once a minute while certificates
-are asked for.  A CA that is no longer named ends its clients' sessions at once.  An unreadable CA
-leaves what was read from the same object before.  The own CA's key is kept for
+`reconcile` commits the CAs of certificates that clients may log in with: the cluster's own and
+those named in the spec. It runs with each reconcile of the cluster, and once a minute while
+certificates are asked for. Removing a CA from the spec ends its clients' sessions at once. If a CA
+is unreadable, the last content of the same object stays. The own CA's key is kept for
 `reconcile.user.client_signing`.
 """
 
@@ -55,8 +55,8 @@ logger = logging.getLogger("plimsoll.authorities")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthoritySecret:
-    """`name`: of the Secret; `component`: in its labels; `signs`: for whom, in the certificate;
-    `kind`: in metrics."""
+    """Description of an authority's Secret. `name`: of the Secret; `component`: its label; `signs`:
+    named in the certificate; `kind`: metric label."""
 
     name: str
     component: str
@@ -65,7 +65,7 @@ class AuthoritySecret:
 
 
 def certificate_times(term: Term) -> CertificateTimes:
-    """When certificates end, as this term saw them last."""
+    """Return the expiry of certificates as this term last saw them."""
     return term.kept(CertificateTimes, CertificateTimes)
 
 
@@ -76,9 +76,12 @@ async def settled(
     step: Callable[[Authorities | None, str], Authorities],
     show: Callable[[bytes], Awaitable[None]] | None = None,
 ) -> Authorities:
-    """What signs now, and is kept.  `step`: from what is known and a common name, the authorities
-    from now on; `show`: called with those that are trusted (PEM), before they are kept.  Raises
-    Unreadable, Retry, and what the API server answers."""
+    """Return the present authorities, after storing any change.
+
+    `step` maps the known authorities and a common name to the next ones. `show` is called with the
+    trusted ones (PEM) before they are stored. Raises Unreadable, Retry, and the API server's
+    errors.
+    """
     namespace = context.operator_namespace or context.namespace
     found, known = await read_authorities(term, namespace, secret.name)
     if known is not None:
@@ -102,7 +105,7 @@ async def settled(
 
 
 def _said(known: Authorities | None, now: Authorities) -> str:
-    """What changed, for people."""
+    """Return the change as text for people."""
     if known is None:
         return "created a CA"
     if replace(known, served=now.served) == now:
@@ -115,8 +118,8 @@ def _said(known: Authorities | None, now: Authorities) -> str:
 async def read_authorities(
     term: Term, namespace: str, name: str
 ) -> tuple[Object | None, Authorities | None]:
-    """A Secret that holds authorities, and those; None and None: there is none yet.  Raises
-    Unreadable, and what the API server answers."""
+    """Return a Secret and the authorities in it, or (None, None) if there is none. Raises
+    Unreadable, and the API server's errors."""
     try:
         secret = await term.kube.get(SECRETS, namespace, name)
     except NotFound:
@@ -128,7 +131,7 @@ async def read_authorities(
 
 
 async def write_secret(term: Term, secret: Object | None, wanted: Object) -> None:
-    """Create it, or replace what was read, by its resourceVersion."""
+    """Create the Secret, or replace the one read, by its resourceVersion."""
     try:
         if secret is None:
             await term.kube.create(SECRETS, wanted)
@@ -144,9 +147,9 @@ async def write_secret(term: Term, secret: Object | None, wanted: Object) -> Non
 LOOK_MS = 60_000
 MISSING = "ClientCaMissing"
 CLIENT_CA = "client-ca"
-"""The component, in labels."""
+"""Component label."""
 KIND: AuthorityKind = "clients-authority"
-"""In metrics."""
+"""Metric label."""
 KEPT = "; brokers keep using its last valid version, if any."
 MENDS = (
     "Restore its content, or delete it: then a new CA is created, and only certificates that it "
@@ -156,8 +159,7 @@ MENDS = (
 
 @dataclass(slots=True)
 class _WantedAuthorities:
-    """What is to be committed; sentences about what cannot be had; who signs now, or why the own
-    authority cannot."""
+    """CAs to commit, sentences about unavailable ones, and the signing key or why there is none."""
 
     wanted: list[ClientAuthority] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -175,7 +177,7 @@ async def _sought(term: Term, cluster: LogCluster, context: Context) -> _WantedA
         own = await _own(term, context)
         trusted = authority_certificates(own.trusted)
     except Unreadable as error:
-        # Nothing else of the cluster waits for it: users' certificates alone do.
+        # Only users' certificates depend on it; nothing else of the cluster waits.
         sought.unusable = f"The clients CA of this cluster: {error}{KEPT} {MENDS}"
         sought.problems.append(sought.unusable)
         if OWN_AUTHORITY in known:
@@ -195,7 +197,7 @@ async def _sought(term: Term, cluster: LogCluster, context: Context) -> _WantedA
 
 
 async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
-    """Raises what the API server answers."""
+    """Commit the CAs of clients. Raises the API server's errors."""
     sought = await _sought(term, cluster, context)
     wanted, problems, signs = sought.wanted, sought.problems, sought.signs
     reason = MISSING
@@ -216,7 +218,7 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
 
 
 def _is_believed(term: Term, signs: KeyPair) -> bool:
-    """Whether it is committed."""
+    """Return True if the CA's certificate is committed."""
     committed = {der for one in term.image.security.authorities for der in one.certificates}
     return committed.issuperset(authority_certificates(signs.certificate))
 
@@ -228,8 +230,8 @@ def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
 
 
 async def _own(term: Term, context: Context) -> rotation.Authorities:
-    """What signs now: made, announced and replaced when it is due, and believed by brokers before
-    it signs.  Raises Unreadable, Retry, and what the API server answers."""
+    """Return the own authorities: created, announced and replaced when due; brokers trust one
+    before it signs. Raises Unreadable, Retry, and the API server's errors."""
 
     def step(known: rotation.Authorities | None, common_name: str) -> rotation.Authorities:
         former_ms = rotation.CLIENT_OVERLAP_MS
@@ -258,7 +260,7 @@ def _source(declared: ExternalCa) -> str:
 
 
 def _kept(declared: ExternalCa, known: dict[str, ClientAuthority]) -> ClientAuthority | None:
-    """What was read from the same object before."""
+    """Return the CA as last read from the same object."""
     before = known.get(declared.name)
     return before if before is not None and before.source == _source(declared) else None
 

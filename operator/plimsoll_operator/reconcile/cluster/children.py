@@ -1,7 +1,7 @@
 """A LogCluster's children: which objects it requires, creating them, and restoring them.
 
-`children` is pure.  `apply_child` creates a child, and restores one that another client deleted or
-changed; `pod_monitor` does so for the PodMonitor that spec.podMonitor asks for.  Called by
+`children` is pure. `apply_child` creates a child, and restores one that another client deleted or
+changed; `pod_monitor` does so for the PodMonitor that spec.podMonitor asks for. Called by
 `reconcile`.
 """
 
@@ -28,8 +28,8 @@ from plimsoll_operator.status.events import Occurrence
 
 
 def children(context: Context, listeners: tuple[Listener, ...] = ()) -> list[Manifest]:
-    """What a cluster has besides its brokers, in the order of creation.  `listeners`: as they are
-    committed: brokers have these open, whatever the spec asks for by now."""
+    """Return the cluster's children besides brokers, in the order of creation. `listeners` are the
+    committed ones: brokers have those open, whatever the spec states by now."""
     return [
         service_account(context),
         brokers_service(context, listeners),
@@ -40,13 +40,13 @@ def children(context: Context, listeners: tuple[Listener, ...] = ()) -> list[Man
 
 
 def broker_sets(context: Context, broker_ids: Iterable[BrokerId]) -> list[Manifest]:
-    """The brokers' StatefulSets."""
+    """Return the brokers' StatefulSets."""
     return [stateful_set(context, broker_id) for broker_id in sorted(broker_ids)]
 
 
 async def apply_child(term: Term, manifest: Object) -> Object:
-    """Apply a child, unless it still belongs to an earlier object of the same name, or nobody has
-    touched it since this term applied the same; returns it."""
+    """Apply a child and return it. Skip it if it is unchanged since this term applied the same
+    manifest, or still belongs to an earlier object of that name."""
     before = await _check_owner(term, manifest)
     name = _name(manifest)
     if before is not None and (
@@ -130,7 +130,8 @@ DISABLED = (
 
 
 async def reconcile_pod_monitor(term: Term, context: Context) -> None:
-    """Raises Unavailable; a refusal is told by an Event."""
+    """Apply or remove the PodMonitor. Raises Unavailable; any other refusal is reported by an
+    Event."""
     wanted = pod_monitor(context)
     if not term.options.pod_monitors:
         if wanted is not None:
@@ -149,7 +150,7 @@ async def reconcile_pod_monitor(term: Term, context: Context) -> None:
 
 
 async def _remove(term: Term, context: Context) -> None:
-    """Of this LogCluster; one of the same name that somebody else made stays."""
+    """Delete the PodMonitor if this LogCluster owns it; one of another owner stays."""
     name = pod_monitor_name(context)
     try:
         found = await term.kube.get(POD_MONITORS, context.namespace, name)

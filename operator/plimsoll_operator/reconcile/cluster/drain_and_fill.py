@@ -1,8 +1,7 @@
-"""The Rebalances that the operator makes: a drain for brokers that leave, a fill for those that
-joined.
+"""Rebalances that the operator creates: a drain for leaving brokers, a fill for new ones.
 
-What they do is theirs; here they are made once, made anew when they came to nothing, deleted when
-the spec does not want them any more (which rolls back what is under way), and not kept for ever.
+They work like any Rebalance. Here they are created once, recreated if they fail, deleted if the
+spec no longer wants them (which rolls back moves in progress), and pruned.
 """
 
 from __future__ import annotations
@@ -26,20 +25,21 @@ from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.reconcile.reconcile_term import Term
 
 KEPT_MAX = 10
-"""Those that have ended, as history."""
+"""Number of ended Rebalances kept as history."""
 AGAIN_MS = 60_000
-"""After which a drain that failed is made anew."""
+"""Delay before a failed drain is recreated, in milliseconds."""
 SOON_MS = 10_000
-"""After which one is made anew that ended while others still moved what it was about."""
+"""Delay before one is recreated that ended while others still moved its partitions, in
+milliseconds."""
 TRIES = 5
-"""To delete one whose status changes meanwhile."""
+"""Attempts to delete one with a concurrently changing status."""
 FINAL = frozenset({"Completed", "Cancelled", "Failed", "NothingToDo"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """One of them as last read.  `phase`: how it ended, as committed, or what it shows.
-    `untouched`: nobody has edited it since it was made."""
+    """One of these Rebalances as last read. `phase`: the committed end phase, else the shown one.
+    `untouched`: not edited since its creation."""
 
     name: str
     uid: str
@@ -57,7 +57,7 @@ class Made:
 
 
 async def reconcile(term: Term, context: Context) -> list[BlockedAction]:
-    """Have what the committed members need; returns what the drains wait for."""
+    """Create what the committed members need. Return what the drains wait for."""
     made = await _read(term, context)
     rows = await _drain(term, context, [m for m in made if m.purpose == "drain"])
     await _fill(term, context, [m for m in made if m.purpose == "fill"])
@@ -97,7 +97,7 @@ def _made(image: ClusterImage, item: Object) -> Made:
         uid=meta["uid"],
         purpose=_purpose(item) or "",
         brokers=frozenset(item["spec"].get("brokers") or ()),
-        # That it waits, and for what, is not committed.
+        # Waiting, and its cause, are not committed.
         phase=row.phase if row and row.phase in FINAL else str(status.get("phase") or ""),
         message=(row.message if row else "") or next(iter(why), ""),
         made_ms=milliseconds(made) if made else 0,
@@ -136,8 +136,8 @@ async def _drain(term: Term, context: Context, made: list[Made]) -> list[Blocked
 
 
 def _is_over(one: Made, stay: frozenset[BrokerId], busy: Sequence[int], now_ms: int) -> bool:
-    """The spec does not want it any more, or it ended and there is still something to do.  A broker
-    that is empty before the others goes, and the drain goes on until all of its brokers are."""
+    """Return True if the spec no longer wants it, or if it ended with work left. A broker that is
+    empty first is removed first; the drain goes on until all its brokers are empty."""
     if not one.final:
         return not one.brokers.isdisjoint(stay)
     if not busy or one.phase == "Cancelled":
@@ -172,7 +172,7 @@ def blocked(
     until: str,
     action: Literal["Drain", "Start"] = "Drain",
 ) -> BlockedAction:
-    """A row of `status.blocked`."""
+    """Return a row of `status.blocked`."""
     return BlockedAction(
         action=action,
         broker=broker_id,
@@ -189,7 +189,7 @@ async def _fill(term: Term, context: Context, made: list[Made]) -> None:
     image = term.image
     stay = set(image.members) - set(image.leaving)
     for one in made:
-        # What fills a broker that leaves would hold up its drain, which evens out the others.
+        # A fill of a leaving broker would delay its drain, which evens out the others anyway.
         if not one.final and not one.going and not one.brokers <= stay:
             await _delete(term, one)
     newcomers = image.newcomers
@@ -198,7 +198,7 @@ async def _fill(term: Term, context: Context, made: list[Made]) -> None:
     # A drain evens out what remains, so nothing is left to fill after it.
     wanted = context.cluster.auto_rebalance != "Off" and image.partitions and not image.leaving
     if wanted:
-        # A plan evens out all brokers, whichever it is to fill: two would propose the same.
+        # A plan evens out all brokers, whichever it fills: two would propose the same.
         earlier = [one for one in made if _is_open(one, image)]
         others = {BrokerId(b) for one in earlier for b in one.brokers}
         brokers = tuple(sorted({*newcomers, *others}))
@@ -218,7 +218,8 @@ async def _fill(term: Term, context: Context, made: list[Made]) -> None:
 
 
 def _is_open(one: Made, image: ClusterImage) -> bool:
-    """Whether it could be another one as well: nobody has approved of it or edited it."""
+    """Return True if it may still be replaced by another: it has not been approved, edited or
+    begun."""
     stays = not one.final and not one.going and one.brokers <= set(image.members)
     return stays and one.untouched and one.uid not in image.rebalances
 
@@ -227,8 +228,8 @@ def _is_open(one: Made, image: ClusterImage) -> bool:
 
 
 async def _create(term: Term, context: Context, manifest: Manifest) -> bool:
-    """Under another name where one of this name is somebody else's.  False: one that was made for
-    this cluster is there, and looked at next time."""
+    """Create it, under another name if a foreign object has its name. Return False if one of this
+    cluster exists already; it is read at the next pass."""
     if await _made_now(term, manifest):
         return True
     metadata = manifest["metadata"]
@@ -252,7 +253,7 @@ async def _made_now(term: Term, manifest: Manifest) -> bool:
 
 
 async def _replaced(term: Term, one: Made) -> None:
-    """Deleted, unless somebody approved of it since it was read."""
+    """Delete it, unless it has been approved since it was read."""
     for _ in range(TRIES):
         try:
             item = await term.kube.get(REBALANCES, term.key[0], one.name)

@@ -1,9 +1,9 @@
 """Listeners for clients outside: their Services and routes, and the address of each broker.
 
 Called before listeners are committed; their records carry the addresses to the brokers, which
-register them.  Addresses are read from Services, nodes and Gateways.  A found address stays until
-another one is found: a pod that restarts, or a load balancer that is recreated, takes nothing away.
-A missing object or address is reported for its listener, and delays no other listener.
+register them. Addresses are read from Services, nodes and Gateways. A found address stays until
+another one is found: a restarting pod or a recreated load balancer removes none. A missing object
+or address is reported for its listener, and delays no other listener.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.work_queue import Retry
 
 NODE_ADDRESSES = ("ExternalDNS", "ExternalIP", "InternalDNS", "InternalIP", "Hostname")
-"""Types of a node's addresses, the best for who is outside first; as Strimzi prefers them."""
+"""Node address types, best for external clients first, in Strimzi's order."""
 BOOTSTRAP_MAX = 3
 TOLD_MAX = 500
 """Characters of others' sentences that are passed on."""
@@ -54,12 +54,12 @@ class HostPort(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As Kafka clients take it."""
+        """Return `host:port` in the form of Kafka clients."""
         return host_and_port(self.host, self.port)
 
 
 def legal_host(text: object) -> str | None:
-    """A name or an address as certificates state it; None: it is neither."""
+    """Return a host name or address in the form of certificates, or None if it is neither."""
     if not isinstance(text, str) or "%" in text:  # a scope means something on its host alone
         return None
     try:
@@ -69,7 +69,7 @@ def legal_host(text: object) -> str | None:
 
 
 def load_balancer_host(service: Object) -> str | None:
-    """What the load balancer's controller put into the status, a name rather than an address."""
+    """Return the load balancer's host from the Service's status, a name rather than an address."""
     shown = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
     for entry in shown:
         if (found := legal_host(entry.get("hostname")) or legal_host(entry.get("ip"))) is not None:
@@ -78,13 +78,13 @@ def load_balancer_host(service: Object) -> str | None:
 
 
 def node_port(service: Object) -> int | None:
-    """That the API server gave the Service's only port."""
+    """Return the node port of the Service's only port."""
     ports = (service.get("spec") or {}).get("ports") or ()
     return next((one["nodePort"] for one in ports if one.get("nodePort")), None)
 
 
 def node_host(node: Object) -> str | None:
-    """By which clients outside reach a node."""
+    """Return the address by which external clients reach a node."""
     shown = (node.get("status") or {}).get("addresses") or ()
     for kind in NODE_ADDRESSES:
         for entry in shown:
@@ -97,8 +97,8 @@ def node_host(node: Object) -> str | None:
 
 
 def gateway_port(gateway: Object, parent: ParentRef, name: str) -> int | None:
-    """Of the Gateway's listener that a route for `name` is attached to: the one that is stated,
-    else the first that may be; it passes TLS on.  None: there is none."""
+    """Return the port of the Gateway's listener for `name`, or None. It is the stated listener,
+    else the first possible one, and must pass TLS through."""
     for entry in (gateway.get("spec") or {}).get("listeners") or ():
         passes_on = (entry.get("tls") or {}).get("mode") == "Passthrough"
         if entry.get("protocol") != "TLS" or not passes_on:
@@ -109,7 +109,8 @@ def gateway_port(gateway: Object, parent: ParentRef, name: str) -> int | None:
 
 
 def _covers(entry: Object, name: str) -> bool:
-    """Whether a Gateway's listener is for a name: it is its own, under its wildcard, or any is."""
+    """Return True if a Gateway's listener accepts the name: exactly, by wildcard, or because it
+    accepts any."""
     own = str(entry.get("hostname") or "").lower()
     if own.startswith("*."):
         return name.lower().endswith(own[1:])
@@ -117,17 +118,18 @@ def _covers(entry: Object, name: str) -> bool:
 
 
 class NotPassedOn(NamedTuple):
-    """A sentence's part; `refused`: a Gateway's controller says it, of the route as it is."""
+    """Cause as part of a sentence; `refused`: a Gateway's controller rejected the route as it
+    is."""
 
     why: str
     refused: bool
 
 
 def not_passed_on(route: Object, parent: ParentRef, namespace: str) -> NotPassedOn | None:
-    """Why a Gateway, in `namespace`, does not pass on what a TLSRoute is for; None: it does.
+    """Return why a Gateway in `namespace` does not pass a TLSRoute's traffic on, or None.
 
-    Only what is said of the route as it is now counts: a controller that has not seen a change of
-    it says of which generation it speaks."""
+    Only conditions about the route's present generation count.
+    """
     generation = (route.get("metadata") or {}).get("generation")
     gateway = f"Gateway {namespace}/{parent.name}"
     for shown in (route.get("status") or {}).get("parents") or ():
@@ -150,7 +152,7 @@ def not_passed_on(route: Object, parent: ParentRef, namespace: str) -> NotPassed
 
 
 def _is_of(shown: Object, parent: ParentRef, namespace: str, route: Object) -> bool:
-    """Whether a route's status speaks of this parent: it repeats what the route's spec states."""
+    """Return True if a route's status entry is about this parent, as stated in the route's spec."""
     own = (route.get("metadata") or {}).get("namespace")
     return (
         shown.get("name") == parent.name
@@ -161,12 +163,12 @@ def _is_of(shown: Object, parent: ParentRef, namespace: str, route: Object) -> b
 
 
 def _told(condition: Object) -> str:
-    """What another controller wrote."""
+    """Return the message of another controller's condition."""
     return str(condition.get("message") or condition.get("reason"))[:TOLD_MAX]
 
 
 def bootstrap_servers(found: Iterable[HostPort]) -> str | None:
-    """Some that clients can begin at, as they take them; None: there are none."""
+    """Return bootstrap servers for clients, or None if there are none."""
     texts = list(dict.fromkeys(one.text for one in found))[:BOOTSTRAP_MAX]
     return ",".join(texts) or None
 
@@ -184,8 +186,8 @@ NOT_INSTALLED = (
 
 
 class _NoAddress(Exception):
-    """Why an address is not known; part of a sentence.  `refused`: a Gateway's controller says
-    so, and only a person ends it."""
+    """Cause of a missing address, as part of a sentence. `refused`: a Gateway's controller rejected
+    the route, and only a person can fix that."""
 
     def __init__(self, why: str, *, refused: bool = False) -> None:
         super().__init__(why)
@@ -194,20 +196,20 @@ class _NoAddress(Exception):
 
 @dataclass(slots=True)
 class OutsideObjects:
-    """As the API server has them, by name."""
+    """Objects on the API server, by name."""
 
     services: dict[str, Object] = field(default_factory=dict)
     routes: dict[str, Object] = field(default_factory=dict)
     # Of the newest version that the API server serves.
     route_kind: Kind = TLS_ROUTES
-    # Only those that brokers' addresses are of.
+    # Only nodes with brokers' addresses.
     nodes: dict[str, Object] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class OutsideAccess:
-    """What one pass found.  `names`: by listener and broker, by which clients outside reach it, and
-    those that they begin at.  `refused`: sentences about what only a person ends."""
+    """Result of one pass. `names`: external names by listener and broker, bootstrap names included.
+    `refused`: sentences about faults that only a person can fix."""
 
     outside: dict[str, Outside] = field(default_factory=dict)
     names: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
@@ -217,16 +219,16 @@ class OutsideAccess:
 
 @dataclass(slots=True)
 class _KeptAccess:
-    """Of one cluster and term."""
+    """State kept for one cluster and term."""
 
-    # Why a listener has no address for some broker, as the last pass found.
+    # Why a listener lacks a broker's address, by the last pass.
     whys: dict[str, str] = field(default_factory=dict)
-    # Whether nothing that no listener has any more was left by the last pass.
+    # True if the last pass left no unneeded object.
     swept: bool = False
 
 
 class _Sought(NamedTuple):
-    """Whose address is looked for; `broker_id` None: where clients begin."""
+    """Address to find; `broker_id` is None for the bootstrap address."""
 
     context: Context
     listener: DeclaredListener
@@ -238,7 +240,7 @@ class _Sought(NamedTuple):
 
 
 def external_whys(term: Term) -> Mapping[str, str]:
-    """By listener, why it has no address for some broker."""
+    """Return why a listener lacks an address for a broker, by listener."""
     return term.kept(_KeptAccess, _KeptAccess).whys
 
 
@@ -267,8 +269,8 @@ async def settle(term: Term, cluster: LogCluster, context: Context) -> OutsideAc
 
 
 async def sweep(term: Term, cluster: LogCluster, context: Context, access: OutsideAccess) -> None:
-    """Remove what no listener has any more; after that was committed.  `access`: what `settle`
-    found; what cannot be removed is added to what was refused."""
+    """Remove objects that no listener needs, after the commit. `access` is the result of `settle`;
+    a failed removal is added to its `refused`."""
     kept = term.kept(_KeptAccess, _KeptAccess)
     declared = [one for one in cluster.listeners if one.external]
     if not declared and kept.swept:
@@ -291,7 +293,7 @@ async def sweep(term: Term, cluster: LogCluster, context: Context, access: Outsi
 
 
 def _brokers(term: Term) -> list[BrokerId]:
-    """Who has addresses: members, and who leaves."""
+    """Return the brokers that need addresses: members and leaving brokers."""
     return sorted({*term.image.members, *term.image.brokers})
 
 
@@ -317,7 +319,8 @@ async def _made(
 
 
 async def _list_routes(term: Term, context: Context, objects: OutsideObjects) -> None:
-    """None where there is no such kind, or it cannot be asked for: `_apply_routes` then says so."""
+    """List the routes. List none if the kind is unknown or unreadable; `_apply_routes` then reports
+    it."""
     for kind in TLS_ROUTE_KINDS:
         try:
             objects.routes.update(await listed(term, kind, context))
@@ -358,7 +361,7 @@ async def _find(
     brokers: Sequence[int],
     found: OutsideAccess,
 ) -> str:
-    """Add the listener's addresses to what was found; what is missing, in words."""
+    """Add the listener's addresses to `found`. Return what is missing, in words."""
     committed = next((one for one in term.image.listeners if one.name == listener.name), None)
     known: dict[int, HostPort] = {}
     objects = found.objects
@@ -399,7 +402,7 @@ async def _find(
 
 
 def _override(asked: _Sought) -> HostPort | None:
-    """What the spec states of this broker alone.  Raises _NoAddress."""
+    """Return the address that the spec states for this broker. Raises _NoAddress."""
     stated = next(
         (one for one in asked.listener.advertised or () if one.id == asked.broker_id), None
     )
@@ -412,7 +415,7 @@ def _override(asked: _Sought) -> HostPort | None:
 
 
 async def _address(term: Term, asked: _Sought, objects: OutsideObjects) -> HostPort:
-    """Raises _NoAddress, and Unavailable."""
+    """Return the address. Raises _NoAddress, and Unavailable."""
     override = _override(asked)
     if override is not None:
         return override
@@ -441,7 +444,8 @@ async def _address(term: Term, asked: _Sought, objects: OutsideObjects) -> HostP
 
 
 async def _bootstrap(term: Term, asked: _Sought, objects: OutsideObjects) -> list[HostPort]:
-    """Where clients begin by a Service of its own; empty: brokers' addresses do."""
+    """Return the bootstrap addresses of the listener's own Service; empty if clients start at
+    broker addresses."""
     nodes_answer = asked.listener.reach == "NodePort" and asked.listener.bootstrap_host is None
     if nodes_answer:
         port = node_port(objects.services.get(asked.name) or {})
@@ -454,7 +458,7 @@ async def _bootstrap(term: Term, asked: _Sought, objects: OutsideObjects) -> lis
 
 
 async def _node_host(term: Term, context: Context, broker_id: int, nodes: dict[str, Object]) -> str:
-    """Of the node that the broker's pod is on."""
+    """Return the host of the node that runs the broker's pod."""
     pod_name = labels.broker_pod(context.name, broker_id)
     try:
         pod = await term.kube.get(PODS, context.namespace, pod_name)

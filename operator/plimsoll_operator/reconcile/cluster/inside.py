@@ -1,13 +1,13 @@
-"""Certificates that brokers and the operator show each other, and the way to the declared mode.
+"""Certificates between brokers and the operator, and the way to the declared mode.
 
 `decide` says which mode is wanted: the stated one, else Required for a new cluster and the present
-one for a cluster that had brokers before. The choice stands in the status before anything is made
-for a new cluster. `reconcile` is called with each reconcile of the cluster, and every second or two
-while a step is under way. A broker's certificate is committed before it is in the Secret, and the
-previous one is refused only after the broker has reported that it shows the new one; so no step
-needs a restart, and none cuts a broker off. The CA's key is in the operator's namespace; the
-controller's own certificate is made in memory by each term, at its beginning and whatever the spec
-says (`show_at_once`).
+one for a cluster that had brokers before. The choice is written to the status before anything is
+created for a new cluster. `reconcile` is called with each reconcile of the cluster, and every
+second or two while a step is under way. A broker's certificate is committed before it is in the
+Secret, and the previous one is refused only after the broker has reported that it shows the new
+one. So no step needs a restart or cuts a broker off. The CA's key is in the operator's namespace.
+The controller's own certificate is made in memory at the start of each term, whatever the spec
+states (`show_at_once`).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ async def _keep(term: Term, pinned: InsideMode) -> None:
     if _is_kept(status, pinned):
         return
     if "versions" in status and "certificates" not in status:
-        # The CRD is older than this operator: nothing can remember it but the log, later.
+        # The CRD is older than this operator: only the log will remember the choice, later.
         logger.warning(
             "the LogCluster CRD has no status.certificates; install the CRDs of this release"
         )
@@ -117,7 +117,7 @@ def _is_kept(status: dict[str, object], pinned: InsideMode) -> bool:
 
 
 def certificates_status(term: Term) -> CertificatesStatus | None:
-    """None: nothing was decided in this term yet."""
+    """Return None if nothing has been decided in this term."""
     if term.pinned_inside is None:
         return None
     mode = NAMES[term.image.inside.mode]
@@ -128,21 +128,21 @@ def certificates_status(term: Term) -> CertificatesStatus | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldByBroker:
-    """A broker, its Secret, and what it told with its last heartbeat."""
+    """A broker, its Secret, and the certificate figures of its last heartbeat."""
 
     broker_id: BrokerId
     secret: Object | None
     files: dict[str, bytes]
     told: InsideFigures | None
     takes_part: bool
-    # Why its copy of the metadata, on disk, may still say Required; empty: it does not.
+    # Why its metadata copy on disk may still say Required; "" if it does not.
     copy_closed: str
-    # Why its Secret is not written: it is somebody else's; empty: it is the cluster's.
+    # Why its Secret is not written: it has another owner; "" if it is the cluster's.
     foreign: str
 
     @property
     def pair(self) -> KeyPair | None:
-        """None: there is none that could be used."""
+        """Return the usable key pair, or None."""
         pair = KeyPair(certificate=self.files.get(CERTIFICATE, b""), key=self.files.get(KEY, b""))
         return None if why_unusable(pair) else pair
 
@@ -184,15 +184,15 @@ def _copy_closed(figures: BrokerFigures | None) -> str:
 
 UNDER_WAY_MS = 1_000
 AUTHORITY = "internal-ca"
-"""The component, in labels."""
+"""Component label."""
 KIND: AuthorityKind = "internal-authority"
-"""In metrics."""
+"""Metric label."""
 
 
 @dataclass(slots=True)
 class InsideProgress:
-    """What a term remembers.  `waits`: why the declared mode is not reached yet; `keeps`: which
-    broker keeps its certificate in mode Off, and why."""
+    """State kept for a term. `waits`: why the declared mode is not reached yet. `keeps`: a broker
+    that keeps its certificate in mode Off, and why."""
 
     waits: str = ""
     keeps: str = ""
@@ -202,16 +202,18 @@ class InsideProgress:
 
 
 def waits_of(term: Term) -> str:
-    """Why the mode that is declared is not reached, or the way to it not ended; empty: it is, or
-    is about to be."""
+    """Return why the declared mode is not reached or the transition has not ended, "" if neither
+    waits."""
     progress = term.kept(InsideProgress, InsideProgress)
     return progress.waits or progress.keeps
 
 
 async def show_at_once(term: Term) -> None:
-    """Show brokers the controller's certificate by what the authority's Secret holds.  It does not
-    wait for a spec that can be followed: a broker that finds none would reach no controller at all.
-    Raises Retry, and what the API server answers."""
+    """Present the controller's certificate to brokers, from the authority's Secret.
+
+    It does not wait for a valid spec: a broker that is shown none would reach no controller at all.
+    Raises Retry, and the API server's errors.
+    """
     progress = term.kept(InsideProgress, InsideProgress)
     if progress.own is not None or _is_untouched(term):
         return
@@ -231,7 +233,7 @@ async def show_at_once(term: Term) -> None:
 
 
 async def reconcile(term: Term, cluster: LogCluster, context: Context, wanted: InsideMode) -> None:
-    """`wanted`: the mode to go to.  Raises Retry, and what the API server answers."""
+    """Take a step towards the mode `wanted`. Raises Retry, and the API server's errors."""
     progress = term.kept(InsideProgress, InsideProgress)
     before = term.image.inside.mode
     if wanted is InsideMode.OFF and _is_untouched(term):
@@ -254,7 +256,7 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context, wanted: I
 
 
 def _stop_at(term: Term, progress: InsideProgress, cause: Cause) -> None:
-    """No certificate is given to anybody, and no authority replaced, before a person ends that."""
+    """Stop issuing certificates and replacing authorities until a person has fixed `cause`."""
     if progress.waits != cause.message:
         progress.waits = cause.message
         term.mark_cluster()
@@ -269,7 +271,7 @@ def _is_untouched(term: Term) -> bool:
 async def _step(
     term: Term, cluster: LogCluster, progress: InsideProgress, wanted: InsideMode
 ) -> bool:
-    """One step towards the mode that is wanted; whether there is nothing in its way."""
+    """Take one step towards the wanted mode. Return True if nothing stands in its way."""
     mode = term.image.inside.mode
     before, progress.waits = progress.waits, ""
     if mode is not wanted:
@@ -287,7 +289,7 @@ def _refused(
     term: Term, cluster: LogCluster, answer: Refused, progress: InsideProgress, before: str
 ) -> bool:
     progress.waits = answer.message
-    # Where nobody asked for a mode, a metadata version that is held back is no contradiction.
+    # Without a stated mode, a metadata version that is held back is no contradiction.
     waits = cluster.spec.metadata_version is None or cluster.stated_inside is None
     by_itself = answer.known_reason is Reason.InsideNotReady or (
         answer.known_reason is Reason.MetadataTooOld and waits
@@ -307,7 +309,7 @@ def _refused(
 async def _certificates(
     term: Term, cluster: LogCluster, context: Context, held: list[HeldByBroker]
 ) -> bool:
-    """Have everybody show one that is right; whether more is to be done soon."""
+    """Make every broker present a valid certificate. Return True if more is due soon."""
     progress = term.kept(InsideProgress, InsideProgress)
     await _forget_removed(term)
     busy = False
@@ -324,7 +326,7 @@ async def _certificates(
     for one in held:
         allowed = term.image.inside.of(one.broker_id)
         waits = one.takes_part and len(allowed) > 1
-        # One broker after the other; one that has none gets it at once.
+        # One broker after the other; one without a certificate gets it at once.
         if await _broker(term, context, one, authorities, may_renew=not renewing or not allowed):
             renewing = busy = True
         renewing, busy = renewing or waits, busy or waits
@@ -334,10 +336,11 @@ async def _certificates(
 async def _take_back(
     term: Term, context: Context, progress: InsideProgress, held: list[HeldByBroker]
 ) -> tuple[list[HeldByBroker], bool]:
-    """In mode Off: who needs a certificate still, and whether others are about to need none.
+    """Return the brokers that still need a certificate in mode Off, and True if others are about to
+    need none.
 
-    A broker that was away knows of Required alone.  It keeps its certificate until it is back and
-    has told that its copy of the metadata says otherwise: it would call nobody without one.
+    An absent broker knows only of Required. It keeps its certificate until it is back and reports
+    that its copy of the metadata states another mode; without one it could not connect to anything.
     """
     kept, busy, progress.keeps = [], False, ""
     for one in held:
@@ -366,8 +369,8 @@ def _brokers(term: Term) -> list[BrokerId]:
 async def _authorities(
     term: Term, cluster: LogCluster, context: Context, held: list[HeldByBroker]
 ) -> Authorities:
-    """What signs now; made, announced, replaced and retired when that is proven to be safe: it is
-    kept before it is trusted, and trusted before it signs."""
+    """Return the signing authorities: created, announced, replaced and retired once that is proven
+    safe. One is stored before it is trusted, and trusted before it signs."""
     asked = (cluster.metadata.annotations or {}).get(ROTATE_INSIDE, "")
 
     def step(known: Authorities | None, common_name: str) -> Authorities:
@@ -435,12 +438,12 @@ def _show(term: Term, progress: InsideProgress, authorities: Authorities) -> Non
 async def _broker(
     term: Term, context: Context, one: HeldByBroker, authorities: Authorities, *, may_renew: bool
 ) -> bool:
-    """Whether the broker was given another certificate."""
+    """Return True if the broker was given another certificate."""
     pair, allowed = one.pair, term.image.inside.of(one.broker_id)
     told = one.told.sha256 if one.told is not None else ""
-    # What it shows now, as far as is known: that one stays allowed.
+    # The one it shows now, as far as known, stays allowed.
     in_use = told if told in allowed else None
-    # What it was given last it may show by now, without having told: that one stays allowed, too.
+    # It may by now show the one given last without having reported it; that stays allowed too.
     unseen = one.takes_part and len(allowed) > 1 and told != allowed[0]
     may_renew = may_renew and not unseen
     renewed = False

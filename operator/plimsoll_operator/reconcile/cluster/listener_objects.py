@@ -1,10 +1,10 @@
 """Objects that listeners need besides the cluster's children: Services, TLSRoutes, Certificates.
 
 One list of a kind tells what exists; an object that is as it should be is not written again, and an
-object that belongs to no listener is removed. `ask` creates a Certificate for each listener whose
-certificate cert-manager makes; the pair itself comes from the Secret that cert-manager fills, as a
-pair that a user gives does (`listeners`). If cert-manager cannot be asked, or does not answer, only
-its listener waits. Called by the reconcilers of external access and of listeners.
+object that belongs to no listener is removed. `ask` creates a Certificate for each listener with a
+cert-manager issuer; the key pair itself comes from the Secret that cert-manager fills, like a
+user's own pair (`listeners`). If cert-manager is missing or does not answer, only its listener
+waits. Called by the reconcilers of external access and of listeners.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ logger = logging.getLogger("plimsoll.listeners")
 
 
 async def listed(term: Term, kind: Kind, context: Context) -> dict[str, Object]:
-    """By name, those of this LogCluster's listeners.  Raises ApiError."""
+    """Return the listener objects of this LogCluster, by name. Raises ApiError."""
     selector = f"{labels.CLUSTER}={context.name},{labels.COMPONENT}={labels.LISTENER_COMPONENT}"
     found = await term.kube.list(kind, context.namespace, label_selector=selector)
     return {item["metadata"]["name"]: item for item in found.items}
 
 
 async def applied(term: Term, manifests: Iterable[Object], there: dict[str, Object]) -> None:
-    """Have them as they are stated; `there` then holds what the API server has.  Raises ApiError
-    and Retry."""
+    """Apply the manifests that differ from `there`, and update `there`. Raises ApiError and
+    Retry."""
     for manifest in manifests:
         name = manifest["metadata"]["name"]
         found = there.get(name)
         known = term.applied.get((manifest["kind"], name)) == manifest
-        # Lists of built-in kinds do not repeat what kind their items are.
+        # Lists of built-in kinds omit their items' kind.
         stated = {part: manifest[part] for part in manifest if part not in ("apiVersion", "kind")}
         if found is None or not known or not states(found, stated):
             there[name] = await apply_child(term, manifest)
@@ -51,7 +51,7 @@ async def applied(term: Term, manifests: Iterable[Object], there: dict[str, Obje
 async def remove_others(
     term: Term, kind: Kind, context: Context, there: dict[str, Object], kept: Collection[str]
 ) -> None:
-    """What this very LogCluster has of a kind, but for `kept`."""
+    """Delete this LogCluster's own objects of a kind, except `kept`."""
     for name in sorted(there.keys() - set(kept)):
         meta = there[name]["metadata"]
         owners = [owner["uid"] for owner in meta.get("ownerReferences") or ()]
@@ -66,7 +66,7 @@ async def remove_others(
 
 
 def states(found: object, stated: object) -> bool:
-    """Whether an object has all that a manifest states, whatever else others put into it."""
+    """Return True if an object has all that a manifest states, whatever other fields it has."""
     if isinstance(stated, dict):
         return isinstance(found, dict) and all(
             key in found and states(found[key], value) for key, value in stated.items()
@@ -92,9 +92,9 @@ NOT_INSTALLED = (
 
 @dataclass(slots=True)
 class _KeptCertificates:
-    """Of one cluster and term."""
+    """State kept for one cluster and term."""
 
-    # Whether no Certificate was left by the last pass.
+    # True if the last pass left no Certificate.
     swept: bool = False
 
 
@@ -104,8 +104,10 @@ async def ask(
     listeners: Collection[DeclaredListener],
     names: Mapping[str, tuple[str, ...]],
 ) -> dict[str, str]:
-    """Have a Certificate for each of these listeners with an issuer, and for no other one.
-    `names`: what it is for, by listener.  Returns what keeps each from being ready, by listener."""
+    """Create a Certificate for each of these listeners with an issuer, and remove all others.
+
+    `names`: the certificate's names, by listener. Returns why each is not ready, by listener.
+    """
     kept = term.kept(_KeptCertificates, _KeptCertificates)
     if not listeners and kept.swept:
         return {}
@@ -121,7 +123,7 @@ async def ask(
         kept.swept = not listeners
         return {one.name: NOT_INSTALLED for one in listeners}
     except ApiError as error:
-        # Also where cert-manager's webhooks do not answer: they are no part of the API server.
+        # Also if cert-manager's webhooks do not answer: they are not part of the API server.
         return {one.name: f"the API server rejected a request: {error.reply}" for one in listeners}
     whys: dict[str, str] = {}
     for listener in listeners:
@@ -137,7 +139,7 @@ async def _ask(
     names: tuple[str, ...],
     there: dict[str, Object],
 ) -> str:
-    """Why it is not ready; empty: it is."""
+    """Return why the Certificate is not ready, "" if it is."""
     if not names:
         return "no external name is known yet to request a Certificate for"
     issuer = listener.tls.issuer_ref if listener.tls is not None else None
@@ -157,7 +159,7 @@ async def _ask(
 
 
 def _is_of(found: Object) -> bool:
-    """Whether its conditions speak of what it states now."""
+    """Return True if its conditions are about its present spec."""
     generation = found["metadata"].get("generation", 0)
     shown = (found.get("status") or {}).get("conditions") or ()
     said = (one.get("observedGeneration") for one in shown if one.get("type") == "Ready")
@@ -165,7 +167,7 @@ def _is_of(found: Object) -> bool:
 
 
 def _told(found: Object) -> str:
-    """What cert-manager says."""
+    """Return cert-manager's message."""
     for one in (found.get("status") or {}).get("conditions") or ():
         if one.get("type") == "Ready" and one.get("message"):
             return f" ({str(one['message'])[:300].rstrip('.')})"

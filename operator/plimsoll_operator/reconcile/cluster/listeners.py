@@ -1,8 +1,9 @@
 """The listeners of a LogCluster: certificates first, then the record that has brokers open them.
 
-Called with each pass over the cluster, and once a minute while a listener has TLS, so that what is
-due is renewed and a Secret that a user changed is copied.  A certificate that cannot be had stalls
-what it is for, and keeps neither other listeners nor the one before from being served.
+Called with each pass over the cluster, and once a minute while a listener has TLS, so that
+certificates are renewed in time and a Secret that a user changed is copied. An unavailable
+certificate stalls its own listener; other listeners, and the previous certificate, are still
+served.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ REFUSED = "ListenersRefused"
 NO_CERTIFICATE = "CertificateMissing"
 NO_SELECTOR = "InvalidRequest"
 KIND: AuthorityKind = "authority"
-"""In metrics."""
+"""Metric label."""
 FOREIGN = "SecretForeign"
 KEPT = "; brokers keep showing their previous certificate, if any."
 MENDS = "Restore its content, or delete it: then a new CA is created, which clients must trust."
@@ -66,9 +67,8 @@ MENDS = "Restore its content, or delete it: then a new CA is created, which clie
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sources:
-    """Where listeners' certificates come from: the cluster's own authority (None: there is none, or
-    it cannot be used), or others' pairs.  `outside`: the names that clients outside know a listener
-    (by name) of a broker by."""
+    """Sources of listeners' certificates: the cluster's own authority (None if absent or unusable),
+    or given key pairs. `outside`: external names by (listener, broker)."""
 
     authorities: rotation.Authorities | None
     given: dict[str, KeyPair]
@@ -76,7 +76,7 @@ class _Sources:
 
 
 async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
-    """Raises Retry, and what the API server answers."""
+    """Reconcile the listeners. Raises Retry, and the API server's errors."""
     with_tls = [one for one in cluster.listeners if one.tls is not None]
     access = await _outside(term, cluster, context)
     problems, foreign = await _certificates(term, context, with_tls, access)
@@ -103,7 +103,7 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
         term.stall(StallSource.LISTENERS, Cause(reason=found[0][0], message=text))
     else:
         term.unstall(StallSource.LISTENERS)
-    # Brokers tell why with heartbeats, and other controllers in their own objects' status, which
+    # Brokers report causes in heartbeats, and other controllers in their own objects' status, which
     # nothing else follows.
     by_issuer = any(_issuer(one) is not None for one in with_tls)
     if closed(term.image) or external_access.external_whys(term) or (by_issuer and problems):
@@ -113,14 +113,14 @@ async def reconcile(term: Term, cluster: LogCluster, context: Context) -> None:
 
 
 async def _outside(term: Term, cluster: LogCluster, context: Context) -> OutsideAccess:
-    """Nothing is made for listeners that cannot be committed yet."""
+    """Settle external access; create nothing for listeners that cannot be committed yet."""
     if term.image.metadata_version < SINCE:
         return OutsideAccess()
     return await external_access.settle(term, cluster, context)
 
 
 def _is_own(listener: DeclaredListener) -> bool:
-    """The cluster's own authority signs what it shows."""
+    """Return True if the cluster's own authority signs the listener's certificate."""
     given = listener.tls is None or listener.tls.certificate_secret or listener.tls.issuer_ref
     return not given
 
@@ -130,8 +130,8 @@ def _issuer(listener: DeclaredListener) -> IssuerRef | None:
 
 
 def _no_selectors(cluster: LogCluster) -> list[str]:
-    """What is wrong with listeners' allowedNamespaces, in sentences.  `manifests.networkpolicy`
-    leaves such a selector out."""
+    """Return a sentence for each invalid allowedNamespaces selector; `manifests.networkpolicy`
+    leaves it out."""
     selectors = (
         (one.name, one.allowed_namespaces.selector)
         for one in cluster.listeners
@@ -155,8 +155,8 @@ def _comes_by_itself(cluster: LogCluster, answer: Refused) -> bool:
 async def _certificates(
     term: Term, context: Context, listeners: list[DeclaredListener], access: OutsideAccess
 ) -> tuple[list[str], list[str]]:
-    """Have every broker's Secret hold what its listeners show; what was wrong, in sentences, and
-    which Secrets are somebody else's."""
+    """Write every broker's Secret with its listeners' certificates. Return sentences about faults,
+    and the Secrets with another owner."""
     brokers = sorted({*term.image.members, *term.image.brokers})
     problems = await _ask_issuers(term, context, listeners, brokers, access)
     if not listeners:
@@ -196,8 +196,8 @@ async def _ask_issuers(
 
 
 async def _given(term: Term, context: Context, listener: DeclaredListener) -> KeyPair | str | None:
-    """What a user or cert-manager gave, or a sentence about why it cannot be had; None: nothing is
-    to be given, or what cert-manager lacks is said already."""
+    """Return the key pair of a user or of cert-manager, or a sentence on why it is missing. Return
+    None if no pair is to be given, or if cert-manager's fault is reported already."""
     name = listener.tls.certificate_secret if listener.tls is not None else None
     issued = _issuer(listener) is not None
     if issued:
@@ -221,8 +221,8 @@ async def _given(term: Term, context: Context, listener: DeclaredListener) -> Ke
 
 
 async def _authorities(term: Term, context: Context) -> rotation.Authorities:
-    """What signs now; made, announced and replaced when it is due, and shown to clients.  Raises
-    Unreadable, Retry, and what the API server answers."""
+    """Return the signing authorities: created, announced and replaced when due, and shown to
+    clients. Raises Unreadable, Retry, and the API server's errors."""
 
     def step(known: rotation.Authorities | None, common_name: str) -> rotation.Authorities:
         asked = (context.cluster.metadata.annotations or {}).get(labels.ROTATE_LISTENERS, "")
@@ -247,7 +247,7 @@ async def _broker(
     listeners: list[DeclaredListener],
     sources: _Sources,
 ) -> str:
-    """Why its Secret is not written; empty: it is as it should be."""
+    """Return why the broker's Secret is not written, "" if it is up to date."""
     name = labels.broker_tls(context.name, broker_id)
     try:
         secret: Object | None = await term.kube.get(SECRETS, context.namespace, name)
@@ -285,7 +285,7 @@ def _kind(listener: DeclaredListener) -> CertificateKind:
 def _own(
     held: KeyPair | None, names: tuple[str, ...], authorities: rotation.Authorities, now_ms: int
 ) -> KeyPair:
-    """The pair that is held, as long as it is right; else a new one."""
+    """Return the held key pair while it is valid, else a new one."""
     if held is not None and not why_unusable(held):
         found = describe(held.certificate)
         signed = signed_by(held.certificate, authorities.current.certificate)

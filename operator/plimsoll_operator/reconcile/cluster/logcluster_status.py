@@ -1,6 +1,6 @@
-"""What a LogCluster shows, and which condition prevails: a roll, an edit that settles, a stall.
+"""Status of a LogCluster, and which condition prevails: a roll, an unsettled edit, a stall.
 
-Called by the status writer; made of the committed image and of what reconcilers report.
+Called by the status writer; computed from the committed image and the reconcilers' results.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def unclean_recovery_of(term: Term) -> UncleanRecovery:
 
 
 def render(term: Term, key: Key) -> StatusDraft | None:
-    """None when the LogCluster is gone or going."""
+    """Return None if the LogCluster is deleted or being deleted."""
     found = term.cluster
     if found is None:
         return None
@@ -102,7 +102,8 @@ def render(term: Term, key: Key) -> StatusDraft | None:
 
 
 def _observed(term: Term, key: Key) -> int:
-    """Of the spec that was followed last: in this term, or under the operator that led before."""
+    """Return the generation of the spec followed last, in this term or under the previous
+    operator."""
     known = term.observed.get(Target(LOG_CLUSTERS, *key))
     if known is not None:
         return known
@@ -111,7 +112,7 @@ def _observed(term: Term, key: Key) -> int:
 
 
 def _told_groups(term: Term) -> Iterator[int | None]:
-    """By brokers that take part: another one has taken over what a dead one coordinated."""
+    """Yield the group counts of active brokers; a dead one's groups have moved to another."""
     heard = term.controller.soft.contacts
     for broker_id, broker in term.image.brokers.items():
         if broker.active and broker_id in heard:
@@ -134,7 +135,7 @@ def _without_log(term: Term, found: LogCluster) -> StatusDraft | None:
 
 
 def with_choices(term: Term, key: Key, status: LogClusterStatus) -> LogClusterStatus:
-    """A status that is made of next to nothing keeps what the operator chose and keeps there."""
+    """Add the operator's stored choices to a status that is made of little else."""
     return msgspec.structs.replace(
         status,
         versions=_versions_before(term, key),
@@ -143,7 +144,8 @@ def with_choices(term: Term, key: Key, status: LogClusterStatus) -> LogClusterSt
 
 
 def _versions_before(term: Term, key: Key) -> Versions | None:
-    """As shown: a status without it would take away what the next term goes by."""
+    """Return the versions as shown: a status without them would erase what the next term relies
+    on."""
     return part_of(term.objects.clusters.choices(key), "versions", Versions)
 
 

@@ -1,7 +1,7 @@
-"""The members of a cluster follow spec.brokers, step by step.
+"""Members of a cluster, which follow spec.brokers step by step.
 
-An edit of the count or the exclusions counts when it has settled: ten seconds without another edit.
-`settle` declares new members, drains brokers that leave, and removes them once they are empty.  The
+An edit of the count or the exclusions counts once it has settled: ten seconds without another edit.
+`settle` declares new members, drains leaving brokers, and removes them once they are empty. The
 remains of a removed broker are its pods, its registration and, if asked for, its volume.
 """
 
@@ -38,7 +38,8 @@ Ids = tuple[BrokerId, ...]
 
 
 def is_settled(term: Term, wanted: Ids) -> bool:
-    """Whether this has been wished for long enough; what is committed already needs no time."""
+    """Return True if the spec has asked for these members long enough; members already committed
+    need no time."""
     image = term.image
     going = [b for b in image.members if b not in wanted]
     if set(wanted) <= set(image.members) and going == [b for b in image.leaving if b in going]:
@@ -53,9 +54,12 @@ def is_settled(term: Term, wanted: Ids) -> bool:
 
 
 def unsettled(term: Term, cluster: LogCluster) -> Condition | None:
-    """What is said while the members are not, and do not become, what the spec asks for now; None
-    when they are or do.  An edit that cannot be followed at all is not looked at by `is_settled`:
-    what that remembers may be of an earlier one."""
+    """Return the condition shown while the members differ from the spec without being on the way
+    there, else None.
+
+    An edit that cannot be followed at all never reaches `is_settled`, so the state kept there may
+    be of an earlier edit.
+    """
     image = term.image
     wanted = next_members(image.members, cluster.count, cluster.excluded_ids)
     if set(wanted) == set(image.members) - set(image.leaving):
@@ -84,7 +88,7 @@ LOOK_MS = 2_000
 
 
 async def settle(term: Term, cluster: LogCluster) -> list[BlockedAction]:
-    """What is committed about members; before anything is made for them."""
+    """Commit the members, before anything is created for them."""
     wanted = next_members(term.image.members, cluster.count, cluster.excluded_ids)
     if not term.image.members:
         await _set_members(term, wanted)
@@ -107,7 +111,7 @@ async def settle(term: Term, cluster: LogCluster) -> list[BlockedAction]:
 
 
 async def follow(term: Term, context: Context, rows: list[BlockedAction]) -> None:
-    """What is made and removed because of what is committed; `rows`: what waits already."""
+    """Create and remove objects as the committed members require; `rows`: waits found before."""
     rows = [*rows, *await drain_and_fill.reconcile(term, context)]
     rows += await remove_remains(term, context.cluster)
     term.block("Members", rows)
@@ -119,7 +123,7 @@ async def _set_members(term: Term, wanted: Ids) -> Refused | None:
     answer = await term.ask(SetMembers(broker_ids=tuple(sorted(wanted))))
     if isinstance(answer, Refused):
         return answer
-    # New brokers may be what a refused topic waits for.
+    # A refused topic may have waited for new brokers.
     for key in term.refusals:
         term.add(Work(Task.TOPIC, key))
     return None
@@ -163,11 +167,11 @@ async def _commit_leaving(term: Term, leaving: Ids) -> Refused | None:
 logger = logging.getLogger("plimsoll.membership")
 
 POD_LATE_MS = 30_000
-"""So long after its grace a pod is said to be stuck."""
+"""Time after its grace from which a pod counts as stuck, in milliseconds."""
 
 
 async def remove_remains(term: Term, cluster: LogCluster) -> list[BlockedAction]:
-    """One step further with each; returns what they wait for."""
+    """Advance the removal of each removed broker by one step. Return what they wait for."""
     standing = await _remove_sets(term, cluster)
     rows: list[BlockedAction] = []
     for broker_id in sorted(set(term.image.brokers) - set(term.image.members)):
@@ -183,12 +187,12 @@ async def remove_remains(term: Term, cluster: LogCluster) -> list[BlockedAction]
 
 
 def removal_unfinished(term: Term) -> bool:
-    """Whether there is something to look at again soon."""
+    """Return True if a removal needs another pass soon."""
     return bool(set(term.image.brokers) - set(term.image.members)) or bool(term.image.released)
 
 
 async def _remove_sets(term: Term, cluster: LogCluster) -> set[BrokerId]:
-    """Returns the brokers whose StatefulSets were there."""
+    """Delete the removed brokers' StatefulSets. Return the brokers that still have one."""
     namespace, name = cluster.key
     found = await term.kube.list(
         STATEFUL_SETS, namespace, label_selector=f"{labels.CLUSTER}={name}"
@@ -209,7 +213,7 @@ async def _remove_sets(term: Term, cluster: LogCluster) -> set[BrokerId]:
 
 
 def _stuck(term: Term, broker_id: BrokerId, pod: Object) -> Iterator[BlockedAction]:
-    """A pod on a node that is gone does not end by itself."""
+    """Yield a row for a pod that does not terminate: on a lost node it never will by itself."""
     deleted = pod["metadata"].get("deletionTimestamp")
     if deleted is None or term.server_ms() < milliseconds(deleted) + POD_LATE_MS:
         return
@@ -236,18 +240,19 @@ async def _unregister(term: Term, cluster: LogCluster, broker_id: BrokerId) -> N
 
 
 def claim_name(cluster: LogCluster, broker_id: BrokerId) -> str:
-    """As the StatefulSet controller names it."""
+    """Return the name that the StatefulSet controller gives the claim."""
     return f"data-{labels.broker_pod(cluster.key[1], broker_id)}"
 
 
 def _is_ours(term: Term, claim: Object) -> bool:
-    """Not one that an earlier cluster of the same name left."""
+    """Return True unless an earlier cluster of the same name left the claim."""
     found = claim["metadata"].get("labels") or {}
     return found.get(labels.CLUSTER_ID) == labels.short_id(term.cluster_id)
 
 
 async def _remove_volumes(term: Term, cluster: LogCluster) -> None:
-    """What was released, by the uid that was released; a successor goes on where this one ends."""
+    """Delete released volumes, by their uids; a successor operator continues from what is
+    committed."""
     for pvc_uid, broker_id in sorted(term.image.released.items()):
         name = claim_name(cluster, broker_id)
         claim = await _read(term, VOLUME_CLAIMS, name)

@@ -1,7 +1,7 @@
 """Restores deleted objects of the metadata log: the leading operator still knows their content.
 
-A snapshot makes the log whole again at once.  No other process could lead after this one otherwise,
-and that would be found perhaps months later.
+A snapshot makes the log whole again at once. Otherwise no other process could lead after this one,
+and that might be noticed only months later.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a LogCluster's spec leaves open, and what it was so far: read once in each term.
+"""Choices that a LogCluster's spec leaves open, as made so far: read once in each term.
 
-The brokers' release is what the status pinned, else what their StatefulSets were made as, and for a
-new cluster the operator's own.  How brokers and the operator talk to each other is what the status
-pinned, else decided from the log (`inside.decide`).  The status is read for these alone.
+The brokers' release is the one pinned in the status, else that of their StatefulSets, and for a new
+cluster the operator's own. The mode of internal certificates is the one pinned in the status, else
+decided from the log (`inside.decide`). The status is read for these two alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Shape = TypeVar("Shape")
 
 
 async def read(term: Term) -> None:
-    """Know what the spec may leave open; raises Retry."""
+    """Read the choices. Raises Retry."""
     if term.pinned is not None:
         return
     try:
@@ -42,7 +42,7 @@ async def read(term: Term) -> None:
 
 
 async def shown_status(term: Term) -> dict[str, Any]:
-    """The LogCluster's status as it is stored.  Raises what the API server answers."""
+    """Return the LogCluster's stored status. Raises the API server's errors."""
     namespace, name = term.key
     try:
         found = await term.kube.get(LOG_CLUSTERS, namespace, name)
@@ -52,7 +52,7 @@ async def shown_status(term: Term) -> dict[str, Any]:
 
 
 def part_of(status: dict[str, Any], field: str, shape: type[Shape]) -> Shape | None:
-    """None: it is not there, or cannot be read."""
+    """Return None if the field is absent or unreadable."""
     try:
         return msgspec.convert(status[field], shape) if field in status else None
     except msgspec.ValidationError:
@@ -60,7 +60,7 @@ def part_of(status: dict[str, Any], field: str, shape: type[Shape]) -> Shape | N
 
 
 async def _made(term: Term) -> str | None:
-    """What the StatefulSets were made as: the newest, when a roll was under way."""
+    """Return the newest release among the brokers' StatefulSets; they differ during a roll."""
     namespace, name = term.key
     ours = f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker"
     sets = await term.kube.list(STATEFUL_SETS, namespace, label_selector=ours)

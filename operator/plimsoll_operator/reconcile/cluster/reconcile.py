@@ -1,8 +1,8 @@
 """A LogCluster: the objects that run its members.
 
-Members are committed (`membership`) before anything is made for them. StatefulSets are created here
-and changed by `rolls` alone, because a changed template would reach whichever pod happens to be
-restarted next. `children` restores a child that was deleted or changed by hand.
+Members are committed (`membership`) before anything is created for them. StatefulSets are created
+here and changed by `rolls` alone, because a changed template would reach whichever pod happens to
+be restarted next. `children` restores a child that was deleted or changed by hand.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def reconcile(term: Term) -> None:
     if cluster is None:
         return
     _say_unread(term)
-    # Both are reviewed whatever comes of the other: neither's cause outlives its end.
+    # Review both, whatever the other's result: a stale cause must not stay.
     runnable = release_versions.review(term, cluster)
     valid = _check_configs(term, cluster)
     if not runnable or not valid:
@@ -123,7 +123,7 @@ def _say_unread(term: Term) -> None:
 
 
 def _check_configs(term: Term, cluster: LogCluster) -> bool:
-    """Whether the configs can be run.  If not, nothing is changed: what runs goes on as it is."""
+    """Return True if brokers can run with the configs. Otherwise nothing is changed."""
     found = broker_configs_of(cluster)
     if isinstance(found, Refusal):
         why = Cause(reason=found.reason.name, message=found.message, serves=False)

@@ -1,9 +1,8 @@
-"""Which release a cluster's brokers run, and which metadata version its log may be written in.
+"""Release of a cluster's brokers, and the metadata version of its log.
 
-The release is `spec.version`; where the spec does not say, it is what it was (`pinned_choices`).
-So another operator changes no broker until `spec.version` is changed.  The metadata version is the
-controller's decision (`metadata_finalization` of the core); here is what its owner is told about
-it.
+The release is `spec.version`, else the previous one (`pinned_choices`). So another operator changes
+no broker until `spec.version` changes. The controller decides the metadata version
+(`metadata_finalization` of the core); this reports it to the owner.
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ NOT_UNDERSTOOD = "BrokerMetadataUnknown"
 
 
 def review(term: Term, cluster: LogCluster) -> bool:
-    """Say what stands against the versions that the spec asks for; False: change no broker."""
+    """Report obstacles to the versions that the spec asks for. Return False if no broker may be
+    changed."""
     _review_metadata(term, cluster)
     _review_brokers(term)
     term.version_refused = not _review_version(term)
@@ -99,7 +99,7 @@ def _review_metadata(term: Term, cluster: LogCluster) -> None:
 
 
 def _review_brokers(term: Term) -> None:
-    """Brokers that met metadata of a newer release say so in their heartbeats."""
+    """Report brokers with heartbeats that state metadata of a newer release."""
     heard = term.controller.soft.contacts
     told = {b: heard[b].unknown_metadata for b in sorted(term.image.brokers) if b in heard}
     text = " ".join(
@@ -119,7 +119,7 @@ def _review_brokers(term: Term) -> None:
 
 
 def look(term: Term) -> Finalization:
-    """Which metadata version is finalised, which could be, and what it waits for."""
+    """Return the finalised metadata version, the possible one, and what that waits for."""
     controller = term.controller
     turn = DecisionContext(
         image=controller.image,
@@ -131,7 +131,7 @@ def look(term: Term) -> Finalization:
 
 
 def versions(term: Term) -> Versions:
-    """What the LogCluster shows.  The release of a broker without a heartbeat in this term is
+    """Return the versions as shown. The release of a broker without a heartbeat in this term is
     unknown, so the broker is not counted."""
     found = look(term)
     heard = term.controller.soft.contacts

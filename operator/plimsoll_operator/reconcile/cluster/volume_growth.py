@@ -1,8 +1,8 @@
-"""Volumes grow when `storage.size` does; they are never shrunk, made anew or deleted here.
+"""Volumes grow when `storage.size` does; they are never shrunk, recreated or deleted here.
 
-A claim that cannot grow stalls: no waiting changes a StorageClass.  The size may go back to what
-the volumes have, which the status says.  A claim that was deleted by hand goes with its broker's
-pod, and is told of before that.
+A claim that cannot grow stalls: no waiting changes a StorageClass. The size may go back to that of
+the volumes, which the status shows. A claim deleted by hand disappears with its broker's pod, and
+is reported before that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GROW: Final = "GrowVolume"
 
 
 async def reconcile(term: Term, cluster: LogCluster) -> None:
-    """Ask for more where a claim asks for less than the spec; say what is wrong with claims."""
+    """Enlarge claims smaller than the spec's size, and report faulty claims."""
     namespace, name = cluster.key
     short = labels.short_id(term.cluster_id)
     selector = f"{labels.CLUSTER}={name},{labels.CLUSTER_ID}={short}"
@@ -44,7 +44,8 @@ async def reconcile(term: Term, cluster: LogCluster) -> None:
 
 
 async def _grow(term: Term, cluster: LogCluster, claim: Object) -> str:
-    """Why it stays as it is, in the API server's words; empty when it does not."""
+    """Return the API server's reason for refusing to grow the claim, "" if it grows or is large
+    enough."""
     wanted = cluster.spec.storage.size
     if amount(_asked(claim)) >= amount(wanted):
         return ""
@@ -101,7 +102,7 @@ def _say_deleted(term: Term, deleted: list[Object]) -> None:
 
 
 def _broker(claim: Object) -> BrokerId:
-    """By its name, `data-<pod>`; -1: it is no broker's."""
+    """Return the broker of a claim by its name, `data-<pod>`, or -1."""
     meta = claim["metadata"]
     stateful_set = meta["name"].removeprefix("data-").removesuffix("-0")
     number = labels.broker_of(meta["labels"][labels.CLUSTER], stateful_set)

@@ -1,1 +1,1 @@
-"""LogBrokers: made and removed with the brokers that they stand for, and what they show."""
+"""LogBrokers: created and removed with their brokers, and their status."""

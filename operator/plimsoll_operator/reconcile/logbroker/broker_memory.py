@@ -1,7 +1,8 @@
-"""What a term remembers of each broker for its LogBroker: figures, its node, since when it is away.
+"""State that a term keeps of each broker for its LogBroker: figures, its node, since when it is
+fenced.
 
-Figures are taken now and then (`look`), not whenever a status is rendered: what is written changes
-no more often than that.
+Figures are taken now and then (`look`), not whenever a status is rendered, so that written figures
+change no more often than that.
 """
 
 from __future__ import annotations
@@ -53,17 +54,17 @@ class _ShownBroker(msgspec.Struct):
 
 @dataclass(slots=True)
 class BrokerMemory:
-    """Of one term."""
+    """State of one term."""
 
-    # Since when a broker takes no part, and why, as far as it is known.
+    # Time and cause of a broker's fencing, as far as known.
     fenced: dict[BrokerId, FencedStatus] = field(default_factory=dict)
     # The node of its pod.
     nodes: dict[BrokerId, str] = field(default_factory=dict)
-    # What its object shows until the next look.
+    # Figures that its object shows until the next `look`.
     views: dict[BrokerId, ShownBroker] = field(default_factory=dict)
 
     def happened(self, records: Iterable[Record], now_ms: int) -> set[BrokerId]:
-        """Whose state has changed."""
+        """Apply records; return the brokers with a changed state."""
         changed: set[BrokerId] = set()
         for record in records:
             if not isinstance(record, OF_ONE):
@@ -92,7 +93,7 @@ class BrokerMemory:
             self.nodes.pop(broker_id, None)
 
     def look(self, term: Term, broker_id: BrokerId) -> None:
-        """Take the figures."""
+        """Take a broker's present figures."""
         if broker_id not in self.fenced and (known := self._shown(term, broker_id)):
             self.fenced[broker_id] = known
         if not is_away(term.image, broker_id):
@@ -100,7 +101,8 @@ class BrokerMemory:
         self.views[broker_id] = view_of(term.controller, broker_id)
 
     def _shown(self, term: Term, broker_id: BrokerId) -> FencedStatus | None:
-        """What an earlier term wrote: nothing else remembers it."""
+        """Return the fencing that an earlier term wrote into the status; nothing else remembers
+        it."""
         namespace, name = term.key
         key = namespace, labels.log_broker(name, broker_id)
         found = term.objects.log_brokers.get(key)
@@ -110,18 +112,18 @@ class BrokerMemory:
             return None
 
     def forget_others(self, image: ClusterImage) -> None:
-        """Brokers that are gone."""
+        """Forget removed brokers."""
         for memory in (self.fenced, self.nodes, self.views):
             for broker_id in [b for b in memory if b not in {*image.members, *image.brokers}]:
                 memory.pop(broker_id, None)
 
 
 def is_away(image: ClusterImage, broker_id: BrokerId) -> bool:
-    """Whether a registered broker takes no part."""
+    """Return True if a registered broker is fenced."""
     broker = image.brokers.get(broker_id)
     return broker is not None and broker.fenced
 
 
 def brokers_of(term: Term) -> BrokerMemory:
-    """What this term remembers."""
+    """Return this term's memory."""
     return term.kept(BrokerMemory, BrokerMemory)

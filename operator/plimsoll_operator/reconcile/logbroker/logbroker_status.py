@@ -1,4 +1,4 @@
-"""Renders a LogBroker from the committed image and what this term remembers of the broker."""
+"""Renders a LogBroker from the committed image and this term's memory of the broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plimsoll_operator.status.status_writer import StatusDraft
 
 
 def render(term: Term, key: Key) -> StatusDraft | None:
-    """None when there is no such broker, or no object for it yet."""
+    """Return None if the broker or its object does not exist."""
     shelf = term.objects.log_brokers
     found, broker_id = shelf.get(key), wanted(term).get(key)
     if found is None or broker_id is None or not term.image.controller_epoch:
@@ -42,7 +42,8 @@ def _seen(term: Term, broker_id: BrokerId) -> BrokerSeen:
 
 
 def _held_back(controller: Controller, broker_id: BrokerId) -> HoldBack | None:
-    """None also while its process has not been heard of since it fell out."""
+    """Return the hold-back, or None, also if the process has sent no heartbeat since its last
+    fencing."""
     held = held_back(controller.soft, broker_id, controller.now_ms, controller.settings)
     contact = controller.soft.contacts.get(broker_id)
     return None if held is None or contact is None or contact.last_ms < held.last_ms else held

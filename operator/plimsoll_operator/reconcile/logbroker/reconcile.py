@@ -1,7 +1,7 @@
-"""A LogBroker for each broker: made with it, removed with it, made again when somebody deletes it.
+"""One LogBroker per broker: created and removed with it, and recreated if deleted by hand.
 
-Nobody else's object holds anything: what a LogBroker says is in the image, or is asked anew.  So it
-has no finalizer, and goes with its LogCluster.
+A LogBroker holds no state: all it shows is in the image or can be read again. So it has no
+finalizer, and is deleted with its LogCluster.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger("plimsoll.brokers")
 
 
 async def reconcile(term: Term, key: Key) -> None:
-    """One broker's object.  `Retry` when the API server refuses."""
+    """Reconcile one broker's object. Raises `Retry` if the API server refuses."""
     cluster = term.cluster
     if cluster is None:
         return
@@ -37,7 +37,7 @@ async def reconcile(term: Term, key: Key) -> None:
         elif found is None:
             await _make(term, cluster, broker_id)
         elif not _is_as_made(term, found, broker_id):
-            # Where rules of a CRD are not checked somebody can change it; it is made again.
+            # Where CRD rules are not enforced it can be edited; it is then recreated.
             await _remove(term, key, found.metadata.uid)
         else:
             term.mark(Target(LOG_BROKERS, *key))
@@ -61,7 +61,7 @@ def missing(term: Term) -> Iterator[Work]:
 
 
 def all_work(term: Term) -> Iterator[Work]:
-    """After members have changed: those to be made, and those to be removed."""
+    """Yield the LogBrokers to create or remove after a change of members."""
     yield from missing(term)
     there = wanted(term)
     for found in term.objects.log_brokers:
@@ -77,7 +77,7 @@ async def _make(term: Term, cluster: LogCluster, broker_id: BrokerId) -> None:
     try:
         made = await term.kube.create(LOG_BROKERS, manifest(term, cluster, broker_id))
     except Conflict:
-        # The watch is late; or one of an earlier LogCluster is still going.
+        # The watch is late, or one of an earlier LogCluster is still terminating.
         name = labels.log_broker(cluster.key[1], broker_id)
         made = await term.kube.get(LOG_BROKERS, cluster.key[0], name)
         owners = [one["uid"] for one in made["metadata"].get("ownerReferences") or ()]
@@ -97,7 +97,7 @@ async def _remove(term: Term, key: Key, uid: str) -> None:
 
 
 def manifest(term: Term, cluster: LogCluster, broker_id: BrokerId) -> Object:
-    """The object as it is made: it goes with its LogCluster."""
+    """Return the object as created; it is deleted with its LogCluster."""
     meta = cluster.metadata
     own = labels.labels(meta.name, term.cluster_id, "broker") | {labels.BROKER_ID: str(broker_id)}
     return {

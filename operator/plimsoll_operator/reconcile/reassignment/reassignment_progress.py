@@ -1,4 +1,4 @@
-"""How far a Reassignment is: its partitions by state, its bytes, and the moves one by one.  Pure.
+"""Progress of a Reassignment: partitions by state, bytes, and single moves. Pure.
 
 Called by `reassignment_status`.
 """
@@ -18,7 +18,7 @@ ACTIVE_MAX = 20
 def partition_counts(
     total: int, moving: Iterable[Partition], copies: Copies, rolled_back: int = 0
 ) -> api.PartitionCounts:
-    """Pending is what moves and has not begun to be copied."""
+    """Count partitions by state. A moving partition is pending until a new replica holds data."""
     pending = under_way = 0
     for partition in moving:
         sizes = copies.get(partition.key, {})

@@ -1,4 +1,4 @@
-"""What a Reassignment object asks of its cluster's controller, defaults filled in: pure.
+"""Request of a Reassignment object to its cluster's controller, with defaults. Pure.
 
 Called by the Reassignment reconciler.
 """
@@ -14,8 +14,7 @@ from plimsoll_operator.api.reassignment import Move, Reassignment, ReassignmentS
 
 
 def run_request(found: Reassignment, wall_ms: int, server_ms: int) -> RunReassignment:
-    """What the object asks of its cluster's controller.  `server_ms`: by the clock that says when
-    the object was made."""
+    """Return the request. `server_ms` is on the clock of the object's creation time."""
     spec, made = found.spec, found.metadata.creation_timestamp
     return RunReassignment(
         object=object_of(found),
@@ -31,7 +30,7 @@ def run_request(found: Reassignment, wall_ms: int, server_ms: int) -> RunReassig
 
 
 def object_of(found: Reassignment) -> ReassignmentObject:
-    """How the metadata log names the object."""
+    """Return the object's reference in the metadata log."""
     meta = found.metadata
     return ReassignmentObject(namespace=meta.namespace, name=meta.name, uid=meta.uid)
 

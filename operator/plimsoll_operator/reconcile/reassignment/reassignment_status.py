@@ -1,4 +1,4 @@
-"""The phase and the conditions that a Reassignment shows, and why: pure.
+"""Phase and conditions of a Reassignment, with their causes. Pure.
 
 Called by the Reassignment reconciler, with the controller's answer.
 """
@@ -37,7 +37,7 @@ def status_of(
     copies: Copies,
     now_ms: int,
 ) -> ReassignmentStatus:
-    """`copies`: what brokers have reported of their copies, as of `now_ms` (monotonic)."""
+    """Return the status. `copies`: copy sizes that brokers reported, as of `now_ms` (monotonic)."""
     row = image.reassignments.get(found.metadata.uid)
     if row is None:
         return _not_begun(found, answer)
@@ -109,7 +109,8 @@ def _why(
 def _conditions(
     phase: Phase, reason: str, message: str, *, waits: bool = False
 ) -> tuple[Condition, ...]:
-    """Ready mirrors Complete, for those who read only that.  `waits`: it cannot even begin."""
+    """Return the conditions. Ready mirrors Complete, for clients that read only Ready. `waits`: it
+    cannot begin yet."""
     done = phase == "Completed"
     blocked = phase == "Blocked" or waits
     failed = phase in ("Failed", "Cancelled")

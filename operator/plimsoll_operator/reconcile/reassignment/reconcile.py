@@ -1,9 +1,10 @@
-"""A Reassignment: begun by the controller, looked at until it has ended, rolled back when it goes.
+"""A Reassignment: begun by the controller, followed to its end, rolled back if its object is
+deleted.
 
-Everything that matters is in the metadata log: which objects were begun, and how far each
-partition is.  So a restart of the operator goes on by itself, and an object that is gone is found
-by the row that it left.  A fresh read proves it gone; where no user wished it (the CRD was
-deleted, say), a move is rolled back, and nothing is lost.
+All state is in the metadata log: the objects that were begun, and the progress of each partition.
+So it continues after a restart of the operator, and a deleted object is found by its row. A fresh
+read proves the deletion. If no user wanted it (the CRD was deleted, say), the move is rolled back,
+and nothing is lost.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _rows(term: Term, key: Key) -> list[Row]:
 
 
 async def _forget(term: Term, row: Row) -> None:
-    """Roll back what the object of a row moves, and forget the row; once the object is gone."""
+    """Roll back the moves of a row and forget it, once its object is deleted."""
     if await _exists(term, row):
         return
     answer = await term.ask(ReassignmentObjectGone(object=row.object, wall_ms=term.now_ms()))

@@ -1,8 +1,8 @@
-"""Whether a Rebalance's plan is approved, and the reason that is shown while it has not begun:
-AwaitingApproval, Starting, PlanChanged (another plan was approved) or UnknownPlan.
+"""Approval of a Rebalance's plan, and the reason shown until it begins: AwaitingApproval, Starting,
+PlanChanged (another plan was approved) or UnknownPlan.
 
-Called by `planning`, which begins no plan that is not approved, and by `rebalance_status`.  Pure.
-Whether an approved plan still holds, the controller checks when it begins (PlanOutdated).
+Called by `planning`, which begins no unapproved plan, and by `rebalance_status`. Pure. The
+controller checks that an approved plan still holds when it begins (PlanOutdated).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from plimsoll_operator.api.rebalance import Rebalance
 
 
 def is_approved(found: Rebalance, planned: Planned) -> bool:
-    """Whether exactly this plan may be carried out."""
+    """Return True if exactly this plan may be carried out."""
     if planned.plan.nothing_to_do:
         return True
     return found.spec.approval == "Automatic" or found.spec.approved_plan == planned.hash
@@ -24,8 +24,8 @@ def is_approved(found: Rebalance, planned: Planned) -> bool:
 def approval_reason(
     found: Rebalance, name: str, image: ClusterImage, shown: Collection[str]
 ) -> tuple[str, str]:
-    """Of a plan that has not begun: the reason and the sentence of its conditions.  `name`: the
-    hash of the plan of now; `shown`: those that were shown in this term."""
+    """Return reason and sentence for a plan that has not begun. `name`: the present plan's hash.
+    `shown`: hashes shown in this term."""
     ask = f"Set spec.approvedPlan to {name} to carry out the plan in status.plan."
     if any(p.moving for p in image.partitions.values()):
         ask += " Other moves are in progress and change the plan: approve it when they are done."

@@ -1,4 +1,4 @@
-"""A Rebalance's whole plan, row by row: too long for a status, so it is a ConfigMap."""
+"""A Rebalance's whole plan, row by row, as a ConfigMap: it is too long for a status."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def config_map_name(rebalance: str) -> str:
 
 
 def config_map(owner: ObjectMeta, image: ClusterImage, planned: Planned) -> Manifest:
-    """Owned by the Rebalance, and gone with it."""
+    """Return the ConfigMap; the Rebalance owns it, so it is deleted with it."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
             "name": config_map_name(owner.name),
             "namespace": owner.namespace,
-            # The chart's admission policies let the operator write what says that it is its own.
+            # The chart's admission policies allow the operator to write objects with this label.
             "labels": {MANAGED_BY: OPERATOR},
             "ownerReferences": [
                 {

@@ -1,4 +1,4 @@
-"""A Rebalance's plan as its status shows it: moves, load, risk, and how long it is to take.  Pure.
+"""A Rebalance's plan as its status shows it: moves, load, risk, and expected duration. Pure.
 
 Called by the Rebalance reconciler, once for each plan.
 """
@@ -22,7 +22,7 @@ from plimsoll_operator.api.rebalance import (
 
 SKIPPED_MAX = 20
 LOOK_SECONDS = 1
-"""How soon after a wave the next one begins, roughly."""
+"""Approximate pause between two waves, in seconds."""
 
 
 def plan_status(

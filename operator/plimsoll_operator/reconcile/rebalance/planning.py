@@ -1,9 +1,9 @@
-"""One look at a Rebalance: plan it, begin the plan once it is approved, or go on with it.
+"""One pass over a Rebalance: plan it, begin the plan once it is approved, or continue it.
 
-Called by the reconciler, as often as it looks.  Planning takes seconds in a large cluster, so it
-runs in a thread, on an image that stays as it is; whether the plan still holds is for the
-controller to say when it begins.  A plan is memory: made again when the cluster has changed, and by
-the operator that leads next.
+Called by the reconciler at each pass. Planning takes seconds in a large cluster, so it runs in a
+thread, on an immutable image; the controller checks that the plan still holds when it begins. A
+plan is memory: it is computed again after a change of the cluster, and by the next leading
+operator.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from plimsoll_operator.reconcile.rebalance.rebalance_requests import (
 REPLAN_MS = 10_000
 """A plan that waits for approval is made anew so often at most, when placement has changed."""
 REFRESH_MS = 300_000
-"""Older than this it is made anew anyway: sizes grow, and so may what would go wrong."""
+"""Maximum age of a plan in milliseconds: sizes grow, and with them the risk."""
 ATTEMPTS_MAX = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sketch:
-    """A plan, or why there is none; of which image, and when it was made (wall clock)."""
+    """A plan or its refusal, with its image and time of creation (wall clock)."""
 
     planned: Planned | Refusal
     image: ClusterImage
@@ -48,7 +48,7 @@ class Sketch:
     generation: int
 
     def holds(self, image: ClusterImage, away: frozenset[BrokerId], found: Rebalance) -> bool:
-        """Whether planning again would say the same: ISRs come and go, placement counts."""
+        """Return True if planning again would give the same plan. Placement counts, ISRs do not."""
         if not isinstance(self.planned, Planned) or self.generation != found.metadata.generation:
             return False
         return self.away == away and _same_placement(self.image, image)
@@ -80,7 +80,7 @@ def _strategies(image: ClusterImage) -> dict[UUID, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding:
-    """What of a controller is needed here.  `now_ms`: the clock that it decides by; `wall_ms`: the
+    """The parts of a controller that planning needs. `now_ms`: its decision clock; `wall_ms`: the
     host's."""
 
     image: Callable[[], ClusterImage]
@@ -93,7 +93,7 @@ class Deciding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalancePass:
-    """`answer` None: the plan waits for approval, or `paused`."""
+    """Result of a pass. `answer` is None if the plan waits for approval or is `paused`."""
 
     answer: RebalanceState | Refused | None
     sketch: Sketch | None
@@ -120,7 +120,7 @@ class Rebalancing:
         )
 
     def forget(self, uid: str) -> None:
-        """The object is gone, or has ended."""
+        """Forget the plan of a deleted or ended object."""
         self.sketches.pop(uid, None)
 
     async def _begin(self, found: Rebalance) -> RebalancePass:
@@ -163,7 +163,7 @@ class Rebalancing:
     def _still(
         self, known: Sketch, found: Rebalance, image: ClusterImage, away: frozenset[BrokerId]
     ) -> bool:
-        """Whether the plan that is known will do."""
+        """Return True if the known plan is still usable."""
         if not isinstance(known.planned, Planned):
             return False
         if is_approved(found, known.planned):

@@ -1,6 +1,6 @@
-"""How far a Rebalance is: what is left to be moved and copied, and the time for that.
+"""Progress of a Rebalance: what is left to move and copy, and the time for it. Pure.
 
-Called by `rebalance_status`.  Pure.  Shown to people, never decided on.
+Called by `rebalance_status`. Shown to people; no decision depends on it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from plimsoll_operator.status.copy_meter import Copies, Meter
 def progress_of(
     row: Rebalance, image: ClusterImage, meter: Meter, copies: Copies, now_ms: int, wall_ms: int
 ) -> Progress:
-    """`copies`: what brokers have reported of their copies, as of `now_ms` (monotonic)."""
+    """Return the progress. `copies`: copy sizes that brokers reported, as of `now_ms`
+    (monotonic)."""
     rest = image.rebalance_rests.get(row.object.uid)
     if rest is None:
         return Progress(
@@ -37,9 +38,10 @@ def progress_of(
 
 
 def eta_seconds(row: Rebalance, wall_ms: int, left: int, rate: int | None) -> int | None:
-    """By bytes or by partitions, whichever takes longer: many small ones cost rounds, not bytes.
+    """Estimate by bytes and by partitions and return the longer: many small partitions cost rounds,
+    not bytes.
 
-    `left`: bytes; `rate`: bytes a second, None until it is known.
+    `left`: bytes; `rate`: bytes a second, None if unknown.
     """
     found = [-(-left // rate)] if rate else []
     elapsed_ms = wall_ms - row.started_ms

@@ -1,4 +1,4 @@
-"""A Rebalance object as questions to the planner and requests to the controller: pure.
+"""A Rebalance object as a planner request and controller requests. Pure.
 
 Called by the Rebalance reconciler.
 """
@@ -24,7 +24,7 @@ from plimsoll_operator.api.rebalance import Rebalance
 
 
 def object_of(found: Rebalance) -> RebalanceObject:
-    """How the metadata log names the object."""
+    """Return the object's reference in the metadata log."""
     meta = found.metadata
     return RebalanceObject(namespace=meta.namespace, name=meta.name, uid=meta.uid)
 
@@ -36,7 +36,7 @@ def wish_of(
     sizes: Mapping[PartitionKey, int],
     disks: Mapping[BrokerId, DiskRoom],
 ) -> PlanRequest:
-    """What the planner is asked."""
+    """Return the planner request."""
     return PlanRequest(
         mode=found.spec.mode,
         brokers=_brokers(found),
@@ -76,7 +76,7 @@ def run_request(found: Rebalance, wall_ms: int) -> RunRebalance:
 
 
 def limits_of(found: Rebalance) -> MoveLimits:
-    """With defaults."""
+    """Return the limits, with defaults."""
     limits = found.spec.limits
     if limits is None:
         return MoveLimits()

@@ -1,7 +1,7 @@
-"""The phase and the conditions that a Rebalance shows, and why: pure.
+"""Phase and conditions of a Rebalance, with their causes. Pure.
 
-Called by the Rebalance reconciler.  The plan is the operator's memory; the row and what is left of
-it are in the metadata log.
+Called by the Rebalance reconciler. The plan is the operator's memory; its row and the remaining
+moves are in the metadata log.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ Answer = RebalanceState | Refused | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What a status is made of.  `plan`: as it is shown, whoever made it.  `planned`: the plan
-    itself, when this term made it.  `seen`: what brokers have told, and when (monotonic).  `shown`:
-    the hashes that were shown in this term."""
+    """Input of a status. `plan`: the plan as shown, of any term. `planned`: the plan itself, if
+    this term made it. `seen`: the copy sizes that brokers reported, and when (monotonic). `shown`:
+    hashes shown in this term."""
 
     image: ClusterImage
     answer: Answer
@@ -127,7 +127,7 @@ def _done(row: Row | None) -> str:
 
 
 def _conditions(phase: Phase, reason: str, message: str, view: View) -> tuple[Condition, ...]:
-    """Ready mirrors Complete, for those who read only that."""
+    """Return the conditions. Ready mirrors Complete, for clients that read only Ready."""
     done = phase in ("Completed", "NothingToDo")
     failed = phase in ("Failed", "Cancelled")
     blocked = phase == "Blocked"
@@ -149,7 +149,7 @@ def _conditions(phase: Phase, reason: str, message: str, view: View) -> tuple[Co
 
 
 def _planned(view: View) -> Condition | None:
-    """What the plan promises, and what it could not keep."""
+    """Return the condition Planned: the plan's result and the limits it could not keep."""
     planned = view.planned
     if isinstance(planned, Refusal):
         return condition("Planned", False, planned.reason.name, planned.message)
@@ -180,7 +180,7 @@ def _planned(view: View) -> Condition | None:
 
 
 def _progress(row: Row, view: View, phase: Phase) -> Progress:
-    """What stands still has no time left to tell."""
+    """Return the progress; without an ETA while the Rebalance is blocked."""
     copies, now_ms = view.seen
     found = progress_of(row, view.image, view.meter, copies, now_ms, view.wall_ms)
     return found if phase != "Blocked" else replace(found, eta_seconds=None)

@@ -1,8 +1,8 @@
-"""A Rebalance: planned and shown, begun when it is approved, looked at until it has ended.
+"""A Rebalance: planned and shown, begun once approved, followed to its end.
 
-What was begun, and what is left of it, is in the metadata log: a restart of the operator goes on by
-itself, and an object that is gone is found by the row that it left.  A fresh read proves it gone.
-Only the plan is memory; until it is approved it is made anew whenever the cluster has changed.
+The begun plan and its remaining moves are in the metadata log. So it continues after a restart of
+the operator, and a deleted object is found by its row. A fresh read proves the deletion. Only the
+plan is memory: until it is approved, it is computed again whenever the cluster has changed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LOOK_MS = 1_000
 AWAIT_MS = 15_000
 REFUSED_MS = 5_000
 HASHES_MAX = 100
-"""Of one Rebalance: plans that were shown, so that one of them is told from a slip of the hand."""
+"""Number of shown plan hashes kept per Rebalance, to tell an outdated plan from a typing error."""
 
 
 def rebalancing_of(term: Term) -> Rebalancing:
@@ -99,7 +99,8 @@ def abandoned(term: Term) -> list[Key]:
 
 
 def _tell_who_approves(term: Term, found: Rebalance, status: RebalanceStatus) -> None:
-    """Once for each plan that waits: a cluster that grows proposes one without being asked."""
+    """Write one Event for each plan that waits for approval: a growing cluster proposes plans
+    unasked."""
     plan = status.plan
     if status.phase != "AwaitingApproval" or plan is None:
         return
@@ -108,7 +109,7 @@ def _tell_who_approves(term: Term, found: Rebalance, status: RebalanceStatus) ->
         return
     moves, name = plan.moves, found.metadata.name
     copies = f"{moves.replicas} replicas and {moves.leaders} leaders move, {moves.bytes} are copied"
-    # Without the hash: an Event stays as it was written, and what others move changes the plan.
+    # Omit the hash: an Event is not updated, and other moves change the plan.
     term.tell(
         Occurrence(
             key=f"rebalance-{found.metadata.uid}-waits",
@@ -137,7 +138,7 @@ def _view(term: Term, found: Rebalance, seen: RebalancePass, plan: PlanStatus | 
 
 
 async def _plan(term: Term, found: Rebalance, sketch: Sketch | None) -> PlanStatus | None:
-    """As this term made it; else as it was shown, if that is the one which was begun."""
+    """Return this term's plan, else the shown plan if that is the one that was begun."""
     uid = found.metadata.uid
     shown = term.plans.get(uid)
     planned = sketch.planned if sketch is not None else None
@@ -166,8 +167,8 @@ async def _plan(term: Term, found: Rebalance, sketch: Sketch | None) -> PlanStat
 
 
 async def _hashes(term: Term, found: Rebalance) -> deque[str]:
-    """Of the plans that were shown in this term; and in the one before, whose last one may be what
-    was approved meanwhile."""
+    """Return the hashes of the plans shown in this term, and the last of the previous term, which
+    may have been approved meanwhile."""
     hashes = term.plan_hashes.get(found.metadata.uid)
     if hashes is None:
         hashes = term.plan_hashes[found.metadata.uid] = deque(maxlen=HASHES_MAX)
@@ -177,7 +178,8 @@ async def _hashes(term: Term, found: Rebalance) -> deque[str]:
 
 
 async def _shown_before(term: Term, found: Rebalance) -> PlanStatus | None:
-    """What the term before showed: to go on showing it, and to know it when it is approved."""
+    """Return the plan that the previous term showed, to keep showing it and to recognise its
+    approval."""
     try:
         body = await term.kube.get(REBALANCES, *found.key)
         return msgspec.convert((body.get("status") or {}).get("plan"), PlanStatus)
@@ -214,7 +216,7 @@ def _owned(body: dict[str, object], uid: str) -> bool:
 
 
 def _prune(term: Term) -> None:
-    """Plans of objects that are gone before they were begun."""
+    """Drop plans of objects that were deleted before they began."""
     rebalancing = rebalancing_of(term)
     known = {found.metadata.uid for found in term.objects.rebalances}
     for uid in [uid for uid in rebalancing.sketches if uid not in known]:
@@ -229,7 +231,7 @@ def _rows(term: Term, key: Key) -> list[Row]:
 
 
 async def _forget(term: Term, row: Row) -> None:
-    """Roll back what the object of a row moves, and forget the row; once the object is gone."""
+    """Roll back the moves of a row and forget it, once its object is deleted."""
     if await _exists(term, row):
         return
     answer = await term.ask(RebalanceObjectGone(object=row.object, wall_ms=term.now_ms()))

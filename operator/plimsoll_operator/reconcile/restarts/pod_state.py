@@ -1,4 +1,4 @@
-"""Reads the state of a broker's restart from its StatefulSet and pod.  Pure."""
+"""Reads the state of a broker's restart from its StatefulSet and pod. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FAILED_CREATE = "FailedCreate"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodState:
-    """One broker, as the API server has it: its StatefulSet and, perhaps, its pod."""
+    """A broker on the API server: its StatefulSet and its pod, if any."""
 
     broker_id: BrokerId
     owner: Object
@@ -49,13 +49,13 @@ class Compared:
 
 
 def revision_of(body: Object) -> str:
-    """Of a pod, or of a template; empty for what was made before there were revisions."""
+    """Return the revision of a pod or template, "" for one made before revisions existed."""
     annotations = (body.get("metadata") or {}).get("annotations") or {}
     return str(annotations.get(labels.REVISION, ""))
 
 
 def trouble(pod: Object | None) -> str:
-    """Why a pod does not come up, in the words of Kubernetes; empty when nothing is wrong yet."""
+    """Return why a pod does not start, in Kubernetes' words, "" if nothing is wrong yet."""
     if pod is None:
         return ""
     status = pod.get("status") or {}
@@ -70,7 +70,7 @@ def trouble(pod: Object | None) -> str:
 
 
 def not_created(events: Sequence[Object]) -> str:
-    """Why a StatefulSet makes no pod: its newest Event about that."""
+    """Return why a StatefulSet creates no pod, by its newest Event about that."""
     newest = max(events, key=lambda e: str(e.get("lastTimestamp") or ""), default=None)
     if newest is None:
         return ""
@@ -79,7 +79,7 @@ def not_created(events: Sequence[Object]) -> str:
 
 
 def troubles_text(troubles: Mapping[BrokerId, str]) -> str:
-    """What keeps the pods of brokers from coming up; empty when nothing does."""
+    """Return why brokers' pods do not start, "" if all do."""
     return " ".join(f"Broker {b}: {why.rstrip('.')}." for b, why in sorted(troubles.items()))
 
 

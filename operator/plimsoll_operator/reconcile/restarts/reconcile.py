@@ -1,10 +1,10 @@
-"""Restarts of brokers: image, config, resources and whatever else their pods' template says.
+"""Restarts of brokers for changes of their pods' template: image, config, resources and others.
 
-A pod that runs another revision than the spec asks for waits for the controller's grant.  A grant
-is carried out by the leading operator, as often as it takes: the template is written under the
-resourceVersion that was read, the pod deleted by its uid, so that what an operator does late, after
-it was frozen or deposed, does nothing.  Nothing here decides who may go, and nothing is done to a
-pod without a grant, but for one that is dead for certain (`unreachable_nodes`).
+A pod with another revision than the spec's waits for the controller's grant. The leading operator
+carries out a grant, as often as it takes: it writes the template under the resourceVersion that it
+read and deletes the pod by its uid, so that a late write of a frozen or deposed operator has no
+effect. This module does not decide which broker may restart, and never touches a pod without a
+grant, except one that is certainly dead (`unreachable_nodes`).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ async def reconcile(term: Term) -> None:
 
 
 class Pass:
-    """One look at all brokers."""
+    """One pass over all brokers."""
 
     def __init__(self, term: Term, context: Context) -> None:
         self.term = term
@@ -105,7 +105,7 @@ class Pass:
                 self.stuck += [] if waits is None else [waits]
             if (grant := image.grants.get(one.broker_id)) is not None:
                 await self._go_on(one, grant)
-        # Healthy ones first: what was granted to a broker that cannot come back holds up the rest.
+        # Active ones first: a grant to a broker that cannot come back holds up the rest.
         for one in sorted(seen, key=lambda one: (not self._active(one.broker_id), one.broker_id)):
             if self._is_due(one):
                 await self._begin(one)
@@ -176,7 +176,8 @@ class Pass:
         return answer.granted
 
     async def _go_on(self, one: PodState, grant: Grant) -> None:
-        """The same grant may get another revision, or another pod that is stuck with a bad one."""
+        """Continue a grant. It may get another revision, or another pod that is stuck with a bad
+        one."""
         if self._is_needless(one, grant):
             await self._withdraw(one, grant)
             return
@@ -188,8 +189,8 @@ class Pass:
         await self._carry_out(one, self.term.image.grants.get(one.broker_id))
 
     def _is_needless(self, one: PodState, grant: Grant) -> bool:
-        """Whether the pod runs what is wanted, and nobody can have begun to restart it: then its
-        deletion may be on its way, and needs the grant."""
+        """Return True if the pod runs the wanted revision and no operator can have begun to restart
+        it. A begun restart needs its grant: the pod's deletion may be on its way."""
         if one.pod_uid != grant.pod_uid or one.pod_revision != self.wanted or one.terminating:
             return False
         begun = stateful_set_repair.has_begun(self.term, one, self.wanted)
@@ -201,7 +202,7 @@ class Pass:
         namespace = self.term.key[0]
         if one.template_revision != self.wanted:
             template = stateful_set(self.context, one.broker_id)["spec"]["template"]
-            # Under the resourceVersion that was read: a write since then stays.
+            # Under the resourceVersion that was read, so that a later write is kept.
             await self.term.kube.replace(
                 STATEFUL_SETS, stateful_set_repair.with_spec(one, template=template)
             )
@@ -215,10 +216,10 @@ class Pass:
             await self.term.kube.delete(PODS, namespace, name, uid=str(grant.pod_uid))
 
     async def _withdraw(self, one: PodState, grant: Grant) -> None:
-        """What was granted is not wanted any more, and its pod never went.
+        """Withdraw a grant that is no longer wanted and with a pod that was never deleted.
 
-        The StatefulSet gets another resourceVersion first: an operator that sleeps just before it
-        writes the template of that grant does nothing when it wakes.
+        The StatefulSet gets another resourceVersion first, so that an operator suspended just
+        before it writes the granted template has no effect when it resumes.
         """
         body = stateful_set_repair.marked(one, labels.WITHDRAWN, grant.revision)
         await self.term.kube.replace(STATEFUL_SETS, body)
@@ -231,7 +232,7 @@ class Pass:
     # --- what is told, and what is left over ------------------------------------------------------
 
     async def _find_troubles(self, seen: list[PodState]) -> None:
-        """Why brokers that do not take part, or are being restarted, do not come up."""
+        """Find out why brokers that are fenced or being restarted do not start."""
         term = self.term
         self.absent = [one.broker_id for one in seen if not self._active(one.broker_id)]
         found = {}
@@ -294,7 +295,8 @@ class Pass:
 
 
 def _worst_first(rows: list[BlockedAction]) -> list[BlockedAction]:
-    """Every broker's worst before the second of any, as many as are shown."""
+    """Order rows so that every broker's worst comes before any second one; keep as many as are
+    shown."""
     rank: Counter[int | None] = Counter()
     ranked = []
     for row in rows:

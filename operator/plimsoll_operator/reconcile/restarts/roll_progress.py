@@ -1,4 +1,4 @@
-"""How far a roll is, and how the condition Reconciling says it: pure.
+"""Progress of a roll, and its condition Reconciling. Pure.
 
 The restart reconciler counts; `logcluster_status` shows it.
 """
@@ -13,8 +13,8 @@ from plimsoll_operator.api.meta import Condition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rolling:
-    """A roll under way: how many brokers run the revision that the spec asks for and are back with
-    it, and who is away for it, with what keeps its pod from coming up."""
+    """A roll in progress: the number of brokers back with the wanted revision, and the brokers that
+    are away for it, each with the cause if its pod does not start."""
 
     revision: str
     current: int

@@ -1,8 +1,7 @@
-"""Restores a broker's StatefulSet that was changed by others.  Called by `reconcile`.
+"""Restores a broker's StatefulSet after a change by another client. Called by `reconcile`.
 
-`OnDelete`: writing the template back restarts no broker.  What the API server would make of the
-manifest, its defaults included, is found out by a dry run, and only when the StatefulSet has a
-generation that was not compared yet.
+With `OnDelete`, writing the template back restarts no broker. A dry run yields the manifest with
+the API server's defaults; it is made only for a StatefulSet generation that was not compared yet.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ async def restore(term: Term, context: Context, one: PodState) -> PodState:
         if key not in IMMUTABLE
     }
     if wanted not in (one.template_revision, one.pod_revision) or has_begun(term, one, wanted):
-        # Between two revisions the template is the earlier one, as it was last seen to be right.
+        # Between two revisions the template is the earlier one, as last seen correct.
         earlier = known is not None and known.revision == one.template_revision
         spec["template"] = known.template if known and earlier else one.owner["spec"]["template"]
     body = with_spec(one, **spec)
@@ -58,8 +57,8 @@ async def restore(term: Term, context: Context, one: PodState) -> PodState:
 
 
 def has_begun(term: Term, one: PodState, wanted: str) -> bool:
-    """Whether a restart into another revision than is wanted now has got as far as the template:
-    whoever wrote that deletes the pod next, however late."""
+    """Return True if a restart into an unwanted revision has reached the template: the operator
+    that wrote it deletes the pod next, however late."""
     grant = term.image.grants.get(one.broker_id)
     return grant is not None and grant.revision == one.template_revision != wanted
 

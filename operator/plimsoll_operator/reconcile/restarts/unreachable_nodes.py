@@ -1,7 +1,7 @@
-"""When a pod on an unreachable node is replaced: its Node is deleted, or is tainted out-of-service.
+"""Replacement of a pod on an unreachable node, once its Node is deleted or tainted out-of-service.
 
-Called by the restart reconciler.  Deleting a pod by force lets another one start; so it must be
-certain that this one runs no more, and its broker must be fenced.
+Called by the restart reconciler. A forced deletion lets another pod start. So this one must
+certainly no longer run, and its broker must be fenced.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def is_stuck(pod: Object, now_ms: int) -> bool:
 
 
 def is_out_of_service(node: Object) -> bool:
-    """Whether an administrator vouches that nothing runs there any more."""
+    """Return True if an administrator vouches that nothing runs on the node any more."""
     taints = (node.get("spec") or {}).get("taints") or ()
     return any(taint.get("key") == labels.OUT_OF_SERVICE for taint in taints)
 
 
 async def replace_pod(term: Term, broker_id: BrokerId, pod: Object) -> BlockedAction | None:
-    """Delete a pod that is dead for certain; else what that waits for.
+    """Delete a certainly dead pod and return None, or return what that waits for.
 
-    Its volume is held until an administrator says that it is dead.
+    Its volume stays attached until an administrator declares the node dead.
     """
     node_name = str((pod.get("spec") or {}).get("nodeName") or "")
     vouched = await _is_gone(term, node_name)

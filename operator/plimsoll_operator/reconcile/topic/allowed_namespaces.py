@@ -1,5 +1,5 @@
-"""Whether a namespace may declare topics of a cluster (`topics.allowedNamespaces`), and of which
-names (`topics.prefix`): pure.
+"""Namespaces that may declare topics of a cluster (`topics.allowedNamespaces`), and their topic
+names (`topics.prefix`). Pure.
 
 The cluster's own namespace always may.
 """
@@ -19,7 +19,7 @@ from plimsoll_operator.api.topic import Topic
 
 
 def is_allowed(namespace: str, cluster: LogCluster, namespace_labels: Mapping[str, str]) -> bool:
-    """Whether `namespace` may declare topics in `cluster`."""
+    """Return True if `namespace` may declare topics in `cluster`."""
     if namespace == cluster.metadata.namespace:
         return True
     allowed = (cluster.spec.topics or Topics()).allowed_namespaces

@@ -1,4 +1,4 @@
-"""Which disappearances of Topic objects a human has acknowledged by annotation: pure."""
+"""Acknowledgement of deleted Topic objects by a person's annotation. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from plimsoll_operator.api.logcluster import LogCluster
 
 
 def is_acknowledged(topic: Topic, cluster: LogCluster, now_ms: int) -> bool:
-    """Without a grace nothing says when a topic's object vanished: then it is within the hour."""
+    """Return True if the deletion is acknowledged. Without a pending deletion its time is unknown;
+    an acknowledgement within an hour of now then counts."""
     until_ms = acknowledged_until_ms(cluster)
     if topic.pending_deletion is None:
         return until_ms >= 0 and now_ms - HOUR_MS <= until_ms <= now_ms + HOUR_MS

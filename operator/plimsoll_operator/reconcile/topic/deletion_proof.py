@@ -1,12 +1,11 @@
-"""Topics whose object is gone: proof first, then the controller's grace, then nothing by surprise.
+"""Topics with a deleted object: first the proof, then the controller's grace, and no surprise.
 
-Absence is evidence only when a read of the object itself answers 404 and a complete fresh list made
-after it does not hold the object, while its LogCluster (the same object) and its namespace exist
-and neither is going, and the Topic CRD is the one under which the object was known.  A pruned CRD,
-a wrong scope or a dying namespace thus delete nothing.  An object that was made again under its
-name stands for the topic that it declares; it proves that the earlier object, which declared
-another one, is gone.  The same list says whether another object declares the topic: then nothing
-is removed (`heirs`).
+Absence is proven only if a read of the object itself answers 404 and a complete fresh list made
+after it lacks the object, while its LogCluster (the same object) and its namespace exist and are
+not being deleted, and the Topic CRD is the one under which the object was known. A pruned CRD, a
+wrong scope or a dying namespace thus delete nothing. An object recreated under its name stands for
+the topic that it declares; it proves that the earlier object, which declared another topic, is
+deleted. If another object in the list declares the topic, nothing is removed (`heirs`).
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ LOOK_AGAIN_MS_MAX = 30_000
 
 
 async def reconcile(term: Term) -> None:
-    """Look at every committed topic whose object is not among those last seen."""
+    """Check every committed topic with an object that is not among those last seen."""
     if "topics" in term.missing:
         return  # how topics go was stated, and cannot be read
     suspects = [t for t in term.image.topics.values() if t.object and not _is_seen(term, t)]
@@ -85,7 +84,8 @@ async def _examine(term: Term, suspects: list[Topic]) -> None:
 
 
 async def _absent(term: Term, suspects: list[Topic], since: str) -> list[Topic]:
-    """Those whose objects are not there by a read of each, and whose namespaces stand."""
+    """Return the topics with objects that a read of each does not find, in namespaces that
+    stand."""
     now_ms = term.server_ms()
     due = [topic for topic in suspects if _is_due(topic, now_ms)]
     found = []
@@ -106,13 +106,13 @@ async def _absent(term: Term, suspects: list[Topic], since: str) -> list[Topic]:
 
 
 def _is_due(topic: Topic, now_ms: int) -> bool:
-    """Whether the controller should hear of it now: what waits for the end of its grace is proven
-    then, since each proof costs a read."""
+    """Return True if the controller needs the report now. During a grace no proof is made, since
+    each costs a read; it is made at the end."""
     return topic.pending_deletion is None or now_ms >= topic.pending_deletion.until_ms
 
 
 async def _is_proven(term: Term, topic: Topic, holder: TopicObject, since: str) -> bool:
-    """It did not go with its CRD, and a last read does not find it."""
+    """Return True if the object was not deleted with its CRD and a last read does not find it."""
     if term.seen_uids.get(holder.uid, "") < since:
         logger.warning(
             "topic %s kept: the Topic CRD was recreated since its object was seen", topic.name
@@ -122,7 +122,7 @@ async def _is_proven(term: Term, topic: Topic, holder: TopicObject, since: str) 
 
 
 async def _report(term: Term, topic: Topic, server_ms: int, claims: TopicClaims) -> list[str]:
-    """Tell the controller; what it refuses is for a human."""
+    """Report to the controller; return its refusals, for a person to act on."""
     assert topic.object is not None
     cluster = term.cluster
     if cluster is None:
@@ -148,7 +148,7 @@ async def _report(term: Term, topic: Topic, server_ms: int, claims: TopicClaims)
 
 
 def _limits(cluster: LogCluster) -> tuple[int, int]:
-    """For how many seconds data is kept, and how many topics may go within an hour."""
+    """Return the grace in seconds, and the maximum number of removals within an hour."""
     deletion = (cluster.spec.topics or Topics()).deletion or TopicDeletion()
     grace_s, per_hour = deletion.grace_seconds, deletion.max_per_hour
     return (
@@ -158,7 +158,7 @@ def _limits(cluster: LogCluster) -> tuple[int, int]:
 
 
 def _say(term: Term, refusals: list[str], server_ms: int) -> None:
-    """When it happens, not when the grace is over: by then the memory is gone."""
+    """Report a mass deletion when it happens, not at the end of the grace."""
     cluster = term.cluster
     if cluster is None:
         return
@@ -201,8 +201,8 @@ def _is_seen(term: Term, topic: Topic) -> bool:
 
 
 def _stands_for(term: Term, found: Object | None, topic: Topic) -> bool:
-    """Whether what bears the name of the object that declares a topic is that object, or declares
-    the topic too, as far as can be read."""
+    """Return True if the object of that name is the one that declares the topic, or declares the
+    topic too, as far as it can be read."""
     if found is None:
         return False
     if topic.object is None or found["metadata"]["uid"] == topic.object.uid:
@@ -224,7 +224,7 @@ async def _cluster_stands(term: Term) -> bool:
 
 
 async def namespace_stands(term: Term, namespace: str) -> bool:
-    """Whether it exists and is not going, and everything in it with it."""
+    """Return True if the namespace exists and is not being deleted with all its contents."""
     try:
         found = await term.kube.get(NAMESPACES, None, namespace)
     except NotFound:

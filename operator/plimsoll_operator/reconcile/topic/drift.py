@@ -1,7 +1,7 @@
-"""The drift that a topic's status shows: today's replicas beside the formula's.
+"""Drift of a topic, as its status shows it: its replicas beside the formula's.
 
-The formula places at creation and growth; what it would do with today's brokers is only told.  A
-partition has drifted when it would then have other replicas, or the same in another order.
+The formula places replicas at creation and growth; its result for today's brokers is only shown. A
+partition has drifted if the formula would now give other replicas or another order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from plimsoll_operator.api.meta import Condition
 def drifted(
     image: ClusterImage, topic: Topic, partitions: list[Partition], policy: RackPolicy
 ) -> int:
-    """How many partitions the formula would place otherwise on the brokers that there are."""
+    """Return how many partitions the formula would place differently on the present brokers."""
     if topic.strategy == EXPLICIT:
         return 0
     members = [image.brokers[b] for b in image.members if b in image.brokers]

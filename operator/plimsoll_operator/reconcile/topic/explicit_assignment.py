@@ -1,6 +1,6 @@
-"""Whether a Topic's placement may name its replicas, and which they are then: pure.
+"""Explicit replicas of a Topic's placement: if they are allowed, and which they are. Pure.
 
-Called by `topic_declaration`.  Brokers that do not exist and racks are the controller's to refuse.
+Called by `topic_declaration`. The controller refuses unknown brokers and racks.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Which live objects declare a topic whose own object is gone, and which of them takes it over.
+"""Live objects that declare a topic with a deleted object, and the one that takes the topic over.
 
 Called by the proof of absence, with a list made after the absence was proven: a topic that a live
-object declares is never removed.  An object of the namespace that the topic is of takes it over;
-one of another namespace once its annotation names the topic's id.  An object that may not declare
-topics of that name here (`allowed_namespaces`) declares none; one whose spec cannot be read does,
-as far as its cluster and its name can be read.
+object declares is never removed. An object in the topic's own namespace takes it over; one in
+another namespace does so once its annotation names the topic's id. An object that may not declare
+topics of that name here (`allowed_namespaces`) declares none. One with an unreadable spec declares
+it if its cluster and name can be read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from plimsoll_operator.reconcile.work_queue import Retry
 
 
 def declares(term: Term, found: Object, topic_name: str) -> bool:
-    """Whether an object declares the topic in this cluster, as far as can be read."""
+    """Return True if an object declares the topic in this cluster, as far as it can be read."""
     meta, spec = found["metadata"], found.get("spec") or {}
     ref = spec.get("clusterRef") or {}
     cluster = (ref.get("namespace") or meta["namespace"], ref.get("name"))
@@ -45,7 +45,8 @@ class TopicClaims(NamedTuple):
 
 
 async def claims_on(term: Term, topic: Committed, objects: Iterable[Object]) -> TopicClaims:
-    """Of those of `objects` that may declare the topic and are not going."""
+    """Return the claims of those of `objects` that may declare the topic and are not being
+    deleted."""
     cluster = term.cluster
     if cluster is None:
         return TopicClaims(None, any=False)
@@ -74,7 +75,7 @@ def _age(found: Object) -> tuple[str, str, str]:
 
 
 def _identity(found: Object, cluster: LogCluster, topic_name: str) -> Topic:
-    """Which topic an object declares where; nothing else of its spec."""
+    """Return the object with its topic and cluster only."""
     namespace, name = cluster.key
     return Topic(
         metadata=msgspec.convert(found["metadata"], ObjectMeta),

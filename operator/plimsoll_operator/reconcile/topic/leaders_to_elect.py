@@ -1,6 +1,6 @@
-"""The leaders that a Topic object names for partitions without one: pure.
+"""Leaders that a Topic object names for partitions without one. Pure.
 
-Called by the Topic reconciler; whether they are elected, the controller's `name_leaders` decides.
+Called by the Topic reconciler; the controller's `name_leaders` decides on their election.
 """
 
 from __future__ import annotations

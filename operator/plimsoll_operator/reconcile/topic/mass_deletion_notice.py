@@ -1,7 +1,7 @@
-"""The notice that Topic objects vanish together, as soon as they do: pure.
+"""Notice of a mass deletion of Topic objects, as soon as it happens. Pure.
 
 The controller counts them and removes no data of them (`controller.topics.mass_deletions` of the
-core); here is what a human is told, and how to acknowledge it (`deletion_acknowledgement`).
+core). This is the text for people, with the way to acknowledge it (`deletion_acknowledgement`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Mass:
 
 
 def mass_deletion(image: ClusterImage, most: int, acknowledged_ms: int, now_ms: int) -> Mass | None:
-    """More than `most` within an hour, as the controller counts them; None when there are not."""
+    """Return the deletion of more than `most` objects within an hour, as the controller counts
+    them, or None."""
     count = most_vanished(image, acknowledged_ms, now_ms)
     if count <= most:
         return None
@@ -44,7 +45,7 @@ def mass_deletion(image: ClusterImage, most: int, acknowledged_ms: int, now_ms: 
 
 
 def sentence(mass: Mass, cluster: LogCluster, most: int) -> str:
-    """What happened, and the two ways out."""
+    """Return the notice and its two remedies."""
     namespace, name = cluster.key
     names = ", ".join(mass.names[:NAMES_MAX])
     more = len(mass.names) - NAMES_MAX

@@ -1,4 +1,4 @@
-"""A Topic object: what it asks of the controller, and why not."""
+"""A Topic object: its request to the controller, and the refusal."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def reconcile(term: Term, key: Key) -> None:
 
 
 def _not_followed(term: Term, key: Key) -> str:
-    """Why the object asks for nothing now: what it would ask for cannot be read."""
+    """Return why the object requests nothing: a part of the specs that it needs is unreadable."""
     if term.objects.topics.missing(key):
         unread = term.objects.topics.unread(key)
         return unread.sentence if unread else ""
@@ -61,7 +61,8 @@ def _not_followed(term: Term, key: Key) -> str:
 
 
 async def _name_leaders(term: Term, topic: Topic) -> None:
-    """A refusal may be about the moment (a broker has yet to tell of its log): asked again."""
+    """Elect the named leaders. A refusal may be temporary (a broker has not reported its log yet),
+    so it is retried."""
     request = named_leaders(topic)
     if request is None:
         return

@@ -1,10 +1,10 @@
-"""What a Topic object declares to its cluster's controller, with every default: pure.
+"""Declaration of a Topic object to its cluster's controller, with every default. Pure.
 
-Called by the Topic reconciler.  A default counts when the topic is created: partitions, replication
-factor, min ISR and strategy are committed with it, and what an object does not state stays as it is
-committed, whatever the defaults, the number of brokers or the release are later.  It checks what
-can be said without the cluster's state, and leaves the rest (names taken, brokers missing, unknown
-configs) to the controller, whose refusals have the same form.
+Called by the Topic reconciler. Defaults apply at the topic's creation: partitions, replication
+factor, min ISR and strategy are committed with it. Later, a value that the object does not state
+stays as committed, whatever the defaults, the number of brokers or the release. This checks all
+that is independent of the cluster's state, and leaves the rest (taken names, missing brokers,
+unknown configs) to the controller, which refuses in the same form.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OWN_FIELDS = {
     UNCLEAN_RECOVERY: "spec.uncleanRecovery.strategy",
     UNCLEAN_ENABLE: "spec.uncleanRecovery.strategy",
 }
-"""Configs of Kafka's that have a field of their own here: two places could contradict."""
+"""Kafka configs that have a field of their own in the spec: two places could contradict."""
 
 
 def declare(
@@ -48,10 +48,10 @@ def declare(
     namespace_labels: Mapping[str, str] | None = None,
     committed: Committed | None = None,
 ) -> DeclareTopic | Refusal:
-    """What `topic` asks of `cluster`'s controller.
+    """Return the request of `topic` to `cluster`'s controller.
 
-    `namespace_labels` are those of the topic's namespace; they matter when the cluster selects
-    namespaces by label.  `committed`: the topic of that name, if there is one.
+    `namespace_labels` are those of the topic's namespace, needed if the cluster selects namespaces
+    by label. `committed`: the topic of that name, if there is one.
     """
     if refusal := namespace_refusal(topic, cluster, namespace_labels or {}):
         return refusal
@@ -92,7 +92,7 @@ def declare(
 
 
 class _Unstated(NamedTuple):
-    """What counts where the object does not say."""
+    """Values for fields that the object does not state."""
 
     partitions: int
     replication_factor: int
@@ -101,7 +101,7 @@ class _Unstated(NamedTuple):
 
 
 def _unstated(cluster: LogCluster) -> _Unstated:
-    """Of a topic that is created now."""
+    """Return the values for a topic created now."""
     defaults = (cluster.spec.topics or Topics()).defaults or TopicDefaults()
     return _Unstated(
         partitions=defaults.partitions or PARTITIONS_DEFAULT,
@@ -131,6 +131,6 @@ def _configs(topic: Topic) -> dict[str, str]:
 
 
 def object_of(topic: Topic) -> TopicObject:
-    """How the metadata log names the object."""
+    """Return the object's reference in the metadata log."""
     meta = topic.metadata
     return TopicObject(namespace=meta.namespace, name=meta.name, uid=meta.uid)

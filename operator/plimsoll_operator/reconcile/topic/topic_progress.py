@@ -1,6 +1,7 @@
-"""How far the moves of a topic's partitions are, and how the condition Reconciling says it.  Pure.
+"""Progress of moves of a topic's partitions, and its condition Reconciling. Pure.
 
-Called by `topic_status`, whoever moves: another replication factor, a Reassignment, a Rebalance.
+Called by `topic_status` for moves of any origin: another replication factor, a Reassignment, a
+Rebalance.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from plimsoll_operator.status.copy_meter import Copies, Meter
 def move(
     moving: list[Partition], meter: Meter, copies: Copies, now_ms: int
 ) -> api.TopicMove | None:
-    """`copies`: what brokers have reported of their copies, as of `now_ms` (monotonic)."""
+    """Return the move. `copies`: copy sizes that brokers reported, as of `now_ms` (monotonic)."""
     if not moving:
         return None
     progress = meter.read(moving, copies, now_ms)

@@ -1,8 +1,7 @@
-"""What a Topic shows: when it is Ready, its partitions' health, and where its replicas are.
+"""Status of a Topic: its readiness, its partitions' health, and the place of its replicas.
 
-Called by the status writer.  Leaders are left out on purpose: they change with every failure, and
-status must stay small.  Only partitions in less than full health are shown one by one, the worst of
-them.
+Called by the status writer. Leaders are left out on purpose: they change with every failure, and
+the status must stay small. Only the least healthy partitions are listed one by one.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ UNHEALTHY_MAX = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What the image does not hold: what an unhealthy partition waits for, and since when it is."""
+    """Facts outside the image: what an unhealthy partition waits for, and since when it is
+    unhealthy."""
 
     outlook: Callable[[Partition], Outlook]
     since_ms: Callable[[PartitionKey], int]
@@ -46,7 +46,7 @@ def unhealthy_of(term: Term) -> Unhealthy:
 
 
 def render(term: Term, key: Key) -> StatusDraft | None:
-    """None before the Topic's first reconcile, and for one of another cluster."""
+    """Return None before the Topic's first reconcile, and for a Topic of another cluster."""
     found, target = term.objects.topics.get(key), Target(TOPICS, *key)
     if found is None or found.cluster_key != term.key or target not in term.observed:
         return None
@@ -69,7 +69,7 @@ def render(term: Term, key: Key) -> StatusDraft | None:
 
 
 def _with_place(term: Term, bound: Topic, status: api.TopicStatus) -> api.TopicStatus:
-    """Where its replicas are, and where they go."""
+    """Add the present and the target place of the replicas."""
     image, meters = term.image, term.meters
     partitions = partitions_of(image, bound)
     moving = [p for p in partitions if p.moving]
@@ -109,7 +109,7 @@ def topic_status(
 
 
 def _badness(partition: Partition) -> tuple[bool, int, int]:
-    """Sorts the worst first."""
+    """Sort key that puts the least healthy first."""
     return partition.leader is not None, margin(partition), partition.index
 
 
