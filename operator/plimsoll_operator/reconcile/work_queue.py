@@ -1,9 +1,9 @@
-"""Our reconcile queue: keys wait at most once, fail with backoff, and never run twice at a time.
+"""The reconcile queue: keys wait at most once, retry with backoff, and never run twice at a time.
 
-kopf's own retries live in annotations of the user's object; these live here.  The number of keys is
-bounded by the number of objects, the number of workers is fixed, and a handler that fails is tried
-again after 1, 2, 4, … seconds, at most a minute.  Of one that met a bug, nothing shortens this
-time: the status that tells of the bug is a change of the object too.
+kopf's own retries live in annotations of the user's object; these live here. The number of keys is
+bounded by the number of objects, and the number of workers is fixed. A failed handler is retried
+after 1, 2, 4, … seconds, at most a minute. After a bug nothing shortens this delay: the status that
+reports the bug is itself a change of the object.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ BACKOFF_MS_MAX = 60_000
 
 
 class Retry(Exception):
-    """Not yet: the world is not ready.  Asked for by a handler; logged as nothing special."""
+    """Raised by a handler to be called again, as its preconditions are not met; not logged as a
+    failure."""
 
     def __init__(self, why: str, after_ms: int | None = None) -> None:
         super().__init__(why)
@@ -32,7 +33,8 @@ class Retry(Exception):
 
 
 class PassFailed(Retry):
-    """The handler met a bug, and who is to hear of it has: the key alone pays, with its backoff."""
+    """Raised after a handler met a bug that is already reported: only its key is delayed, with
+    backoff."""
 
 
 class ReconcileQueue(Generic[K]):
@@ -46,7 +48,7 @@ class ReconcileQueue(Generic[K]):
         times: ReconcileTimes | None = None,
         task_of: Callable[[K], str] = str,
     ) -> None:
-        """`times` is told of each attempt, with the word that `task_of` has for its key."""
+        """Create a queue. `times` receives each attempt, labelled with `task_of` its key."""
         self._handle = handle
         self._times = times
         self._task_of = task_of
@@ -56,7 +58,7 @@ class ReconcileQueue(Generic[K]):
         self._running: set[K] = set()
         self._again: set[K] = set()
         self._failures: dict[K, int] = {}
-        # Keys whose last attempt was a `PassFailed`.
+        # Keys with a last attempt that raised `PassFailed`.
         self._held: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
 
@@ -81,7 +83,7 @@ class ReconcileQueue(Generic[K]):
         self._timers[key] = loop.call_later(delay_ms / 1000, self._due, key)
 
     def forget(self, key: K) -> None:
-        """`key` is gone: no retries any more."""
+        """Drop a deleted key with its retries."""
         self._failures.pop(key, None)
         self._held.discard(key)
         if self._times is not None and key not in self._running:

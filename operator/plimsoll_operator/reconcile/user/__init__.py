@@ -1,1 +1,1 @@
-"""What becomes of User objects."""
+"""Users: logins, certificates, rules and quotas of User objects."""

@@ -1,7 +1,7 @@
-"""Whether a User object is gone because somebody deleted it.
+"""Proof that a User object was deleted on purpose.
 
-Called for users whose object is not among those last seen.  What goes with its CRD, its namespace
-or its cluster was not meant.
+Called for users with an object that is not among those last seen. A deletion along with its CRD,
+its namespace or its cluster does not count.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ CRD_NAME = "users.plimsoll.dev"
 
 
 class Fate(Enum):
-    """What became of an object.  STANDS: it is there, or nothing proves that it is not; REPLACED:
-    another one has its name."""
+    """State of an object. STANDS: it exists, or nothing proves that it does not; REPLACED: another
+    one has its name."""
 
     STANDS = "Stands"
     GONE = "Gone"
@@ -31,7 +31,7 @@ class Fate(Enum):
 
 
 async def note_crd(term: Term) -> None:
-    """Before any object is absent; what cannot be noted now is by a later pass."""
+    """Note the CRD before any object is absent; after a failure a later pass notes it."""
     try:
         await crd_age.note(term, CRD_NAME, USERS_CRD)
     except ApiError as error:
@@ -39,7 +39,7 @@ async def note_crd(term: Term) -> None:
 
 
 async def fate(term: Term, row: DeclaredUser) -> Fate:
-    """By fresh reads alone; raises what the API server answers."""
+    """Return an object's state by fresh reads alone. Raises the API server's errors."""
     namespace, name = row.object.namespace, row.object.name
     since = await crd_age.counts_since(term, CRD_NAME, USERS_CRD)
     cluster = await term.kube.get(LOG_CLUSTERS, *term.key)

@@ -1,4 +1,4 @@
-"""Where a user's clients connect first: the listeners that ask for a login the user has."""
+"""Bootstrap addresses for a user's clients: of the listeners that ask for a login the user has."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ BROKERS_MAX = 3
 
 
 class Bootstrap(NamedTuple):
-    """`servers`: some brokers' endpoints, none while there are none.  `tls`: whether they speak
-    it; `authority`: what signs their certificates, as PEM; empty: not the cluster's own.
-    `listener`: whose they are."""
+    """Bootstrap of one listener. `servers`: some brokers' endpoints, if any. `tls`: True if they
+    speak TLS. `authority`: CA of their certificates as PEM, "" if it is not the cluster's own.
+    `listener`: its name."""
 
     servers: tuple[str, ...] = ()
     tls: bool = False
@@ -24,9 +24,9 @@ class Bootstrap(NamedTuple):
 
 
 def bootstrap_of(term: Term, logins: Sequence[str]) -> Bootstrap:
-    """Of the first listener that asks for such a login; `logins`: as listeners write them."""
+    """Return the first listener that asks for one of `logins`, in the listeners' spelling."""
     image = term.image
-    # Users' Secrets are for pods: whoever is outside is the last to be meant.
+    # Users' Secrets are for pods: external listeners come last.
     for listener in sorted(image.listeners, key=lambda one: one.external):
         if not set(logins).intersection(listener.authentication):
             continue
@@ -37,7 +37,7 @@ def bootstrap_of(term: Term, logins: Sequence[str]) -> Bootstrap:
 
 
 def shows_own(term: Term, listener: str) -> bool:
-    """Whether the cluster's own authority signs what the listener shows."""
+    """Return True if the cluster's own authority signs the listener's certificate."""
     declared = term.cluster.listeners if term.cluster is not None else ()
     tls = next((one.tls for one in declared if one.name == listener), None)
     return tls is None or (tls.certificate_secret is None and tls.issuer_ref is None)

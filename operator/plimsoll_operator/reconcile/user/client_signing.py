@@ -1,6 +1,6 @@
 """The authority that signs users' certificates, as this term knows it.
 
-Told by `reconcile.cluster.authorities`, once brokers believe what it signs.
+`reconcile.cluster.authorities` sets it, once brokers trust its certificates.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from plimsoll_operator.reconcile.reconcile_term import Term
 
 
 class _Signing:
-    # None: it is not known yet, or not needed.
+    # None if not known yet, or not needed.
     authority: KeyPair | None = None
-    # Why there is none, and what a person can do; empty: it is about to be known.
+    # Why there is none, and the remedy; "" if it will be known soon.
     unusable: str = ""
 
 
 def asked(cluster: LogCluster) -> bool:
-    """Whether a listener asks for certificates."""
+    """Return True if a listener asks for certificates."""
     return any(TLS_LOGIN in (one.authentication or ()) for one in cluster.listeners)
 
 

@@ -1,9 +1,9 @@
-"""Users whose objects are gone: a grace first, and a halt where many go at once.
+"""Users with deleted objects: first a grace, and a halt if many vanish at once.
 
-Called once an absence is proven.  Since when an object is gone, and which users went within an
-hour, is committed, in the API server's time: the grace goes on under the next leader, whatever its
-host's clock says.  Disappearances are counted for each namespace, so that one tenant's hold up no
-other's.
+Called once an absence is proven. The time of each deletion, and the users deleted within an hour,
+are committed in the API server's time: the grace continues under the next leader, whatever its
+host's clock shows. Deletions are counted per namespace, so that one tenant's do not hold up
+another's.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ LOOK_AGAIN_MS = 30_000
 
 
 async def is_back(term: Term, row: DeclaredUser) -> None:
-    """The object is there, another has taken its place, or nobody waits for it any more."""
+    """End the grace: the object exists again, another has replaced it, or the deletion is void."""
     if row.gone_since_ms is not None:
         await _note(term, row, None)
         settle(term)
 
 
 async def wait_ms(term: Term, cluster: LogCluster, row: DeclaredUser) -> int:
-    """For how long the user, whose object is proven absent, may still log in; 0: it goes now."""
+    """Return for how many milliseconds the user may still log in after its object's proven
+    deletion; 0 ends its logins now."""
     now_ms, since_ms = term.server_ms(), row.gone_since_ms
     grace_ms_of_all = grace_ms(cluster)
     if since_ms is None or now_ms < since_ms:  # a clock that went back begins it anew
@@ -60,7 +61,7 @@ async def wait_ms(term: Term, cluster: LogCluster, row: DeclaredUser) -> int:
 
 
 def grace_ms(cluster: LogCluster) -> int:
-    """For how long a user may log in whose object is gone."""
+    """Return how long a user may log in after its object's deletion, in milliseconds."""
     grace_s = _deletion(cluster).grace_seconds
     return 1000 * (GRACE_SECONDS_DEFAULT if grace_s is None else grace_s)
 
@@ -72,7 +73,8 @@ async def _note(term: Term, row: DeclaredUser, gone_since_ms: int | None) -> Non
 
 
 def settle(term: Term) -> dict[str, str]:
-    """Say which namespaces lost too many objects within an hour; the sentences, by namespace."""
+    """Report namespaces that lost too many objects within an hour; return the sentences by
+    namespace."""
     cluster = term.cluster
     if cluster is None:
         return {}

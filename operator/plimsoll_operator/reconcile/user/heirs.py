@@ -1,9 +1,8 @@
-"""Which object takes a user over whose own object is gone: another of its namespace that declares
-the user.
+"""Object that takes over a user with a deleted object: another of its namespace that declares it.
 
-Called once an absence is proven.  A user that a live object declares is handed over with its login
-and its rules, and never removed.  An object of another namespace takes no login over: it gets the
-name once the user is gone.
+Called once an absence is proven. A user that a live object declares is handed over with its login
+and its rules, and never removed. An object of another namespace takes no login over: it gets the
+name once the user is removed.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from plimsoll_operator.reconcile.user import tenants
 
 
 class UserClaims(NamedTuple):
-    """`heir`: the oldest object that takes the user over; `any`: whether one declares it, if only
-    one whose spec cannot be read."""
+    """`heir`: the oldest object that takes the user over. `any`: True if any object declares it,
+    even one with an unreadable spec."""
 
     heir: UserObject | None
     any: bool
 
 
 async def claims_on(term: Term, cluster: LogCluster, row: DeclaredUser) -> UserClaims:
-    """By a fresh list.  Raises ApiError."""
+    """Return the claims by a fresh list. Raises ApiError."""
     claimed = False
     listed = await term.kube.list(USERS, row.object.namespace)
     for found in sorted(listed.items, key=_age):
@@ -52,7 +51,7 @@ async def claims_on(term: Term, cluster: LogCluster, row: DeclaredUser) -> UserC
 
 
 def _may_declare(term: Term, found: Object, user_name: str) -> bool:
-    """As far as can be read of what its spec states of names."""
+    """Return True if an object may declare the user, by the readable names in its spec."""
     meta, spec = found["metadata"], found.get("spec") or {}
     ref = spec.get("clusterRef") or {}
     cluster = (ref.get("namespace") or meta["namespace"], ref.get("name"))

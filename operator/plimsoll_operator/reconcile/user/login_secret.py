@@ -1,8 +1,8 @@
-"""A user's own Secret: what is in it, and what of it is kept in the metadata log.  Pure but for the
-random bytes of a new password and salt.
+"""A user's own Secret: its content, and what the metadata log keeps of it. Pure but for the random
+bytes of a new password and salt.
 
-The Secret belongs to its User and goes with it.  Ready-made files stand in it whole, without paths,
-so that a client needs nothing else.
+The Secret belongs to its User and is deleted with it. It contains complete client files, without
+paths, so that a client needs nothing else.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ NAMESAKE_LOOK_MS = 1_000
 
 
 def new_password() -> str:
-    """Of 256 bits, in characters that no file format has another use for."""
+    """Return a password of 256 random bits, in characters that no file format treats specially."""
     return secrets.token_urlsafe(PASSWORD_BYTES)
 
 
 def mechanisms_of(user: User) -> tuple[ScramMechanism, ...]:
-    """By which it may log in; none: it has no password here."""
+    """Return the mechanisms that the user may log in with, none without a password."""
     if user.scram is None:
         return ()
     wanted = user.scram.mechanisms
@@ -53,7 +53,7 @@ def mechanisms_of(user: User) -> tuple[ScramMechanism, ...]:
 
 
 def password_in(secret: Object, key: str = PASSWORD_KEY) -> str | None:
-    """The password that a Secret holds; None: none that could be one."""
+    """Return the password in a Secret, or None if it holds no valid one."""
     text = _text(secret, key)
     return text if text is not None and 0 < len(text) <= PASSWORD_CHARACTERS_MAX else None
 
@@ -69,13 +69,14 @@ def _text(secret: Object, key: str) -> str | None:
 
 
 def is_of(secret: Object, user: User) -> bool:
-    """Whether the Secret is this very object's."""
+    """Return True if the Secret belongs to this very object."""
     owners = secret["metadata"].get("ownerReferences") or []
     return any(owner.get("uid") == user.metadata.uid for owner in owners)
 
 
 def is_of_namesake(secret: Object, user: User) -> bool:
-    """Whether it is of an earlier User of this name: the garbage collector takes it soon."""
+    """Return True if the Secret belongs to an earlier User of this name: the garbage collector
+    deletes it soon."""
     owners = secret["metadata"].get("ownerReferences") or []
     mine = ("User", user.metadata.name)
     return any((owner.get("kind"), owner.get("name")) == mine for owner in owners)
@@ -89,7 +90,8 @@ class Owner(NamedTuple):
 
 
 def left_by(secret: Object, user: User) -> Owner | None:
-    """The other User whose Secret it is, if it holds the login of the user that `user` declares."""
+    """Return the other User that owns the Secret, if it holds the login of the user that `user`
+    declares."""
     if secret.get("type") != USER_LOGIN or _text(secret, "username") != user.user_name:
         return None
     owners = secret["metadata"].get("ownerReferences") or []
@@ -98,7 +100,8 @@ def left_by(secret: Object, user: User) -> Owner | None:
 
 
 def login_secret(user: User, password: str | None, bootstrap: Bootstrap) -> Object:
-    """`password` None: the user brought its own, in another Secret, and it is not copied."""
+    """Return the Secret. `password` is None if the user supplied its own in another Secret; it is
+    not copied."""
     mechanisms, files = mechanisms_of(user), {}
     if password is not None and mechanisms:
         files = _files(user.user_name, password, mechanisms[-1], bootstrap)
@@ -187,13 +190,13 @@ def _truststore(bootstrap: Bootstrap) -> dict[str, str]:
 
 
 def _quoted(text: str) -> str:
-    """As it stands between the quotes of a JAAS line: people choose passwords, too."""
+    """Escape text for the quotes of a JAAS line: users may choose their passwords."""
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _binding(user_name: str, common: dict[str, str], bootstrap: Bootstrap) -> dict[str, str]:
-    """What frameworks look for in a mounted Secret: the keys of the Service Binding specification,
-    and those of its Kafka bindings in Quarkus (`bootstrapServers`, …) and Spring."""
+    """Return the keys that frameworks read in a mounted Secret: those of the Service Binding
+    specification, and of its Kafka bindings in Quarkus (`bootstrapServers`, …) and Spring."""
     first = bootstrap.servers[0] if bootstrap.servers else ""
     host, port = split_address(first) if first else ("", None)
     servers = common["bootstrap.servers"]
@@ -220,7 +223,7 @@ def _lines(values: dict[str, str]) -> str:
 
 
 def _properties(values: dict[str, str]) -> str:
-    """As `java.util.Properties` reads it, from bytes of ISO 8859-1."""
+    """Return a file for `java.util.Properties`, which reads ISO 8859-1."""
     return _lines({name: _escaped(value) for name, value in values.items()})
 
 
@@ -236,9 +239,12 @@ def _escaped(value: str) -> str:
 def kept(
     user: User, password: str, known: dict[Any, ScramCredential], now_ms: int, left_ms: int
 ) -> tuple[ScramCredential, ...]:
-    """What the log keeps of the password, for each mechanism; what is committed already, wherever
-    it is of this very password.  `left_ms`: for how long at least another password stays good that
-    the object did not set, but took over with the user."""
+    """Return the credentials to commit for the password, one per mechanism; keep a committed one
+    that matches it.
+
+    `left_ms`: how long another password at least stays valid if the object did not set it but took
+    it over with the user.
+    """
     found = []
     for mechanism in mechanisms_of(user):
         one = known.get(mechanism)

@@ -1,7 +1,7 @@
-"""What is left of a user's rights where an object states less: pure.
+"""Rights that a user keeps if its object states fewer. Pure.
 
-Committed before what the object gives, which may be refused: for its number, for a Secret that is
-missing.  So nothing that is wrong with an object holds up what takes away.
+They are committed before the rights that the object adds, which may be refused for their number or
+for a missing Secret. So a fault in an object never delays a revocation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from plimsoll_core.security.state import DeclaredUser
 
 
 class Narrowed(NamedTuple):
-    """`changes`: whether it is less than what is committed."""
+    """`changes`: True if it is less than what is committed."""
 
     acls: tuple[Acl, ...]
     quotas: QuotaValues
@@ -28,7 +28,7 @@ class Narrowed(NamedTuple):
 def left_of(
     row: DeclaredUser, may: Callable[[Acl], bool], quotas: QuotaValues, image: ClusterImage
 ) -> Narrowed:
-    """Of what is committed for the row's object, what it may still have, with `quotas`."""
+    """Return what the row's object may keep of the committed rights, with `quotas`."""
     uid = row.object.uid
     mine = [acl for acl, owners in image.security.acls.items() if uid in owners]
     kept = [acl for acl in mine if may(acl)]
@@ -39,12 +39,12 @@ def left_of(
 
 
 def still(stated: Iterable[Acl], may: Callable[[Acl], bool]) -> Callable[[Acl], bool]:
-    """Of what the object may have, what it states.  A rule that denies stays until all that is
-    stated is committed: without it others would give more."""
+    """Return a test of the rights to keep: allowed, and still stated. A deny rule stays until all
+    stated rights are committed: without it others would grant more."""
     known = frozenset(stated)
     return lambda acl: may(acl) and (acl in known or acl.permission is AclPermission.DENY)
 
 
 def _least(one: QuotaValues, other: QuotaValues) -> QuotaValues:
-    """The smaller of both; what only one of them bounds is bounded."""
+    """Return the smaller of both; a quota bounded by one of them only is bounded."""
     return replace(one, **{quota.value: smallest(quota, one, other) for quota in OF_CLIENTS})

@@ -1,7 +1,7 @@
-"""Whether a User that is disabled may be let in again: its object says so now, not once.
+"""Re-enabling of a disabled User: only by a fresh read of its object.
 
-A watch may be behind, most of all a new leader's, and shows an object of before it was disabled;
-what it shows is committed, so the object is read first.
+A watch may be behind, a new leader's most of all, and show the object as it was before it was
+disabled. Since the object's state is committed, the object is read first.
 """
 
 from __future__ import annotations

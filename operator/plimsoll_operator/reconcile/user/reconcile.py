@@ -1,11 +1,10 @@
-"""A User object: its Secret first, then what is committed of it, then what it shows.
+"""A User object: its Secret first, then its committed rights, then its status.
 
-In that order nothing is lost by a crash: whoever leads next finds the Secret, and commits what it
-says.  The operator reads Secrets by name alone, so another password is noticed within a minute.
-A user whose object is proven absent may log in no more, after a grace (`deletion_grace`),
-unless another object declares it (`heirs`).  Of an
-object of another namespace than the LogCluster's counts what `tenants` allows.  What takes away
-is committed before anything is looked at that could be refused.
+In that order a crash loses nothing: the next leader finds the Secret and commits its content. The
+operator reads Secrets by name alone, so another password is noticed within a minute. A user with a
+proven absent object may no longer log in after a grace (`deletion_grace`), unless another object
+declares it (`heirs`). `tenants` limits an object of another namespace than the LogCluster's.
+Revocations are committed before anything that could be refused.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ async def reconcile(term: Term, key: Key) -> None:
 
 
 async def _settled(term: Term, user: User, cluster: LogCluster) -> Condition | None:
-    """None: there is nothing to show."""
+    """Reconcile a User. Return its condition, or None if there is nothing to show."""
     if term.objects.users.missing(user.key):
         await _hold(term, user.key, cluster)
         return None  # something else was stated, and cannot be read
@@ -122,7 +121,7 @@ def abandoned(term: Term) -> list[Key]:
 
 
 async def _hold(term: Term, key: Key, cluster: LogCluster) -> None:
-    """Whoever may not be a user any more is none, whatever the object says."""
+    """Cut off users that are no longer allowed, whatever the object states."""
     for row in _rows(term, key):
         if not tenants.may_still(cluster, row, await tenants.labels_around(term, row)):
             await tenants.cut_off(term, row)
@@ -160,7 +159,7 @@ def _malformed(user: User) -> str | None:
 
 
 async def _take_away(term: Term, user: User, cluster: LogCluster) -> tuple[Ruling, QuotaValues]:
-    """What the object has and may not have, or does not state any more, goes; what it may have."""
+    """Revoke what the object may not have or no longer states. Return what it may have."""
     labels = await tenants.labels_for(term, user, cluster)
     row = next((one for one in _rows(term, user.key) if one.object == _object(user)), None)
     if why := tenants.refusal(user, cluster, labels):
@@ -223,19 +222,19 @@ def _object(user: User) -> UserObject:
 
 
 async def _wanted_credentials(term: Term, user: User) -> tuple[ScramCredential, ...] | None:
-    """None: what is committed stays."""
+    """Return the credentials to commit, or None to keep the committed ones."""
     if logins.mechanisms_of(user):
         return None if user.spec.disabled else await _credentials(term, user)
     rows = term.image.security.credentials.items()
     owners = {one.owner for (name, _), one in rows if name == user.user_name}
-    # It, or the object that it took the user over from, had one; what Kafka's tools make is theirs.
+    # This object, or its predecessor, set a password; those set by Kafka's tools stay.
     return () if owners - {BY_CLIENT} else None
 
 
 async def _wanted_certificates(
     term: Term, user: User, cluster: LogCluster
 ) -> tuple[UserCertificate, ...] | None:
-    """None: what is committed stays."""
+    """Return the certificates to commit, or None to keep the committed ones."""
     row = term.image.security.certificates.get(user.user_name)
     if user.certificate is None:
         return () if row is not None and row.owner == user.metadata.uid else None
@@ -276,7 +275,7 @@ async def _own_secret(term: Term, user: User) -> Object | None:
 
 
 async def _credentials(term: Term, user: User) -> tuple[ScramCredential, ...]:
-    """Of the password that its Secret holds, which is made where there is none."""
+    """Return credentials for the password in its Secret, which is created if absent."""
     own = None if user.scram is None else user.scram.password_secret
     found = await _own_secret(term, user)
     if own is not None:
@@ -303,8 +302,8 @@ async def _credentials(term: Term, user: User) -> tuple[ScramCredential, ...]:
 
 
 async def _password_of_holder(term: Term, user: User) -> str | None:
-    """Of the object that declares the user now and whose heir this one is: its Secret goes with it,
-    so that the password stands in the heir's before."""
+    """Return the password of the object that declares the user now, if this one is its heir. That
+    object's Secret is deleted with it, so the heir's must hold the password before."""
     row = term.image.security.users.get(user.user_name)
     if row is None or row.object == _object(user):
         return None
@@ -318,8 +317,8 @@ async def _password_of_holder(term: Term, user: User) -> str | None:
 
 
 async def _is_left(term: Term, secret: Object, user: User) -> bool:
-    """Whether the Secret holds this user's login and was of a User that is gone: it is kept, by the
-    garbage collector too once it has another owner."""
+    """Return True if the Secret holds this user's login and belonged to a deleted User. It is kept,
+    and the garbage collector keeps it too once it has another owner."""
     owner = logins.left_by(secret, user)
     if owner is None:
         return False
@@ -338,7 +337,7 @@ async def _read(term: Term, namespace: str, name: str) -> Object | None:
 
 
 async def _write(term: Term, user: User, found: Object | None, password: str | None) -> None:
-    """Before anything of it is committed."""
+    """Write the Secret, before its content is committed."""
     bootstrap = await _bootstrap(term, [SPEC_NAMES[one] for one in logins.mechanisms_of(user)])
     await _put(term, user, found, logins.login_secret(user, password, bootstrap))
 
@@ -362,7 +361,7 @@ async def _put(term: Term, user: User, found: Object | None, wanted: Object) -> 
 
 
 async def _authority(term: Term) -> str:
-    """What signs the listeners' certificates; empty: all of them are a user's own."""
+    """Return the CA of the listeners' certificates, "" if they are all users' own."""
     try:
         found = await term.kube.get(CONFIG_MAPS, term.key[0], listener_authority_map(term.key[1]))
     except NotFound:
@@ -392,8 +391,8 @@ def _former(term: Term, user: User) -> DeclaredUser | None:
 
 
 async def _forget(term: Term, row: DeclaredUser) -> None:
-    """Whose object is gone may log in no more, after a grace; what went with its CRD, its namespace
-    or its cluster was not meant."""
+    """Remove a user with a deleted object, after a grace. A deletion along with its CRD, its
+    namespace or its cluster does not count."""
     cluster = term.cluster
     if row.object.uid == NO_OBJECT:
         return  # an account that stays cut off
@@ -428,7 +427,8 @@ async def _forget(term: Term, row: DeclaredUser) -> None:
 
 
 async def _leave_to(term: Term, row: DeclaredUser, heir: UserObject | None) -> None:
-    """Another object declares the user: it is handed over, or stays until that one can be read."""
+    """Hand the user over to another object that declares it, or keep it until that one can be
+    read."""
     if heir is None:
         term.add_later(
             Work(Task.USER, (row.object.namespace, row.object.name)), deletion_grace.LOOK_AGAIN_MS
@@ -442,6 +442,7 @@ async def _leave_to(term: Term, row: DeclaredUser, heir: UserObject | None) -> N
 
 
 def _kept(term: Term) -> absence.Fate:
-    """Of who is cut off, with a namespace that is gone: its row stays while there is room."""
+    """Return the fate of a cut-off user with a deleted namespace: its row stays while there is
+    room."""
     crowded = len(term.image.security.users) > tenants.KEPT_MAX
     return absence.Fate.GONE if crowded else absence.Fate.STANDS

@@ -1,7 +1,7 @@
-"""Users of other namespaces than their LogCluster's: what they may be given, as it is now.
+"""Users of other namespaces than their LogCluster's, and what they may have at present.
 
-`api.tenancy` decides; here is read what it decides by.  What a namespace may not have any more is
-taken back: its users are cut off, and keep their logins for when it may again.
+`api.tenancy` decides; this reads its inputs. What a namespace may no longer have is revoked: its
+users are cut off, and keep their passwords for when it is allowed again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
 
 KEPT_MAX = 1_000
-"""Users of a cluster; where there are more, those whose namespaces are gone are kept no longer."""
+"""Maximum number of users of a cluster before those with deleted namespaces are dropped."""
 
 
 class NotAllowed(NamedTuple):
@@ -51,7 +51,8 @@ class NotAllowed(NamedTuple):
 
 
 async def labels_of(term: Term, namespace: str) -> dict[str, str] | None:
-    """A namespace's labels; None: there is no such namespace, or it is going.  Raises ApiError."""
+    """Return a namespace's labels, or None if it does not exist or is being deleted. Raises
+    ApiError."""
     try:
         found = await term.kube.get(NAMESPACES, None, namespace)
     except NotFound:
@@ -61,7 +62,8 @@ async def labels_of(term: Term, namespace: str) -> dict[str, str] | None:
 
 
 async def labels_for(term: Term, user: User, cluster: LogCluster) -> dict[str, str] | None:
-    """Of the user's namespace, where they matter; None: it is gone or going."""
+    """Return the labels of the user's namespace, {} if they do not matter. Return None if it is
+    deleted or being deleted."""
     going = user.metadata.deletion_timestamp is not None
     if not is_tenant(user) or not (going or needs_labels(cluster)):
         return {}
@@ -69,7 +71,8 @@ async def labels_for(term: Term, user: User, cluster: LogCluster) -> dict[str, s
 
 
 def refusal(user: User, cluster: LogCluster, labels: Mapping[str, str] | None) -> NotAllowed | None:
-    """Why the object may not have a user here.  `labels` None: its namespace is gone or going."""
+    """Return why the object may not have a user here, or None. `labels` is None if its namespace is
+    deleted or being deleted."""
     if labels is None:
         text = f"Namespace {user.metadata.namespace} is gone, or is being deleted."
         return NotAllowed("NotAllowed", text)
@@ -81,8 +84,11 @@ def refusal(user: User, cluster: LogCluster, labels: Mapping[str, str] | None) -
 
 
 def taken_name(user: User, security: Security) -> NotAllowed | None:
-    """Why an object may not begin to declare the user: somebody who is none of its namespace's may
-    have it already.  Who an account is says its own namespace."""
+    """Return why an object may not begin to declare the user, or None.
+
+    A person outside its namespace may own the name already. The name of a ServiceAccount contains
+    its own namespace, so it is always free.
+    """
     if user.service_account is not None:
         return None
     name, principal = user.user_name, user.principal
@@ -99,7 +105,7 @@ def taken_name(user: User, security: Security) -> NotAllowed | None:
 
 
 async def cut_off(term: Term, row: DeclaredUser) -> None:
-    """No login, no rules, no quotas; what is committed of its password stays."""
+    """Revoke login, rules and quotas; the committed password stays."""
     answer = await term.ask(
         DeclareUser(object=row.object, user_name=row.user_name, disabled=True, acls=())
     )
@@ -108,22 +114,23 @@ async def cut_off(term: Term, row: DeclaredUser) -> None:
 
 
 async def labels_around(term: Term, row: DeclaredUser) -> dict[str, str] | None:
-    """Of a tenant's namespace; None: it is gone or going.
+    """Return the labels of a tenant's namespace, or None if it is deleted or being deleted.
 
-    The LogCluster's own namespace is none of a tenant's: what goes with it stays."""
+    The LogCluster's own namespace is not a tenant's: users deleted with it stay.
+    """
     namespace = row.object.namespace
     return {} if namespace == term.key[0] else await labels_of(term, namespace)
 
 
 def may_still(cluster: LogCluster, row: DeclaredUser, labels: dict[str, str] | None) -> bool:
-    """Whether a user may still be there whose object is not, or is another one: its namespace,
-    which has the labels, is there, and may have it."""
+    """Return True if a user may remain although its object is deleted or replaced: its namespace
+    with these labels exists and may have it."""
     own = row.object.namespace == cluster.key[0]
     return own or refusal(_stated_by(row, cluster), cluster, labels) is None
 
 
 def _stated_by(row: DeclaredUser, cluster: LogCluster) -> User:
-    """As much of the object as is committed."""
+    """Return the object as far as it is committed."""
     namespace, name = cluster.key
     account = account_user(row.object.namespace, "")
     login = None
@@ -142,8 +149,8 @@ def _stated_by(row: DeclaredUser, cluster: LogCluster) -> User:
 
 
 def bounded(user: str, values: QuotaValues, quotas: ClientQuotas) -> QuotaValues:
-    """What a User of another namespace states of quotas, but no more than holds for everybody, of
-    whatever client id; nothing where Kafka's tools gave the user quotas: those hold."""
+    """Return the quotas of a User of another namespace, bounded by those of every user, whatever
+    the client id. Return none if Kafka's tools set the user's quotas: those hold."""
     own = quotas.rows.get(QuotaEntity(user=user))
     if own is not None and own.owner == BY_CLIENT:
         return QuotaValues()
@@ -155,13 +162,13 @@ def bounded(user: str, values: QuotaValues, quotas: ClientQuotas) -> QuotaValues
 
 
 class _Granted:
-    """What a LogCluster said of Users when it was looked at last."""
+    """The LogCluster's statement on Users at the last pass."""
 
     users: ClusterUsers | None = None
 
 
 def follow_grants(term: Term, cluster: LogCluster) -> None:
-    """Look at all users of other namespaces once the LogCluster says something else of them."""
+    """Queue all users of other namespaces once the LogCluster's statement on them changes."""
     known = term.kept(_Granted, _Granted)
     if known.users == cluster.spec.users:
         return

@@ -1,10 +1,10 @@
-"""A user's certificate: which one its Secret holds, and which are committed beside it.  Pure but
-for the random bytes of a new key.
+"""A user's certificate: the one in its Secret, and those committed beside it. Pure but for the
+random bytes of a new key.
 
-A certificate that is due is replaced while the one before is good until its end; where the Secret
-holds none of this very user any more, a new one stands alone: who deletes the Secret says that its
-key is not to be believed any more.  So the Secret alone says what is to be committed, and whoever
-leads next commits the same.
+A certificate that is due is replaced, and the former stays valid until its end. If the Secret holds
+no certificate of this very user, the new one stands alone: a deleted Secret means that its key is
+no longer trusted. So the Secret alone determines what is committed, and the next leader commits the
+same.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from plimsoll_operator.pki.authority import (
 
 CERTIFICATE_KEY, PRIVATE_KEY = "tls.crt", "tls.key"
 FORMER_KEY = "former-certificates"
-"""Fingerprints of those before, which are good until their ends."""
+"""Key of the fingerprints of former certificates, which are valid until their ends."""
 
 
 class UserPair(NamedTuple):
-    """What the Secret is to hold, and what is to be committed: the newest first."""
+    """Content of the Secret, and the certificates to commit, newest first."""
 
     pair: KeyPair
     former: tuple[str, ...]
@@ -52,7 +52,8 @@ def settled(
     known: Sequence[UserCertificate],
     now_ms: int,
 ) -> UserPair:
-    """`found`: its Secret; `known`: what is committed.  Raises Unreadable."""
+    """Return the pair to store and the certificates to commit. `found`: the user's Secret; `known`:
+    committed certificates. Raises Unreadable."""
     identity = user_identity(cluster_id, user.user_name, user.metadata.uid)
     data = {} if found is None else data_of(found)
     held = _held(data, identity)
@@ -74,7 +75,7 @@ def settled(
 
 
 def _held(data: dict[str, bytes], identity: str) -> KeyPair | None:
-    """The pair of a Secret; None: it is none of this very user."""
+    """Return the key pair of a Secret, or None if it holds none of this very user."""
     certificate, key = data.get(CERTIFICATE_KEY), data.get(PRIVATE_KEY)
     if certificate is None or key is None:
         return None
@@ -87,6 +88,6 @@ def _held(data: dict[str, bytes], identity: str) -> KeyPair | None:
 
 
 def _is_due(pair: KeyPair, authority: KeyPair, now_ms: int) -> bool:
-    """Also where another authority signs by now."""
+    """Return True if the certificate must be replaced, also after a change of the authority."""
     signed = signed_by(pair.certificate, authority.certificate)
     return not signed or describe(pair.certificate).validity.due_ms() <= now_ms

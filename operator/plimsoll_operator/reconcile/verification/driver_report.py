@@ -1,8 +1,8 @@
-"""A Verification's status, as far as its driver's report tells it.  Pure.
+"""Status of a Verification, by its driver's report. Pure.
 
-The report is a ConfigMap that the driver writes, whose image its owner may choose, and that others
-in the namespace may write: what does not fit is left out, and what is no verdict is Inconclusive.
-Whatever is in it, the status that follows is one that the API server stores.
+The report is a ConfigMap written by the driver. The owner may choose the driver's image, and others
+in the namespace may write the ConfigMap. So invalid content is left out, and an unknown verdict
+counts as Inconclusive. The API server accepts the resulting status whatever the report contains.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ M = TypeVar("M", bound=msgspec.Struct)
 
 
 def reported(report: Object, driver: SparkDriver) -> VerificationStatus | None:
-    """What the driver has written so far; None: nothing."""
+    """Return the status by the report so far, or None if it is empty."""
     data = report.get("data") or {}
     if VERDICT in data:
         return _verdict(_content(data[VERDICT]), driver.report)
@@ -114,12 +114,12 @@ def _verdict(content: dict[str, Any], name: str) -> VerificationStatus:
 
 
 def _sentence(message: str) -> str:
-    """As other conditions have it; drivers write theirs as a part of a line."""
+    """Make a full sentence, as in other conditions; drivers write a part of a line."""
     return sentence_start(message) + ("" if message.endswith((".", "!", "?")) else ".")
 
 
 def _reason(stated: object, verdict: str) -> str:
-    """As Kubernetes wants one."""
+    """Return a reason in Kubernetes' format."""
     return stated if isinstance(stated, str) and _REASON.fullmatch(stated) else verdict
 
 
@@ -138,7 +138,7 @@ def _timing(stated: object) -> Timing:
 
 
 def _time(stated: str | None) -> str | None:
-    """None also for what is no time."""
+    """Return None for an invalid time."""
     try:
         known = stated is not None and _TIME.fullmatch(stated) and milliseconds(stated) >= 0
     except ValueError:
@@ -147,7 +147,8 @@ def _time(stated: str | None) -> str | None:
 
 
 def _convert(content: object, model: type[M]) -> M:
-    """The driver's own image may be newer or older: what does not fit is left out."""
+    """Convert content; leave out what does not fit, since the driver's image may be newer or
+    older."""
     try:
         found = msgspec.convert(content or {}, model, strict=False)
     except msgspec.ValidationError:

@@ -1,8 +1,8 @@
-"""A Verification: start its driver when the topic serves, then show what it reports.
+"""A Verification: start its driver once the topic serves, then show its report.
 
-The report ConfigMap is the truth about a run: it goes with the Verification, and a driver that has
-reported anything is never started again.  A Verification that shows its end is not looked at any
-more: what becomes of its Job and its report afterwards changes nothing.
+The report ConfigMap is the only record of a run: it is deleted with the Verification, and a driver
+that has reported anything is never started again. A Verification that shows its end is never read
+again: later changes of its Job and report have no effect.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ async def reconcile(term: Term, key: Key) -> None:
 
 
 def _user(term: Term, verification: Verification) -> User | None:
-    """As whom its driver logs in; None: as nobody, or there is no such User of the LogCluster."""
+    """Return the User that its driver logs in as, or None if none is named or the LogCluster has no
+    such User."""
     name = verification.spec.user
     found = None if name is None else term.objects.users.get((verification.key[0], name))
     return found if found is not None and found.cluster_key == term.key else None
@@ -132,10 +133,11 @@ async def _step(term: Term, verification: Verification, driver: SparkDriver) -> 
 
 
 async def _make(term: Term, verification: Verification, manifest: Manifest) -> None:
-    """Create a child, or have it as it is to be where an operator before made it.  Nobody else's is
-    taken: whoever may write Verifications need not have a right to Roles, or to an account.
+    """Create a child, or update it if an earlier operator created it.
 
-    Raises _NameTaken."""
+    An object of another owner is never taken over: a user that may write Verifications need not
+    have rights on Roles or ServiceAccounts. Raises _NameTaken.
+    """
     kind = kind_of(manifest)
     try:
         await term.kube.create(kind, manifest)
@@ -153,7 +155,7 @@ def _name(manifest: Manifest) -> str:
 async def _of_the_driver(
     term: Term, verification: Verification, driver: SparkDriver
 ) -> VerificationStatus | None:
-    """What became of it; None: there was none yet."""
+    """Return the driver's result, or None if no driver was started."""
     job = await _find(term, JOBS, verification, driver.job)
     report = await _find(term, CONFIG_MAPS, verification, driver.report)
     status = None if report is None else reported(report, driver)
@@ -201,7 +203,7 @@ def _waits_for(term: Term, verification: Verification, driver: SparkDriver) -> C
 
 
 def _no_way_in(term: Term, verification: Verification, driver: SparkDriver) -> Condition | None:
-    """Why its driver reaches no broker."""
+    """Return the condition on why its driver cannot reach a broker, or None."""
     if verification.spec.user is None:
         if open_to_all(term.image.listeners) is not None:
             return None
@@ -229,7 +231,7 @@ async def _waits_for_login(term: Term, driver: SparkDriver) -> Condition | None:
     except NotFound:
         secret = {}
     data = data_of(secret)
-    # It is written before a broker has the listener open, and again when there are servers to name.
+    # Written before a broker has opened the listener, and again once there are servers to name.
     if data.keys() >= LOGIN_FILES and data.get("bootstrap.servers"):
         return None
     text = f"Secret {driver.login} of User {driver.verification.spec.user} contains no login yet."
@@ -257,14 +259,14 @@ def _age(verification: Verification) -> tuple[str, str]:
 
 
 def _ended(term: Term, key: Key) -> bool:
-    """As this term last saw it; else as the object shows it."""
+    """Return True if it has ended, by this term's status, else by the object's."""
     known = term.status_of(Target(VERIFICATIONS, *key), VerificationStatus)
     return known.phase in FINAL if known is not None else _shows_its_end(term, key)
 
 
 def _shows_its_end(term: Term, key: Key) -> bool:
-    """As the very object: a status is written by name, so the last one of a namesake that was
-    deleted may have come too late, and be older than the object."""
+    """Return True if this very object shows its end. A status is written by name, so a late write
+    for a deleted namesake may be older than the object."""
     found = term.objects.verifications.get(key)
     made = "" if found is None else found.metadata.creation_timestamp or ""
     return any(
@@ -274,7 +276,7 @@ def _shows_its_end(term: Term, key: Key) -> bool:
 
 
 def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
-    """At the rate that is asked for, the records are not written before the time is up."""
+    """Return a failure if the requested rate cannot write all records in time."""
     spec = driver.verification.spec
     rate = spec.produce.records_per_second
     if rate is None:
@@ -297,7 +299,8 @@ def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
 
 
 def cannot_tell(term: Term, verification: Verification) -> VerificationStatus | None:
-    """What a cleaner takes, as it may, would be called lost, and its offset a gap."""
+    """Return a failure if the topic is compacted: records that the cleaner removes would count as
+    lost, and their offsets as gaps."""
     name, verify = verification.spec.topic, verification.spec.verify
     checks = ALL_CHECKS if verify is None or verify.checks is None else verify.checks
     asked = set(checks)
@@ -329,7 +332,8 @@ def _pending(reason: str, message: str) -> VerificationStatus:
 
 
 def _is_over(job: Object) -> bool:
-    """Well or not: whoever has a verdict has reported it before."""
+    """Return True if the Job has ended, successful or not: a driver with a verdict has reported it
+    before."""
     return any(
         c["type"] in ("Complete", "Failed") and c["status"] == "True"
         for c in (job.get("status") or {}).get("conditions") or ()
@@ -337,7 +341,7 @@ def _is_over(job: Object) -> bool:
 
 
 def _ended_without_a_verdict(known: VerificationStatus | None, why: str) -> VerificationStatus:
-    """`known`: what the driver told before; its counts stay."""
+    """Return a failed status. `known`: the driver's last report, with counts to keep."""
     return msgspec.structs.replace(
         known or VerificationStatus(),
         phase="Failed",
